@@ -1,0 +1,79 @@
+"""Tags on VMs. Owns the schema: which facts every VM of ours carries, complete enough to adopt it by.
+
+Keys and values here are the canonical ones; a driver whose cloud allows fewer characters translates in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cloud_dispatch.domain.ids import BatchId, PoolName
+from cloud_dispatch.domain.instance import Behaviour, Instance
+
+SCHEMA = "1"
+PREFIX = "cloud-dispatch-"
+DEPLOYMENT = PREFIX + "deployment"
+STORE = PREFIX + "store"
+POOL = PREFIX + "pool"
+BATCH = PREFIX + "batch"
+RATE = PREFIX + "rate"
+ENDS_AT = PREFIX + "ends-at"
+BEHAVIOUR = PREFIX + "behaviour"
+SCHEMA_KEY = PREFIX + "schema"
+
+
+@dataclass(frozen=True, slots=True)
+class VmTags:
+    """The facts that a VM's tags hold. `rate` in nano-dollars an hour (-1 unknown), `ends_ms` the hard end."""
+
+    deployment: str
+    store: str
+    pool: PoolName
+    batch: BatchId
+    rate: int
+    ends_ms: int
+    behaviour: Behaviour = Behaviour.RUN
+
+    def encode(self) -> dict[str, str]:
+        return {
+            DEPLOYMENT: self.deployment,
+            STORE: self.store,
+            POOL: self.pool,
+            BATCH: self.batch,
+            RATE: str(self.rate),
+            ENDS_AT: str(self.ends_ms),
+            BEHAVIOUR: str(self.behaviour),
+            SCHEMA_KEY: SCHEMA,
+        }
+
+
+def decode(tags: Mapping[str, str]) -> VmTags | None:
+    """The facts in `tags`, or None where they are not ours or not whole (a VM that must be left alone)."""
+    try:
+        if tags[SCHEMA_KEY] != SCHEMA:
+            return None
+        return VmTags(
+            deployment=tags[DEPLOYMENT],
+            store=tags[STORE],
+            pool=PoolName(tags[POOL]),
+            batch=BatchId(tags[BATCH]),
+            rate=int(tags[RATE]),
+            ends_ms=int(tags[ENDS_AT]),
+            behaviour=Behaviour(tags.get(BEHAVIOUR, Behaviour.RUN)),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def of_instance(instance: Instance, deployment: str, store: str) -> VmTags:
+    """The tags that `instance` carries or shall carry."""
+    return VmTags(
+        deployment=deployment,
+        store=store,
+        pool=instance.pool,
+        batch=instance.batch,
+        rate=-1 if instance.rate is None else instance.rate,
+        ends_ms=instance.ends_ms,
+        behaviour=instance.behaviour,
+    )

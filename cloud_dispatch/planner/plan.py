@@ -1,0 +1,69 @@
+"""What the planner says. Owns actions with their reasons, and the answers to "why does this still wait"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloud_dispatch.domain.ids import InstanceId, PoolName
+from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.shape import Shape
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Rent `slots` VMs of `offering` for `pool` in one batch. `alternatives` are tried in order if it is refused."""
+
+    pool: PoolName
+    offering: Offering
+    slots: int
+    reason: str
+    alternatives: tuple[Offering, ...] = ()
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Let the instance finish what it runs and end."""
+
+    instance: InstanceId
+    cause: str  # a word: idle, stale, behaviour, surplus
+    reason: str
+
+
+@dataclass(frozen=True)
+class Terminate:
+    """Delete the VM: nothing of value is on it any more."""
+
+    instance: InstanceId
+    cause: str
+    reason: str
+
+
+Action = Launch | Drain | Terminate
+
+
+@dataclass(frozen=True)
+class Unsatisfiable:
+    """No offering of any pool can ever run the shape. `nearest` names the offering that misses by least, and why."""
+
+    shape: Shape
+    count: int
+    reason: str
+    nearest: str = ""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """`count` tasks of a shape wait although they could run, because of `reason`."""
+
+    shape: Shape
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Actions in the order in which to take them, and why the rest waits."""
+
+    actions: tuple[Action, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    unsatisfiable: tuple[Unsatisfiable, ...] = ()

@@ -1,0 +1,115 @@
+"""What the planner sees. Owns the frozen picture of demand, supply and rules at one moment.
+
+A snapshot is complete: replaying `plan(snapshot, snapshot.now_ms)` gives the same plan, so it is stored with every plan
+that has actions. Its size grows with shapes, instances and offerings, never with the queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
+from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.domain.shape import Load, Machine, Shape
+
+
+@dataclass(frozen=True)
+class DemandItem:
+    """`count` waiting tasks of one shape. `expected_ms` is the mean expected runtime, 0 unknown."""
+
+    shape: Shape
+    count: int
+    expected_ms: int = 0
+    priority: int = 0  # of the most urgent one
+    oldest_ms: int = 0  # when the longest waiting one was submitted
+    gang_size: int = 1
+    source: str = "queue"
+
+
+@dataclass(frozen=True)
+class TargetItem:
+    """Somebody wants `count` instances of a pool. `may_drain`: whether lowering it may drain instances."""
+
+    pool: PoolName
+    count: int
+    source: str
+    may_drain: bool = True
+
+
+@dataclass(frozen=True)
+class Supply:
+    """One instance that is not gone. `machine` is what it offers when empty, `load` what runs on it now.
+
+    `since_ms`: when it entered `state`; `idle_since_ms`: when its last task ended (or it registered). `in_doubt`: its
+    launch was not answered; it counts against caps, and as supply only for a short while. `asks_end`: its agent asked
+    to end for want of work. `stale`: its type or pool left the configuration, with the reason.
+    """
+
+    instance: InstanceId
+    pool: PoolName
+    profile: ProfileName
+    type: str
+    zone: str
+    market: str
+    state: InstanceState
+    behaviour: Behaviour
+    machine: Machine
+    load: Load
+    vcpus: int
+    rate: Rate | None
+    intended_ms: int
+    since_ms: int
+    idle_since_ms: int | None = None
+    in_doubt: bool = False
+    asks_end: bool = False
+    stale: str = ""
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A remembered failure: offerings that match are not tried before `until_ms`. Empty fields match anything."""
+
+    profile: ProfileName
+    until_ms: int
+    reason: str
+    type: str = ""
+    zone: str = ""
+    market: str = ""
+    family: str = ""
+
+    def covers(self, offering: Offering) -> bool:
+        return (
+            self.profile == offering.profile
+            and self.type in ("", offering.type.name)
+            and self.zone in ("", offering.zone)
+            and self.market in ("", offering.market)
+            and self.family in ("", offering.type.family)
+        )
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that a plan may depend on, besides the moment. Sequences are in a fixed, meaningful order.
+
+    `caps` bounds everything, `profile_caps` each profile. `silent`: profiles that can't be listed now: nothing is
+    launched or ended there. `unknowns`: whether any instance is still unknown after a start (nothing is ended then
+    for want of work).
+    """
+
+    now_ms: int
+    demand: tuple[DemandItem, ...]
+    targets: tuple[TargetItem, ...]
+    supply: tuple[Supply, ...]
+    pools: tuple[Pool, ...]
+    offerings: tuple[Offering, ...]
+    caps: Caps = Caps()
+    profile_caps: tuple[tuple[ProfileName, Caps], ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    silent: tuple[ProfileName, ...] = ()
+    max_batch: tuple[tuple[ProfileName, int], ...] = ()
+    doubt_ms: int = 60_000
+    unknowns: bool = False
+    paused: bool = False

@@ -1,0 +1,73 @@
+"""The fleet as the worker API and the operator routes see it; `reconcile` implements it. Owns the protocol only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
+from cloud_dispatch.domain.instance import Instance
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What an agent said of itself in one sync. `state`: idle, busy, draining, drained, failed. `ending` not empty: it
+    ends now, for that reason."""
+
+    instance: InstanceId
+    incarnation: str
+    state: str
+    drain_token: int = 0
+    ask_end: bool = False
+    ending: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """What the dispatcher wants of an agent now. `claiming`: it may be handed work."""
+
+    claiming: bool = True
+    drain_token: int = 0
+    drain: bool = False
+    hold: bool = False
+    end: bool = False
+
+
+class Fleet(Protocol):
+    async def admit(self, batch: BatchId, vm: VmId, incarnation: str) -> Instance:
+        """The VM `vm` of `batch` registers: bind its slot. Admits at most the batch's number of distinct VMs, the same
+        VM again any time while its instance lives. Denied otherwise."""
+
+    async def heard(self, said: Heard) -> None:
+        """Record the contact and what the agent said; called after the results of the same sync were stored. Writes
+        nothing when there is no news. NotFound for an unknown instance."""
+
+    def directive(self, instance: InstanceId) -> Directive:
+        """From memory. An instance that is unknown, terminating or gone is told to end."""
+
+    def on_directive(self, listener: Callable[[InstanceId], None]) -> None:
+        """`listener(instance)` is called when an instance's directive changed (wakes its long poll)."""
+
+    async def hold(self, instance: InstanceId, reason: str) -> Instance: ...
+
+    async def drain(self, instance: InstanceId, reason: str) -> Instance: ...
+
+    async def resume(self, instance: InstanceId, reason: str) -> Instance:
+        """Back to `run`: ends a hold, takes a drain back while it is not confirmed. Conflict when too late."""
+
+    async def kill(self, instance: InstanceId, reason: str) -> Instance:
+        """End the VM now; what runs on it ends instance-lost."""
+
+    async def preview(self) -> dict[str, Any]:
+        """What would be launched and ended now, and why: the plan as JSON-ready values. Changes nothing."""
+
+    async def explain_task(self, task: int) -> dict[str, Any]:
+        """Why a task is where it is, JSON-ready."""
+
+    async def explain_instance(self, instance: InstanceId) -> dict[str, Any]:
+        """Why an instance was launched, is what it is, or ended, JSON-ready."""
+
+    def wake(self) -> None:
+        """Something happened that planning should look at soon."""

@@ -1,0 +1,256 @@
+"""The statestore as the core sees it. Owns the protocol and its values; adapters own SQL, commits and the queue's order.
+
+An awaited call that returns has been committed durably. A call that raises has changed nothing. One process owns a store
+at a time. Reads that are plain methods (not async) come from memory and cost no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from cloud_dispatch.domain.events import Event
+from cloud_dispatch.domain.ids import ArrayId, FencingToken, InstanceId, PoolName, TaskId, VmId
+from cloud_dispatch.domain.instance import Instance, InstanceEvent, LaunchIntent
+from cloud_dispatch.domain.shape import Load, Shape
+from cloud_dispatch.domain.task import Attempt, Outcome, Task, TaskSpec, TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """A claim that an agent says it holds; `ran_ms` None until the command was started."""
+
+    task: TaskId
+    token: FencingToken
+    ran_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimResult:
+    """How a claim ended. `outcome` None: handed back unstarted (costs no attempt)."""
+
+    task: TaskId
+    token: FencingToken
+    ran_ms: int | None
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncCall:
+    """An agent's sync as the store needs it. `order` rises with every sync of an instance: an older one that comes to
+    its turn late claims nothing. `claiming` False (draining, on hold): nothing is handed out whatever `want` says."""
+
+    instance: InstanceId
+    order: int
+    held: tuple[HeldClaim, ...] = ()
+    results: tuple[ClaimResult, ...] = ()
+    want: int = 0
+    ahead: int = 0
+    claiming: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A claim handed out. `spec` is the task's specification as stored JSON (field names of `TaskSpec`)."""
+
+    task: TaskId
+    token: FencingToken
+    attempt: int
+    spec: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SyncDone:
+    """`settled`: tokens of results dealt with; `kill`: tokens that the agent must end."""
+
+    claims: tuple[Claimed, ...] = ()
+    settled: tuple[FencingToken, ...] = ()
+    kill: tuple[FencingToken, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceChange:
+    """One change of one instance: an event for its table and/or new values of fields (names of `Instance`).
+
+    `expect` guards against late observations: when given, the change is refused (Conflict) unless the instance is in
+    one of these states' names.
+    """
+
+    instance: InstanceId
+    event: InstanceEvent | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    expect: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeDemand:
+    """Waiting tasks of a shape: how many, the sum of their expected runtimes (known ones), the best priority, and when
+    the head was submitted."""
+
+    shape: Shape
+    count: int
+    expected_sum_ms: int
+    expected_known: int
+    priority: int
+    oldest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Instances wanted of a pool by a source; expires at `expires_ms` (None: never)."""
+
+    pool: PoolName
+    source: str
+    count: int
+    expires_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks a list or a cancel speaks of; empty fields match anything."""
+
+    ids: tuple[TaskId, ...] = ()
+    states: frozenset[TaskState] = frozenset()
+    project: str = ""
+    user: str = ""
+    array_id: ArrayId = ArrayId("")
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """A plan that had actions, with its snapshot: both as JSON text."""
+
+    id: int
+    at_ms: int
+    snapshot: bytes
+    plan: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long ended things are kept, in milliseconds; None is for ever."""
+
+    tasks_ms: int | None = None
+    events_ms: int | None = None
+    plans_ms: int | None = None
+    instances_ms: int | None = None
+
+
+class Store(Protocol):
+    """One statestore, opened and locked by this process."""
+
+    @property
+    def id(self) -> str:
+        """The store's own random identity, made when it was created; VMs are tagged with it."""
+
+    # -- tasks
+    async def submit(self, specs: Sequence[TaskSpec]) -> Sequence[TaskId]:
+        """Queue all tasks or none; ids in order. A spec whose idempotency key is known gives the known task's id, and
+        InvalidInput if that task's spec differs. Duplicate keys within one call count as one task."""
+
+    async def task(self, task: TaskId) -> Task:
+        """NotFound when there is none."""
+
+    async def tasks(self, where: TaskFilter, *, after: TaskId = TaskId(0), limit: int = 100) -> Sequence[Task]:
+        """Tasks in order of id, at most `limit` (1 to 10,000)."""
+
+    async def attempts(self, task: TaskId) -> Sequence[Attempt]: ...
+
+    async def attempts_of(self, instance: InstanceId) -> Sequence[Attempt]:
+        """Ended attempts that ran on `instance`, in order of claim."""
+
+    async def cancel(self, where: TaskFilter) -> Sequence[TaskId]:
+        """Cancel every matching task that has not ended: queued ones at once, held ones become `cancelling`. Returns
+        those changed. InvalidInput for a filter that matches everything by being empty."""
+
+    async def prioritise(self, task: TaskId, priority: int) -> Task:
+        """A new priority, effective at the next claim; Conflict when the task has ended."""
+
+    def task_counts(self) -> Mapping[TaskState, int]: ...
+
+    async def count(self, where: TaskFilter) -> Mapping[TaskState, int]: ...
+
+    # -- claims
+    async def sync(self, call: SyncCall) -> SyncDone:
+        """Deal with results (accepted only under the current token from the instance that holds it), with the running
+        set (claims that the agent lacks end: unstarted ones go back, started ones end instance-lost; extras and
+        cancelled ones are to be killed), then claim up to `want` tasks that fit what is free, best priority first, then
+        lowest id; `ahead` of them may exceed what is free. NotFound for an unknown instance. A call without news writes
+        nothing."""
+
+    def holds(self, task: TaskId, token: FencingToken, instance: InstanceId) -> bool:
+        """Whether this is a current claim: guards logs and outputs."""
+
+    def leases_of(self, instance: InstanceId) -> Mapping[TaskId, FencingToken]: ...
+
+    def load_of(self, instance: InstanceId) -> Load: ...
+
+    # -- demand
+    def waiting(self) -> Sequence[ShapeDemand]:
+        """Queued tasks by shape, cost in proportion to the number of shapes."""
+
+    def subscribe(self, listener: Any) -> None:
+        """`listener(shape, count)` is called after each commit that put `count` tasks of `shape` into the queue."""
+
+    # -- instances
+    def instances(self) -> Mapping[InstanceId, Instance]:
+        """All that are not gone; `busy` where it holds claims, else `idle`, when it serves."""
+
+    def by_vm(self, vm: VmId) -> Instance | None: ...
+
+    async def instance(self, instance: InstanceId) -> Instance:
+        """One, gone ones included; NotFound when there is none."""
+
+    async def past_instances(self, *, limit: int = 1000) -> Sequence[Instance]:
+        """Gone ones, newest first."""
+
+    async def intend(self, intent: LaunchIntent, instances: Sequence[Instance]) -> None:
+        """Commit a launch intent with its slots (instances in state `intended`) before any call is made."""
+
+    async def adopt(self, instance: Instance) -> None:
+        """Insert an instance that was found by its tags."""
+
+    async def change(self, changes: Sequence[InstanceChange]) -> Sequence[Instance]:
+        """Apply all changes or none, in one transaction. An instance that becomes failed, lost, terminating or gone
+        loses its claims in the same transaction. IllegalTransition, Conflict, NotFound."""
+
+    # -- plans, events, targets, small facts
+    async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes) -> int: ...
+
+    async def plans(self, *, before: int | None = None, limit: int = 20) -> Sequence[StoredPlan]: ...
+
+    async def plan(self, plan: int) -> StoredPlan: ...
+
+    async def record(self, events: Sequence[Event]) -> None: ...
+
+    async def events(
+        self, *, instance: InstanceId | None = None, task: TaskId | None = None, limit: int = 100
+    ) -> Sequence[Event]:
+        """Newest first."""
+
+    async def set_target(self, target: Target) -> None:
+        """Replace the target of this pool and source."""
+
+    async def drop_target(self, pool: PoolName, source: str) -> None: ...
+
+    def targets(self) -> Sequence[Target]: ...
+
+    def fact(self, name: str) -> str | None: ...
+
+    async def set_fact(self, name: str, value: str) -> None: ...
+
+    # -- care
+    async def prune(self, now_ms: int, retention: Retention, *, batch: int = 10_000) -> Mapping[str, int]:
+        """Delete what is past retention, at most `batch` rows a table a call; returns the numbers deleted."""
+
+    async def backup(self, target: Path) -> None:
+        """A consistent copy, taken while running; Conflict if `target` exists."""
+
+    async def check(self) -> Sequence[str]:
+        """Problems found in the store, none being the healthy answer."""
+
+    async def close(self) -> None:
+        """Finish commits under way, release the lock."""

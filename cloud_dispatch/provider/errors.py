@@ -1,0 +1,85 @@
+"""What a driver may answer, classed by what the caller should do. One translating function a driver makes these.
+
+ProviderError
+├── RateLimited          wait until `retry_after_ms` have passed, then the same call
+├── QuotaExceeded        nothing more in `scope` until something ends or an operator acts: another offering
+├── CapacityUnavailable  the provider has none now in `scope`: another offering, this one later
+├── InvalidRequest       our request is wrong: stop, tell the operator
+├── CredentialsRejected  stop using the profile, tell the operator
+├── VmNotFound           no such VM (any more)
+├── Transient            nothing was done; the same call may succeed
+└── InDoubt              the call may have been carried out: look before anything else
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an error speaks of; empty fields mean any. All empty: the whole account."""
+
+    type: str = ""
+    zone: str = ""
+    market: str = ""
+    region: str = ""
+    family: str = ""
+
+    def __str__(self) -> str:
+        parts = [
+            f"{name}={value}"
+            for name, value in (
+                ("type", self.type), ("family", self.family), ("zone", self.zone), ("market", self.market),
+                ("region", self.region),
+            )
+            if value
+        ]  # fmt: skip
+        return " ".join(parts) or "account"
+
+
+class ProviderError(Exception):
+    """Base. `code` is the provider's own word where it has one, for the operator."""
+
+    def __init__(self, message: str, *, code: str = "", scope: Scope = Scope(), retry_after_ms: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.scope = scope
+        self.retry_after_ms = retry_after_ms
+
+
+class RateLimited(ProviderError):
+    """Wait `retry_after_ms`, then the same call."""
+
+
+class QuotaExceeded(ProviderError):
+    """A limit of the account in `scope`."""
+
+
+class CapacityUnavailable(ProviderError):
+    """The provider has none now in `scope`."""
+
+
+class InvalidRequest(ProviderError):
+    """Our request is wrong; sending it again changes nothing."""
+
+
+class CredentialsRejected(ProviderError):
+    """The profile can't be used."""
+
+
+class VmNotFound(ProviderError):
+    """No such VM, or no more."""
+
+
+class Transient(ProviderError):
+    """Nothing was done; the same call may succeed."""
+
+
+class InDoubt(ProviderError):
+    """The call may have been carried out."""
+
+
+#: Answers that settle a launch: no VM of this batch exists or will.
+DEFINITIVE = (QuotaExceeded, CapacityUnavailable, InvalidRequest, CredentialsRejected, RateLimited, Transient)
