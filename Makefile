@@ -1,0 +1,58 @@
+# Everything that a developer types. Only Python 3.11, make and git are needed beforehand.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+BENCH  := .venv-bench
+# Seconds after which the whole test run is stopped: a hang must fail, not wait.
+TEST_DEADLINE ?= 2400
+# pytest-xdist workers; `make test WORKERS=0` runs the tests one after another.
+WORKERS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench lock clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready ## make the environment in .venv (instant when it is up to date)
+
+# Two stamps, so that a change of pyproject.toml alone does not go through every requirement again.
+$(VENV)/.requirements: requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cloud-dispatch needs Python 3.11 or newer; name one: make setup PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.requirements pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup ## run 200 and more real tasks on local instances, then show what they cost
+	$(BIN)/cloud-dispatch demo
+
+lint: setup ## ruff, mypy --strict and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: setup lint ## lint and every test; fails if anything fails
+	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS)
+
+$(BENCH)/.ready: requirements-bench.txt pyproject.toml
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bench.txt
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+bench: $(BENCH)/.ready ## measure: make bench NAME=claims
+	@test -n "$(NAME)" || { echo "say which: make bench NAME=claims (python -m bench lists them)" >&2; exit 2; }
+	$(BENCH)/bin/python -m bench $(NAME) --json
+
+lock: setup ## resolve the dependencies again and rewrite requirements*.txt
+	$(BIN)/python tools/lock.py
+
+clean: ## remove the environments, the caches and what was built
+	rm -rf $(VENV) $(BENCH) .venv-lock build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

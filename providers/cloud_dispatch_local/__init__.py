@@ -1,0 +1,1 @@
+"""The local provider: instances are process trees on this host."""
