@@ -50,7 +50,7 @@ def ensure_tool() -> Path:
     pip_compile = TOOL_ENVIRONMENT / "bin" / "pip-compile"
     if not pip_compile.exists():
         venv.create(TOOL_ENVIRONMENT, with_pip=True, clear=True)
-        install = [TOOL_ENVIRONMENT / "bin" / "python", "-m", "pip", "install", "--quiet", TOOL]
+        install = [str(TOOL_ENVIRONMENT / "bin" / "python"), "-m", "pip", "install", "--quiet", TOOL]
         subprocess.run(install, check=True, timeout=TIMEOUT_SECONDS)
     return pip_compile
 
