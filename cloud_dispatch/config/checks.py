@@ -1,0 +1,67 @@
+"""Checks across sections of the configuration. Owns the rules that no single value can break alone."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+
+from cloud_dispatch.config.problems import Path, Problem
+from cloud_dispatch.config.quantities import format_duration
+from cloud_dispatch.config.schema import PoolSection, Profile, Timing
+
+#: An agent may miss two heartbeats in a row and still renew its lease in time.
+HEARTBEATS_PER_LEASE = 3
+
+
+def cross_check(timing: Timing, profiles: Mapping[str, Profile], pools: Mapping[str, PoolSection]) -> list[Problem]:
+    """Everything that contradicts something else, in a stable order."""
+    problems = list(_timing(timing))
+    for name, pool in sorted(pools.items()):
+        problems.extend(_pool(name, pool, profiles))
+    return problems
+
+
+def _timing(timing: Timing) -> Iterator[Problem]:
+    least = HEARTBEATS_PER_LEASE * timing.heartbeat_ms
+    if timing.lease_ms < least:
+        yield Problem(
+            ("timing", "lease"),
+            f"expected at least {HEARTBEATS_PER_LEASE} heartbeats ({format_duration(least)}),"
+            f" got {format_duration(timing.lease_ms)}",
+        )
+    if timing.poll_ms >= timing.lease_ms:
+        yield Problem(
+            ("timing", "poll"),
+            f"expected less than the lease ({format_duration(timing.lease_ms)}), got {format_duration(timing.poll_ms)}",
+        )
+    if timing.silence_ms < timing.lease_ms:
+        yield Problem(
+            ("timing", "silence"),
+            f"expected at least the lease ({format_duration(timing.lease_ms)}),"
+            f" got {format_duration(timing.silence_ms)}",
+        )
+
+
+def _pool(name: str, pool: PoolSection, profiles: Mapping[str, Profile]) -> Iterator[Problem]:
+    for index, profile in enumerate(pool.profiles):
+        if profile not in profiles:
+            near = difflib.get_close_matches(profile, profiles, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"profiles: {', '.join(sorted(profiles)) or 'none'}"
+            yield Problem(("pools", name, "profiles", index), f"no such profile {profile!r} ({hint})")
+    most = pool.caps.instances
+    if most is not None:
+        wanted: list[tuple[Path, int]] = [(("min",), pool.minimum), (("target",), pool.target or 0)]
+        wanted += [(("schedule", i, "target"), rule.target) for i, rule in enumerate(pool.schedule)]
+        for path, count in wanted:
+            if count > most:
+                yield Problem(("pools", name, *path), f"expected at most caps.instances ({most}), got {count}")
+    for index, rule in enumerate(pool.schedule):
+        if rule.from_minute == rule.to_minute:
+            yield Problem(("pools", name, "schedule", index), "expected `from` and `to` to differ")
+    for index, check in enumerate(pool.health_checks):
+        if check.timeout_ms > check.interval_ms:
+            yield Problem(
+                ("pools", name, "health_checks", index, "timeout"),
+                f"expected at most the interval ({format_duration(check.interval_ms)}),"
+                f" got {format_duration(check.timeout_ms)}",
+            )

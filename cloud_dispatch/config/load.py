@@ -1,0 +1,238 @@
+"""From a source to a checked configuration. Owns the whole configuration, its cross checks and its domain values.
+
+Knows drivers only through the `plugins` callable that it is given.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from cloud_dispatch.config.checks import cross_check
+from cloud_dispatch.config.problems import InvalidConfig, Problem, from_validation
+from cloud_dispatch.config.schema import (
+    CapsSection,
+    Dispatcher,
+    EndSection,
+    Limits,
+    Name,
+    PoolSection,
+    Profile,
+    Section,
+    StoreSettings,
+    Timing,
+    TypesSection,
+)
+from cloud_dispatch.config.source import DEFAULTS, ConfigSource, Raw, default_state_dir
+from cloud_dispatch.domain.errors import DispatchError, InvalidInput
+from cloud_dispatch.domain.ids import PoolName, ProfileName
+from cloud_dispatch.domain.pool import Caps, EndRules, HealthCheck, Pool, TypeFilter
+from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.provider.spi import Plugin
+from cloud_dispatch.wire.messages import HealthCheck as WireHealthCheck
+from cloud_dispatch.wire.messages import Policy
+
+#: From the name of a driver to its plugin; DispatchError or LookupError when there is none.
+Plugins = Callable[[str], Plugin]
+
+_TOML_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
+#: Keys of a profile that are ours; all others are the driver's.
+_PROFILE_KEYS = frozenset(Profile.model_fields) - {"settings"}
+
+
+class Config(Section):
+    """The whole configuration, checked. `origin` says where it came from."""
+
+    origin: str = ""
+    dispatcher: Dispatcher = Dispatcher()
+    store: StoreSettings = StoreSettings()
+    timing: Timing = Timing()
+    limits: Limits = Limits()
+    overall_caps: CapsSection = Field(default=CapsSection(), alias="caps")
+    profiles: dict[Name, Profile] = Field(default_factory=dict)
+    pool_sections: dict[Name, PoolSection] = Field(default_factory=dict, alias="pools")
+
+    @property
+    def state_dir(self) -> Path:
+        return self.dispatcher.state_dir
+
+    @property
+    def token_file(self) -> Path:
+        """Where the dispatcher writes the operator's token (mode 0600)."""
+        return self.state_dir / "operator.token"
+
+    @property
+    def store_url(self) -> str:
+        """The statestore's URL, the SQLite file in the state folder unless set."""
+        return self.store.url or f"sqlite:///{self.state_dir / 'store.sqlite'}"
+
+    @property
+    def base_url(self) -> str:
+        """Where clients on this machine reach the dispatcher."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.dispatcher.host, self.dispatcher.host)
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        return f"http://{host}:{self.dispatcher.port}"
+
+    @property
+    def advertise_url(self) -> str:
+        """Where VMs reach the dispatcher."""
+        return self.dispatcher.advertise or self.base_url
+
+    def pools(self) -> tuple[Pool, ...]:
+        """The pools, in order of name."""
+        return tuple(_pool(name, section) for name, section in sorted(self.pool_sections.items()))
+
+    def caps(self) -> Caps:
+        """The bounds on everything together."""
+        return _caps(self.overall_caps)
+
+    def profile_caps(self) -> dict[ProfileName, Caps]:
+        """The bounds of each profile."""
+        return {ProfileName(name): _caps(profile.caps) for name, profile in self.profiles.items()}
+
+    def profile_types(self) -> dict[ProfileName, TypeFilter]:
+        """What each profile may rent at all, whatever its pools allow."""
+        return {ProfileName(name): _types(profile.types) for name, profile in self.profiles.items()}
+
+    def policy(self, pool: str) -> Policy:
+        """How agents in `pool` shall behave, capacities left to the instance; KeyError for a pool that is not there."""
+        section, timing = self.pool_sections[pool], self.timing
+        return Policy(
+            heartbeat_ms=timing.heartbeat_ms,
+            lease_ms=timing.lease_ms,
+            poll_ms=timing.poll_ms,
+            kill_grace_ms=timing.kill_grace_ms,
+            silence_ms=timing.silence_ms,
+            idle_ms=section.end.idle_ms,
+            max_tasks=section.end.max_tasks,
+            empty_claims=section.end.empty_claims,
+            lifetime_ms=section.end.lifetime_ms,
+            log_limit=self.limits.log_bytes_per_attempt,
+            max_tasks_at_once=section.max_tasks_per_instance,
+            health_checks=[
+                WireHealthCheck(list(c.command), c.interval_ms, c.timeout_ms, c.failures) for c in section.health_checks
+            ],
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Every setting with its value as the file would say it; JSON-ready, secrets of drivers masked."""
+        values = self.model_dump(mode="json", by_alias=True, exclude={"origin"}, exclude_none=True)
+        for profile in values["profiles"].values():
+            profile.update(profile.pop("settings", None) or {})
+        return values
+
+
+def _caps(section: CapsSection) -> Caps:
+    return Caps(section.instances, section.vcpus)
+
+
+def _types(section: TypesSection) -> TypeFilter:
+    return TypeFilter(section.allow, section.deny)
+
+
+def _end(section: EndSection) -> EndRules:
+    return EndRules(section.idle_ms, section.max_tasks, section.empty_claims, section.lifetime_ms)
+
+
+def _pool(name: str, section: PoolSection) -> Pool:
+    reserve = section.reserve
+    return Pool(
+        name=PoolName(name),
+        profiles=tuple(ProfileName(profile) for profile in section.profiles),
+        types=_types(section.types),
+        markets=section.markets,
+        labels=tuple(sorted(section.labels.items())),
+        caps=_caps(section.caps),
+        minimum=section.minimum,
+        reserve=Resources(reserve.cpus_milli, reserve.memory, reserve.disk),
+        max_tasks_per_instance=section.max_tasks_per_instance,
+        price_factor_percent=section.price_factor_percent,
+        target_drain_ms=section.target_drain_ms,
+        min_work_per_boot_percent=section.min_work_per_boot_percent,
+        boot_deadline_ms=section.boot_deadline_ms,
+        end=_end(section.end),
+        health_checks=tuple(
+            HealthCheck(c.command, c.interval_ms, c.timeout_ms, c.failures) for c in section.health_checks
+        ),
+        template=section.template,
+    )
+
+
+def load(source: ConfigSource, plugins: Plugins) -> Config:
+    """Read, parse and check a configuration.
+
+    InvalidConfig (an InvalidInput) names every problem with file, line, key and what was expected; NotFound when the
+    source is not there.
+    """
+    raw = source.read()
+    text = raw.content if isinstance(raw.content, str) else None
+    values = dict(_parse(raw))
+    if "profiles" not in values and "pools" not in values:  # a file that only sets, say, timing
+        values |= DEFAULTS
+    problems: list[Problem] = []
+    values["profiles"] = _with_settings(values.get("profiles", {}), plugins, problems)
+    values["dispatcher"] = _with_state_dir(values.get("dispatcher", {}), raw)
+    if "origin" in values:
+        problems.append(Problem(("origin",), "no such key"))
+    try:
+        config = Config.model_validate(values | {"origin": raw.origin})
+    except ValidationError as error:
+        problems = from_validation(error, Config) + problems
+        raise InvalidConfig(raw.origin, text, problems) from None
+    problems += cross_check(config.timing, config.profiles, config.pool_sections)
+    if problems:
+        raise InvalidConfig(raw.origin, text, problems)
+    return config
+
+
+def _parse(raw: Raw) -> Mapping[str, Any]:
+    if not isinstance(raw.content, str):
+        return raw.content
+    try:
+        return tomllib.loads(raw.content)
+    except tomllib.TOMLDecodeError as error:
+        match = _TOML_LINE.search(str(error))
+        place = f"{raw.origin}:{match[1]}" if match else raw.origin
+        raise InvalidInput(f"expected TOML: {_TOML_LINE.sub('', str(error))}", place=place) from None
+
+
+def _with_state_dir(section: Any, raw: Raw) -> Any:
+    """The section with an absolute state folder; relative ones are relative to the file."""
+    if not isinstance(section, Mapping):
+        return section
+    given = section.get("state_dir") or ""
+    if not isinstance(given, str):
+        return section
+    path = Path(given).expanduser() if given else default_state_dir(raw.origin)
+    return {**section, "state_dir": (raw.folder or Path.cwd()) / path}
+
+
+def _with_settings(profiles: Any, plugins: Plugins, problems: list[Problem]) -> Any:
+    """Each profile with its driver's keys validated into `settings`."""
+    if not isinstance(profiles, Mapping):
+        return profiles
+    return {name: _split(str(name), profile, plugins, problems) for name, profile in profiles.items()}
+
+
+def _split(name: str, profile: Any, plugins: Plugins, problems: list[Problem]) -> Any:
+    if not isinstance(profile, Mapping) or not isinstance(profile.get("driver"), str):
+        return profile  # the schema says what is missing
+    ours = {key: value for key, value in profile.items() if key in _PROFILE_KEYS}
+    own = {key: value for key, value in profile.items() if key not in _PROFILE_KEYS}
+    try:
+        model: type[BaseModel] = plugins(profile["driver"]).settings
+    except (DispatchError, LookupError) as error:
+        text = error.message if isinstance(error, DispatchError) else f"no such driver {profile['driver']!r}"
+        hint = f" ({error.hint})" if isinstance(error, DispatchError) and error.hint else ""
+        problems.append(Problem(("profiles", name, "driver"), text + hint))
+        return ours
+    try:
+        return {**ours, "settings": model.model_validate(own)}
+    except ValidationError as error:
+        problems.extend(from_validation(error, model, ("profiles", name)))
+        return ours

@@ -1,0 +1,100 @@
+"""Quantities as people write them in the configuration: durations, sizes, factors. Owns their text both ways.
+
+Knows pydantic only to wrap the parsers into field types; knows no section of the configuration.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from cloud_dispatch.domain.resources import parse_bytes, parse_cpus
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_UNIT_MS = {"ms": 1, "": 1_000, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZES = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+_LONGEST_MS = 100 * 365 * 86_400_000
+
+
+def parse_duration(value: object) -> int:
+    """Milliseconds from `"10s"`, `"5m"`, `"1h30m"` (parts add up), `"500ms"`, `"90d"` or a number of seconds.
+
+    ValueError for anything else, a negative or an endless one.
+    """
+    text = str(value).strip().lower().replace(" ", "")
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or not text:
+        raise ValueError('expected a duration (e.g. "10s", "5m", "1h" or seconds)')
+    total, position = Decimal(0), 0
+    while position < len(text):
+        match = _DURATION.match(text, position)
+        if match is None or match[2] not in _UNIT_MS:
+            raise ValueError('expected a duration (e.g. "10s", "5m", "1h" or seconds)')
+        total += Decimal(match[1]) * _UNIT_MS[match[2]]
+        position = match.end()
+    if total > _LONGEST_MS:
+        raise ValueError("expected a duration of at most 100 years")
+    if total != total.to_integral_value():
+        raise ValueError("expected a duration in whole milliseconds")
+    return int(total)
+
+
+def format_duration(milliseconds: int) -> str:
+    """The shortest exact text: `10s`, `90m`, `500ms`; `parse_duration` reads it back."""
+    for unit in ("d", "h", "m", "s"):
+        size = _UNIT_MS[unit]
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms" if milliseconds else "0s"
+
+
+def format_size(count: int) -> str:
+    """The shortest exact text in binary units: `16MiB`, `1000B`; `parse_bytes` reads it back."""
+    for unit, size in _SIZES:
+        if count and count % size == 0:
+            return f"{count // size}{unit}"
+    return f"{count}B"
+
+
+def parse_size(value: object) -> int:
+    """Bytes; ValueError that says what was expected."""
+    if isinstance(value, (int, str)) and not isinstance(value, bool):
+        try:
+            return parse_bytes(value)
+        except ValueError:
+            pass
+    raise ValueError('expected a size (e.g. 1048576, "512MiB", "8GiB")')
+
+
+def parse_share_of_cpus(value: object) -> int:
+    """Millicpus, zero allowed (as in what a pool reserves)."""
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        try:
+            return 0 if str(value) in ("0", "0.0") else parse_cpus(value)
+        except ValueError:
+            pass
+    raise ValueError("expected a number of cpus, in steps of 0.001 (e.g. 0.5)")
+
+
+def parse_percent(value: object) -> int:
+    """A factor in whole hundredths, `1.5` -> 150; ValueError for a negative one or anything finer."""
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        try:
+            percent = Decimal(str(value)) * 100
+        except InvalidOperation:
+            percent = Decimal("NaN")
+        if percent.is_finite() and percent >= 0 and percent == percent.to_integral_value():
+            return int(percent)
+    raise ValueError("expected a factor with at most two decimals (e.g. 1.5)")
+
+
+#: Milliseconds, written as a duration.
+Duration = Annotated[int, BeforeValidator(parse_duration), PlainSerializer(format_duration)]
+#: Bytes, written as a size.
+Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size)]
+#: Millicpus, written in cpus.
+Cpus = Annotated[int, BeforeValidator(parse_share_of_cpus), PlainSerializer(lambda milli: milli / 1000)]
+#: Hundredths, written as a factor.
+Percent = Annotated[int, BeforeValidator(parse_percent), PlainSerializer(lambda percent: percent / 100)]

@@ -1,0 +1,256 @@
+"""The sections of the configuration as typed, frozen values. Owns names, types, defaults and bounds of every setting.
+
+Each key of the file is the field's alias: fields carry their unit in their name (`heartbeat_ms`), keys do not
+(`heartbeat = "10s"`). Knows neither files nor drivers: a profile's own keys were validated by its driver's plugin.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, Strict
+
+from cloud_dispatch.config.quantities import Cpus, Duration, Percent, Size
+from cloud_dispatch.domain.offering import Market
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_CLOCK = re.compile(r"([01]?\d|2[0-4]):([0-5]\d)")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError("expected a name of letters, digits, '-' and '_' (at most 63, the first a letter or digit)")
+    return text
+
+
+def _listen(text: str) -> str:
+    match = _HOST_PORT.fullmatch(text)
+    if match is None or int(match[2]) > 65535:
+        raise ValueError('expected HOST:PORT (e.g. "127.0.0.1:7717")')
+    return text
+
+
+def _web_address(text: str) -> str:
+    parts = urlsplit(text)
+    if text and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError('expected a URL (e.g. "http://10.0.0.5:7717") or nothing')
+    return text.rstrip("/")
+
+
+def _store_url(text: str) -> str:
+    if text and not text.startswith(("sqlite:///", "postgresql")):
+        raise ValueError('expected "sqlite:///PATH" or "postgresql://..." or nothing')
+    return text
+
+
+def parse_days(value: object) -> frozenset[int]:
+    """Days of the week (0 is Monday) from `"mon-fri"`, `"sat,sun"`, `"daily"`; `"fri-mon"` goes over the weekend."""
+    if isinstance(value, frozenset):
+        return value
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError('expected days (e.g. "mon-fri", "sat,sun", "daily")')
+    days: set[int] = set()
+    for part in value.lower().replace(" ", "").split(","):
+        first, _, last = ("mon-sun" if part == "daily" else part).partition("-")
+        if first not in DAYS or (last or first) not in DAYS:
+            raise ValueError('expected days (e.g. "mon-fri", "sat,sun", "daily")')
+        start, end = DAYS.index(first), DAYS.index(last or first)
+        days.update((start + step) % 7 for step in range((end - start) % 7 + 1))
+    return frozenset(days)
+
+
+def parse_clock(value: object) -> int:
+    """Minutes since midnight from `"08:30"`; `"24:00"` is the day's end."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 1440:
+        return value
+    match = _CLOCK.fullmatch(value.strip()) if isinstance(value, str) else None
+    minutes = int(match[1]) * 60 + int(match[2]) if match else 1441
+    if minutes > 1440:
+        raise ValueError('expected a time of day from "00:00" to "24:00"')
+    return minutes
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (OSError, ValueError):  # ZoneInfoNotFoundError is a KeyError
+        raise ValueError('expected a time zone (e.g. "UTC", "Europe/Berlin")') from None
+    except KeyError:
+        raise ValueError('expected a time zone that this machine knows (e.g. "UTC", "Europe/Berlin")') from None
+    return name
+
+
+def _command(value: object) -> object:
+    """A command as text is for the shell; as a list it is argv."""
+    return ("/bin/sh", "-c", value) if isinstance(value, str) and value.strip() else value
+
+
+def _positive(milliseconds: int) -> int:
+    if milliseconds <= 0:
+        raise ValueError("expected a duration longer than zero")
+    return milliseconds
+
+
+def _at_least_one(percent: int) -> int:
+    if percent < 100:
+        raise ValueError("expected a factor of at least 1")
+    return percent
+
+
+Count = Annotated[int, Strict(), Field(ge=0)]
+Number = Annotated[int, Strict(), Field(ge=1)]
+Name = Annotated[str, AfterValidator(_name)]
+Span = Annotated[Duration, AfterValidator(_positive)]
+Days = Annotated[
+    frozenset[int],
+    BeforeValidator(parse_days),
+    PlainSerializer(lambda days: ",".join(DAYS[day] for day in sorted(days))),
+]
+Minute = Annotated[int, BeforeValidator(parse_clock), PlainSerializer(lambda at: f"{at // 60:02d}:{at % 60:02d}")]
+
+
+class Section(BaseModel):
+    """A table of the configuration: unknown keys are errors, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Dispatcher(Section):
+    """Who this dispatcher is and where it answers."""
+
+    deployment: Annotated[str, AfterValidator(lambda text: text and _name(text))] = ""
+    state_dir: Path = Path()
+    listen: Annotated[str, AfterValidator(_listen)] = "127.0.0.1:7717"
+    advertise: Annotated[str, AfterValidator(_web_address)] = ""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    pause: bool = False
+
+    @property
+    def host(self) -> str:
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.listen.rpartition(":")[2])
+
+
+class StoreSettings(Section):
+    """Where the statestore is and how long it remembers what has ended. None keeps it for ever."""
+
+    url: Annotated[str, AfterValidator(_store_url)] = ""
+    commit: Literal["inline", "thread"] = "inline"
+    retain_tasks_ms: Duration | None = Field(default=90 * 86_400_000, alias="retain_tasks")
+    retain_events_ms: Duration | None = Field(default=90 * 86_400_000, alias="retain_events")
+    retain_plans_ms: Duration | None = Field(default=30 * 86_400_000, alias="retain_plans")
+    retain_logs_ms: Duration | None = Field(default=30 * 86_400_000, alias="retain_logs")
+
+
+class Timing(Section):
+    """How often things are done and how long is too long. Milliseconds."""
+
+    heartbeat_ms: Span = Field(default=10_000, alias="heartbeat")
+    lease_ms: Span = Field(default=60_000, alias="lease")
+    poll_ms: Span = Field(default=20_000, alias="poll")
+    pass_interval_ms: Span = Field(default=5_000, alias="pass_interval")
+    list_interval_ms: Span = Field(default=30_000, alias="list_interval")
+    kill_grace_ms: Duration = Field(default=10_000, alias="kill_grace")
+    silence_ms: Span = Field(default=600_000, alias="silence")
+    doubt_ms: Span = Field(default=60_000, alias="doubt")
+
+
+class Limits(Section):
+    """Bounds on what comes in. Bytes, except the number of tasks."""
+
+    log_bytes_per_attempt: Size = 16 * 2**20
+    output_bytes_per_file: Size = 2**30
+    request_bytes: Annotated[Size, Field(ge=65_536)] = 64 * 2**20
+    environment_bytes: Size = 128 * 2**10
+    tasks_per_submission: Number = 100_000
+
+
+class CapsSection(Section):
+    """Upper bounds; None is no bound here."""
+
+    instances: Count | None = None
+    vcpus: Count | None = None
+
+
+class TypesSection(Section):
+    """Shell patterns on names of instance types; an empty `allow` allows all, `deny` wins."""
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+class Profile(Section):
+    """An account with a provider. `settings` are the driver's own keys, validated by its plugin's model."""
+
+    driver: Name
+    caps: CapsSection = CapsSection()
+    types: TypesSection = TypesSection()
+    settings: Any = None
+
+
+class ScheduleSection(Section):
+    """So many instances at these times; `to` before `from` goes over midnight."""
+
+    days: Days = frozenset(range(7))
+    from_minute: Minute = Field(default=0, alias="from")
+    to_minute: Minute = Field(default=1440, alias="to")
+    timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
+    target: Count
+
+
+class ReserveSection(Section):
+    """What a pool keeps for the system on each instance: millicpus, bytes."""
+
+    cpus_milli: Cpus = Field(default=0, alias="cpus")
+    memory: Size = 0
+    disk: Size = 0
+
+
+class EndSection(Section):
+    """When a compute service ends by itself; 0 is no such limit, but the lifetime is never endless."""
+
+    idle_ms: Duration = Field(default=60_000, alias="idle")
+    max_tasks: Count = 0
+    empty_claims: Count = 0
+    lifetime_ms: Span = Field(default=86_400_000, alias="lifetime")
+
+
+class HealthSection(Section):
+    """A command that agents run at start and at intervals; text is for the shell, a list is argv."""
+
+    command: Annotated[tuple[str, ...], BeforeValidator(_command), Field(min_length=1)]
+    interval_ms: Span = Field(default=60_000, alias="interval")
+    timeout_ms: Span = Field(default=10_000, alias="timeout")
+    failures: Number = 3
+
+
+class PoolSection(Section):
+    """A named template for VMs."""
+
+    profiles: Annotated[tuple[str, ...], Field(min_length=1)]
+    types: TypesSection = TypesSection()
+    markets: Annotated[tuple[Market, ...], Field(min_length=1)] = (Market.ON_DEMAND,)
+    labels: dict[str, str] = Field(default_factory=dict)
+    caps: CapsSection = CapsSection()
+    minimum: Count = Field(default=0, alias="min")
+    target: Count | None = None
+    schedule: tuple[ScheduleSection, ...] = ()
+    reserve: ReserveSection = ReserveSection()
+    max_tasks_per_instance: Count = 0
+    price_factor_percent: Annotated[Percent, AfterValidator(_at_least_one)] = Field(default=150, alias="price_factor")
+    target_drain_ms: Span = Field(default=600_000, alias="target_drain")
+    min_work_per_boot_percent: Percent = Field(default=100, alias="min_work_per_boot")
+    boot_deadline_ms: Span = Field(default=600_000, alias="boot_deadline")
+    template: Name = "agent"
+    end: EndSection = EndSection()
+    health_checks: tuple[HealthSection, ...] = ()

@@ -1,0 +1,252 @@
+"""The configuration: every wrong setting is named with its place, every right one becomes a domain value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict
+
+from cloud_dispatch.config import Config, Embedded, InvalidConfig, TomlFile, find_source, load
+from cloud_dispatch.config.quantities import format_duration, format_size, parse_duration, parse_size
+from cloud_dispatch.domain.errors import InvalidInput, NotFound
+from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.pool import Caps, TypeFilter
+from cloud_dispatch.domain.resources import GIB, Resources
+
+
+class DriverSettings(BaseModel):
+    """The own keys of the driver that these tests plug in."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    region: str = "here"
+    boot_delay: float = 0.0
+
+
+class _Plugin:
+    name = "local"
+    settings = DriverSettings
+
+
+def plugins(driver: str) -> Any:
+    if driver != "local":
+        raise LookupError(driver)
+    return _Plugin()
+
+
+def load_text(folder: Path, text: str) -> Config:
+    path = folder / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    return load(TomlFile(path), plugins)
+
+
+def problems_of(folder: Path, text: str) -> list[str]:
+    """The lines of the error, each without the folder."""
+    with pytest.raises(InvalidConfig) as caught:
+        load_text(folder, text)
+    return str(caught.value).replace(f"{folder}/", "").splitlines()
+
+
+def test_embedded_defaults_give_one_pool_of_the_local_provider() -> None:
+    """Without any file there is a pool `default` that rents from the profile `local`."""
+    config = load(Embedded(), plugins)
+    (pool,) = config.pools()
+    assert (pool.name, pool.profiles) == ("default", ("local",))
+    assert config.profiles["local"].settings == DriverSettings()
+    assert config.base_url == "http://127.0.0.1:7717"
+
+
+def test_file_without_profiles_and_pools_keeps_the_default_ones(tmp_path: Path) -> None:
+    """Setting only a timing must not leave a dispatcher without anything to rent from."""
+    config = load_text(tmp_path, '[timing]\nheartbeat = "2s"\n')
+    assert [pool.name for pool in config.pools()] == ["default"]
+    assert config.timing.heartbeat_ms == 2_000
+
+
+FULL = """
+caps = {instances = 20, vcpus = 64}
+[dispatcher]
+state_dir = "state"
+listen = "0.0.0.0:8000"
+advertise = "http://10.0.0.5:8000/"
+[profiles.local]
+driver = "local"
+region = "there"
+caps = {instances = 5}
+types = {deny = ["huge*"]}
+[pools.cpu]
+profiles = ["local"]
+markets = ["spot", "on-demand"]
+types = {allow = ["small*"]}
+labels = {tier = "b", disk = "ssd"}
+min = 1
+target = 2
+reserve = {cpus = 0.25, memory = "1GiB"}
+price_factor = 1.25
+end = {idle = "90s", max_tasks = 7, lifetime = "1h30m"}
+health_checks = [{command = "test -d /", interval = "30s"}, {command = ["true"]}]
+schedule = [{days = "fri-mon", from = "22:00", to = "06:00", timezone = "Europe/Berlin", target = 3}]
+"""
+
+
+def test_pools_become_domain_values(tmp_path: Path) -> None:
+    """Every setting of a pool arrives in the planner's words and units."""
+    config = load_text(tmp_path, FULL)
+    (pool,) = config.pools()
+    assert pool.markets == (Market.SPOT, Market.ON_DEMAND)
+    assert pool.types == TypeFilter(("small*",), ())
+    assert pool.labels == (("disk", "ssd"), ("tier", "b"))
+    assert pool.reserve == Resources(250, GIB, 0, 0)
+    assert pool.price_factor_percent == 125
+    assert (pool.end.idle_ms, pool.end.max_tasks, pool.end.lifetime_ms) == (90_000, 7, 5_400_000)
+    assert [check.argv for check in pool.health_checks] == [("/bin/sh", "-c", "test -d /"), ("true",)]
+    assert config.caps() == Caps(20, 64)
+    assert config.profile_caps() == {"local": Caps(5, None)}
+    assert config.profile_types() == {"local": TypeFilter((), ("huge*",))}
+    rule = config.pool_sections["cpu"].schedule[0]
+    assert (rule.days, rule.from_minute, rule.to_minute) == (frozenset({4, 5, 6, 0}), 1320, 360)
+
+
+def test_policy_of_a_pool_says_how_its_agents_behave(tmp_path: Path) -> None:
+    """The worker's policy joins the pool's end rules with the common timing, without capacities."""
+    policy = load_text(tmp_path, FULL).policy("cpu")
+    assert (policy.heartbeat_ms, policy.lease_ms, policy.idle_ms, policy.lifetime_ms) == (
+        10_000,
+        60_000,
+        90_000,
+        5_400_000,
+    )
+    assert policy.health_checks[0].argv == ["/bin/sh", "-c", "test -d /"]
+    assert (policy.cpus_milli, policy.memory) == (0, 0)
+
+
+def test_relative_state_folder_is_relative_to_the_file(tmp_path: Path) -> None:
+    """The same file means the same folder, wherever the command is typed."""
+    config = load_text(tmp_path, FULL)
+    assert config.state_dir == tmp_path / "state"
+    assert config.store_url == f"sqlite:///{tmp_path}/state/store.sqlite"
+    assert (config.base_url, config.advertise_url) == ("http://127.0.0.1:8000", "http://10.0.0.5:8000")
+
+
+def test_description_reads_back_as_the_same_configuration(tmp_path: Path) -> None:
+    """What `config show` prints is itself a valid configuration with the same meaning."""
+    config = load_text(tmp_path, FULL)
+    assert load(Embedded(config.describe(), config.origin), plugins) == config
+
+
+CASES = [
+    ("[timing]\nheartbeet = 1", "config.toml:2: timing.heartbeet: no such key (did you mean 'heartbeat'?)"),
+    ("[timing]\n\nlease = 'soon'", "config.toml:3: timing.lease: expected a duration"),
+    ("[timing]\nlease = '20s'", "config.toml:2: timing.lease: expected at least 3 heartbeats (30s), got 20s"),
+    ("[timing]\npoll = '5m'", "config.toml:2: timing.poll: expected less than the lease"),
+    ("[timing]\nsilence = '1s'", "config.toml:2: timing.silence: expected at least the lease"),
+    ("[dispatcher]\nlisten = 'here'", "config.toml:2: dispatcher.listen: expected HOST:PORT"),
+    ("[dispatcher]\nlisten = 'h:70000'", "config.toml:2: dispatcher.listen: expected HOST:PORT"),
+    ("[dispatcher]\nadvertise = 'x'", "config.toml:2: dispatcher.advertise: expected a URL"),
+    ("[dispatcher]\ndeployment = 'a b'", "config.toml:2: dispatcher.deployment: expected a name"),
+    ("[store]\nurl = 'mysql://x'", 'config.toml:2: store.url: expected "sqlite:///PATH"'),
+    ("[stor]\nurl = ''", "config.toml:1: stor: no such key (did you mean 'store'?)"),
+    ("origin = 'x'", "config.toml:1: origin: no such key"),
+    ("caps = 3", "config.toml:1: caps: expected a table"),
+    ("[caps]\ninstances = -1", "config.toml:2: caps.instances: expected at least 0, got -1"),
+    ("[caps]\ninstances = true", "config.toml:2: caps.instances: expected a whole number, got True"),
+    ("[profiles.a]\nregion = 1", "config.toml:1: profiles.a.driver: is missing"),
+    ("[profiles.a]\ndriver = 'azur'", "config.toml:2: profiles.a.driver: no such driver 'azur'"),
+    (
+        "[profiles.a]\ndriver = 'local'\nregoin = 'x'",
+        "config.toml:3: profiles.a.regoin: no such key (did you mean 'region'?)",
+    ),
+    ("[pools.p]\nmin = 1", "config.toml:1: pools.p.profiles: is missing"),
+    ("[pools.p]\nprofiles = []", "config.toml:2: pools.p.profiles"),
+    (
+        "[profiles.local]\ndriver = 'local'\n[pools.p]\nprofiles = ['locl']",
+        "config.toml:4: pools.p.profiles[0]: no such profile 'locl' (did you mean 'local'?)",
+    ),
+    ("[pools.p]\nprofiles = ['x']\nmarkets = ['spott']", "config.toml:3: pools.p.markets[0]: expected 'on-demand' or"),
+    ("[pools.p]\nprofiles = ['x']\nprice_factor = 0.5", "config.toml:3: pools.p.price_factor: expected a factor of"),
+    ("[pools.p]\nprofiles = ['x']\nend = {lifetime = 0}", "config.toml:3: pools.p.end.lifetime: expected a duration"),
+    (
+        "[profiles.x]\ndriver='local'\n[pools.p]\nprofiles = ['x']\ncaps.instances = 1\nmin = 2",
+        "config.toml:6: pools.p.min: expected at most caps.instances (1), got 2",
+    ),
+    (
+        "[[pools.p.schedule]]\ntarget = 1\n[[pools.p.schedule]]\ntarget = 1\ndays = 'caturday'",
+        "config.toml:5: pools.p.schedule[1].days: expected days",
+    ),
+    (
+        "[[pools.p.schedule]]\ntarget = 1\ntimezone = 'Mars/Base'",
+        "config.toml:3: pools.p.schedule[0].timezone: expected a time zone",
+    ),
+    ("[pools.'a b']\nprofiles = ['x']", "config.toml:1: pools.a b"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES, ids=[expected.split(": ")[1] for _, expected in CASES])
+def test_wrong_setting_is_named_with_file_line_and_key(tmp_path: Path, text: str, expected: str) -> None:
+    """An error says where, and what was expected."""
+    assert any(line.startswith(expected) for line in problems_of(tmp_path, text))
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    """Nobody has to start the check once a mistake."""
+    lines = problems_of(
+        tmp_path, "[timing]\nleese = 1\npoll = 'x'\n[profiles.a]\ndriver = 'nope'\n[pools.b]\nmin = -1\n"
+    )
+    assert [line.split(": ")[1] for line in lines] == [
+        "timing.poll",
+        "timing.leese",
+        "pools.b.profiles",
+        "pools.b.min",
+        "profiles.a.driver",
+    ]
+
+
+def test_broken_toml_is_named_with_its_line(tmp_path: Path) -> None:
+    """A syntax error has its line too."""
+    with pytest.raises(InvalidInput, match=r"config\.toml:2: expected TOML"):
+        load_text(tmp_path, "[timing]\nlease = = 3\n")
+
+
+def test_file_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
+    """Bytes that are no text are an input error, not a crash."""
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"[timing]\n# \xff\n")
+    with pytest.raises(InvalidInput, match=r"config\.toml:2: expected UTF-8"):
+        load(TomlFile(path), plugins)
+
+
+def test_named_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    """A file asked for by name is never silently replaced by defaults."""
+    with pytest.raises(NotFound, match=r"no configuration file .*absent\.toml"):
+        load(TomlFile(tmp_path / "absent.toml"), plugins)
+
+
+def test_file_named_on_the_command_line_beats_the_environment(tmp_path: Path) -> None:
+    """The nearer word wins: option, then variable."""
+    environment = {"CLOUD_DISPATCH_CONFIG": str(tmp_path / "b.toml")}
+    assert find_source(tmp_path / "a.toml", environment) == TomlFile(tmp_path / "a.toml")
+    assert find_source(None, environment) == TomlFile(tmp_path / "b.toml")
+
+
+def test_configuration_never_changes(tmp_path: Path) -> None:
+    """A loaded configuration is frozen, whoever holds it."""
+    config = load_text(tmp_path, FULL)
+    with pytest.raises(ValueError, match="frozen"):
+        config.timing.lease_ms = 1
+
+
+@given(st.integers(min_value=0, max_value=10**12))
+def test_durations_and_sizes_read_back_exactly(number: int) -> None:
+    """The text of a quantity loses nothing."""
+    assert parse_duration(format_duration(number)) == number
+    assert parse_size(format_size(number)) == number
+
+
+@pytest.mark.parametrize("value", ["", "ten", "-1s", "1w", "1.0005s", True, None, "9" * 40])
+def test_what_is_no_duration_is_refused(value: object) -> None:
+    """Nonsense never becomes a number."""
+    with pytest.raises(ValueError, match="expected a duration"):
+        parse_duration(value)
