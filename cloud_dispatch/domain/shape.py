@@ -51,9 +51,7 @@ class Shape:
         if self.resources.disk:
             parts.append(f"{format_bytes(self.resources.disk)} disk")
         if self.resources.gpus:
-            kind = " ".join(
-                filter(None, (self.gpu_type, format_bytes(self.gpu_memory) if self.gpu_memory else ""))
-            )
+            kind = " ".join(filter(None, (self.gpu_type, format_bytes(self.gpu_memory) if self.gpu_memory else "")))
             parts.append(f"{self.resources.gpus} gpu" + (f" ({kind})" if kind else ""))
         parts.extend(f"{key}={value}" for key, value in self.labels)
         if not self.preemptible:

@@ -1,7 +1,7 @@
-"""The statestore as the core sees it. Owns the protocol and its values; adapters own SQL, commits and the queue's order.
+"""The statestore as the core sees it. Owns the protocol and its values; adapters own SQL, commits and queue order.
 
-An awaited call that returns has been committed durably. A call that raises has changed nothing. One process owns a store
-at a time. Reads that are plain methods (not async) come from memory and cost no I/O.
+An awaited call that returns has been committed durably. A call that raises has changed nothing. One process owns a
+store at a time. Reads that are plain methods (not async) come from memory and cost no I/O.
 """
 
 from __future__ import annotations

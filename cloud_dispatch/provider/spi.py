@@ -105,6 +105,9 @@ class Provider(Protocol):
     async def list(self, deployment: str) -> Listing:
         """All VMs tagged with `deployment`, whatever their state. An empty `deployment` lists nothing."""
 
+    def vm_name(self, instance: InstanceId) -> VmId:
+        """The id that the VM of this slot has or would have; only asked where `traits.named_slots`."""
+
     async def get(self, vm: VmId) -> Vm:
         """One VM, read as consistently as the provider can; VmNotFound when there is none."""
 

@@ -39,7 +39,7 @@ def decode(cls: Type[T], body: bytes) -> T:
     try:
         raw = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ValueError("not JSON: %s" % error) from None
+        raise ValueError(f"not JSON: {error}") from None
     return typing.cast(T, _build(cls, raw, cls.__name__))
 
 
@@ -52,7 +52,7 @@ def _build(hint: Any, raw: Any, place: str) -> Any:
     if origin is list:
         _expect(raw, list, place)
         (item,) = typing.get_args(hint)
-        return [_build(item, value, "%s[%d]" % (place, i)) for i, value in enumerate(raw)]
+        return [_build(item, value, f"{place}[{i}]") for i, value in enumerate(raw)]
     if origin is tuple:
         _expect(raw, list, place)
         return tuple(raw)
@@ -70,11 +70,11 @@ def _build_message(cls: type, raw: Any, place: str) -> Any:
     values = {}
     for name, hint in hints.items():
         if name in raw:
-            values[name] = _build(hint, raw[name], "%s.%s" % (place, name))
+            values[name] = _build(hint, raw[name], f"{place}.{name}")
     return cls(**values)
 
 
 def _expect(raw: Any, kind: Any, place: str) -> Any:
     if not isinstance(raw, kind) or (kind is int and isinstance(raw, bool)):
-        raise ValueError("%s: expected %s, got %s" % (place, kind.__name__, type(raw).__name__))
+        raise ValueError(f"{place}: expected {kind.__name__}, got {type(raw).__name__}")
     return raw

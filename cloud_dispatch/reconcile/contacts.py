@@ -1,0 +1,37 @@
+"""Who was heard when. Owns the volatile facts about agents; after a restart all count as heard at its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloud_dispatch.domain.ids import InstanceId
+
+
+@dataclass
+class Contact:
+    """Times are monotonic milliseconds, `idle_since_ms` and `state_since_ms` wall milliseconds."""
+
+    heard_ms: int
+    incarnation: str = ""
+    asks_end: bool = False
+    idle_since_ms: int | None = None
+    state: str = ""
+    state_since_ms: int = 0
+
+
+class Contacts:
+    """One entry an instance that is not gone."""
+
+    def __init__(self) -> None:
+        self._contacts: dict[InstanceId, Contact] = {}
+
+    def of(self, instance: InstanceId, monotonic_ms: int) -> Contact:
+        """The entry of `instance`; a new one counts as heard now."""
+        contact = self._contacts.get(instance)
+        if contact is None:
+            contact = self._contacts[instance] = Contact(heard_ms=monotonic_ms)
+        return contact
+
+    def keep_only(self, instances: frozenset[InstanceId]) -> None:
+        for gone in self._contacts.keys() - instances:
+            del self._contacts[gone]

@@ -1,0 +1,110 @@
+"""What the concerns of the loop share: ports, settings, and what is remembered between passes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from cloud_dispatch.domain.errors import Conflict, IllegalTransition, NotFound
+from cloud_dispatch.domain.events import Event
+from cloud_dispatch.domain.ids import InstanceId, ProfileName, TaskId
+from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
+from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.planner.plan import Plan
+from cloud_dispatch.planner.snapshot import Snapshot
+from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.entropy import Entropy
+from cloud_dispatch.ports.executor import Executor
+from cloud_dispatch.ports.store import InstanceChange, Store
+from cloud_dispatch.reconcile.absence import Absence
+from cloud_dispatch.reconcile.calls import Calls
+from cloud_dispatch.reconcile.contacts import Contact, Contacts
+from cloud_dispatch.reconcile.failures import FailureMemory
+from cloud_dispatch.reconcile.settings import Settings
+
+log = structlog.get_logger(__name__)
+MAX_PENDING_EVENTS = 10_000
+
+
+@dataclass
+class ProfileView:
+    """What is known of a profile's provider. Monotonic milliseconds; `listed_ms` None: not since the start."""
+
+    listed_ms: int | None = None
+    problem: str = ""
+    offerings: tuple[Offering, ...] = ()
+    offered_ms: int | None = None
+
+
+@dataclass
+class Context:
+    """Volatile by design: all that must survive a restart is in the store or in tags."""
+
+    store: Store
+    clock: Clock
+    entropy: Entropy
+    planning: Executor
+    settings: Settings
+    calls: Calls = field(default_factory=Calls)
+    contacts: Contacts = field(default_factory=Contacts)
+    failures: FailureMemory = field(default_factory=FailureMemory)
+    profiles: dict[ProfileName, ProfileView] = field(default_factory=dict)
+    absences: dict[InstanceId, Absence] = field(default_factory=dict)
+    in_doubt: set[InstanceId] = field(default_factory=set)
+    pending_events: list[Event] = field(default_factory=list)
+    last: tuple[Snapshot, Plan] | None = None
+    last_plan_id: int | None = None
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    directive_listeners: list[Callable[[InstanceId], None]] = field(default_factory=list)
+    paused: bool = False
+
+    def wake(self) -> None:
+        self.woken.set()
+
+    def contact(self, instance: InstanceId) -> Contact:
+        return self.contacts.of(instance, self.clock.monotonic())
+
+    def tell(self, instance: InstanceId) -> None:
+        """The directive of `instance` changed: wake whoever holds its long poll."""
+        for listener in self.directive_listeners:
+            listener(instance)
+
+    def note(
+        self, action: str, *, instance: InstanceId | None = None, task: TaskId | None = None, detail: str = ""
+    ) -> None:
+        """An event for the record; stored with the next pass, logged now."""
+        if len(self.pending_events) < MAX_PENDING_EVENTS:
+            self.pending_events.append(
+                Event(self.clock.now(), action, instance=instance, task=task, detail=detail, plan=self.last_plan_id)
+            )
+        log.info(action, instance=instance, task=task, detail=detail)
+
+    async def apply(
+        self,
+        instance: InstanceId,
+        event: InstanceEvent | None,
+        *,
+        cause: str = "",
+        reason: str = "",
+        expect: frozenset[InstanceState] = frozenset(),
+        **fields: object,
+    ) -> Instance | None:
+        """Change one instance; None when a newer change made this one moot (late observations never win)."""
+        if cause:
+            fields["cause"] = cause
+        if reason:
+            fields["reason"] = reason
+        change = InstanceChange(instance, event, fields, frozenset(map(str, expect)))
+        try:
+            (changed,) = await self.store.change([change])
+        except (IllegalTransition, Conflict, NotFound) as moot:
+            log.debug("instance.change_moot", instance=instance, arrow=event, why=str(moot))
+            return None
+        if event is not None:
+            self.note(f"instance.{changed.state}", instance=instance, detail=reason)
+            self.tell(instance)
+        self.wake()
+        return changed

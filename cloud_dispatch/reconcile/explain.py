@@ -1,0 +1,98 @@
+"""Why. Owns the answers to "why does this task wait" and "why is this instance here", from rows, events and plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloud_dispatch.domain.events import Event
+from cloud_dispatch.domain.ids import InstanceId, TaskId
+from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.task import HELD, Task, TaskState
+from cloud_dispatch.reconcile.context import Context
+
+
+async def task(context: Context, number: int) -> dict[str, Any]:
+    """Why task `number` is where it is; NotFound when there is none."""
+    found = await context.store.task(TaskId(number))
+    attempts = await context.store.attempts(found.id)
+    events = await context.store.events(task=found.id)
+    reasons = _waiting_reasons(context, found) if found.state is TaskState.QUEUED else []
+    if found.state in HELD and found.lease is not None:
+        reasons.append(f"instance {found.lease.instance} holds it under token {found.lease.token}")
+        if found.state is TaskState.CANCELLING:
+            reasons.append("it was cancelled; it ends when the instance confirms that nothing of it lives")
+    reasons.extend(
+        f"attempt {a.number} on {a.instance} ended: {a.outcome.cause} {a.outcome.detail}".rstrip() for a in attempts
+    )
+    if found.state is TaskState.FAILED and found.outcome is not None:
+        rules = found.spec.retry
+        if not rules.wants(found.outcome):
+            reasons.append(f"{found.outcome.cause} is not among the causes that its retry rules name")
+        elif found.attempts >= rules.max_attempts:
+            reasons.append(f"all {rules.max_attempts} attempts are used up")
+    return {
+        "subject": f"task {number}",
+        "state": str(found.state),
+        "shape": found.spec.shape.describe(),
+        "reasons": reasons,
+        "events": [_event(event) for event in events],
+    }
+
+
+def _waiting_reasons(context: Context, found: Task) -> list[str]:
+    if context.paused:
+        return ["launching is paused"]
+    if context.last is None:
+        return ["no plan has been made yet since the dispatcher started"]
+    _, plan = context.last
+    shape = found.spec.shape
+    reasons = [
+        f"no offering can ever run it: {u.reason}" + (f"; nearest: {u.nearest}" if u.nearest else "")
+        for u in plan.unsatisfiable
+        if u.shape == shape
+    ]
+    reasons.extend(w.reason for w in plan.waiting if w.shape == shape)
+    if not reasons:
+        reasons.append("it will be claimed by the next instance that has room")
+    ahead = sum(d.count for d in context.store.waiting() if d.priority > found.spec.priority)
+    if ahead:
+        reasons.append(f"shapes with more urgent tasks are waiting too ({ahead} tasks)")
+    return reasons
+
+
+async def instance(context: Context, name: InstanceId) -> dict[str, Any]:
+    """Why instance `name` was launched, is what it is, or ended; NotFound when there is none."""
+    row = context.store.instances().get(name) or await context.store.instance(name)
+    events = await context.store.events(instance=name)
+    launched = next((e for e in reversed(events) if e.action == "instance.launching"), None)
+    reasons = [f"launched: {launched.detail}"] if launched else []
+    if row.cause or row.state is InstanceState.GONE:
+        reasons.append(f"{row.state} ({row.cause or 'ended'}): {row.reason}")
+    elif not launched:
+        reasons.append(row.reason)
+    if row.behaviour is not Behaviour.RUN:
+        reasons.append(f"an operator set it to {row.behaviour}")
+    held = context.store.leases_of(name)
+    if held:
+        reasons.append(f"it holds {len(held)} claims")
+    if name in context.in_doubt:
+        reasons.append("its launch was not answered: the provider is asked whether the VM exists")
+    plan_ids = sorted({e.plan for e in events if e.plan is not None})
+    return {
+        "subject": f"instance {name}",
+        "state": str(row.state),
+        "reasons": reasons,
+        "plans": plan_ids,
+        "events": [_event(event) for event in events],
+    }
+
+
+def _event(event: Event) -> dict[str, Any]:
+    return {
+        "at_ms": event.at_ms,
+        "action": event.action,
+        "instance": event.instance,
+        "task": event.task,
+        "detail": event.detail,
+        "plan": event.plan,
+    }

@@ -1,0 +1,81 @@
+"""Memory of refusals. Owns which offerings are not tried for how long after what error. Pure but for what it holds.
+
+TTLs: three minutes for capacity, as Karpenter keeps them; longer where only an operator can help; doubled at each
+repetition within a block's own length, up to an hour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.planner.snapshot import Blocked
+from cloud_dispatch.provider import errors
+
+MINUTE = 60_000
+LONGEST_MS = 60 * MINUTE
+
+
+@dataclass
+class _Entry:
+    blocked: Blocked
+    length_ms: int
+
+
+class FailureMemory:
+    """Bounded by the number of distinct scopes; entries are forgotten one block length after they ran out."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, ...], _Entry] = {}
+
+    def refused(self, offering: Offering, error: errors.ProviderError, now_ms: int) -> Blocked:
+        """Remember that a launch of `offering` was refused."""
+        length, scope = _length_and_scope(offering, error)
+        return self._remember(offering, scope, length, f"{type(error).__name__}: {error.message}", now_ms)
+
+    def boot_failed(self, offering: Offering, reason: str, now_ms: int) -> Blocked:
+        """Remember that a VM of `offering` never registered."""
+        scope = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
+        return self._remember(offering, scope, MINUTE // 2, f"boot failed: {reason}", now_ms)
+
+    def blocked(self, now_ms: int) -> tuple[Blocked, ...]:
+        """What is blocked now."""
+        self._entries = {
+            key: entry for key, entry in self._entries.items() if entry.blocked.until_ms + entry.length_ms > now_ms
+        }
+        return tuple(entry.blocked for entry in self._entries.values() if entry.blocked.until_ms > now_ms)
+
+    def covers(self, offering: Offering, now_ms: int) -> bool:
+        return any(blocked.covers(offering) for blocked in self.blocked(now_ms))
+
+    def _remember(self, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int) -> Blocked:
+        key = (offering.profile, scope.type, scope.zone, scope.market, scope.family)
+        before = self._entries.get(key)
+        if before is not None:
+            length_ms = min(max(before.length_ms * 2, length_ms), LONGEST_MS)
+        blocked = Blocked(
+            profile=offering.profile,
+            until_ms=now_ms + length_ms,
+            reason=reason,
+            type=scope.type,
+            zone=scope.zone,
+            market=scope.market,
+            family=scope.family,
+        )
+        self._entries[key] = _Entry(blocked, length_ms)
+        return blocked
+
+
+def _length_and_scope(offering: Offering, error: errors.ProviderError) -> tuple[int, errors.Scope]:
+    this = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
+    if isinstance(error, errors.CapacityUnavailable):
+        return 3 * MINUTE, error.scope if error.scope != errors.Scope() else this
+    if isinstance(error, errors.QuotaExceeded):
+        return 5 * MINUTE, error.scope
+    if isinstance(error, errors.RateLimited):
+        return max(error.retry_after_ms, 5_000), errors.Scope()
+    if isinstance(error, errors.CredentialsRejected):
+        return 10 * MINUTE, errors.Scope()
+    if isinstance(error, errors.InvalidRequest):
+        return 10 * MINUTE, this
+    return 10_000, this

@@ -1,0 +1,179 @@
+"""The fleet towards agents and operators: registration, what agents say, directives, hold, drain, resume, kill.
+
+Implements `ports.fleet.Fleet`. Owns no deciding of its own: what words mean is in `liveness`, states in the domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, NotFound
+from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
+from cloud_dispatch.domain.instance import SERVING, Behaviour, Instance, InstanceEvent, InstanceState
+from cloud_dispatch.ports.fleet import Directive, Heard
+from cloud_dispatch.ports.store import InstanceChange
+from cloud_dispatch.reconcile import explain
+from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.liveness import event_heard
+from cloud_dispatch.reconcile.preview import Preview
+
+_S, _E = InstanceState, InstanceEvent
+_WORKING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
+_ENDING = frozenset({_S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE, _S.DRAINED})
+
+
+class FleetService:
+    def __init__(self, context: Context, preview: Preview) -> None:
+        self._c = context
+        self._preview = preview
+
+    # -- agents
+    async def admit(self, batch: BatchId, vm: VmId, incarnation: str) -> Instance:
+        if not vm:
+            raise Denied("the registration names no VM", hint="the agent's configuration lacks its VM id")
+        for _ in range(3):  # another VM of the batch may take the slot between the look and the commit
+            row = self._slot_for(batch, vm)
+            if row.state in _ENDING:
+                raise Denied(f"instance {row.id} is {row.state}: it may not register", hint="end this VM")
+            if row.state in SERVING and row.vm == vm and row.state is not _S.UNKNOWN:
+                self._touch(row.id, incarnation)
+                return row
+            now = self._c.clock.now()
+            changed = await self._c.apply(
+                row.id,
+                _E.REGISTERED,
+                expect=frozenset({row.state}),
+                vm=vm,
+                registered_ms=row.registered_ms or now,
+                launched_ms=row.launched_ms or row.intended_ms,
+            )
+            if changed is not None:
+                self._c.in_doubt.discard(row.id)
+                self._c.absences.pop(row.id, None)
+                self._touch(row.id, incarnation)
+                return changed
+        raise Conflict(f"VM {vm} could not be bound to a slot of batch {batch}", hint="register again")
+
+    def _slot_for(self, batch: BatchId, vm: VmId) -> Instance:
+        bound = self._c.store.by_vm(vm)
+        if bound is not None:
+            if bound.batch != batch:
+                raise Denied(f"VM {vm} belongs to batch {bound.batch}, its token is of batch {batch}")
+            return bound
+        slots = [row for row in self._c.store.instances().values() if row.batch == batch]
+        unbound = [row for row in slots if not row.vm and row.state is _S.LAUNCHING]
+        for row in unbound:
+            provider = self._c.settings.providers.get(row.profile)
+            if provider is not None and provider.traits.named_slots and provider.vm_name(row.id) != vm:
+                continue
+            return row
+        if not slots:
+            raise Denied(f"batch {batch} has no instance that lives", hint="end this VM")
+        raise Denied(f"all {len(slots)} instances of batch {batch} are taken; VM {vm} is none of them")
+
+    def _touch(self, instance: InstanceId, incarnation: str) -> None:
+        contact = self._c.contact(instance)
+        contact.heard_ms = self._c.clock.monotonic()
+        contact.incarnation = incarnation
+        contact.idle_since_ms = self._c.clock.now()
+        contact.asks_end = False
+
+    async def heard(self, said: Heard) -> None:
+        row = self._c.store.instances().get(said.instance)
+        if row is None:
+            raise NotFound(f"instance {said.instance} does not live", hint="end this VM")
+        contact = self._c.contact(said.instance)
+        contact.heard_ms = self._c.clock.monotonic()
+        contact.incarnation = said.incarnation
+        tasks = self._c.store.load_of(said.instance).tasks
+        if tasks:
+            contact.idle_since_ms = None
+        elif contact.idle_since_ms is None:
+            contact.idle_since_ms = self._c.clock.now()
+        if said.ask_end and not contact.asks_end:
+            self._c.wake()
+        contact.asks_end = said.ask_end and not tasks
+        verdict = event_heard(row, said, tasks)
+        if verdict is not None:
+            await self._c.apply(row.id, verdict.event, cause=verdict.cause, reason=verdict.reason)
+
+    def directive(self, instance: InstanceId) -> Directive:
+        row = self._c.store.instances().get(instance)
+        if row is None or row.state in _ENDING:
+            return Directive(claiming=False, end=True)
+        if row.state is _S.DRAINING:
+            return Directive(claiming=False, drain_token=row.drain_token, drain=True)
+        held = row.behaviour is Behaviour.HOLD
+        working = row.state in _WORKING and row.behaviour is Behaviour.RUN
+        return Directive(claiming=working, drain_token=row.drain_token, hold=held)
+
+    def on_directive(self, listener: Callable[[InstanceId], None]) -> None:
+        self._c.directive_listeners.append(listener)
+
+    # -- operators
+    async def hold(self, instance: InstanceId, reason: str) -> Instance:
+        row = await self._live(instance)
+        return await self._change(row, None, "hold", reason, behaviour=Behaviour.HOLD)
+
+    async def drain(self, instance: InstanceId, reason: str) -> Instance:
+        row = await self._live(instance)
+        if row.state is _S.DRAINING:
+            return await self._change(row, None, "drain", reason, behaviour=Behaviour.DRAIN)
+        if row.state not in _WORKING:
+            # Not registered yet: the tag and row say drain, and it drains as soon as it speaks.
+            return await self._change(row, None, "drain", reason, behaviour=Behaviour.DRAIN)
+        return await self._change(
+            row, _E.DRAIN, "drain", reason,
+            behaviour=Behaviour.DRAIN, drain_token=row.drain_token + 1, cause="operator",
+            reason=f"drained by an operator: {reason}" if reason else "drained by an operator",
+        )  # fmt: skip
+
+    async def resume(self, instance: InstanceId, reason: str) -> Instance:
+        row = await self._live(instance)
+        if row.state is _S.DRAINING:
+            return await self._change(
+                row, _E.RESUME, "resume", reason, behaviour=Behaviour.RUN, drain_token=row.drain_token + 1, cause=""
+            )
+        if row.state in _ENDING:
+            raise Conflict(f"instance {instance} is {row.state}: too late to resume it")
+        return await self._change(row, None, "resume", reason, behaviour=Behaviour.RUN)
+
+    async def kill(self, instance: InstanceId, reason: str) -> Instance:
+        row = await self._live(instance)
+        if row.state is _S.TERMINATING:
+            return row
+        return await self._change(
+            row, _E.TERMINATE, "kill", reason, cause="killed",
+            reason=f"killed by an operator: {reason}" if reason else "killed by an operator",
+        )  # fmt: skip
+
+    async def _live(self, instance: InstanceId) -> Instance:
+        row = self._c.store.instances().get(instance)
+        if row is None:
+            known = await self._c.store.instance(instance)
+            raise Conflict(f"instance {instance} is {known.state}", hint="only instances that live can be changed")
+        return row
+
+    async def _change(self, row: Instance, event: InstanceEvent | None, word: str, why: str, **fields: Any) -> Instance:
+        try:
+            (changed,) = await self._c.store.change([InstanceChange(row.id, event, fields)])
+        except IllegalTransition:
+            raise Conflict(f"instance {row.id} is {row.state}: it can't {word} now") from None
+        self._c.note(f"operator.{word}", instance=row.id, detail=why)
+        self._c.tell(row.id)
+        self._c.wake()
+        return changed
+
+    # -- answers
+    async def preview(self) -> dict[str, Any]:
+        return await self._preview.preview()
+
+    async def explain_task(self, task: int) -> dict[str, Any]:
+        return await explain.task(self._c, task)
+
+    async def explain_instance(self, instance: InstanceId) -> dict[str, Any]:
+        return await explain.instance(self._c, instance)
+
+    def wake(self) -> None:
+        self._c.wake()

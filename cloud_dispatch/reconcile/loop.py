@@ -1,0 +1,175 @@
+"""The loop: restore once, then observe, judge, plan, execute, reap, until told to stop. Owns the order of a pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from cloud_dispatch.demand.port import DemandSource
+from cloud_dispatch.domain.errors import DispatchError
+from cloud_dispatch.domain.instance import Behaviour, InstanceEvent, InstanceState
+from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.planner import plan
+from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
+from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
+from cloud_dispatch.reconcile import picture
+from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.launch import Launcher
+from cloud_dispatch.reconcile.liveness import Verdict, judge
+from cloud_dispatch.reconcile.observe import Observer
+from cloud_dispatch.reconcile.reap import Reaper
+
+log = structlog.get_logger(__name__)
+_S, _E = InstanceState, InstanceEvent
+#: Wake-ups within so long of each other are one pass.
+GATHER_MS = 20
+EVENTS_A_PASS = 1_000
+
+
+class Loop:
+    def __init__(self, context: Context, sources: Sequence[DemandSource]) -> None:
+        self._c = context
+        self._sources = sources
+        self._observer = Observer(context)
+        self._launcher = Launcher(context)
+        self._reaper = Reaper(context)
+        self._stopping = False
+        context.store.subscribe(lambda shape, count: context.wake())
+
+    async def restore(self) -> None:
+        """After a start: withdraw intents whose call was never made, doubt those not answered, and treat every serving
+        instance as unknown until heard. Leases and heartbeats count from now."""
+        for row in list(self._c.store.instances().values()):
+            self._c.contact(row.id)
+            if row.state is _S.INTENDED:
+                await self._c.apply(
+                    row.id, _E.REFUSED, cause="withdrawn", reason="the dispatcher stopped before the launch call",
+                    ended_ms=self._c.clock.now(),
+                )  # fmt: skip
+            elif row.state is _S.LAUNCHING:
+                self._c.in_doubt.add(row.id)
+            elif row.state in (_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT):
+                await self._c.apply(row.id, _E.ADOPTED)
+
+    async def run(self) -> None:
+        """Passes until `stop`; an error of the store ends a pass, not the loop."""
+        await self.restore()
+        while not self._stopping:
+            self._c.woken.clear()
+            try:
+                await self.one_pass()
+            except DispatchError as error:
+                log.error("pass.failed", error=str(error))
+            except Exception as error:
+                log.exception("pass.crashed", error=repr(error))
+            await self._wait()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._c.wake()
+
+    async def _wait(self) -> None:
+        longest = self._c.settings.timing.pass_interval_ms
+        reap_due = self._reaper.next_due_ms()
+        if reap_due is not None:
+            longest = min(longest, max(reap_due, GATHER_MS))
+        try:
+            async with asyncio.timeout(longest / 1000):
+                await self._c.woken.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(GATHER_MS / 1000)
+
+    async def one_pass(self) -> Plan:
+        """Observe, judge, plan, execute, reap: once."""
+        await self._observer.observe()
+        await self._judge()
+        snapshot = picture.take(self._c, self._sources)
+        decided = await self._c.planning.run(plan, snapshot)
+        self._c.last = (snapshot, decided)
+        if decided.actions:
+            self._c.last_plan_id = await self._c.store.record_plan(
+                snapshot.now_ms, encode_snapshot(snapshot), encode_plan(decided)
+            )
+        await self._execute(decided)
+        self._reaper.reap()
+        await self._flush_events()
+        self._c.contacts.keep_only(frozenset(self._c.store.instances()))
+        return decided
+
+    async def _judge(self) -> None:
+        now, monotonic = self._c.clock.now(), self._c.clock.monotonic()
+        for row in list(self._c.store.instances().values()):
+            silent = monotonic - self._c.contact(row.id).heard_ms
+            verdict = judge(row, silent, now, self._c.settings.timing)
+            if verdict is not None:
+                await self._apply_verdict(row.id, verdict)
+
+    async def _apply_verdict(self, instance: str, verdict: Verdict) -> None:
+        row = next((r for r in self._c.store.instances().values() if r.id == instance), None)
+        if row is None:
+            return
+        changed = await self._c.apply(
+            row.id, verdict.event, cause=verdict.cause, reason=verdict.reason, expect=frozenset({row.state})
+        )
+        if changed is not None and verdict.cause == "boot-deadline":
+            offering = self._offering_of(row.profile, row.type, row.zone, str(row.market))
+            if offering is not None:
+                self._c.failures.boot_failed(offering, verdict.reason, self._c.clock.now())
+
+    def _offering_of(self, profile: str, type_name: str, zone: str, market: str) -> Offering | None:
+        key = f"{profile}/{type_name}/{zone}/{market}"
+        views = self._c.profiles.values()
+        return next((o for view in views for o in view.offerings if o.key == key), None)
+
+    async def _execute(self, decided: Plan) -> None:
+        for action in decided.actions:
+            if isinstance(action, Launch):
+                await self._launcher.launch(action)
+            elif isinstance(action, Drain):
+                await self._drain(action)
+            else:
+                await self._terminate(action)
+
+    async def _drain(self, action: Drain) -> None:
+        row = self._c.store.instances().get(action.instance)
+        if row is None or row.state is _S.DRAINING:
+            return
+        await self._c.apply(
+            row.id, _E.DRAIN, cause=action.cause, reason=action.reason, expect=frozenset({row.state}),
+            drain_token=row.drain_token + 1,
+        )  # fmt: skip
+
+    async def _terminate(self, action: Terminate) -> None:
+        row = self._c.store.instances().get(action.instance)
+        if row is None or row.state is _S.TERMINATING:
+            return
+        await self._c.apply(
+            row.id, _E.TERMINATE, cause=row.cause or action.cause, reason=row.reason if row.cause else action.reason
+        )
+
+    async def _flush_events(self) -> None:
+        while self._c.pending_events:
+            batch = self._c.pending_events[:EVENTS_A_PASS]
+            await self._c.store.record(batch)
+            del self._c.pending_events[: len(batch)]
+
+    async def end_all(self, grace_ms: int) -> None:
+        """Launch nothing more; drain every instance, kill what is not drained after `grace_ms`, until all are gone.
+        Only returns when the store knows of no instance: the providers have said so."""
+        self._c.paused = True
+        deadline = self._c.clock.monotonic() + grace_ms
+        while rows := list(self._c.store.instances().values()):
+            late = self._c.clock.monotonic() >= deadline
+            for row in rows:
+                if late and row.state not in (_S.TERMINATING, _S.GONE, _S.LAUNCHING):
+                    await self._c.apply(row.id, _E.TERMINATE, cause="shutdown", reason="the deployment is ended")
+                elif row.state in (_S.IDLE, _S.BUSY, _S.UNKNOWN, _S.OUT_OF_CONTACT):
+                    await self._c.apply(
+                        row.id, _E.DRAIN, cause="shutdown", reason="the deployment is ended",
+                        behaviour=Behaviour.DRAIN, drain_token=row.drain_token + 1,
+                    )  # fmt: skip
+            self._c.wake()
+            await asyncio.sleep(0.1)

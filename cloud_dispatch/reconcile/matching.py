@@ -1,0 +1,128 @@
+"""Rows against a listing. Owns what each difference between them is; pure, decides nothing about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cloud_dispatch.domain import tags
+from cloud_dispatch.domain.ids import InstanceId, VmId
+from cloud_dispatch.domain.ids import instance_id as id_of
+from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
+from cloud_dispatch.provider.spi import Vm, VmState
+
+_S = InstanceState
+#: Rows in these states expect a VM to be listed.
+EXPECTED = frozenset(
+    {
+        _S.LAUNCHING,
+        _S.BOOTING,
+        _S.IDLE,
+        _S.BUSY,
+        _S.OUT_OF_CONTACT,
+        _S.DRAINING,
+        _S.DRAINED,
+        _S.FAILED,
+        _S.UNKNOWN,
+        _S.TERMINATING,
+        _S.LOST,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A slot whose launch was in doubt, or not yet answered, has this VM."""
+
+    instance: InstanceId
+    vm: Vm
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A VM of our deployment and store without a live row: to be adopted, or to be ended if its row is gone."""
+
+    vm: Vm
+    facts: tags.VmTags
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A VM of our deployment that another statestore made: reported, never touched."""
+
+    vm: Vm
+    facts: tags.VmTags
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The VM of a live row is stopped, or the provider says that it is gone."""
+
+    instance: InstanceId
+    vm: Vm
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A row that expects a VM, and the listing has none."""
+
+    instance: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A row and its VM, both there; `behaviour` is the tag's where it differs from the row's, else None."""
+
+    instance: InstanceId
+    vm: Vm
+    behaviour: Behaviour | None
+
+
+Finding = Bound | Stranger | Foreign | Ended | Missing | Seen
+
+
+def match(vms: Iterable[Vm], rows: Mapping[InstanceId, Instance], *, store: str, complete: bool) -> tuple[Finding, ...]:
+    """Findings for one profile. `rows`: its instances that are not gone. Only a complete listing makes `Missing`."""
+    by_vm: dict[VmId, Instance] = {row.vm: row for row in rows.values() if row.vm}
+    unbound: dict[str, list[InstanceId]] = {}
+    for row in rows.values():
+        if not row.vm:
+            unbound.setdefault(row.batch, []).append(row.id)
+    findings: list[Finding] = []
+    seen: set[InstanceId] = set()
+    for vm in vms:
+        facts = tags.decode(vm.tags)
+        if facts is None:
+            continue
+        if facts.store != store:
+            if vm.state is not VmState.GONE:
+                findings.append(Foreign(vm, facts))
+            continue
+        finding = _of_vm(vm, facts, by_vm, unbound)
+        if finding is not None:
+            findings.append(finding)
+            if not isinstance(finding, Stranger | Foreign):
+                seen.add(finding.instance)
+    if complete:
+        findings.extend(Missing(row.id) for row in rows.values() if row.state in EXPECTED and row.id not in seen)
+    return tuple(findings)
+
+
+def _of_vm(
+    vm: Vm, facts: tags.VmTags, by_vm: Mapping[VmId, Instance], unbound: dict[str, list[InstanceId]]
+) -> Finding | None:
+    row = by_vm.get(vm.id)
+    if row is not None:
+        if vm.state in (VmState.STOPPED, VmState.GONE):
+            return Ended(row.id, vm)
+        return Seen(row.id, vm, facts.behaviour if facts.behaviour != row.behaviour else None)
+    if vm.state is VmState.GONE:
+        return None
+    waiting = unbound.get(facts.batch, [])
+    own = id_of(facts.batch, vm.slot) if vm.slot >= 0 else None
+    if own is not None and own in waiting:
+        waiting.remove(own)
+        return Bound(own, vm)
+    if own is None and waiting:
+        return Bound(waiting.pop(0), vm)
+    return Stranger(vm, facts)

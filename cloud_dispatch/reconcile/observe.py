@@ -1,0 +1,228 @@
+"""Look at the providers. Owns listings, offerings, and what is done about every difference between rows and VMs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from cloud_dispatch.domain import tags
+from cloud_dispatch.domain.errors import NotFound
+from cloud_dispatch.domain.ids import InstanceId, ProfileName, instance_id
+from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceEvent, InstanceState
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.domain.shape import Machine
+from cloud_dispatch.provider.errors import ProviderError, VmNotFound
+from cloud_dispatch.provider.spi import Provider, Vm, VmState
+from cloud_dispatch.reconcile.absence import Absence
+from cloud_dispatch.reconcile.context import Context, ProfileView
+from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Foreign, Missing, Seen, Stranger, match
+
+log = structlog.get_logger(__name__)
+_S, _E = InstanceState, InstanceEvent
+#: How long offerings (types and prices) are good for, milliseconds.
+OFFERINGS_TTL_MS = 600_000
+#: Slots of one batch that are looked at to find out whose a stranger is.
+MAX_SLOTS = 10_000
+
+
+def was_adopted(row: Instance) -> bool:
+    """Whether the row was made for a VM found by its tags: such a row has no boot deadline."""
+    return row.boot_deadline_ms == 0
+
+
+class Observer:
+    def __init__(self, context: Context) -> None:
+        self._c = context
+
+    async def observe(self, *, force: bool = False) -> None:
+        """List every provider whose listing is due; one that fails is silent until it answers again."""
+        due = [name for name in self._c.settings.providers if force or self._due(name)]
+        await asyncio.gather(*(self._observe_profile(name) for name in due))
+
+    def _due(self, profile: ProfileName) -> bool:
+        view = self._view(profile)
+        if view.listed_ms is None:
+            return True
+        interval = self._c.settings.timing.list_interval_ms
+        if self._wants_proof(profile):
+            interval = min(interval, 2_000)
+        return self._c.clock.monotonic() - view.listed_ms >= interval
+
+    def _wants_proof(self, profile: ProfileName) -> bool:
+        rows = self._c.store.instances()
+        return any(rows[i].profile == profile for i in (*self._c.in_doubt, *self._c.absences) if i in rows)
+
+    def _view(self, profile: ProfileName) -> ProfileView:
+        return self._c.profiles.setdefault(profile, ProfileView())
+
+    async def _observe_profile(self, profile: ProfileName) -> None:
+        view = self._view(profile)
+        provider = self._c.settings.providers[profile]
+        started = self._c.clock.monotonic()
+        try:
+            async with asyncio.timeout(self._c.settings.timing.call_timeout_ms / 1000):
+                if view.offered_ms is None or started - view.offered_ms > OFFERINGS_TTL_MS:
+                    view.offerings = tuple(await provider.offerings())
+                    view.offered_ms = started
+                rows_before = {i: row for i, row in self._c.store.instances().items() if row.profile == profile}
+                listing = await provider.list(self._c.settings.deployment)
+        except (ProviderError, TimeoutError) as error:
+            if not view.problem:
+                self._c.note("provider.silent", detail=f"{profile}: {error!r}")
+            view.problem = f"profile {profile} can't be listed: {error!r}"
+            return
+        if view.problem:
+            self._c.note("provider.answers", detail=f"{profile} can be listed again")
+        view.problem = ""
+        rows = self._c.store.instances()
+        # Rows made while the listing was under way prove nothing either way; they are matched, but can't be missing.
+        current = {i: row for i, row in rows.items() if row.profile == profile}
+        for finding in match(listing.vms, current, store=self._c.store.id, complete=listing.complete):
+            if isinstance(finding, Missing) and finding.instance not in rows_before:
+                continue
+            await self._handle(finding, profile, provider, started)
+        view.listed_ms = self._c.clock.monotonic()
+
+    async def _handle(self, finding: Finding, profile: ProfileName, provider: Provider, started: int) -> None:
+        match_on = finding
+        if isinstance(match_on, Bound):
+            await self.bind(match_on.instance, match_on.vm)
+        elif isinstance(match_on, Seen):
+            self._c.absences.pop(match_on.instance, None)
+            if match_on.behaviour is not None:
+                self._retag(match_on.instance, provider)
+        elif isinstance(match_on, Ended):
+            await self._ended(match_on)
+        elif isinstance(match_on, Missing):
+            self._missing(match_on.instance, provider, started)
+        elif isinstance(match_on, Foreign):
+            key = f"foreign:{match_on.vm.id}"
+            if self._c.store.fact(key) is None:
+                await self._c.store.set_fact(key, match_on.facts.store)
+                self._c.note(
+                    "instance.foreign",
+                    detail=f"VM {match_on.vm.id} of profile {profile} belongs to statestore {match_on.facts.store}: "
+                    "left alone; take it with `adopt --store` or end it with `reap`",
+                )
+        else:
+            await self._stranger(match_on, profile, provider)
+
+    async def bind(self, instance: InstanceId, vm: Vm) -> None:
+        """`vm` is the VM of the slot `instance`."""
+        self._c.in_doubt.discard(instance)
+        self._c.absences.pop(instance, None)
+        row = self._c.store.instances().get(instance)
+        if row is None:
+            return
+        event = _E.BOUND if row.state is _S.LAUNCHING else None
+        launched = row.launched_ms or vm.created_ms or self._c.clock.now()
+        await self._c.apply(instance, event, vm=vm.id, launched_ms=launched, zone=vm.zone or row.zone)
+
+    async def _ended(self, finding: Ended) -> None:
+        row = self._c.store.instances().get(finding.instance)
+        if row is None:
+            return
+        if finding.vm.state is VmState.GONE:
+            await self._c.apply(
+                row.id, _E.GONE, cause=row.cause or "vanished",
+                reason=row.reason if row.cause else "the provider says that the VM is gone",
+                ended_ms=self._c.clock.now(),
+            )  # fmt: skip
+        elif row.state not in (_S.TERMINATING, _S.DRAINED, _S.FAILED, _S.LOST):
+            await self._c.apply(row.id, _E.FAIL, cause="stopped", reason="the provider says that the VM is stopped")
+
+    def _missing(self, instance: InstanceId, provider: Provider, started: int) -> None:
+        """One more piece of evidence; enough of it starts the last question, a get."""
+        row = self._c.store.instances().get(instance)
+        if row is None or (row.state is _S.LAUNCHING and instance not in self._c.in_doubt):
+            return  # its call is still under way
+        if row.state is _S.TERMINATING and row.vm:
+            return  # the reaper asks the provider itself
+        known = self._c.absences.get(instance)
+        if known is None:
+            known = Absence(horizon_ms=self._c.clock.monotonic() + provider.traits.consistency_ms)
+            self._c.absences[instance] = known
+            return  # this listing started before the horizon
+        known = self._c.absences[instance] = known.missed(started)
+        if known.worth_a_get:
+            self._c.calls.start(f"absence:{instance}", self._prove_absence(row, provider))
+
+    async def _prove_absence(self, row: Instance, provider: Provider) -> None:
+        vm = row.vm or (provider.vm_name(row.id) if provider.traits.named_slots else None)
+        if vm:
+            try:
+                found = await provider.get(vm)
+            except VmNotFound:
+                pass
+            except ProviderError as error:
+                log.warning("absence.unproved", instance=row.id, error=repr(error))
+                return
+            else:
+                if found.state is not VmState.GONE:
+                    await self.bind(row.id, found)
+                    return
+        self._c.in_doubt.discard(row.id)
+        self._c.absences.pop(row.id, None)
+        reason = "no VM: missing from two complete listings after the provider's consistency horizon, and from a get"
+        if row.state is not _S.TERMINATING:
+            cause = row.cause or ("not-launched" if not row.vm else "lost")
+            await self._c.apply(row.id, _E.ABSENT, cause=cause, reason=reason)
+        await self._c.apply(row.id, _E.GONE, ended_ms=self._c.clock.now())
+
+    async def _stranger(self, finding: Stranger, profile: ProfileName, provider: Provider) -> None:
+        """Adopt a VM that the store does not know; end one whose row is gone or whose batch has all its VMs."""
+        slot = 0
+        while slot < MAX_SLOTS:
+            try:
+                row = await self._c.store.instance(instance_id(finding.facts.batch, slot))
+            except NotFound:
+                break
+            if row.vm == finding.vm.id or not was_adopted(row):
+                self._c.calls.start(f"zombie:{finding.vm.id}", self._end_zombie(finding.vm, provider))
+                return
+            slot += 1
+        await self._adopt(instance_id(finding.facts.batch, slot), finding, profile)
+
+    async def _end_zombie(self, vm: Vm, provider: Provider) -> None:
+        self._c.note("instance.zombie", detail=f"VM {vm.id} belongs to an instance that is gone: ending it")
+        try:
+            await provider.terminate(vm.id)
+        except ProviderError as error:
+            log.warning("zombie.terminate_failed", vm=vm.id, error=repr(error))
+
+    async def _adopt(self, own: InstanceId, finding: Stranger, profile: ProfileName) -> None:
+        vm, facts = finding.vm, finding.facts
+        market = Market.SPOT if vm.spot else Market.ON_DEMAND
+        view = self._view(profile)
+        offering = next((o for o in view.offerings if o.type.name == vm.type), None)
+        pool = self._c.settings.pools.get(facts.pool)
+        machine = Machine(capacity=offering.type.capacity if offering else Resources())
+        if offering and pool:
+            machine = offering.machine(
+                pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance
+            )
+        await self._c.store.adopt(
+            Instance(
+                id=own, batch=facts.batch, pool=facts.pool, profile=profile, type=vm.type, zone=vm.zone,
+                market=market, machine=machine, vcpus=offering.type.vcpus if offering else 1,
+                rate=None if facts.rate < 0 else Rate(facts.rate), state=_S.UNKNOWN, intended_ms=vm.created_ms,
+                ends_ms=facts.ends_ms, boot_deadline_ms=0, behaviour=facts.behaviour, vm=vm.id,
+                launched_ms=vm.created_ms, reason="adopted: found by its tags, unknown to the statestore",
+            )
+        )  # fmt: skip
+        self._c.note("instance.adopted", instance=own, detail=f"VM {vm.id} found by its tags")
+
+    def _retag(self, instance: InstanceId, provider: Provider) -> None:
+        """The row's behaviour beats the tag's."""
+        row = self._c.store.instances().get(instance)
+        if row is not None and row.vm:
+            self._c.calls.start(f"tag:{instance}", self._set_behaviour(row, row.behaviour, provider))
+
+    async def _set_behaviour(self, row: Instance, behaviour: Behaviour, provider: Provider) -> None:
+        try:
+            await provider.tag(row.vm, {tags.BEHAVIOUR: str(behaviour)})
+        except ProviderError as error:
+            log.warning("instance.tag_failed", instance=row.id, error=repr(error))

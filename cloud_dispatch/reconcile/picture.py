@@ -1,0 +1,102 @@
+"""The snapshot. Owns how store, contacts, providers and configuration become the frozen picture that is planned on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cloud_dispatch.demand.port import DemandSource
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.instance import Instance, InstanceState
+from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply, TargetItem
+from cloud_dispatch.reconcile.context import Context
+
+_S = InstanceState
+
+
+def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
+    """Everything that the next plan may depend on, at one moment of memory."""
+    now = context.clock.now()
+    settings = context.settings
+    demand: list[DemandItem] = []
+    targets: list[TargetItem] = []
+    for source in sources:
+        for item in source.demand(now):
+            if isinstance(item, TargetItem):
+                targets.append(item)
+            else:
+                demand.append(item)
+    rows = context.store.instances().values()
+    return Snapshot(
+        now_ms=now,
+        demand=tuple(demand),
+        targets=tuple(targets),
+        supply=tuple(_supply(context, rows, now)),
+        pools=tuple(settings.pools.values()),
+        offerings=tuple(o for name in settings.providers for o in _offerings(context, name)),
+        caps=settings.caps,
+        profile_caps=tuple(settings.profile_caps.items()),
+        blocked=context.failures.blocked(now),
+        silent=tuple(name for name in settings.providers if _is_silent(context, name)),
+        max_batch=tuple((name, provider.traits.max_batch) for name, provider in settings.providers.items()),
+        doubt_ms=settings.timing.doubt_ms,
+        unknowns=any(row.state is _S.UNKNOWN for row in rows),
+        paused=context.paused,
+    )
+
+
+def _offerings(context: Context, profile: ProfileName) -> tuple[Offering, ...]:
+    view = context.profiles.get(profile)
+    return view.offerings if view else ()
+
+
+def _is_silent(context: Context, profile: ProfileName) -> bool:
+    view = context.profiles.get(profile)
+    return view is None or view.listed_ms is None or bool(view.problem)
+
+
+def _supply(context: Context, rows: Iterable[Instance], now: int) -> Iterable[Supply]:
+    for row in rows:
+        contact = context.contact(row.id)
+        if contact.state != row.state:
+            contact.state, contact.state_since_ms = row.state, now
+        load = context.store.load_of(row.id)
+        if load.tasks:
+            contact.idle_since_ms = None
+        elif contact.idle_since_ms is None and row.state is _S.IDLE:
+            contact.idle_since_ms = now
+        yield Supply(
+            instance=row.id,
+            pool=row.pool,
+            profile=row.profile,
+            type=row.type,
+            zone=row.zone,
+            market=str(row.market),
+            state=row.state,
+            behaviour=row.behaviour,
+            machine=row.machine,
+            load=load,
+            vcpus=row.vcpus,
+            rate=row.rate,
+            intended_ms=row.intended_ms,
+            since_ms=contact.state_since_ms,
+            idle_since_ms=contact.idle_since_ms,
+            in_doubt=row.id in context.in_doubt,
+            asks_end=contact.asks_end,
+            stale=_stale(context, row),
+        )
+
+
+def _stale(context: Context, row: Instance) -> str:
+    """Why the configuration no longer wants this instance, "" when it does."""
+    pool = context.settings.pools.get(row.pool)
+    if pool is None:
+        return f"pool {row.pool} left the configuration"
+    if row.profile not in pool.profiles:
+        return f"profile {row.profile} left pool {pool.name}"
+    if not pool.types.admits(row.type):
+        return f"type {row.type} is no longer allowed in pool {pool.name}"
+    view = context.profiles.get(row.profile)
+    if view is not None and view.offerings and all(o.type.name != row.type for o in view.offerings):
+        return f"type {row.type} is no longer offered by profile {row.profile}"
+    return ""

@@ -1,0 +1,54 @@
+"""What would be done now. Owns the dry plan and the plain form of plans for people and JSON; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cloud_dispatch.demand.port import DemandSource
+from cloud_dispatch.domain.money import format_rate
+from cloud_dispatch.planner import plan
+from cloud_dispatch.planner.plan import Action, Launch, Plan
+from cloud_dispatch.reconcile import picture
+from cloud_dispatch.reconcile.context import Context
+
+
+class Preview:
+    def __init__(self, context: Context, sources: Sequence[DemandSource]) -> None:
+        self._c = context
+        self._sources = sources
+
+    async def preview(self) -> dict[str, Any]:
+        snapshot = picture.take(self._c, self._sources)
+        return plain(await self._c.planning.run(plan, snapshot))
+
+
+def plain(decided: Plan) -> dict[str, Any]:
+    """A plan as JSON-ready values."""
+    return {
+        "actions": [_action(action) for action in decided.actions],
+        "waiting": [{"shape": w.shape.describe(), "count": w.count, "reason": w.reason} for w in decided.waiting],
+        "unsatisfiable": [
+            {"shape": u.shape.describe(), "count": u.count, "reason": u.reason, "nearest": u.nearest}
+            for u in decided.unsatisfiable
+        ],
+    }
+
+
+def _action(action: Action) -> dict[str, Any]:
+    if isinstance(action, Launch):
+        rate = action.offering.rate
+        return {
+            "kind": "launch",
+            "pool": action.pool,
+            "offering": action.offering.key,
+            "slots": action.slots,
+            "rate": "unknown" if rate is None else format_rate(rate),
+            "reason": action.reason,
+        }
+    return {
+        "kind": type(action).__name__.lower(),
+        "instance": action.instance,
+        "cause": action.cause,
+        "reason": action.reason,
+    }

@@ -1,0 +1,73 @@
+"""Ends. Owns that a VM which shall go is asked to go until its provider says that it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from cloud_dispatch.domain.ids import InstanceId
+from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
+from cloud_dispatch.provider.errors import ProviderError, VmNotFound
+from cloud_dispatch.provider.spi import VmState
+from cloud_dispatch.reconcile.context import Context
+
+log = structlog.get_logger(__name__)
+FIRST_DELAY_MS = 250
+LONGEST_DELAY_MS = 30_000
+
+
+@dataclass
+class _Try:
+    at_ms: int
+    delay_ms: int
+
+
+class Reaper:
+    """Repeats have a back-off; the repetition itself has no end, because a VM that is not gone is billed."""
+
+    def __init__(self, context: Context) -> None:
+        self._c = context
+        self._tries: dict[InstanceId, _Try] = {}
+
+    def reap(self) -> None:
+        """Start every deletion that is due."""
+        now = self._c.clock.monotonic()
+        rows = self._c.store.instances()
+        self._tries = {i: t for i, t in self._tries.items() if i in rows}
+        for row in rows.values():
+            if row.state is not InstanceState.TERMINATING or not row.vm:
+                continue
+            due = self._tries.setdefault(row.id, _Try(now, FIRST_DELAY_MS))
+            if now >= due.at_ms and self._c.calls.start(f"reap:{row.id}", self._end(row)):
+                due.at_ms = now + due.delay_ms
+                due.delay_ms = min(due.delay_ms * 2, LONGEST_DELAY_MS)
+
+    def next_due_ms(self) -> int | None:
+        """Milliseconds until the next repetition, None when nothing is terminating."""
+        if not self._tries:
+            return None
+        return max(min(t.at_ms for t in self._tries.values()) - self._c.clock.monotonic(), 0)
+
+    async def _end(self, row: Instance) -> None:
+        provider = self._c.settings.providers.get(row.profile)
+        if provider is None:
+            log.error("instance.unreachable", instance=row.id, profile=row.profile)
+            return
+        try:
+            async with asyncio.timeout(self._c.settings.timing.call_timeout_ms / 1000):
+                await provider.terminate(row.vm)
+                vm = await provider.get(row.vm)
+        except VmNotFound:
+            horizon = (row.launched_ms or row.intended_ms) + provider.traits.consistency_ms
+            if self._c.clock.now() >= horizon:
+                await self._gone(row)
+        except (ProviderError, TimeoutError) as error:
+            self._c.note("instance.terminate_failed", instance=row.id, detail=repr(error))
+        else:
+            if vm.state is VmState.GONE:
+                await self._gone(row)
+
+    async def _gone(self, row: Instance) -> None:
+        await self._c.apply(row.id, InstanceEvent.GONE, ended_ms=self._c.clock.now())

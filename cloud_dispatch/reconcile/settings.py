@@ -1,0 +1,48 @@
+"""What the loop needs to know of the configuration, already validated. Times in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName
+from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.provider.spi import Provider
+
+
+@dataclass(frozen=True)
+class Timing:
+    """`missed_ms` without contact: out of contact. `silence_ms`: failed. See `liveness`."""
+
+    heartbeat_ms: int = 10_000
+    poll_ms: int = 20_000
+    lease_ms: int = 60_000
+    pass_interval_ms: int = 5_000
+    list_interval_ms: int = 30_000
+    call_timeout_ms: int = 60_000
+    doubt_ms: int = 60_000
+
+    @property
+    def missed_ms(self) -> int:
+        return max(self.heartbeat_ms, self.poll_ms) * 3 // 2
+
+    @property
+    def silence_ms(self) -> int:
+        """A claim's lease plus one heartbeat: by then the agent itself has killed what it could not renew."""
+        return self.lease_ms + max(self.heartbeat_ms, self.poll_ms)
+
+
+#: Makes the user data of a launch: pool, batch, slots, profile.
+UserData = Callable[[Pool, BatchId, int, ProfileName], str]
+
+
+@dataclass(frozen=True)
+class Settings:
+    deployment: str
+    pools: Mapping[PoolName, Pool]
+    caps: Caps
+    profile_caps: Mapping[ProfileName, Caps]
+    providers: Mapping[ProfileName, Provider]
+    user_data: UserData
+    timing: Timing = field(default_factory=Timing)
+    paused: bool = False

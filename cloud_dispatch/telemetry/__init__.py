@@ -1,0 +1,1 @@
+"""Logs and metrics. Knows what is told to it and nothing of who tells."""

@@ -1,0 +1,60 @@
+"""Metrics for Prometheus. Owns their names, and reads their values from memory when asked; nothing is kept twice.
+
+Every state has a sample from the start (zero), so that a rate or an alert never meets a missing series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.store import Store
+
+
+class _StoreCollector(Collector):
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._started_ms = clock.monotonic()
+
+    def collect(self) -> Iterable[Metric]:
+        tasks = GaugeMetricFamily("cloud_dispatch_tasks", "Tasks by state.", labels=["state"])
+        counts = self._store.task_counts()
+        for task_state in TaskState:
+            tasks.add_metric([str(task_state)], counts.get(task_state, 0))
+        yield tasks
+        rows = list(self._store.instances().values())
+        instances = GaugeMetricFamily(
+            "cloud_dispatch_instances", "Instances that are not gone, by state.", labels=["state"]
+        )
+        for state in InstanceState:
+            if state is not InstanceState.GONE:
+                instances.add_metric([str(state)], sum(row.state is state for row in rows))
+        yield instances
+        rate = GaugeMetricFamily("cloud_dispatch_rate_dollars_per_hour", "What the instances that live cost an hour.")
+        rate.add_metric([], sum(row.rate or 0 for row in rows) / 1e9)
+        yield rate
+        shapes = GaugeMetricFamily("cloud_dispatch_waiting_shapes", "Distinct shapes with waiting tasks.")
+        shapes.add_metric([], len(self._store.waiting()))
+        yield shapes
+        uptime = CounterMetricFamily("cloud_dispatch_uptime_seconds", "Since the dispatcher started.")
+        uptime.add_metric([], (self._clock.monotonic() - self._started_ms) / 1000)
+        yield uptime
+
+
+class Metrics:
+    """The registry of one dispatcher."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_StoreCollector(store, clock))
+
+    def render(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self._registry)
