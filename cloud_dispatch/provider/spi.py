@@ -126,7 +126,7 @@ class Provider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProfileContext:
-    """What a driver gets to make itself for a profile: its settings (validated by the plugin) and a folder of its own."""
+    """What a driver gets to make itself for a profile: its settings (validated) and a folder of its own."""
 
     profile: ProfileName
     settings: Any

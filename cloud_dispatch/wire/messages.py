@@ -171,8 +171,8 @@ class SyncRequest:
 
     At most one sync of an incarnation is answered: a newer `seq` makes the dispatcher drop an older one that waits, and
     the agent ignores an answer to any but its newest. `held` is the whole running set, results excluded.
-    `want`: how many claims it takes now at most; `ahead`: how many of them may exceed its free capacity (they wait on the
-    VM). `wait_ms`: how long the answer may be held back for want of work. `state`: idle, busy, draining, drained,
+    `want`: how many claims it takes now at most; `ahead`: how many of them may exceed its free capacity (they wait on
+    the VM). `wait_ms`: how long the answer may be held back for want of work. `state`: idle, busy, draining, drained,
     failed. `drain_token`: the drain that `draining`/`drained` answers to. `ask_end`: may I end for want of work?
     `ending`: it is ending now, and why (idle, max-tasks, empty-claims, lifetime, silence, drained, shutdown, preempted,
     health, unkillable, ...), the last message of this incarnation.
@@ -196,9 +196,9 @@ class SyncRequest:
 @dataclass
 class SyncReply:
     """`claims` to run; `settled`: tokens of the results that the dispatcher has dealt with (accepted or stale), to be
-    forgotten; `kill`: tokens whose commands must end (cancelled, or not this agent's any more), reported as results with
-    cause "cancelled"; `lease_ms`: all other held claims are renewed for so long, counted from when the request was sent;
-    `drain_token` > the agent's: `drain` says whether to drain (True) or to resume (False); `hold`: take no new work;
+    forgotten; `kill`: tokens whose commands must end (cancelled, or not this agent's any more), reported as results
+    with cause "cancelled"; `lease_ms`: all other held claims are renewed for so long, counted from when the request was
+    sent; `drain_token` > the agent's: `drain` says whether to drain (True) or to resume (False); `hold`: take no new work;
     `end`: end the VM now; `policy`: replaces the agent's when present.
     """
 
