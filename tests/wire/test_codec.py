@@ -1,4 +1,4 @@
-"""The standard-library codec: round trips, tolerance to neighbours' versions, places in errors, and the spec's names."""
+"""The standard-library codec: round trips, tolerance to neighbouring versions, places in errors, names."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_bad_messages_name_the_place(body: bytes, words: str) -> None:
 
 
 def test_an_order_reads_the_stored_spec_of_a_task() -> None:
-    """The stored JSON of a TaskSpec goes to the agent as it is: every field of OrderSpec has the same name and meaning."""
+    """The stored JSON of a TaskSpec goes to the agent as it is: OrderSpec has the same names and meanings."""
     spec = TaskSpec(
         argv=("a", "b"), name="n", env=(("K", "v"),), cwd="w", shape=Shape(Resources(500, 7, 8, 1), exclusive=True),
         inputs=(Transfer("p", "u"),), outputs=(Transfer("o"),), max_runtime_ms=5, project="x", array_index=4,
