@@ -38,7 +38,7 @@ lint: setup ## ruff, mypy --strict and the import contracts
 	$(BIN)/lint-imports
 
 test: setup lint ## lint and every test; fails if anything fails
-	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS)
+	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 $(BENCH)/.ready: requirements-bench.txt pyproject.toml
 	$(PYTHON) -m venv $(BENCH)
