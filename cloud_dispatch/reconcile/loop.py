@@ -26,6 +26,8 @@ _S, _E = InstanceState, InstanceEvent
 #: Wake-ups within so long of each other are one pass.
 GATHER_MS = 20
 EVENTS_A_PASS = 1_000
+#: How long calls under way may take at a stop, seconds.
+CLOSE_S = 10
 
 
 class Loop:
@@ -173,3 +175,13 @@ class Loop:
                     )  # fmt: skip
             self._c.wake()
             await asyncio.sleep(0.1)
+
+    async def close(self) -> None:
+        """Let the calls under way end: a launch that was sent shall be bound, not doubted."""
+        self._stopping = True
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._c.calls.settle()
+        except TimeoutError:
+            await self._c.calls.cancel()
+        await self._flush_events()

@@ -12,6 +12,7 @@ from cloud_dispatch.domain.ids import InstanceId, ProfileName, instance_id
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.pool import TypeFilter
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.provider.errors import ProviderError, VmNotFound
@@ -65,7 +66,8 @@ class Observer:
         try:
             async with asyncio.timeout(self._c.settings.timing.call_timeout_ms / 1000):
                 if view.offered_ms is None or started - view.offered_ms > OFFERINGS_TTL_MS:
-                    view.offerings = tuple(await provider.offerings())
+                    admits = self._c.settings.profile_types.get(profile, TypeFilter()).admits
+                    view.offerings = tuple(o for o in await provider.offerings() if admits(o.type.name))
                     view.offered_ms = started
                 rows_before = {i: row for i, row in self._c.store.instances().items() if row.profile == profile}
                 listing = await provider.list(self._c.settings.deployment)

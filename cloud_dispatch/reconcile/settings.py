@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName
-from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.domain.pool import Caps, Pool, TypeFilter
 from cloud_dispatch.provider.spi import Provider
 
 
@@ -44,5 +44,6 @@ class Settings:
     profile_caps: Mapping[ProfileName, Caps]
     providers: Mapping[ProfileName, Provider]
     user_data: UserData
+    profile_types: Mapping[ProfileName, TypeFilter] = field(default_factory=dict)
     timing: Timing = field(default_factory=Timing)
     paused: bool = False

@@ -1,0 +1,267 @@
+"""The composition root: picks the real clock, entropy, executors, store, drivers and server, and wires them together.
+
+Nothing else knows all parts. `serve` is what `cloud-dispatch up` runs; the offline commands on a store are here too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvloop
+
+import cloud_dispatch
+from cloud_dispatch import agentzip, statestore
+from cloud_dispatch.adapters.clock import SystemClock
+from cloud_dispatch.adapters.entropy import SystemEntropy
+from cloud_dispatch.adapters.executors import Inline, Thread
+from cloud_dispatch.api.app import make_app
+from cloud_dispatch.api.auth import Tokens
+from cloud_dispatch.api.logs import LogStore
+from cloud_dispatch.api.outputs import OutputStore
+from cloud_dispatch.api.server import Server
+from cloud_dispatch.api.services import AgentBundle, Limits, Services
+from cloud_dispatch.cloudinit import render
+from cloud_dispatch.config import Config
+from cloud_dispatch.demand.native import NativeQueue
+from cloud_dispatch.demand.port import DemandSource
+from cloud_dispatch.demand.targets import Targets
+from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName
+from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.ports.store import Store
+from cloud_dispatch.provider import registry
+from cloud_dispatch.provider.host import ThreadHost
+from cloud_dispatch.provider.spi import ProfileContext, Provider
+from cloud_dispatch.provider.tagfilter import TagFilter
+from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.fleet import FleetService
+from cloud_dispatch.reconcile.keeping import Keeper
+from cloud_dispatch.reconcile.loop import Loop
+from cloud_dispatch.reconcile.preview import Preview
+from cloud_dispatch.reconcile.settings import Settings, Timing
+from cloud_dispatch.telemetry import log as logging
+from cloud_dispatch.telemetry.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+DEPLOYMENT_FACT = "deployment"
+
+
+def serve(config: Config) -> int:
+    """Run the dispatcher until it is told to stop; the exit code. Instances live on. Conflict when another dispatcher
+    owns the statestore."""
+    logging.configure(config.dispatcher.log_level, config.dispatcher.log_format)
+    config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return uvloop.run(_serve(config))
+
+
+@dataclass
+class _Stop:
+    """Who asked the dispatcher to stop, and whether its instances shall end first."""
+
+    asked: asyncio.Event
+    terminate: bool = False
+    grace_ms: int = 0
+
+    def ask(self, terminate: bool = False, grace_ms: int = 0) -> None:
+        self.terminate = self.terminate or terminate
+        self.grace_ms = grace_ms
+        self.asked.set()
+
+
+async def _serve(config: Config) -> int:
+    clock, entropy = SystemClock(), SystemEntropy()
+    async with contextlib.AsyncExitStack() as stack:
+        store = await statestore.open_store(
+            config.store_url, clock=clock, entropy=entropy, executor=_commit_executor(config)
+        )
+        stack.push_async_callback(store.close)
+        deployment = await _deployment(config, store, entropy)
+        tokens = Tokens.open(config.state_dir, entropy)
+        providers = _providers(config, deployment, clock)
+        for provider in providers.values():
+            stack.push_async_callback(provider.close)
+        bundle = AgentBundle(*agentzip.build())
+        planning = Thread()
+        stack.push_async_callback(planning.close)
+        context = Context(
+            store=store,
+            clock=clock,
+            entropy=entropy,
+            planning=planning,
+            settings=_settings(config, deployment, providers, tokens, bundle, clock),
+            paused=config.dispatcher.pause,
+        )
+        sources: Sequence[DemandSource] = (NativeQueue(store), Targets(config.target_rules(), store))
+        loop = Loop(context, sources)
+        fleet = FleetService(context, Preview(context, sources))
+        stop = _Stop(asyncio.Event())
+        logs = LogStore(config.state_dir / "logs", clock, limit=config.limits.log_bytes_per_attempt)
+        services = Services(
+            store=store,
+            fleet=fleet,
+            clock=clock,
+            tokens=tokens,
+            logs=logs,
+            outputs=OutputStore(config.state_dir / "outputs", limit=config.limits.output_bytes_per_file),
+            policy=config.policy(next(iter(config.pool_sections))),
+            agent=bundle,
+            executor=planning,
+            shutdown=stop.ask,
+            metrics=Metrics(store, clock).render,
+            deployment=deployment,
+            version=cloud_dispatch.__version__,
+            limits=_limits(config),
+            pools=context.settings.pools,
+            problems=lambda: [view.problem for view in context.profiles.values() if view.problem],
+        )
+        keeper = Keeper(store, clock, config.retention(), logs)
+        return await _run(config, make_app(services), loop, keeper, stop)
+
+
+async def _run(config: Config, app: Any, loop: Loop, keeper: Keeper, stop: _Stop) -> int:
+    running = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running.add_signal_handler(number, stop.ask)
+    server = Server(app, config.dispatcher.host, config.dispatcher.port)
+    await server.start()
+    log.info("dispatcher.up", url=config.base_url, state_dir=str(config.state_dir), origin=config.origin)
+    beside = [asyncio.create_task(loop.run(), name="reconcile"), asyncio.create_task(keeper.run(), name="keeping")]
+    asked = asyncio.create_task(stop.asked.wait(), name="stop")
+    try:
+        await asyncio.wait({asked, *beside}, return_when=asyncio.FIRST_COMPLETED)
+        for task in beside:
+            if task.done():
+                await task  # a crash of the loop is the dispatcher's crash: let it be seen
+        if stop.terminate:
+            log.info("dispatcher.ending_instances", grace_ms=stop.grace_ms)
+            await loop.end_all(stop.grace_ms)
+    finally:
+        loop.stop()
+        keeper.stop()
+        await server.stop()
+        await loop.close()
+        for task in (asked, *beside):
+            task.cancel()
+        await asyncio.gather(asked, *beside, return_exceptions=True)
+    log.info("dispatcher.down")
+    return 0
+
+
+def _commit_executor(config: Config) -> Inline | Thread:
+    return Thread() if config.store.commit == "thread" else Inline()
+
+
+async def _deployment(config: Config, store: Store, entropy: SystemEntropy) -> str:
+    """The configured deployment id, else the random one that the store keeps."""
+    if config.dispatcher.deployment:
+        return config.dispatcher.deployment
+    known = store.fact(DEPLOYMENT_FACT)
+    if known is None:
+        known = entropy.name("deployment")
+        await store.set_fact(DEPLOYMENT_FACT, known)
+    return known
+
+
+def _providers(config: Config, deployment: str, clock: SystemClock) -> dict[ProfileName, Provider]:
+    """A driver a profile, in a thread of its own, behind the tag filter."""
+    made: dict[ProfileName, Provider] = {}
+    for name, profile in config.profiles.items():
+        plugin = registry.plugin(profile.driver)
+        context = ProfileContext(
+            ProfileName(name), profile.settings, config.state_dir / "providers" / name, now=clock.now
+        )
+        made[ProfileName(name)] = TagFilter(ThreadHost(plugin, context), deployment)
+    return made
+
+
+def _settings(
+    config: Config,
+    deployment: str,
+    providers: dict[ProfileName, Provider],
+    tokens: Tokens,
+    bundle: AgentBundle,
+    clock: SystemClock,
+) -> Settings:
+    timing = config.timing
+    return Settings(
+        deployment=deployment,
+        pools={pool.name: pool for pool in config.pools()},
+        caps=config.caps(),
+        profile_caps=config.profile_caps(),
+        providers=providers,
+        user_data=_user_data(config, tokens, bundle, clock),
+        profile_types=config.profile_types(),
+        timing=Timing(
+            heartbeat_ms=timing.heartbeat_ms,
+            poll_ms=timing.poll_ms,
+            lease_ms=timing.lease_ms,
+            pass_interval_ms=timing.pass_interval_ms,
+            list_interval_ms=timing.list_interval_ms,
+            doubt_ms=timing.doubt_ms,
+        ),
+        paused=config.dispatcher.pause,
+    )
+
+
+def _user_data(
+    config: Config, tokens: Tokens, bundle: AgentBundle, clock: SystemClock
+) -> Callable[[Pool, BatchId, int, ProfileName], str]:
+    """What the VMs of a launch get: the pool's template with the batch's join token and the agent's fingerprint."""
+
+    def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName) -> str:
+        plugin = registry.plugin(config.profiles[profile].driver)
+        variables = {
+            **plugin.template_variables(),
+            "url": config.advertise_url,
+            "join_token": tokens.join(batch, slots, clock.now() + pool.boot_deadline_ms + pool.end.lifetime_ms),
+            "agent_sha256": bundle.sha256,
+            "fingerprint": "",
+            "pool": pool.name,
+            "labels": dict(pool.labels),
+        }
+        return render.render(pool.template, variables)
+
+    return user_data
+
+
+def _limits(config: Config) -> Limits:
+    return Limits(
+        request_bytes=config.limits.request_bytes,
+        output_bytes=config.limits.output_bytes_per_file,
+        tasks_per_submission=config.limits.tasks_per_submission,
+        environment_bytes=config.limits.environment_bytes,
+    )
+
+
+def backup(config: Config, target: Path) -> None:
+    """Copy the statestore of a dispatcher that is not running to `target`."""
+    asyncio.run(_with_store(config, lambda store: store.backup(target)))
+
+
+def restore(config: Config, source: Path) -> None:
+    """Replace the statestore by the backup `source`; Conflict while a dispatcher uses it."""
+    statestore.restore(source, config.store_url)
+
+
+def check_store(config: Config) -> list[str]:
+    """Problems of the statestore of a dispatcher that is not running."""
+    return list(asyncio.run(_with_store(config, lambda store: store.check())))
+
+
+async def _with_store(config: Config, work: Callable[[Store], Any]) -> Any:
+    store = await statestore.open_store(
+        config.store_url, clock=SystemClock(), entropy=SystemEntropy(), executor=Inline(), create=False
+    )
+    try:
+        return await work(store)
+    finally:
+        await store.close()
+
+
+__all__ = ["PoolName", "backup", "check_store", "restore", "serve"]

@@ -1,0 +1,62 @@
+"""Housekeeping. Owns that what is past retention is deleted, a bounded piece at a time, beside the work."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import structlog
+
+from cloud_dispatch.domain.errors import DispatchError
+from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.store import Retention, Store
+
+log = structlog.get_logger(__name__)
+INTERVAL_S = 600
+PIECE = 1_000
+
+
+class Prunable(Protocol):
+    def prune(self, before_ms: int) -> int:
+        """Delete files older than `before_ms`, a bounded number of them; returns how many."""
+
+
+class Keeper:
+    """Prunes the store by its retention settings, and logs by theirs (`logs_ms` None: for ever)."""
+
+    def __init__(
+        self, store: Store, clock: Clock, retention: Retention, logs: Prunable, logs_ms: int | None = None
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._retention = retention
+        self._logs = logs
+        self._logs_ms = logs_ms
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def run(self) -> None:
+        """Prune now and at intervals, until `stop`."""
+        while not self._stopped.is_set():
+            try:
+                await self.prune()
+            except (DispatchError, OSError) as error:
+                log.warning("keeping.failed", error=str(error))
+            try:
+                async with asyncio.timeout(INTERVAL_S):
+                    await self._stopped.wait()
+            except TimeoutError:
+                continue
+
+    async def prune(self) -> None:
+        """Delete everything that is past retention, in pieces, so that claims are never held up for long."""
+        now = self._clock.now()
+        deleted = await self._store.prune(now, self._retention, batch=PIECE)
+        while any(count >= PIECE for count in deleted.values()):
+            await asyncio.sleep(0.05)
+            deleted = await self._store.prune(now, self._retention, batch=PIECE)
+        if self._logs_ms is not None:
+            while self._logs.prune(now - self._logs_ms) >= PIECE:
+                await asyncio.sleep(0.05)
