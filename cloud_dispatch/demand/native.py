@@ -1,0 +1,45 @@
+"""The native queue as a source of demand. Owns how the store's waiting shapes become demand; knows no single task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from cloud_dispatch.planner.snapshot import DemandItem
+from cloud_dispatch.ports.store import ShapeDemand
+
+NAME = "queue"
+
+
+class WaitingShapes(Protocol):
+    """The part of the store that this source asks."""
+
+    def waiting(self) -> Sequence[ShapeDemand]: ...
+
+
+class NativeQueue:
+    """Tasks that were submitted here. Costs in proportion to the number of shapes that wait."""
+
+    name = NAME
+
+    def __init__(self, store: WaitingShapes) -> None:
+        self._store = store
+
+    def demand(self, now: int) -> tuple[DemandItem, ...]:
+        """One item a shape; `now` changes nothing, the queue is as it is."""
+        return tuple(item_of(shape) for shape in self._store.waiting() if shape.count > 0)
+
+
+def item_of(waiting: ShapeDemand) -> DemandItem:
+    """`waiting` as demand. Its expected runtime is the mean of the known ones (at least 1 ms), and unknown (0) where
+    fewer than half of the tasks say theirs: a few that do must not speak for a queue that does not."""
+    known = waiting.expected_known
+    representative = known > 0 and known * 2 >= waiting.count
+    return DemandItem(
+        shape=waiting.shape,
+        count=waiting.count,
+        expected_ms=max(waiting.expected_sum_ms // known, 1) if representative else 0,
+        priority=waiting.priority,
+        oldest_ms=waiting.oldest_ms,
+        source=NAME,
+    )
