@@ -20,6 +20,7 @@ from tests.architecture.source import ROOT, Source, product
 #: Names of events that are put together when they happen, and what can come of them.
 MADE_OF_PARTS = {
     "f'instance.{changed.state}'": tuple(f"instance.{state}" for state in InstanceState),
+    "f'operator.{word}'": ("operator.hold", "operator.drain", "operator.resume", "operator.kill"),
 }
 
 
