@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterator, Mapping
 
 from cloud_dispatch.config.problems import Path, Problem
-from cloud_dispatch.config.quantities import format_duration
 from cloud_dispatch.config.schema import PoolSection, Profile, Timing
+from cloud_dispatch.domain.durations import format_duration
 
 #: An agent may miss two heartbeats in a row and still renew its lease in time.
 HEARTBEATS_PER_LEASE = 3

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
 from cloud_dispatch.config import Config, Embedded, InvalidConfig, TomlFile, find_source, load
-from cloud_dispatch.config.quantities import format_duration, format_size, parse_duration, parse_size
+from cloud_dispatch.config.quantities import format_size, parse_size
+from cloud_dispatch.demand.targets import ScheduleRule
+from cloud_dispatch.domain.durations import format_duration, parse_duration
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, TypeFilter
@@ -106,8 +108,9 @@ def test_pools_become_domain_values(tmp_path: Path) -> None:
     assert config.caps() == Caps(20, 64)
     assert config.profile_caps() == {"local": Caps(5, None)}
     assert config.profile_types() == {"local": TypeFilter((), ("huge*",))}
-    rule = config.pool_sections["cpu"].schedule[0]
-    assert (rule.days, rule.from_minute, rule.to_minute) == (frozenset({4, 5, 6, 0}), 1320, 360)
+    (targets,) = config.targets()
+    assert (targets.pool, targets.target) == ("cpu", 2)
+    assert targets.schedule == (ScheduleRule(3, frozenset({4, 5, 6, 0}), 1320, 360, "Europe/Berlin"),)
 
 
 def test_policy_of_a_pool_says_how_its_agents_behave(tmp_path: Path) -> None:
