@@ -29,7 +29,6 @@ from cloud_dispatch.config.schema import (
     TypesSection,
 )
 from cloud_dispatch.config.source import DEFAULTS, ConfigSource, Raw, default_state_dir
-from cloud_dispatch.demand.targets import PoolTargets, ScheduleRule
 from cloud_dispatch.domain.errors import DispatchError, InvalidInput
 from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.pool import Caps, EndRules, HealthCheck, Pool, TypeFilter
@@ -100,10 +99,6 @@ class Config(Section):
         """What each profile may rent at all, whatever its pools allow."""
         return {ProfileName(name): _types(profile.types) for name, profile in self.profiles.items()}
 
-    def targets(self) -> tuple[PoolTargets, ...]:
-        """What the file says of the numbers of instances wanted, in order of pool."""
-        return tuple(_targets(name, section) for name, section in sorted(self.pool_sections.items()))
-
     def policy(self, pool: str) -> Policy:
         """How agents in `pool` shall behave, capacities left to the instance; KeyError for a pool that is not there."""
         section, timing = self.pool_sections[pool], self.timing
@@ -166,14 +161,6 @@ def _pool(name: str, section: PoolSection) -> Pool:
         ),
         template=section.template,
     )
-
-
-def _targets(name: str, section: PoolSection) -> PoolTargets:
-    rules = (
-        ScheduleRule(rule.target, rule.days, rule.from_minute, rule.to_minute, rule.timezone)
-        for rule in section.schedule
-    )
-    return PoolTargets(PoolName(name), section.target or 0, tuple(rules))
 
 
 def load(source: ConfigSource, plugins: Plugins) -> Config:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from cloud_dispatch.config import Config, Embedded, InvalidConfig, TomlFile, find_source, load
 from cloud_dispatch.config.quantities import format_size, parse_size
+from cloud_dispatch.demand.settings import configured_targets
 from cloud_dispatch.demand.targets import ScheduleRule
 from cloud_dispatch.domain.durations import format_duration, parse_duration
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
@@ -108,7 +109,7 @@ def test_pools_become_domain_values(tmp_path: Path) -> None:
     assert config.caps() == Caps(20, 64)
     assert config.profile_caps() == {"local": Caps(5, None)}
     assert config.profile_types() == {"local": TypeFilter((), ("huge*",))}
-    (targets,) = config.targets()
+    (targets,) = configured_targets(config)
     assert (targets.pool, targets.target) == ("cpu", 2)
     assert targets.schedule == (ScheduleRule(3, frozenset({4, 5, 6, 0}), 1320, 360, "Europe/Berlin"),)
 
