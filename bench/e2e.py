@@ -30,7 +30,7 @@ caps = {{ instances = {instances} }}
 end = {{ idle = "1h" }}
 """
 #: The local driver's type of one cpu.
-ONE_CPU_TYPE = "local-1"
+ONE_CPU_TYPE = "local.1"
 
 
 def configuration(instances: int) -> str:

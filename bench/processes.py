@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 GRACE_SECONDS = 10.0
 LOG_TAIL_BYTES = 2_000
@@ -37,7 +38,7 @@ def tail(path: Path) -> str:
         return log.read().decode(errors="replace").strip()
 
 
-def end(process: subprocess.Popen[bytes], grace_seconds: float = GRACE_SECONDS) -> None:
+def end(process: subprocess.Popen[Any], grace_seconds: float = GRACE_SECONDS) -> None:
     """End a process and its group: SIGTERM, up to ``grace_seconds``, then SIGKILL. Safe to call twice."""
     if process.poll() is None:
         process.terminate()

@@ -111,7 +111,7 @@ def dispatcher(folder: Path, configuration: str, *, python_path: Sequence[Path] 
     own = {"state_dir": str(folder / "state"), "listen": f"127.0.0.1:{port}", "log_level": "warning"}
     head = "\n".join(f"{key} = {json.dumps(value)}" for key, value in own.items())
     path.write_text(f"[dispatcher]\n{head}\n{configuration}")
-    argv = [sys.executable, "-m", "cloud_dispatch.cli.main", "up", "--config", str(path)]
+    argv = [sys.executable, "-m", "cloud_dispatch", "up", "--config", str(path)]
     paths = [*map(str, python_path), str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with running(argv, log, cwd=folder, env=environment) as process:

@@ -24,13 +24,17 @@ ENTRY_POINT = "[cloud_dispatch.providers]\nseats = bench.seats:plugin\n"
 
 
 class SeatSettings(BaseModel):
-    """Keys of a profile: where the user data of launched seats go, how many types there are, a seat's capacity."""
+    """Keys of a profile: where the user data of launched seats go; offerings are ``types`` x ``zones``.
+
+    The types have ``cpus``, twice, three times ... as many.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     folder: Path
     cpus: int = 1
     types: int = 1
+    zones: int = 1
 
 
 class Seats:
@@ -44,13 +48,19 @@ class Seats:
         self._vms: dict[VmId, Vm] = {}
 
     async def offerings(self) -> Sequence[Offering]:
-        """``types`` sizes of the same price a cpu, the first with ``cpus``."""
-        return [self._offering(self._settings.cpus * (number + 1)) for number in range(self._settings.types)]
+        """All types in the first zone, then in the next, each zone a little dearer than the one before."""
+        settings = self._settings
+        return [
+            self._offering(settings.cpus * number, zone)
+            for zone in range(settings.zones)
+            for number in range(1, settings.types + 1)
+        ]
 
-    def _offering(self, cpus: int) -> Offering:
+    def _offering(self, cpus: int, zone: int) -> Offering:
         capacity = Resources(cpus_milli=cpus * 1000, memory=cpus * 4 * GIB, disk=cpus * 100 * GIB)
         kind = InstanceType(name=f"seat-{cpus}", capacity=capacity)
-        return Offering(self._context.profile, kind, "bench", Market.ON_DEMAND, Rate(RATE * cpus), Rate(RATE * cpus))
+        rate = Rate(RATE * cpus * (100 + zone) // 100)
+        return Offering(self._context.profile, kind, f"zone-{zone}", Market.ON_DEMAND, rate, rate)
 
     async def launch(self, request: LaunchRequest) -> LaunchResult:
         """Make the seats that are not there yet."""
@@ -62,7 +72,7 @@ class Seats:
                     name,
                     VmState.RUNNING,
                     request.offering.type.name,
-                    "bench",
+                    request.offering.zone,
                     dict(request.tags),
                     0,
                     slot_of(instance)[1],
