@@ -13,6 +13,7 @@ import asyncio
 import sys
 import time
 from dataclasses import dataclass
+from typing import cast
 
 import msgspec
 import uvloop
@@ -155,8 +156,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Kept until ``start``."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
 
     def connection_lost(self, error: Exception | None) -> None:
         """The dispatcher must keep the connection as long as the load lasts."""

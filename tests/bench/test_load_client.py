@@ -4,10 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.claims import run_client
 from bench.load_client import ClaimSeen, LoadFailed, Plan, Progress, Seat, SyncBodies, connect, content_length, drain
 from cloud_dispatch.wire import codec
 from cloud_dispatch.wire.messages import REGISTER_PATH, SYNC_PATH, Order, Policy, RegisterReply, SyncReply, SyncRequest
@@ -91,6 +93,19 @@ def test_every_task_is_claimed_and_reported_exactly_once(want: int, seats: int) 
         assert answer.settled == TASKS
         assert 0 < answer.counted <= TASKS - 25
         assert queue.largest_want == want
+
+    run(main)
+
+
+def test_load_client_runs_as_the_process_that_the_benchmark_starts(tmp_path: Path) -> None:
+    """From the plan on its standard input to the answer on its standard output, on the event loop that it uses."""
+
+    async def main() -> None:
+        queue = Queue(TASKS)
+        async with listening(queue.answer) as port:
+            answer = await asyncio.to_thread(run_client, plan_of(port, 1, 8), tmp_path / "log")
+        assert sorted(queue.settled) == list(range(1, TASKS + 1))
+        assert answer.settled == TASKS
 
     run(main)
 
