@@ -1,0 +1,343 @@
+"""The loop around a cloud in memory: intents, refusals, doubt, absence, adoption, ends. All else is the real thing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain import tags
+from cloud_dispatch.domain.errors import Conflict, Denied
+from cloud_dispatch.domain.ids import BatchId, VmId
+from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.pool import Caps, EndRules, Pool
+from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.ports.fleet import Heard
+from cloud_dispatch.ports.store import SyncCall, TaskFilter
+from cloud_dispatch.provider.errors import CapacityUnavailable
+from cloud_dispatch.provider.spi import Traits, VmState
+from tests.reconcile.examples import offering
+from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, World, world
+
+S = InstanceState
+
+
+async def booted(w: World, tasks: int = 1) -> None:
+    """One instance that serves, and its tasks in the queue."""
+    await w.submit(tasks)
+    await w.passes()
+    for row in w.rows:
+        await w.register(row)
+
+
+async def test_demand_becomes_vms_with_complete_tags(tmp_path: Path) -> None:
+    """The tags alone are enough to adopt the VM by."""
+    async with world(tmp_path) as w:
+        await w.submit(1)
+        await w.passes()
+        (row,) = w.rows
+        assert row.state is S.BOOTING
+        (vm,) = w.cloud.vms.values()
+        facts = tags.decode(vm.tags)
+        assert facts is not None
+        assert (facts.deployment, facts.store, facts.batch, facts.pool) == ("lab", w.store.id, row.batch, POOL)
+        assert facts.ends_ms == row.ends_ms
+        await w.passes(5)
+        assert len(w.cloud.requests) == 1, "booting capacity was launched again"
+
+
+async def test_a_refusal_fails_over_in_the_same_pass_and_is_remembered(tmp_path: Path) -> None:
+    """The cheapest has no capacity: the next one is taken at once, and the first is left alone for a while."""
+    cloud = Cloud(ManualClock(), offers=(offering("cheap", rate=1000), offering("dear", rate=1200)))
+    cloud.refusals["local/cheap/z/on-demand"] = CapacityUnavailable("none")
+    async with world(tmp_path, cloud=cloud) as w:
+        await w.submit(1)
+        await w.passes()
+        assert [r.offering.type.name for r in cloud.requests] == ["cheap", "dear"]
+        assert len({r.batch for r in cloud.requests}) == 2
+        assert [row.type for row in w.rows] == ["dear"]
+        assert [b.type for b in w.context.failures.blocked(w.clock.now())] == ["cheap"]
+
+
+async def test_a_partial_fill_gives_the_other_slots_back(tmp_path: Path) -> None:
+    """Three asked for, one made: one row lives, nothing is counted twice."""
+    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
+        w.cloud.grant_at_most = 1
+        await w.passes()
+        assert len(w.cloud.vms) == len([row for row in w.rows if row.vm]) == len(w.rows) == 1
+
+
+async def test_a_lost_reply_is_found_by_the_listing_and_never_launched_again(tmp_path: Path) -> None:
+    """The VM exists, the caller never heard: in doubt, then bound."""
+    async with world(tmp_path) as w:
+        w.cloud.lose_reply = True
+        await w.submit(1)
+        await w.passes()
+        (row,) = w.rows
+        assert row.state is S.LAUNCHING
+        await w.passes(3)
+        (row,) = w.rows
+        assert (row.state, len(w.cloud.requests), len(w.cloud.vms)) == (S.BOOTING, 1, 1)
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_lost_request_keeps_its_slot_until_absence_is_proved(tmp_path: Path, named: bool) -> None:
+    """Two complete listings after the horizon and a get; only then is the slot free and the work launched again."""
+    cloud = Cloud(ManualClock(), traits=Traits(max_batch=10, named_slots=named, consistency_ms=5_000))
+    async with world(tmp_path, cloud=cloud, caps=Caps(instances=1)) as w:
+        cloud.lose_request = True
+        await w.submit(1)
+        await w.passes(2)
+        cloud.lose_request = False
+        await w.passes(3)
+        assert [row.state for row in w.rows] == [S.LAUNCHING], "the slot was given up without proof"
+        assert len(cloud.requests) == 1
+        await w.passes(8)
+        assert len(cloud.requests) == 2
+        assert [row.state for row in w.rows] == [S.BOOTING]
+
+
+async def test_a_vm_that_a_list_misses_once_is_not_declared_gone(tmp_path: Path) -> None:
+    """One listing without it proves nothing; nor do many, while a get finds it."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        w.cloud.hidden.add(row.vm)
+        await w.passes(6)
+        assert [r.state for r in w.rows] == [S.IDLE]
+        w.cloud.hidden.clear()
+        del w.cloud.vms[row.vm]
+        await w.passes(6)
+        assert row.id not in w.store.instances()
+        gone = await w.store.instance(row.id)
+        assert (gone.state, gone.cause) == (S.GONE, "lost")
+
+
+async def test_claims_of_a_lost_vm_go_back(tmp_path: Path) -> None:
+    """An unstarted claim costs no attempt and is claimable again."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        done = await w.store.sync(SyncCall(row.id, 1, want=1))
+        assert len(done.claims) == 1
+        del w.cloud.vms[row.vm]
+        await w.passes(6)
+        task = await w.store.task(done.claims[0].task)
+        assert (task.state, task.attempts) == (TaskState.QUEUED, 0)
+
+
+async def test_a_provider_that_cannot_be_listed_gets_no_launches_and_no_ends(tmp_path: Path) -> None:
+    """It falls silent: nothing is launched there, nothing declared missing, until it answers."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        w.cloud.silent = True
+        await w.submit(100)
+        await w.passes(10)
+        assert len(w.cloud.requests) == 1
+        assert len(w.rows) == 1
+        w.cloud.silent = False
+        await w.passes(3)
+        assert len(w.cloud.requests) > 1
+
+
+async def test_termination_is_repeated_until_the_provider_says_gone(tmp_path: Path) -> None:
+    """Three ignored terminates, a fourth that works; the row is there all the while."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        w.cloud.stubborn = 3
+        await w.fleet.kill(row.id, "test")
+        for _ in range(3):
+            await w.passes(1, step_ms=10_000)
+            assert [r.state for r in w.rows if r.id == row.id] == [S.TERMINATING]
+        await w.passes(2, step_ms=30_000)
+        assert row.id not in w.store.instances()
+        assert len([vm for vm in w.cloud.terminated if vm == row.vm]) >= 4
+
+
+async def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
+    """Serving instances are unknown until heard, doubt is kept, intents that were never sent are withdrawn; nothing is
+    launched or ended meanwhile."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        await w.restart()
+        assert [r.state for r in w.rows] == [S.UNKNOWN]
+        await w.passes(3)
+        assert (len(w.cloud.requests), len(w.rows)) == (1, 1)
+        await w.fleet.heard(Heard(row.id, "i", "idle"))
+        assert [r.state for r in w.rows] == [S.IDLE]
+
+
+async def test_a_store_without_the_rows_adopts_by_tags(tmp_path: Path) -> None:
+    """VMs of this store that it does not know (a restored backup) come back with their pool, rate and behaviour."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        facts = tags.decode(w.cloud.vms[row.vm].tags)
+        assert facts is not None
+        batch = BatchId("lostbatch000")
+        stray = replace(facts, batch=batch, behaviour=Behaviour.HOLD)
+        for n in range(2):
+            name = VmId(f"stray{n}")
+            w.cloud.vms[name] = replace(w.cloud.vms[row.vm], id=name, slot=-1, tags=stray.encode())
+        await w.passes()
+        adopted = [r for r in w.rows if r.batch == batch]
+        assert [(r.state, r.behaviour, r.rate) for r in adopted] == [(S.UNKNOWN, Behaviour.HOLD, row.rate)] * 2
+        assert {r.vm for r in adopted} == {"stray0", "stray1"}
+
+
+async def test_another_stores_vms_are_reported_and_left_alone(tmp_path: Path) -> None:
+    """A copied control VM must not end the original's machines."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        facts = tags.decode(w.cloud.vms[row.vm].tags)
+        assert facts is not None
+        w.cloud.vms[VmId("other")] = replace(
+            w.cloud.vms[row.vm], id=VmId("other"), tags=replace(facts, store="another").encode()
+        )
+        await w.passes(5)
+        assert w.cloud.terminated == []
+        assert any(e.action == "instance.foreign" for e in await w.store.events())
+
+
+async def test_a_vm_whose_instance_is_gone_is_ended(tmp_path: Path) -> None:
+    """A zombie: declared gone by a provider that was wrong, seen again, ended."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        vm = w.cloud.vms.pop(row.vm)
+        await w.passes(6)
+        w.cloud.vms[vm.id] = vm
+        await w.passes(2)
+        assert vm.id not in w.cloud.vms
+
+
+async def test_a_stopped_vm_is_deleted(tmp_path: Path) -> None:
+    """An operating system that shut down leaves a VM that still bills for its disk."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        w.cloud.vms[row.vm] = replace(w.cloud.vms[row.vm], state=VmState.STOPPED)
+        await w.passes(4)
+        assert row.vm not in w.cloud.vms
+
+
+async def test_a_boot_that_never_registers_is_ended_and_not_repeated_at_once(tmp_path: Path) -> None:
+    """The boot deadline ends the VM; the offering is left alone for a while."""
+    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), boot_deadline_ms=5_000)) as w:
+        await w.submit(1)
+        await w.passes(9)
+        assert len(w.cloud.requests) == 1
+        assert w.cloud.vms == {}
+        past = await w.store.past_instances()
+        assert [row.cause for row in past] == ["boot-deadline"]
+
+
+async def test_silence_fails_an_instance_after_its_lease(tmp_path: Path) -> None:
+    """Out of contact first, failed and ended later."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        await w.passes(4, step_ms=10_000)
+        assert [r.state for r in w.rows if r.id == row.id] == [S.OUT_OF_CONTACT]
+        await w.passes(8, step_ms=10_000)
+        gone = await w.store.instance(row.id)
+        assert gone.cause == "out-of-contact"
+        assert row.vm not in w.cloud.vms
+
+
+async def test_idle_instances_are_drained_fenced_and_ended(tmp_path: Path) -> None:
+    """Drain is asked with a token, confirmed with the same token, then the VM is deleted."""
+    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), end=EndRules(idle_ms=2_000))) as w:
+        await booted(w)
+        (row,) = w.rows
+        await w.store.cancel(TaskFilter(states=frozenset({TaskState.QUEUED})))
+        await w.passes(4)
+        directive = w.fleet.directive(row.id)
+        assert directive.drain
+        assert not directive.claiming
+        await w.fleet.heard(Heard(row.id, "i", "drained", drain_token=directive.drain_token - 1))
+        assert w.store.instances()[row.id].state is S.DRAINING
+        await w.fleet.heard(Heard(row.id, "i", "drained", drain_token=directive.drain_token))
+        await w.passes(3)
+        assert row.vm not in w.cloud.vms
+        assert (await w.store.instance(row.id)).cause == "idle"
+
+
+async def test_a_drain_can_be_taken_back_until_it_is_confirmed(tmp_path: Path) -> None:
+    """Drained, then wanted again."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        await w.fleet.drain(row.id, "")
+        await w.fleet.resume(row.id, "")
+        assert w.fleet.directive(row.id).claiming
+        await w.fleet.drain(row.id, "")
+        token = w.fleet.directive(row.id).drain_token
+        await w.fleet.heard(Heard(row.id, "i", "drained", drain_token=token))
+        with pytest.raises(Conflict):
+            await w.fleet.resume(row.id, "")
+
+
+async def test_behaviour_is_kept_as_a_tag(tmp_path: Path) -> None:
+    """So that a store that lost its rows knows it; the row beats the tag."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        await w.fleet.hold(row.id, "look")
+        await w.passes(2)
+        facts = tags.decode(w.cloud.vms[row.vm].tags)
+        assert facts is not None
+        assert facts.behaviour is Behaviour.HOLD
+
+
+async def test_no_batch_admits_more_vms_than_slots(tmp_path: Path) -> None:
+    """The same VM again and again, another one never; a VM of another batch neither."""
+    cloud = Cloud(ManualClock(), traits=Traits(max_batch=10))
+    async with world(tmp_path, cloud=cloud) as w:
+        await w.submit(1)
+        await w.passes()
+        (row,) = w.rows
+        await w.fleet.admit(row.batch, row.vm, "i")
+        await w.fleet.admit(row.batch, row.vm, "j")
+        with pytest.raises(Denied):
+            await w.fleet.admit(row.batch, VmId("another"), "k")
+        with pytest.raises(Denied):
+            await w.fleet.admit(BatchId("unknown"), row.vm, "k")
+
+
+async def test_an_agent_may_register_before_the_launch_call_returns(tmp_path: Path) -> None:
+    """The slot is bound by whoever comes first, once."""
+    async with world(tmp_path) as w:
+        w.cloud.lose_reply = True
+        await w.submit(1)
+        await w.passes()
+        (row,) = w.rows
+        registered = await w.register(row)
+        assert (registered.state, registered.vm) == (S.IDLE, w.cloud.vm_name(row.id))
+        await w.passes(3)
+        assert [r.state for r in w.rows] == [S.IDLE]
+
+
+async def test_caps_hold_whatever_is_in_flight(tmp_path: Path) -> None:
+    """Live, pending and doubtful ones all count (P4)."""
+    async with world(tmp_path, caps=Caps(instances=3)) as w:
+        w.cloud.lose_reply = True
+        await w.submit(1_000)
+        for _ in range(10):
+            await w.passes()
+            assert len(w.rows) <= 3
+            assert len(w.cloud.vms) <= 3
+
+
+async def test_every_action_has_a_reason_and_a_stored_plan(tmp_path: Path) -> None:
+    """P6: explain answers from the record."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        why = await w.fleet.explain_instance(row.id)
+        assert any("launched" in reason for reason in why["reasons"])
+        assert len(await w.store.plans()) == 1

@@ -1,0 +1,230 @@
+"""A real dispatcher in a folder of its own: started, killed, asked over HTTP, and searched for what it left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+CONFIG = """
+[dispatcher]
+deployment = "{deployment}"
+state_dir = "{state}"
+listen = "127.0.0.1:{port}"
+log_level = "info"
+
+[timing]
+heartbeat = "0.5s"
+poll = "1s"
+lease = "{lease}"
+pass_interval = "0.5s"
+list_interval = "1s"
+kill_grace = "1s"
+silence = "20s"
+
+[caps]
+instances = {cap}
+
+[profiles.local]
+driver = "local"
+
+[profiles.local.types."vm.2"]
+cpus = 2
+memory = "4GiB"
+disk = "20GiB"
+price = "0.04"
+boot_delay = "0.1s"
+
+[pools.default]
+profiles = ["local"]
+target_drain = "10s"
+boot_deadline = "20s"
+{pool}
+
+[pools.default.end]
+idle = "{idle}"
+lifetime = "10m"
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class House:
+    """One deployment below `folder`. `clean_up` leaves no process behind, whatever the test did."""
+
+    def __init__(
+        self, folder: Path, *, cap: int = 3, idle: str = "3s", lease: str = "6s", pool: str = "", config: str = CONFIG
+    ) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.port = free_port()
+        self.config = folder / "config.toml"
+        self.config.write_text(
+            config.format(
+                deployment=f"t{os.getpid()}x{self.port}", state=self.state, port=self.port, cap=cap, idle=idle,
+                lease=lease, pool=pool,
+            )
+        )  # fmt: skip
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / "dispatcher.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.python_path: list[str] = []
+
+    # -- the dispatcher's process
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "cloud_dispatch", *words, "--config", str(self.config)]
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                self.command("up"), stdout=log, stderr=log, start_new_session=True, env=self.environment()
+            )
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(self.python_path)}
+
+    def up(self, within: float = 30) -> None:
+        """Start it and wait until it answers."""
+        self.process = self.spawn()
+        self.until(self.answers, within, "the dispatcher answers")
+
+    def answers(self) -> bool:
+        if self.process is not None and self.process.poll() is not None:
+            raise AssertionError(f"the dispatcher ended with {self.process.returncode}:\n{self.log_tail()}")
+        try:
+            return httpx.get(f"{self.url}/v1/health", timeout=2).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+        self.process.wait(30)
+
+    def log_tail(self, lines: int = 60) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+
+    # -- its API
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {(self.state / 'operator.token').read_text().strip()}"}
+
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        return httpx.request(method, f"{self.url}{path}", headers=self.headers, timeout=60, **more)
+
+    def get(self, path: str, **params: Any) -> Any:
+        reply = self.ask("GET", path, params=params)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    def post(self, path: str, body: Any) -> Any:
+        reply = self.ask("POST", path, json=body)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    def submit(self, *tasks: dict[str, Any]) -> list[int]:
+        return list(self.post("/v1/tasks", {"tasks": list(tasks)})["ids"])
+
+    def counts(self) -> dict[str, int]:
+        return {state: n for state, n in self.get("/v1/counts")["counts"].items() if n}
+
+    def task(self, number: int) -> Any:
+        return self.get(f"/v1/tasks/{number}")
+
+    def tasks(self) -> list[Any]:
+        found: list[Any] = []
+        after: int | None = 0
+        while after is not None:
+            page = self.get("/v1/tasks", after=after, limit=1000)
+            found += page["tasks"]
+            after = page["next"]
+        return found
+
+    def instances(self, past: bool = False) -> list[Any]:
+        return list(self.get("/v1/instances", past=int(past))["instances"])
+
+    def logs(self, number: int) -> bytes:
+        return self.ask("GET", f"/v1/tasks/{number}/logs").content
+
+    # -- waiting
+    def until(self, condition: Callable[[], Any], within: float, what: str) -> Any:
+        """Poll until `condition` holds; its value. Fails, with the dispatcher's log, after `within` seconds."""
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                value = condition()
+            except httpx.TransportError:
+                value = None
+            if value:
+                return value
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {within} s: {what}\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def until_ended(self, number: int, within: float = 60) -> Any:
+        """The task once it has ended."""
+        done = ("succeeded", "failed", "cancelled")
+        return self.until(
+            lambda: (task := self.task(number))["state"] in done and task, within, f"task {number} has ended"
+        )
+
+    def until_all_ended(self, total: int, within: float = 90) -> dict[str, int]:
+        def ended() -> dict[str, int] | None:
+            counts = self.counts()
+            done = sum(counts.get(state, 0) for state in ("succeeded", "failed", "cancelled"))
+            return counts if done == total else None
+
+        return dict(self.until(ended, within, f"all {total} tasks have ended"))
+
+    def until_no_instance(self, within: float = 60) -> None:
+        """By the dispatcher's word and by the processes of this host."""
+        self.until(lambda: not self.instances(), within, "the dispatcher knows of no instance")
+        self.until(lambda: not self.processes(), within, "no process of an instance is left")
+
+    # -- what is really there
+    def processes(self) -> dict[int, str]:
+        """Every process of this deployment besides the dispatcher: pid to command line."""
+        found = {}
+        mark = str(self.state).encode()
+        own = self.process.pid if self.process is not None else -1
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdecimal() or int(entry.name) in (own, os.getpid()):
+                continue
+            try:
+                command = (entry / "cmdline").read_bytes()
+                environment = (entry / "environ").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if state != "Z" and (mark in command or mark in environment):
+                found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
+        return found
+
+    def clean_up(self) -> None:
+        """Kill everything of this deployment."""
+        for _ in range(50):
+            if self.process is not None and self.process.poll() is None:
+                self.process.kill()
+                self.process.wait(30)
+            left = self.processes()
+            if not left:
+                return
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            time.sleep(0.05)
+        raise AssertionError(f"processes that do not die: {self.processes()}")
