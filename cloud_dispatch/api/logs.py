@@ -1,0 +1,118 @@
+"""What tasks print. Owns one file an attempt under the state directory, who waits for more of it, and its bound.
+
+A chunk is appended at its offset, so that sending it twice changes nothing. Must not know HTTP, tasks or leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cloud_dispatch.api.files import file_error, task_folder
+from cloud_dispatch.api.http import Gap, TooLarge
+from cloud_dispatch.domain.ids import FencingToken, TaskId
+
+#: Room for the line that says that a log was cut.
+_SLACK = 4096
+READ_BYTES = 1 << 20
+
+
+class LogStore:
+    """The logs of all attempts. Reads and writes are plain calls on small pieces of files in the page cache."""
+
+    def __init__(self, root: Path, limit: int) -> None:
+        """Files go under `root`, at most `limit` bytes an attempt (and a little for a line that says so)."""
+        self._root = root
+        self._limit = limit + _SLACK
+        self._watches: dict[TaskId, set[asyncio.Event]] = {}
+
+    def append(self, task: TaskId, token: FencingToken, offset: int, chunk: bytes) -> int:
+        """Store `chunk` at `offset`; what is already there is skipped. Returns the size after it, in bytes.
+
+        Gap when bytes before `offset` are missing, TooLarge past the bound, StoreUnavailable when the disk is full; a
+        chunk that raises has changed nothing.
+        """
+        if offset + len(chunk) > self._limit:
+            raise TooLarge(f"a log holds at most {self._limit} bytes an attempt", place="offset", hint="cut it there")
+        path = self._path(task, token)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise file_error(error, path.name) from None
+        try:
+            size = self._append(file, offset, chunk, path.name)
+        finally:
+            os.close(file)
+        self.notify(task)
+        return size
+
+    def _append(self, file: int, offset: int, chunk: bytes, name: str) -> int:
+        size = os.fstat(file).st_size
+        if offset > size:
+            raise Gap(f"the log has {size} bytes, the chunk starts at {offset}", expected=size)
+        fresh = memoryview(chunk)[size - offset :]
+        end = size
+        try:
+            while fresh:
+                written = os.pwrite(file, fresh, end)
+                fresh, end = fresh[written:], end + written
+        except OSError as error:
+            os.ftruncate(file, size)
+            raise file_error(error, name) from None
+        return end
+
+    def size(self, task: TaskId, token: FencingToken) -> int:
+        """Bytes stored of an attempt's log; 0 when there are none."""
+        try:
+            return self._path(task, token).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def read(self, task: TaskId, token: FencingToken, offset: int, limit: int = READ_BYTES) -> bytes:
+        """At most `limit` bytes of an attempt's log from `offset`; empty past its end."""
+        try:
+            with self._path(task, token).open("rb") as file:
+                return os.pread(file.fileno(), limit, offset)
+        except FileNotFoundError:
+            return b""
+
+    @contextmanager
+    def watch(self, task: TaskId) -> Iterator[asyncio.Event]:
+        """An event that is set whenever a log of `task` grew or the task may have ended."""
+        event = asyncio.Event()
+        watches = self._watches.setdefault(task, set())
+        watches.add(event)
+        try:
+            yield event
+        finally:
+            watches.discard(event)
+            if not watches and self._watches.get(task) is watches:
+                del self._watches[task]
+
+    def notify(self, task: TaskId) -> None:
+        """Wake whoever watches `task`."""
+        for event in self._watches.get(task, ()):
+            event.set()
+
+    def close(self) -> None:
+        """Wake all that watch: the dispatcher ends."""
+        for task in list(self._watches):
+            self.notify(task)
+
+    def prune(self, before_ms: int, *, batch: int = 1000) -> int:
+        """Delete at most `batch` logs that were last written before the moment `before_ms`; returns how many."""
+        deleted = 0
+        for path in self._root.glob("*/*/*.log"):
+            if deleted >= batch:
+                break
+            if path.stat().st_mtime_ns // 1_000_000 < before_ms:
+                path.unlink()
+                deleted += 1
+        return deleted
+
+    def _path(self, task: TaskId, token: FencingToken) -> Path:
+        return task_folder(self._root, task) / f"{token}.log"

@@ -1,0 +1,158 @@
+"""The operator's side of the API: its routes behind one token. Owns authentication of them and the answers about the
+dispatcher as a whole: health, metrics, summary, events, shutdown."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Message, Receive, Scope, Send
+
+from cloud_dispatch.api.http import ClientGone, MethodNotAllowed, answer_failure, header, log
+from cloud_dispatch.api.instances import InstanceRoutes, UsageReader
+from cloud_dispatch.api.poll import Polls
+from cloud_dispatch.api.requests import body_of, json_response, number, page_size, text
+from cloud_dispatch.api.results import ResultRoutes
+from cloud_dispatch.api.services import Services
+from cloud_dispatch.api.tasks import TaskRoutes
+from cloud_dispatch.api.views import event_view, usage_table
+from cloud_dispatch.domain.errors import DispatchError, InvalidInput, NotFound
+from cloud_dispatch.domain.ids import InstanceId, TaskId
+from cloud_dispatch.domain.task import TERMINAL, TaskState
+from cloud_dispatch.ports.store import TaskFilter
+
+HEALTH_PATH = "/v1/health"
+_PAST = 10_000
+_MOST_GRACE_MS = 86_400_000
+
+
+class ShutdownBody(msgspec.Struct, forbid_unknown_fields=True):
+    terminate: bool = False
+    grace_ms: int = 60_000
+
+
+_SHUTDOWN = msgspec.json.Decoder(ShutdownBody)
+
+
+class OperatorApp:
+    """All operator routes as one ASGI app. Whatever path is asked for, the token is asked for first."""
+
+    def __init__(self, services: Services, polls: Polls) -> None:
+        self._s = services
+        self._started_ms = services.clock.monotonic()
+        self._usage = UsageReader(services)
+        self._results = ResultRoutes(services)
+        self._router = Router(
+            [
+                *self._routes(),
+                *TaskRoutes(services, polls).routes(),
+                *self._results.routes(),
+                *InstanceRoutes(services, self._usage).routes(),
+            ],
+            redirect_slashes=False,
+        )
+
+    @property
+    def routes(self) -> list[Route]:
+        return [route for route in self._router.routes if isinstance(route, Route)]
+
+    def close(self) -> None:
+        """Let no follower wait any more: the dispatcher ends."""
+        self._results.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            if scope["path"] != HEALTH_PATH:
+                self._s.tokens.check_operator(header(scope, b"authorization"))
+            await self._router({**scope, "app": self}, receive, watched)
+        except ClientGone:
+            return
+        except Exception as error:
+            if begun:  # half an answer can't be taken back: the server closes the connection
+                log.error("api.broken-off", path=scope["path"], error=repr(error))
+                raise
+            await answer_failure(send, _of_router(error, scope), scope["path"])
+
+    def _routes(self) -> list[Route]:
+        return [
+            Route(HEALTH_PATH, self.health, methods=["GET"]),
+            Route("/v1/metrics", self.metrics, methods=["GET"]),
+            Route("/v1/summary", self.summary, methods=["GET"]),
+            Route("/v1/events", self.events, methods=["GET"]),
+            Route("/v1/shutdown", self.shutdown, methods=["POST"]),
+        ]
+
+    async def health(self, request: Request) -> Response:
+        problems = list(self._s.problems())
+        return json_response(
+            {
+                "status": "degraded" if problems else "ok",
+                "deployment": self._s.deployment,
+                "store": self._s.store.id,
+                "version": self._s.version,
+                "uptime_ms": self._s.clock.monotonic() - self._started_ms,
+                "problems": problems,
+            }
+        )
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self._s.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def summary(self, request: Request) -> Response:
+        """What was done and what it cost, over all instances that the store remembers."""
+        store = self._s.store
+        counts = store.task_counts()
+        rows = [*store.instances().values(), *await store.past_instances(limit=_PAST)]
+        used = list(zip(rows, await self._usage.of(rows), strict=True))
+        table = usage_table(used)
+        total = sum(line["cost_micro"] for line in table)
+        done = counts.get(TaskState.SUCCEEDED, 0) + counts.get(TaskState.FAILED, 0)
+        first = await store.tasks(TaskFilter(), limit=1)
+        ends = [instance.ended_ms for instance in rows if instance.ended_ms is not None]
+        running = any(count for state, count in counts.items() if state not in TERMINAL)
+        return json_response(
+            {
+                "tasks": dict(counts),
+                "instances": table,
+                "cost_micro": total,
+                "cost_per_task_micro": -(-total // done) if done else None,
+                "tasks_done": done,
+                "first_ms": first[0].submitted_ms if first else None,
+                "last_ms": self._s.clock.now() if running or not ends else max(ends),
+            }
+        )
+
+    async def events(self, request: Request) -> Response:
+        task = number(request, "task", 0, 10**18)
+        instance = text(request, "instance")
+        found = await self._s.store.events(
+            instance=InstanceId(instance) if instance else None,
+            task=TaskId(task) if task else None,
+            limit=page_size(request, 100, 1000),
+        )
+        return json_response({"events": [event_view(event) for event in found]})
+
+    async def shutdown(self, request: Request) -> Response:
+        asked = await body_of(request, _SHUTDOWN, self._s.limits.operator_bytes)
+        if not 0 <= asked.grace_ms <= _MOST_GRACE_MS:
+            raise InvalidInput(f"expected milliseconds from 0 to {_MOST_GRACE_MS}", place="grace_ms")
+        self._s.shutdown(asked.terminate, asked.grace_ms)
+        return json_response({"terminate": asked.terminate, "grace_ms": asked.grace_ms}, 202)
+
+
+def _of_router(error: Exception, scope: Scope) -> Exception:
+    """The router's own errors in our words; any other as it is."""
+    if isinstance(error, DispatchError) or not isinstance(error, HTTPException):
+        return error
+    if error.status_code == 405:
+        return MethodNotAllowed(f"{scope['method']} is not for {scope['path'][:200]}", hint="docs/reference/rest.md")
+    return NotFound(f"there is nothing at {scope['path'][:200]}", hint="docs/reference/rest.md lists all routes")

@@ -1,0 +1,103 @@
+"""Output files that the dispatcher keeps. Owns their place on disk, one folder an attempt; must not know leases.
+
+A file appears under its name only whole and durable; until then it lies in `incoming/`, which is emptied at start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+
+from cloud_dispatch.api.files import attempt_folder, file_error, open_file, open_folder, split_path
+from cloud_dispatch.api.http import TooLarge
+from cloud_dispatch.domain.ids import FencingToken, TaskId
+from cloud_dispatch.ports.executor import Executor
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file as it arrived: its path inside the task's folder, size in bytes and sha256 (hex)."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class OutputStore:
+    """The output files of all attempts, each attempt's under its own token."""
+
+    def __init__(self, root: Path, limit: int, executor: Executor) -> None:
+        """Files go under `root`, at most `limit` bytes each; `executor` waits for the disk."""
+        self._root = root
+        self._limit = limit
+        self._executor = executor
+        self._numbers = count()
+        self._incoming = root / "incoming"
+        self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for part in self._incoming.iterdir():  # of uploads that a crash cut off
+            part.unlink()
+
+    async def store(
+        self, task: TaskId, token: FencingToken, path: str, chunks: AsyncIterator[bytes], guard: Callable[[], None]
+    ) -> Stored:
+        """Keep what `chunks` brings as the attempt's file `path`, replacing an earlier upload of it.
+
+        `guard` is called before anything is written and again just before the file gets its name; what it raises stops
+        the upload. TooLarge, InvalidInput for a bad path, StoreUnavailable when the disk is full. A failed upload
+        leaves nothing.
+        """
+        names = split_path(path)
+        guard()
+        part = self._incoming / f"{task}-{token}-{next(self._numbers)}"
+        try:
+            size, digest = await self._receive(part, chunks)
+            await self._executor.run(_flush, str(part))
+            guard()
+            self._place(part, attempt_folder(self._root, task, token), names)
+        except OSError as error:
+            raise file_error(error, path) from None
+        finally:
+            part.unlink(missing_ok=True)
+        folder = attempt_folder(self._root, task, token).joinpath(*names[:-1])
+        await self._executor.run(_flush, str(folder))
+        return Stored(path, size, digest)
+
+    async def _receive(self, part: Path, chunks: AsyncIterator[bytes]) -> tuple[int, str]:
+        digest, size = sha256(), 0
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > self._limit:
+                    raise TooLarge(f"an output file has at most {self._limit} bytes", place="body")
+                digest.update(chunk)
+                rest = memoryview(chunk)
+                while rest:
+                    rest = rest[os.write(file, rest) :]
+        finally:
+            os.close(file)
+        return size, digest.hexdigest()
+
+    def _place(self, part: Path, base: Path, names: tuple[str, ...]) -> None:
+        folder = open_folder(base, names[:-1], create=True)
+        try:
+            os.rename(part, names[-1], dst_dir_fd=folder)
+        finally:
+            os.close(folder)
+
+    def open(self, task: TaskId, token: FencingToken, path: str) -> int:
+        """A descriptor for reading an attempt's file, which the caller closes. NotFound, InvalidInput."""
+        return open_file(attempt_folder(self._root, task, token), split_path(path))
+
+
+def _flush(path: str) -> None:
+    """Wait until the file or folder at `path` is on the disk. Of the module, so that any executor can run it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

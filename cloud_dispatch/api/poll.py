@@ -1,0 +1,149 @@
+"""Syncs that are held back until there is something to say. Owns who waits, in which order, and who is woken when.
+
+New work wakes only as many polls as it can keep busy, first come first served, and only those whose machine has room
+for its shape. Must not know HTTP nor what a woken sync does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from enum import StrEnum
+
+from cloud_dispatch.domain.ids import InstanceId, TaskId
+from cloud_dispatch.domain.shape import Machine, Shape, room_for
+from cloud_dispatch.ports.store import Store
+
+
+class Wake(StrEnum):
+    """Why a poll was woken. All but `work` are for good."""
+
+    WORK = "work"
+    NEWS = "news"  # its directive changed, or something that it holds was cancelled
+    EXPIRED = "expired"
+    SUPERSEDED = "superseded"
+    GONE = "gone"  # the client closed the connection
+    CLOSED = "closed"  # the dispatcher ends
+
+
+class Poll:
+    """One held sync of one instance: wants at most `want` claims, `ahead` of them beyond what is free."""
+
+    __slots__ = ("_future", "_work", "ahead", "dry", "final", "instance", "machine", "offered", "want")
+
+    def __init__(self, instance: InstanceId, machine: Machine | None, want: int, ahead: int) -> None:
+        self.instance = instance
+        self.machine = machine
+        self.want = want
+        self.ahead = ahead
+        self.offered = 0  # tasks that it was woken for and has not answered for yet
+        self.dry = False  # the last offer brought nothing: only news of new work is worth another look
+        self.final: Wake | None = None
+        self._work = False
+        self._future: asyncio.Future[None] | None = None
+
+    def wake(self, reason: Wake) -> None:
+        """Wake it; the first reason other than work stays."""
+        if reason is Wake.WORK:
+            self._work = True
+        elif self.final is None:
+            self.final = reason
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def woken(self) -> Wake:
+        """Wait until it is woken, or say at once why it already is. A final reason outranks work."""
+        if self.final is None and not self._work:
+            self._future = asyncio.get_running_loop().create_future()
+            try:
+                await self._future
+            finally:
+                self._future = None
+        if self.final is not None:
+            return self.final
+        self._work = False
+        return Wake.WORK
+
+
+class Polls:
+    """All held syncs. `arrivals` rises whenever work arrived: a caller that saw it rise while it looked in vain looks
+    again before it waits."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: dict[Poll, None] = {}  # in order of arrival
+        self._looking: set[Poll] = set()  # woken for work, asking the store now
+        self.arrivals = 0
+        store.subscribe(self._arrived)
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._looking)
+
+    def add(self, poll: Poll) -> None:
+        """`poll` waits, behind all others."""
+        self._looking.discard(poll)
+        self._waiting[poll] = None
+
+    def remove(self, poll: Poll) -> None:
+        """`poll` waits no more; work that it was woken for and did not take is offered to the others."""
+        self._waiting.pop(poll, None)
+        self._looking.discard(poll)
+        if poll.offered:
+            poll.offered = 0
+            self._offer_queue()
+
+    def looked(self, poll: Poll, claims: int) -> None:
+        """`poll` asked the store for what it was woken for and got `claims` tasks; offers the rest to the others."""
+        missed, poll.offered = poll.offered - claims, 0
+        poll.dry = claims == 0
+        if missed > 0:
+            self._offer_queue()
+
+    def cancelled(self, tasks: Iterable[TaskId]) -> None:
+        """Wake every poll whose instance holds one of `tasks`: it has something to kill."""
+        ended = frozenset(tasks)
+        for poll in (*self._waiting, *self._looking):
+            if not ended.isdisjoint(self._store.leases_of(poll.instance)):
+                poll.wake(Wake.NEWS)
+
+    def close(self) -> None:
+        """Answer everything that waits: the dispatcher ends."""
+        for poll in (*self._waiting, *self._looking):
+            poll.wake(Wake.CLOSED)
+
+    def _arrived(self, shape: Shape, count: int) -> None:
+        self.arrivals += 1
+        for poll in self._waiting:
+            poll.dry = False
+        left = self._offer(shape, count)
+        if left:  # whoever is asking just now may have asked a moment too early
+            for poll in self._looking:
+                poll.wake(Wake.WORK)
+
+    def _offer_queue(self) -> None:
+        if self._waiting:
+            for demand in self._store.waiting():
+                self._offer(demand.shape, demand.count)
+
+    def _offer(self, shape: Shape, count: int) -> int:
+        """Wake polls for `count` tasks of `shape`; returns how many tasks are left over."""
+        for beyond in (False, True):  # what can start now comes before what would wait on its VM
+            for poll in list(self._waiting):
+                if count <= 0:
+                    return 0
+                takes = 0 if poll.dry else self._takes(poll, shape, count, beyond=beyond)
+                if takes:
+                    count -= takes
+                    poll.offered += takes
+                    del self._waiting[poll]
+                    self._looking.add(poll)
+                    poll.wake(Wake.WORK)
+        return count
+
+    def _takes(self, poll: Poll, shape: Shape, count: int, *, beyond: bool) -> int:
+        if poll.machine is None or poll.final is not None:
+            return 0
+        bound = min(poll.want, count)
+        if beyond:
+            return 0 if poll.machine.misfit(shape) else min(bound, poll.ahead)
+        return room_for(poll.machine, self._store.load_of(poll.instance), shape, bound)

@@ -1,0 +1,120 @@
+"""Operator routes that read what tasks leave: logs as they grow, and the files of the accepted result."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from cloud_dispatch.api.requests import json_response, number, path_task, token_of
+from cloud_dispatch.api.services import Services
+from cloud_dispatch.api.views import accepted, artifact_views
+from cloud_dispatch.domain.errors import Conflict, NotFound
+from cloud_dispatch.domain.ids import FencingToken, TaskId
+from cloud_dispatch.domain.task import TERMINAL, Attempt, Task, TaskState
+
+#: A follower looks again after so long even if nothing woke it: a task may also end without a word of its agent.
+_LOOK_S = 2.0
+_PIECE = 256 * 1024
+
+
+class ResultRoutes:
+    def __init__(self, services: Services) -> None:
+        self._s = services
+        self._closing = False
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/tasks/{task}/logs", self.logs, methods=["GET"]),
+            Route("/v1/tasks/{task}/outputs", self.manifest, methods=["GET"]),
+            Route("/v1/tasks/{task}/outputs/{path:path}", self.output, methods=["GET"]),
+        ]
+
+    def close(self) -> None:
+        """Answer all followers now and let none wait from here on."""
+        self._closing = True
+        self._s.logs.close()
+
+    async def logs(self, request: Request) -> Response:
+        """Bytes of an attempt's log from an offset, waiting for more of them if asked to."""
+        asked, chosen = path_task(request), token_of(request, "attempt")
+        offset = number(request, "offset", 0, 10**15)
+        wait_ms = min(number(request, "wait_ms", 0, 10**9), self._s.limits.log_wait_ms)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_ms / 1000
+        with self._s.logs.watch(asked) as changed:
+            while True:
+                changed.clear()
+                task = await self._s.store.task(asked)
+                token = await self._attempt(task, chosen)
+                chunk = self._s.logs.read(asked, token, offset)
+                left = deadline - loop.time()
+                if chunk or left <= 0 or task.state in TERMINAL or self._closing:
+                    return self._log_answer(task, token, offset, chunk)
+                try:
+                    async with asyncio.timeout(min(left, _LOOK_S)):
+                        await changed.wait()
+                except TimeoutError:
+                    continue
+
+    async def _attempt(self, task: Task, chosen: FencingToken | None) -> FencingToken:
+        """The chosen attempt if it is one of the task's; else the current or the last one, 0 when there was none."""
+        current = task.lease.token if task.lease is not None else None
+        if current is not None and chosen in (None, current):
+            return current
+        attempts = await self._s.store.attempts(task.id)
+        if chosen is None:
+            return attempts[-1].token if attempts else FencingToken(0)
+        if all(attempt.token != chosen for attempt in attempts):
+            raise NotFound(f"task {task.id} has no attempt under token {chosen}", place="attempt")
+        return chosen
+
+    def _log_answer(self, task: Task, token: FencingToken, offset: int, chunk: bytes) -> Response:
+        end = offset + len(chunk)
+        headers = {"X-Offset": str(end), "X-Attempt": str(token)}
+        if task.state in TERMINAL and (not chunk or end >= self._s.logs.size(task.id, token)):
+            headers["X-Complete"] = "1"
+        return Response(chunk, headers=headers, media_type="application/octet-stream")
+
+    async def manifest(self, request: Request) -> Response:
+        task, attempt = await self._accepted(path_task(request))
+        return json_response({"task": task.id, "token": attempt.token, "outputs": artifact_views(accepted(task))})
+
+    async def output(self, request: Request) -> Response:
+        """A file of the accepted result, from where its attempt put it."""
+        task, attempt = await self._accepted(path_task(request))
+        path = request.path_params["path"]
+        artifact = next((artifact for artifact in accepted(task) if artifact.path == path), None)
+        if artifact is None:
+            raise NotFound(f"the result of task {task.id} has no output {path[:200]!r}", place="path")
+        if artifact.url:
+            raise Conflict(f"output {path!r} was stored elsewhere", place="path", hint=f"it is at {artifact.url}")
+        file = self._s.outputs.open(task.id, attempt.token, path)
+        headers = {
+            "Content-Length": str(os.fstat(file).st_size),
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}",
+            "X-Content-Type-Options": "nosniff",
+            "X-Sha256": artifact.sha256 if artifact.sha256.isascii() and artifact.sha256.isalnum() else "",
+        }
+        return StreamingResponse(_pieces(file), headers=headers, media_type="application/octet-stream")
+
+    async def _accepted(self, asked: TaskId) -> tuple[Task, Attempt]:
+        task = await self._s.store.task(asked)
+        if task.state is not TaskState.SUCCEEDED:
+            hint = "outputs are there once it has succeeded"
+            raise Conflict(f"task {asked} is {task.state}: it has no accepted result", place="task", hint=hint)
+        return task, (await self._s.store.attempts(asked))[-1]
+
+
+async def _pieces(file: int) -> AsyncIterator[bytes]:
+    """The content of a descriptor in pieces small enough not to hold up the loop; closes it."""
+    try:
+        while piece := os.read(file, _PIECE):
+            yield piece
+    finally:
+        os.close(file)

@@ -1,0 +1,99 @@
+"""Serving the app with uvicorn inside the running loop. Owns the socket and the graceful stop; knows no route.
+
+The composition root chooses the loop (uvloop) and handles signals; uvicorn is kept from both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from cloud_dispatch.api.app import Api
+from cloud_dispatch.domain.errors import InvalidInput, Unavailable
+
+_BACKLOG = 2048
+_KEEP_ALIVE_S = 75
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the composition root's."""
+        yield
+
+
+async def serve(
+    app: Api,
+    listen: str,
+    stop: asyncio.Event,
+    *,
+    ready: Callable[[str, int], None] | None = None,
+    grace_ms: int = 5_000,
+) -> None:
+    """Serve `app` at `listen` (HOST:PORT, port 0 for any) until `stop` is set; then finish what is under way, for at
+    most `grace_ms`.
+
+    `ready(host, port)` is called once connections are taken. Unavailable when the address can't be had.
+    """
+    listener = _bind(listen)
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, -(-grace_ms // 1000)),
+        backlog=_BACKLOG,
+    )
+
+    def started() -> None:
+        if ready is not None:
+            ready(*listener.getsockname()[:2])
+
+    server = _Server(config, started)
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        app.close()
+        server.should_exit = True
+        with contextlib.closing(listener):
+            await running
+
+
+def _bind(listen: str) -> socket.socket:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidInput(f"{listen!r} is no HOST:PORT", place="dispatcher.listen", hint='e.g. "127.0.0.1:7717"')
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, int(port)))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        hint = "does another dispatcher or service listen there? see dispatcher.listen in the configuration"
+        raise Unavailable(f"can't listen at {listen}: {error.strerror}", place="dispatcher.listen", hint=hint) from None
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,69 @@
+"""What the routes work with, handed over once by the composition root. Owns no behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cloud_dispatch.api.auth import Tokens
+from cloud_dispatch.api.logs import LogStore
+from cloud_dispatch.api.outputs import OutputStore
+from cloud_dispatch.domain.ids import PoolName
+from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.resources import GIB, MIB
+from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.entropy import Entropy
+from cloud_dispatch.ports.executor import Executor
+from cloud_dispatch.ports.fleet import Fleet
+from cloud_dispatch.ports.store import Store
+from cloud_dispatch.wire.messages import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what callers may send: sizes in bytes, registrations an address."""
+
+    request_bytes: int = 64 * MIB  # of a submission
+    operator_bytes: int = MIB  # of any other operator's request
+    sync_bytes: int = 16 * MIB
+    chunk_bytes: int = 4 * MIB  # of one upload of logs
+    output_bytes: int = GIB  # of one output file
+    tasks_per_submission: int = 100_000
+    environment_bytes: int = 131_072
+    register_burst: int = 256
+    register_per_second: int = 64
+    log_wait_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class AgentBundle:
+    """The agent's zipapp as served to VMs, with the sha256 (hex) of its bytes."""
+
+    body: bytes
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything that the routes need. `policy` is the template of every agent's policy: end rules and health checks
+    come from the instance's pool, capacities from its machine. `shutdown(terminate, grace_ms)` asks the dispatcher to
+    end, at once or after its instances. `metrics` renders Prometheus text. `problems` says what is wrong now.
+    `executor` runs heavy work off the loop."""
+
+    store: Store
+    fleet: Fleet
+    clock: Clock
+    entropy: Entropy
+    tokens: Tokens
+    logs: LogStore
+    outputs: OutputStore
+    policy: Policy
+    agent: AgentBundle
+    executor: Executor
+    shutdown: Callable[[bool, int], None]
+    metrics: Callable[[], bytes]
+    deployment: str = ""
+    version: str = ""
+    limits: Limits = Limits()
+    pools: Mapping[PoolName, Pool] = field(default_factory=dict)
+    problems: Callable[[], Sequence[str]] = tuple

@@ -1,0 +1,104 @@
+"""Which sync of an instance is its newest. Owns the volatile state of every agent's conversation; knows no HTTP.
+
+An agent process is an incarnation; within one, `seq` rises. A new incarnation supersedes the one before for good, and a
+newer sync the one that still waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container
+
+from cloud_dispatch.api.poll import Poll, Wake
+from cloud_dispatch.domain.ids import InstanceId
+from cloud_dispatch.wire.messages import SyncRequest
+
+_RETIRED = 16
+_FIRST_SWEEP = 4096
+
+
+class Session:
+    """The conversation with one instance. `order` counts its calls to the store. `hold`: whether it was last told to
+    hold. `informed`: it has the policy of this process."""
+
+    __slots__ = ("hold", "incarnation", "informed", "order", "poll", "retired", "seq")
+
+    def __init__(self, incarnation: str) -> None:
+        self.incarnation = incarnation
+        self.seq = -1
+        self.order = 0
+        self.hold = False
+        self.informed = False
+        self.poll: Poll | None = None
+        self.retired: deque[str] = deque(maxlen=_RETIRED)
+
+    def next_order(self) -> int:
+        self.order += 1
+        return self.order
+
+    def switch(self, incarnation: str) -> None:
+        """From now on `incarnation` speaks for the instance, and the one before never again."""
+        if incarnation == self.incarnation:
+            return
+        self.retired.append(self.incarnation)
+        self.incarnation, self.seq = incarnation, -1
+        self.hold = self.informed = False
+        self.supersede()
+
+    def hears(self, request: SyncRequest) -> bool:
+        """Whether `request` is still the newest sync."""
+        return self.seq == request.seq and self.incarnation == request.incarnation
+
+    def supersede(self) -> None:
+        """End the poll that still waits: it may claim nothing any more."""
+        if self.poll is not None:
+            self.poll.wake(Wake.SUPERSEDED)
+            self.poll = None
+
+
+class Sessions:
+    """All conversations. Those of instances that do not live any more are swept when there are many."""
+
+    def __init__(self, living: Callable[[], Container[InstanceId]]) -> None:
+        self._living = living
+        self._sessions: dict[InstanceId, Session] = {}
+        self._sweep_at = _FIRST_SWEEP
+
+    def get(self, instance: InstanceId) -> Session | None:
+        return self._sessions.get(instance)
+
+    def registered(self, instance: InstanceId, incarnation: str) -> None:
+        """`incarnation` of `instance` has just been given its policy."""
+        session = self._open(instance, incarnation)
+        if incarnation in session.retired:
+            session.retired.remove(incarnation)
+        session.switch(incarnation)
+        session.informed = True
+
+    def accept(self, instance: InstanceId, incarnation: str, seq: int) -> Session | None:
+        """The session in which this sync is the newest, its predecessor superseded; None for a sync that is itself out
+        of date and must change nothing."""
+        session = self._open(instance, incarnation)
+        if incarnation != session.incarnation:
+            if incarnation in session.retired:
+                return None
+            session.switch(incarnation)
+        elif seq <= session.seq:
+            return None
+        session.seq = seq
+        if session.poll is not None:
+            session.supersede()
+        return session
+
+    def _open(self, instance: InstanceId, incarnation: str) -> Session:
+        session = self._sessions.get(instance)
+        if session is None:
+            if len(self._sessions) >= self._sweep_at:
+                self._sweep()
+            session = self._sessions[instance] = Session(incarnation)
+        return session
+
+    def _sweep(self) -> None:
+        living = self._living()
+        self._sessions = {name: session for name, session in self._sessions.items() if name in living}
+        self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._sessions))

@@ -1,0 +1,168 @@
+"""Operator routes about tasks: submit, list, look, cancel, priority. Owns their inputs, not the rules of tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from cloud_dispatch.api.http import decode_json, read_body
+from cloud_dispatch.api.poll import Polls
+from cloud_dispatch.api.requests import (
+    body_of,
+    check_text,
+    json_response,
+    number,
+    page_size,
+    path_task,
+    states,
+    text,
+)
+from cloud_dispatch.api.services import Services
+from cloud_dispatch.api.views import attempt_view, spec_view, task_view
+from cloud_dispatch.demand.fields import MAX_PRIORITY
+from cloud_dispatch.demand.submission import SubmissionLimits, parse
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.ids import ArrayId, TaskId
+from cloud_dispatch.domain.task import TaskSpec
+from cloud_dispatch.ports.store import TaskFilter
+
+#: A submission larger than this is parsed off the loop.
+_SMALL_BYTES = 65_536
+_PAGE = 1000
+_MOST_ID = 2**63 - 1
+
+
+class SubmitBody(msgspec.Struct, forbid_unknown_fields=True):
+    tasks: list[Any]
+
+
+class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
+    ids: list[int] = []
+    array: str = ""
+    project: str = ""
+    user: str = ""
+    states: list[str] = []
+
+
+class PriorityBody(msgspec.Struct, forbid_unknown_fields=True):
+    priority: int
+
+
+_SUBMIT = msgspec.json.Decoder(SubmitBody)
+_CANCEL = msgspec.json.Decoder(CancelBody)
+_PRIORITY = msgspec.json.Decoder(PriorityBody)
+
+
+class ArrayNames:
+    """Ids for the arrays of one submission, from a fresh random name. A class, so that it travels to any executor."""
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self._count = 0
+
+    def __call__(self) -> str:
+        self._count += 1
+        return self._base if self._count == 1 else f"{self._base}{self._count}"
+
+
+def parse_submission(body: bytes, limits: SubmissionLimits, names: ArrayNames) -> tuple[TaskSpec, ...]:
+    """The tasks in the body of a submission; InvalidInput with the place of the first bad one."""
+    submitted: SubmitBody = decode_json(_SUBMIT, body)
+    if not submitted.tasks:
+        raise InvalidInput("expected at least one task", place="tasks")
+    return parse(submitted.tasks, "tasks", limits=limits, new_array=names)
+
+
+class TaskRoutes:
+    """The routes under /v1/tasks, and the counts of them."""
+
+    def __init__(self, services: Services, polls: Polls) -> None:
+        self._s = services
+        self._polls = polls
+        limits = services.limits
+        self._limits = SubmissionLimits(limits.tasks_per_submission, limits.environment_bytes)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/tasks", self.submit, methods=["POST"]),
+            Route("/v1/tasks", self.listing, methods=["GET"]),
+            Route("/v1/tasks/cancel", self.cancel, methods=["POST"]),
+            Route("/v1/tasks/{task}", self.one, methods=["GET"]),
+            Route("/v1/tasks/{task}/priority", self.priority, methods=["POST"]),
+            Route("/v1/tasks/{task}/explain", self.explain, methods=["GET"]),
+            Route("/v1/counts", self.counts, methods=["GET"]),
+        ]
+
+    async def submit(self, request: Request) -> Response:
+        body = await read_body(request.scope, request.receive, self._s.limits.request_bytes)
+        names = ArrayNames(self._s.entropy.name("array"))
+        if len(body) > _SMALL_BYTES:
+            specs = await self._s.executor.run(parse_submission, body, self._limits, names)
+        else:
+            specs = parse_submission(body, self._limits, names)
+        ids = await self._s.store.submit(specs)
+        self._s.fleet.wake()
+        return json_response({"ids": list(ids)}, 201)
+
+    async def listing(self, request: Request) -> Response:
+        where = self._filter(request)
+        limit = page_size(request, 100, _PAGE)
+        after = TaskId(number(request, "after", 0, 10**18))
+        found = await self._s.store.tasks(where, after=after, limit=limit)
+        more = found[-1].id if len(found) == limit else None
+        return json_response({"tasks": [task_view(task) for task in found], "next": more})
+
+    async def one(self, request: Request) -> Response:
+        task = await self._s.store.task(path_task(request))
+        attempts = await self._s.store.attempts(task.id)
+        view = task_view(task, attempts[-1] if attempts else None)
+        view["attempts_list"] = [attempt_view(attempt) for attempt in attempts]
+        view["spec"] = spec_view(task.spec)
+        return json_response(view)
+
+    async def cancel(self, request: Request) -> Response:
+        asked = await body_of(request, _CANCEL, self._s.limits.operator_bytes)
+        for at, task in enumerate(asked.ids):
+            if not 0 < task <= _MOST_ID:
+                raise InvalidInput(f"{task} is no task id", place=f"ids[{at}]")
+        where = TaskFilter(
+            ids=tuple(TaskId(task) for task in asked.ids),
+            states=states(asked.states, "states"),
+            project=check_text(asked.project, "project"),
+            user=check_text(asked.user, "user"),
+            array_id=ArrayId(check_text(asked.array, "array")),
+        )
+        cancelled = await self._s.store.cancel(where)
+        self._polls.cancelled(cancelled)
+        for task_id in cancelled:
+            self._s.logs.notify(task_id)
+        self._s.fleet.wake()
+        return json_response({"cancelled": list(cancelled)})
+
+    async def priority(self, request: Request) -> Response:
+        asked = await body_of(request, _PRIORITY, self._s.limits.operator_bytes)
+        if not -MAX_PRIORITY <= asked.priority <= MAX_PRIORITY:
+            raise InvalidInput(f"expected a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}", place="priority")
+        return json_response(task_view(await self._s.store.prioritise(path_task(request), asked.priority)))
+
+    async def explain(self, request: Request) -> Response:
+        return json_response(await self._s.fleet.explain_task(path_task(request)))
+
+    async def counts(self, request: Request) -> Response:
+        where = self._filter(request)
+        counts = self._s.store.task_counts() if where == TaskFilter() else await self._s.store.count(where)
+        return json_response({"counts": dict(counts)})
+
+    def _filter(self, request: Request) -> TaskFilter:
+        words = [word for word in text(request, "state").split(",") if word]
+        return TaskFilter(
+            states=states(words, "state"),
+            project=text(request, "project"),
+            user=text(request, "user"),
+            array_id=ArrayId(text(request, "array")),
+            name=text(request, "name"),
+        )
