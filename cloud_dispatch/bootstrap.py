@@ -21,16 +21,17 @@ from cloud_dispatch import agentzip, statestore
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy
 from cloud_dispatch.adapters.executors import Inline, Thread
-from cloud_dispatch.api.app import make_app
+from cloud_dispatch.api.app import Api, make_app
 from cloud_dispatch.api.auth import Tokens
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
-from cloud_dispatch.api.server import Server
+from cloud_dispatch.api.server import serve as serve_http
 from cloud_dispatch.api.services import AgentBundle, Limits, Services
 from cloud_dispatch.cloudinit import render
 from cloud_dispatch.config import Config
 from cloud_dispatch.demand.native import NativeQueue
 from cloud_dispatch.demand.port import DemandSource
+from cloud_dispatch.demand.settings import configured_targets
 from cloud_dispatch.demand.targets import Targets
 from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName
 from cloud_dispatch.domain.pool import Pool
@@ -87,7 +88,7 @@ async def _serve(config: Config) -> int:
         for provider in providers.values():
             stack.push_async_callback(provider.close)
         bundle = AgentBundle(*agentzip.build())
-        planning = Thread()
+        planning = Thread("planning")
         stack.push_async_callback(planning.close)
         context = Context(
             store=store,
@@ -97,18 +98,21 @@ async def _serve(config: Config) -> int:
             settings=_settings(config, deployment, providers, tokens, bundle, clock),
             paused=config.dispatcher.pause,
         )
-        sources: Sequence[DemandSource] = (NativeQueue(store), Targets(config.target_rules(), store))
+        sources: Sequence[DemandSource] = (NativeQueue(store), Targets(configured_targets(config), store))
         loop = Loop(context, sources)
         fleet = FleetService(context, Preview(context, sources))
         stop = _Stop(asyncio.Event())
-        logs = LogStore(config.state_dir / "logs", clock, limit=config.limits.log_bytes_per_attempt)
+        files = Thread("files")
+        stack.push_async_callback(files.close)
+        logs = LogStore(config.state_dir / "logs", config.limits.log_bytes_per_attempt)
         services = Services(
             store=store,
             fleet=fleet,
             clock=clock,
+            entropy=entropy,
             tokens=tokens,
             logs=logs,
-            outputs=OutputStore(config.state_dir / "outputs", limit=config.limits.output_bytes_per_file),
+            outputs=OutputStore(config.state_dir / "outputs", config.limits.output_bytes_per_file, files),
             policy=config.policy(next(iter(config.pool_sections))),
             agent=bundle,
             executor=planning,
@@ -120,41 +124,43 @@ async def _serve(config: Config) -> int:
             pools=context.settings.pools,
             problems=lambda: [view.problem for view in context.profiles.values() if view.problem],
         )
-        keeper = Keeper(store, clock, config.retention(), logs)
+        keeper = Keeper(store, clock, config.retention(), logs, config.store.retain_logs_ms)
         return await _run(config, make_app(services), loop, keeper, stop)
 
 
-async def _run(config: Config, app: Any, loop: Loop, keeper: Keeper, stop: _Stop) -> int:
+async def _run(config: Config, app: Api, loop: Loop, keeper: Keeper, stop: _Stop) -> int:
     running = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, stop.ask)
-    server = Server(app, config.dispatcher.host, config.dispatcher.port)
-    await server.start()
-    log.info("dispatcher.up", url=config.base_url, state_dir=str(config.state_dir), origin=config.origin)
-    beside = [asyncio.create_task(loop.run(), name="reconcile"), asyncio.create_task(keeper.run(), name="keeping")]
-    asked = asyncio.create_task(stop.asked.wait(), name="stop")
+    closing = asyncio.Event()
+    serving = asyncio.create_task(serve_http(app, config.dispatcher.listen, closing, ready=_say_up(config)))
+    parts = [serving, asyncio.create_task(loop.run()), asyncio.create_task(keeper.run())]
+    asked = asyncio.create_task(stop.asked.wait())
     try:
-        await asyncio.wait({asked, *beside}, return_when=asyncio.FIRST_COMPLETED)
-        for task in beside:
-            if task.done():
-                await task  # a crash of the loop is the dispatcher's crash: let it be seen
+        await asyncio.wait({asked, *parts}, return_when=asyncio.FIRST_COMPLETED)
+        for part in parts:
+            if part.done():
+                await part  # a part that ended by itself is the dispatcher's end: let its error be seen
         if stop.terminate:
             log.info("dispatcher.ending_instances", grace_ms=stop.grace_ms)
             await loop.end_all(stop.grace_ms)
     finally:
         loop.stop()
         keeper.stop()
-        await server.stop()
+        closing.set()
+        await asyncio.gather(*parts, return_exceptions=True)
         await loop.close()
-        for task in (asked, *beside):
-            task.cancel()
-        await asyncio.gather(asked, *beside, return_exceptions=True)
+        asked.cancel()
     log.info("dispatcher.down")
     return 0
 
 
+def _say_up(config: Config) -> Callable[[str, int], None]:
+    return lambda host, port: log.info("dispatcher.up", listen=f"{host}:{port}", state_dir=str(config.state_dir))
+
+
 def _commit_executor(config: Config) -> Inline | Thread:
-    return Thread() if config.store.commit == "thread" else Inline()
+    return Thread("commit") if config.store.commit == "thread" else Inline()
 
 
 async def _deployment(config: Config, store: Store, entropy: SystemEntropy) -> str:
@@ -162,10 +168,11 @@ async def _deployment(config: Config, store: Store, entropy: SystemEntropy) -> s
     if config.dispatcher.deployment:
         return config.dispatcher.deployment
     known = store.fact(DEPLOYMENT_FACT)
-    if known is None:
-        known = entropy.name("deployment")
-        await store.set_fact(DEPLOYMENT_FACT, known)
-    return known
+    if known is not None:
+        return known
+    made = entropy.name("deployment")
+    await store.set_fact(DEPLOYMENT_FACT, made)
+    return made
 
 
 def _providers(config: Config, deployment: str, clock: SystemClock) -> dict[ProfileName, Provider]:

@@ -57,7 +57,7 @@ def _scaled(text: str, digits: int) -> int:
     whole, fraction = match[1], match[2] or ""
     if len(fraction.rstrip("0")) > digits:
         raise ValueError(f"{text!r} has more than {digits} decimals")
-    return int(whole) * 10**digits + int(fraction[:digits].ljust(digits, "0") or "0")
+    return int(whole + fraction[:digits].ljust(digits, "0"))
 
 
 def parse_rate(text: str) -> Rate:

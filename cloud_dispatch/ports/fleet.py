@@ -13,7 +13,7 @@ from cloud_dispatch.domain.instance import Instance
 @dataclass(frozen=True, slots=True)
 class Heard:
     """What an agent said of itself in one sync. `state`: idle, busy, draining, drained, failed. `ending` not empty: it
-    ends now, for that reason."""
+    ends now, for that reason. Of the sync's results, `unstartable` could not be started and `started` were."""
 
     instance: InstanceId
     incarnation: str
@@ -22,6 +22,8 @@ class Heard:
     ask_end: bool = False
     ending: str = ""
     detail: str = ""
+    unstartable: int = 0
+    started: int = 0
 
 
 @dataclass(frozen=True, slots=True)

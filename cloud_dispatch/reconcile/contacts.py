@@ -14,6 +14,7 @@ class Contact:
     heard_ms: int
     incarnation: str = ""
     asks_end: bool = False
+    unstartable: int = 0  # results in a row that could not be started
     idle_since_ms: int | None = None
     state: str = ""
     state_since_ms: int = 0

@@ -20,6 +20,8 @@ from cloud_dispatch.reconcile.preview import Preview
 
 _S, _E = InstanceState, InstanceEvent
 _WORKING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
+#: So many tasks in a row that can't be started say more of the machine than of the tasks.
+UNFIT_AFTER = 3
 _ENDING = frozenset({_S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE, _S.DRAINED})
 
 
@@ -97,6 +99,19 @@ class FleetService:
         verdict = event_heard(row, said, tasks)
         if verdict is not None:
             await self._c.apply(row.id, verdict.event, cause=verdict.cause, reason=verdict.reason)
+        if said.unstartable or said.started:
+            contact.unstartable = 0 if said.started else contact.unstartable + said.unstartable
+            await self._drain_if_unfit(row.id, contact.unstartable)
+
+    async def _drain_if_unfit(self, instance: InstanceId, unstartable: int) -> None:
+        """A machine on which nothing can be started would take, and fail, the whole queue: let it go."""
+        row = self._c.store.instances().get(instance)
+        if unstartable < UNFIT_AFTER or row is None or row.state not in _WORKING:
+            return
+        await self._c.apply(
+            instance, _E.DRAIN, cause="cannot-start", drain_token=row.drain_token + 1,
+            reason=f"{unstartable} tasks in a row could not be started here",
+        )  # fmt: skip
 
     def directive(self, instance: InstanceId) -> Directive:
         row = self._c.store.instances().get(instance)

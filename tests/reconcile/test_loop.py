@@ -341,3 +341,16 @@ async def test_every_action_has_a_reason_and_a_stored_plan(tmp_path: Path) -> No
         why = await w.fleet.explain_instance(row.id)
         assert any("launched" in reason for reason in why["reasons"])
         assert len(await w.store.plans()) == 1
+
+
+async def test_a_machine_that_can_start_nothing_is_drained(tmp_path: Path) -> None:
+    """Three in a row, with no success between; it would fail the whole queue otherwise."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        for unstartable, started in ((2, 0), (0, 1), (2, 0)):
+            await w.fleet.heard(Heard(row.id, "i", "idle", unstartable=unstartable, started=started))
+            assert w.fleet.directive(row.id).claiming
+        await w.fleet.heard(Heard(row.id, "i", "idle", unstartable=1))
+        assert w.fleet.directive(row.id).drain
+        assert w.store.instances()[row.id].cause == "cannot-start"
