@@ -253,7 +253,7 @@ def backup(config: Config, target: Path) -> None:
 
 def restore(config: Config, source: Path) -> None:
     """Replace the statestore by the backup `source`; Conflict while a dispatcher uses it."""
-    statestore.restore(source, config.store_url)
+    statestore.restore(source, config.store_url, now_ms=SystemClock().now())
 
 
 def check_store(config: Config) -> list[str]:

@@ -57,6 +57,7 @@ class Keeper:
         while any(count >= PIECE for count in deleted.values()):
             await asyncio.sleep(0.05)
             deleted = await self._store.prune(now, self._retention, batch=PIECE)
-        if self._logs_ms is not None:
-            while self._logs.prune(now - self._logs_ms) >= PIECE:
-                await asyncio.sleep(0.05)
+        more = self._logs_ms is not None
+        while more:
+            more = self._logs.prune(now - (self._logs_ms or 0)) >= PIECE
+            await asyncio.sleep(0.05)
