@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 from cloud_dispatch.api.files import file_error, task_folder
@@ -28,6 +29,7 @@ class LogStore:
         self._root = root
         self._limit = limit + _SLACK
         self._watches: dict[TaskId, set[asyncio.Event]] = {}
+        self._sweep = self._files()
 
     def append(self, task: TaskId, token: FencingToken, offset: int, chunk: bytes) -> int:
         """Store `chunk` at `offset`; what is already there is skipped. Returns the size after it, in bytes.
@@ -104,15 +106,24 @@ class LogStore:
             self.notify(task)
 
     def prune(self, before_ms: int, *, batch: int = 1000) -> int:
-        """Delete at most `batch` logs that were last written before the moment `before_ms`; returns how many."""
+        """Delete logs that were last written before the moment `before_ms`; returns how many.
+
+        Looks at no more than `batch` files a call; the next call goes on from there, and after the last one anew.
+        """
         deleted = 0
-        for path in self._root.glob("*/*/*.log"):
-            if deleted >= batch:
-                break
+        looked = list(islice(self._sweep, batch))
+        if len(looked) < batch:
+            self._sweep = self._files()
+        for path in looked:
             if path.stat().st_mtime_ns // 1_000_000 < before_ms:
                 path.unlink()
                 deleted += 1
+                with suppress(OSError):  # logs of other attempts are still there
+                    path.parent.rmdir()
         return deleted
+
+    def _files(self) -> Iterator[Path]:
+        return (path for group in self._root.glob("*") for path in group.glob("*/*.log"))
 
     def _path(self, task: TaskId, token: FencingToken) -> Path:
         return task_folder(self._root, task) / f"{token}.log"

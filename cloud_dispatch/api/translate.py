@@ -71,10 +71,9 @@ def _outcome(result: wire.Result, at: int) -> Outcome:
     if cause is None:
         known = ", ".join((*_CAUSES, RELEASED))
         raise InvalidInput(f"{result.cause!r} is no cause", place=f"results[{at}].cause", hint=f"one of: {known}")
-    for name in ("exit_code", "signal", "max_rss", "cpu_ms", "ran_ms"):
-        value = getattr(result, name)
-        if value is not None and not -_MOST <= value <= _MOST:
-            raise InvalidInput(f"{name} is out of range", place=f"results[{at}].{name}")
+    numbers = (result.exit_code or 0, result.signal or 0, result.max_rss, result.cpu_ms, result.ran_ms)
+    if max(numbers) > _MOST or min(numbers) < -_MOST:
+        raise InvalidInput("a number is out of range", place=f"results[{at}]", hint="64 bits are enough for all")
     if len(result.outputs) > _MOST_ARTIFACTS:
         raise InvalidInput(f"more than {_MOST_ARTIFACTS} outputs", place=f"results[{at}].outputs")
     return Outcome(

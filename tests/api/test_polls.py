@@ -1,0 +1,141 @@
+"""Who is woken for which work: the rules, without HTTP and without a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cloud_dispatch.api.poll import Poll, Polls, Wake
+from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Load, Machine, Shape
+from cloud_dispatch.ports.store import ShapeDemand
+
+SMALL = Shape(Resources(1000, GIB))
+BIG = Shape(Resources(8000, GIB))
+
+
+class Queue:
+    """The part of a store that polls read."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[Shape, int], None]] = []
+        self.queued: dict[Shape, int] = {}
+        self.loads: dict[str, Load] = {}
+        self.leases: dict[str, Mapping[TaskId, FencingToken]] = {}
+
+    def subscribe(self, listener: Callable[[Shape, int], None]) -> None:
+        self.listeners.append(listener)
+
+    def load_of(self, instance: InstanceId) -> Load:
+        return self.loads.get(instance, Load())
+
+    def leases_of(self, instance: InstanceId) -> Mapping[TaskId, FencingToken]:
+        return self.leases.get(instance, {})
+
+    def waiting(self) -> Sequence[ShapeDemand]:
+        return [ShapeDemand(shape, count, 0, 0, 0, 0) for shape, count in self.queued.items() if count]
+
+    def arrive(self, shape: Shape, count: int) -> None:
+        self.queued[shape] = self.queued.get(shape, 0) + count
+        for listener in self.listeners:
+            listener(shape, count)
+
+
+def house(*cpus: int, want: int = 1, ahead: int = 0) -> tuple[Queue, Polls, list[Poll]]:
+    queue: Any = Queue()
+    polls = Polls(queue)
+    made = [Poll(InstanceId(f"i{n}"), Machine(Resources(c * 1000, 64 * GIB)), want, ahead) for n, c in enumerate(cpus)]
+    for poll in made:
+        polls.add(poll)
+    return queue, polls, made
+
+
+def woken(polls: list[Poll]) -> list[bool]:
+    return [poll._work for poll in polls]
+
+
+def test_each_task_wakes_one_poll_in_order_of_arrival() -> None:
+    """Two tasks wake the first two of three; the next one wakes the third."""
+    queue, _, made = house(1, 1, 1)
+    queue.arrive(SMALL, 2)
+    assert woken(made) == [True, True, False]
+    queue.arrive(SMALL, 1)
+    assert woken(made) == [True, True, True]
+
+
+def test_a_poll_takes_as_many_tasks_as_it_has_room_for() -> None:
+    """Five tasks for machines of four: the first is offered four, the second one, the third nothing."""
+    queue, _, made = house(4, 4, 4, want=8)
+    queue.arrive(SMALL, 5)
+    assert [poll.offered for poll in made] == [4, 1, 0]
+
+
+def test_a_shape_that_does_not_fit_passes_by() -> None:
+    """A big task wakes the big machine only."""
+    queue, _, made = house(1, 8)
+    queue.arrive(BIG, 1)
+    assert woken(made) == [False, True]
+
+
+def test_free_room_comes_before_claims_ahead() -> None:
+    """A full machine that would take a claim ahead is woken only for what no free machine takes."""
+    queue, _, made = house(1, 1, ahead=1)
+    queue.loads["i0"] = Load(Resources(1000, GIB), tasks=1)
+    queue.arrive(SMALL, 1)
+    assert woken(made) == [False, True]
+    queue.arrive(SMALL, 1)
+    assert woken(made) == [True, True]
+
+
+def test_work_that_a_leaver_was_woken_for_goes_to_the_next() -> None:
+    """A poll that is removed without having looked passes its offer on."""
+    queue, polls, made = house(1, 1)
+    queue.arrive(SMALL, 1)
+    assert woken(made) == [True, False]
+    made[0].wake(Wake.GONE)
+    polls.remove(made[0])
+    assert woken(made)[1]
+
+
+def test_an_offer_that_nobody_can_take_does_not_go_round_for_ever() -> None:
+    """Polls that look in vain are not offered the same again, until new work arrives."""
+    queue, polls, made = house(1, 1)
+    queue.arrive(SMALL, 1)
+    looks = 0
+    for _ in range(10):
+        for poll in made:
+            if poll._work:
+                poll._work = False
+                looks += 1
+                polls.looked(poll, 0)
+                polls.add(poll)
+    assert looks == 2
+    queue.arrive(SMALL, 1)
+    assert any(woken(made))
+
+
+def test_work_that_arrives_while_a_poll_looks_makes_it_look_again() -> None:
+    """No wake-up is lost between a look in vain and the next wait."""
+    queue, _, made = house(1)
+    queue.arrive(SMALL, 1)
+    made[0]._work = False  # it looks now ...
+    queue.arrive(SMALL, 1)  # ... and maybe a moment too early
+    assert woken(made) == [True]
+
+
+async def test_a_final_reason_outranks_work_and_the_first_stays() -> None:
+    """A poll that was superseded must not claim, whatever else woke it."""
+    poll = Poll(InstanceId("i"), None, 1, 0)
+    poll.wake(Wake.WORK)
+    poll.wake(Wake.SUPERSEDED)
+    poll.wake(Wake.EXPIRED)
+    assert await poll.woken() is Wake.SUPERSEDED
+
+
+def test_a_cancel_wakes_the_holder_only() -> None:
+    """Only the instance that holds the cancelled task has something to kill."""
+    queue, polls, made = house(1, 1)
+    queue.leases["i1"] = {TaskId(7): FencingToken(70)}
+    polls.cancelled([TaskId(7), TaskId(8)])
+    assert [poll.final for poll in made] == [None, Wake.NEWS]

@@ -1,0 +1,233 @@
+"""One round trip of an agent: claims, results, what the fleet hears and says."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import msgspec
+import pytest
+
+from cloud_dispatch.api.translate import OrderOut, ReplyOut
+from cloud_dispatch.domain.errors import StoreUnavailable
+from cloud_dispatch.domain.ids import TaskId
+from cloud_dispatch.domain.task import TaskState, Transfer
+from cloud_dispatch.ports.fleet import Directive
+from cloud_dispatch.ports.store import SyncCall, SyncDone
+from cloud_dispatch.wire.messages import HeldClaim, Order, OutputFile, Result, SyncReply, SyncRequest
+from tests.api.house import House, error_of
+
+
+async def test_a_claim_carries_the_task_as_it_was_submitted(house: House) -> None:
+    """The stored specification, spliced into the reply, decodes with the agent's own codec to what was asked for."""
+    agent = await house.agent()
+    await house.submit(
+        argv=("sh", "-c", 'echo "\u00fc\u2713"'), name="n", env=(("A", "1"), ("B", "\u00e9")), cwd="work",
+        inputs=(Transfer("in.txt", "https://example.org/in"),), outputs=(Transfer("out.txt"),), max_runtime_ms=5000,
+    )  # fmt: skip
+    reply = await agent.sync(want=1)
+    (order,) = reply.claims
+    spec = order.spec
+    assert spec.argv == ["sh", "-c", 'echo "\u00fc\u2713"']
+    assert [tuple(pair) for pair in spec.env] == [("A", "1"), ("B", "\u00e9")]
+    assert (spec.name, spec.cwd, spec.max_runtime_ms) == ("n", "work", 5000)
+    assert (spec.inputs[0].url, spec.outputs[0].path) == ("https://example.org/in", "out.txt")
+    assert spec.shape.resources.cpus_milli == 1000
+    assert (order.attempt, reply.seq, reply.lease_ms) == (1, agent.seq, 60_000)
+
+
+@pytest.mark.parametrize(("fast", "slow"), [(ReplyOut, SyncReply), (OrderOut, Order)])
+def test_the_fast_reply_has_the_fields_and_defaults_of_the_wire(fast: type, slow: type) -> None:
+    """What the dispatcher encodes is the wire's message: same names in the same order, and equal defaults."""
+    assert fast.__struct_fields__ == tuple(f.name for f in dataclasses.fields(slow))  # type: ignore[attr-defined]
+    if fast is ReplyOut:
+        assert msgspec.to_builtins(ReplyOut(), str_keys=True) == {}
+        plain = msgspec.to_builtins(SyncReply())
+        assert {name: msgspec.to_builtins(getattr(ReplyOut(), name)) for name in plain} == {
+            name: tuple(value) if name in ("settled", "kill") else value for name, value in plain.items()
+        }
+    assert set(typing.get_type_hints(slow)) == set(fast.__struct_fields__)  # type: ignore[attr-defined]
+
+
+async def test_results_are_settled_and_the_task_ends(house: House) -> None:
+    """A result under the current token ends the task with its manifest; its token is settled in the same reply."""
+    agent = await house.agent()
+    (task,) = await house.submit()
+    await agent.sync(want=1)
+    claim = agent.held[0]
+    made = OutputFile("a.txt", "", 3, "00")
+    reply = await agent.finish(claim, exit_code=0, max_rss=7, cpu_ms=9, outputs=[made])
+    assert reply.settled == [claim.token]
+    ended = await house.store.task(TaskId(task))
+    assert ended.state is TaskState.SUCCEEDED
+    assert ended.outcome is not None
+    assert (ended.outcome.exit_code, ended.outcome.max_rss, ended.outcome.manifest[0].path) == (0, 7, "a.txt")
+
+
+async def test_a_stale_result_is_settled_and_changes_nothing(house: House) -> None:
+    """A result under a token that is not the current one is dealt with by forgetting it."""
+    agent, other = await house.agent(), await house.agent()
+    (task,) = await house.submit()
+    await agent.sync(want=1)
+    claim = agent.held[0]
+    reply = await other.sync(results=[Result(task, claim.token, "success", ran_ms=1)])
+    assert reply.settled == [claim.token]
+    assert (await house.store.task(TaskId(task))).state is TaskState.CLAIMED
+
+
+async def test_a_released_claim_costs_no_attempt(house: House) -> None:
+    """A claim handed back unstarted is queued again with no attempt counted."""
+    agent = await house.agent()
+    (task,) = await house.submit()
+    await agent.sync(want=1)
+    claim = agent.held.pop()
+    await agent.sync(results=[Result(task, claim.token, "released")])
+    back = await house.store.task(TaskId(task))
+    assert (back.state, back.attempts) == (TaskState.QUEUED, 0)
+
+
+async def test_an_unknown_claim_is_to_be_killed(house: House) -> None:
+    """A claim that the agent holds and the store does not know ends: its token is under `kill`."""
+    agent = await house.agent()
+    reply = await agent.sync(held=[HeldClaim(77, 4711, 10)])
+    assert reply.kill == [4711]
+
+
+async def test_the_fleet_hears_what_the_agent_says(house: House) -> None:
+    """State, drain confirmation, wish to end and reason of ending reach the fleet as they were said."""
+    agent = await house.agent()
+    await agent.sync(state="drained", drain_token=3, ask_end=True, ending="drained", detail="bye")
+    said = house.fleet.said[-1]
+    assert (said.instance, said.incarnation, said.state) == (agent.instance, "one", "drained")
+    assert (said.drain_token, said.ask_end, said.ending, said.detail) == (3, True, "drained", "bye")
+
+
+async def test_an_agent_that_gets_work_is_not_heard_to_ask_for_its_end(house: House) -> None:
+    """Work that came in the same sync answers the question: the fleet must not approve an end with a claim on board."""
+    agent = await house.agent()
+    await house.submit()
+    reply = await agent.sync(want=1, ask_end=True)
+    assert len(reply.claims) == 1
+    assert house.fleet.said[-1].ask_end is False
+
+
+@pytest.mark.parametrize("said", [{"state": "draining"}, {"state": "failed"}, {"ending": "idle"}])
+async def test_no_work_for_an_agent_that_is_on_its_way_out(house: House, said: dict[str, str]) -> None:
+    """Whatever it wants, an agent that drains, failed or ends gets no claim."""
+    agent = await house.agent()
+    await house.submit()
+    assert (await agent.sync(want=1, **said)).claims == []
+
+
+async def test_no_work_while_the_directive_forbids_it(house: House) -> None:
+    """On hold an agent is told so and handed nothing; afterwards it gets work."""
+    agent = await house.agent()
+    await house.submit()
+    house.fleet.direct(agent.instance, Directive(claiming=False, hold=True))
+    reply = await agent.sync(want=1)
+    assert (reply.claims, reply.hold) == ([], True)
+    house.fleet.direct(agent.instance, Directive())
+    assert len((await agent.sync(want=1)).claims) == 1
+
+
+async def test_directives_reach_the_agent(house: House) -> None:
+    """Drain with its token, and end, are in the reply."""
+    agent = await house.agent()
+    house.fleet.direct(agent.instance, Directive(claiming=False, drain_token=5, drain=True))
+    reply = await agent.sync(want=1, wait_ms=5000)
+    assert (reply.drain_token, reply.drain, reply.end) == (5, True, False)
+    house.fleet.direct(agent.instance, Directive(claiming=False, end=True))
+    assert (await agent.sync(want=1, wait_ms=5000)).end is True
+
+
+async def test_an_instance_that_the_store_does_not_know_is_told_to_end(house: House) -> None:
+    """A valid token of an instance without a row is no error but the end of that VM."""
+    agent = await house.agent()
+    agent.instance = type(agent.instance)("b00000000099-0")
+    agent.token = house.tokens.service(agent.instance)
+    assert (await agent.sync(want=1, wait_ms=5000)).end is True
+
+
+async def test_an_old_sync_that_comes_late_changes_nothing(house: House) -> None:
+    """A delayed copy of an earlier sync, whose running set is out of date, must not take back what was claimed since."""
+    agent = await house.agent()
+    (task,) = await house.submit()
+    late = agent.request()
+    await agent.sync(want=1)
+    response = await agent.post(late)
+    assert response.status_code == 200
+    assert (await house.store.task(TaskId(task))).state is TaskState.CLAIMED
+
+
+async def test_a_retired_incarnation_changes_nothing(house: House) -> None:
+    """Once another process of the agent spoke, the one before is not listened to any more."""
+    agent = await house.agent()
+    await house.submit()
+    agent.incarnation, agent.seq = "two", 0
+    await agent.sync(want=1)
+    before = await agent.post(SyncRequest(incarnation="one", seq=99, want=1))
+    assert before.json().get("claims") is None
+    assert len(house.store.leases_of(agent.instance)) == 1
+
+
+async def test_an_agent_of_a_former_dispatcher_process_is_given_the_policy_once(house: House) -> None:
+    """After a restart of the dispatcher the first sync of an agent brings the policy, later ones do not."""
+    agent = await house.agent()
+    house.api.sync.sessions._sessions.clear()
+    first = await agent.sync()
+    assert first.policy is not None
+    assert first.policy.cpus_milli == 4000
+    assert (await agent.sync()).policy is None
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        (b"", "body"),
+        (b"[1]", "body"),
+        (b'{"held":[{"task":"x"}]}', "held[0].task"),
+        (b'{"state":"tired"}', "state"),
+        (b'{"results":[{"cause":"bored"}]}', "results[0].cause"),
+        (b'{"results":[{"cause":"success","exit_code":99999999999999999999}]}', "results[0]"),
+        (b'{"results":[{"cause":"success","outputs":[{"path":"a\\u0000b"}]}]}', "results[0].outputs[0]"),
+    ],
+)
+async def test_a_sync_that_makes_no_sense_is_refused_with_its_place(house: House, body: bytes, place: str) -> None:
+    """What is not a sync is a 400 that names the place."""
+    agent = await house.agent()
+    response = await house.http.post("/v1/agent/sync", content=body, headers=agent.headers)
+    status, code, where = error_of(response)
+    assert (status, code) == (400, "invalid-input")
+    assert place in where
+
+
+async def test_a_full_disk_renews_what_runs_and_settles_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the store can't commit, the agent keeps its result and its running tasks, and loses neither."""
+    agent = await house.agent()
+    await house.submit(2)
+    await agent.sync(want=2)
+    ended, running = agent.held
+
+    async def refuse(call: SyncCall) -> SyncDone:
+        raise StoreUnavailable("disk full")
+
+    result = Result(ended.task, ended.token, "success", ran_ms=1)
+    with monkeypatch.context() as full:
+        full.setattr(house.api.sync, "_store", _With(house.store, refuse))
+        reply = await agent.sync(held=[running, HeldClaim(9, 999, 5)], results=[result])
+        assert (reply.settled, reply.kill, reply.lease_ms) == ([], [999], 60_000)
+    reply = await agent.sync(held=[running], results=[result])
+    assert reply.settled == [ended.token]
+
+
+class _With:
+    """A store with another `sync`."""
+
+    def __init__(self, store: object, sync: object) -> None:
+        self._store = store
+        self.sync = sync
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
