@@ -30,7 +30,7 @@ def judge(instance: Instance, silent_ms: int, now_ms: int, timing: Timing) -> Ve
     """What silence means for `instance`, `silent_ms` after the last contact (or the dispatcher's start)."""
     state = instance.state
     if state is _S.BOOTING:
-        if now_ms <= instance.boot_deadline_ms:
+        if now_ms < instance.boot_deadline_ms:
             return None
         waited = (now_ms - (instance.launched_ms or instance.intended_ms)) // 1000
         return Verdict(_E.FAIL, "boot-deadline", f"no compute service registered within {waited} s of the launch")

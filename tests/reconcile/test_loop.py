@@ -241,7 +241,7 @@ async def test_silence_fails_an_instance_after_its_lease(tmp_path: Path) -> None
     async with world(tmp_path) as w:
         await booted(w)
         (row,) = w.rows
-        await w.passes(4, step_ms=10_000)
+        await w.passes(5, step_ms=10_000)
         assert [r.state for r in w.rows if r.id == row.id] == [S.OUT_OF_CONTACT]
         await w.passes(8, step_ms=10_000)
         gone = await w.store.instance(row.id)
