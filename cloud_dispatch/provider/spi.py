@@ -139,8 +139,10 @@ class Plugin(Protocol):
     """What the entry point `cloud_dispatch.providers` names. Importing it must not import the SDK."""
 
     name: str
-    #: A pydantic model class: the driver's own keys of a profile.
-    settings: type[Any]
+
+    @property
+    def settings(self) -> type[Any]:
+        """A pydantic model class: the driver's own keys of a profile."""
 
     def create(self, context: ProfileContext) -> Provider:
         """A driver for one profile."""

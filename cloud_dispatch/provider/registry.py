@@ -1,0 +1,73 @@
+"""Which drivers there are. Owns finding plugins by entry point; loads one only when it is asked for.
+
+A driver's SDK is an optional extra: without it the plugin still loads, and making the driver says what to install.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from cloud_dispatch.domain.errors import NotFound, Unavailable
+from cloud_dispatch.provider.spi import Plugin, ProfileContext, Provider
+
+GROUP = "cloud_dispatch.providers"
+
+
+def names() -> tuple[str, ...]:
+    """The drivers that are installed, whether or not their SDKs are; loads none."""
+    return tuple(sorted(entry_points(group=GROUP).names))
+
+
+def plugin(driver: str) -> Plugin:
+    """The plugin of `driver`. NotFound when no such driver is installed, Unavailable when it can't be loaded.
+
+    `create` of the plugin raises Unavailable, naming the extra to install, where the driver's SDK is missing.
+    """
+    point = _find(driver)
+    try:
+        loaded: Plugin = point.load()
+    except ImportError as error:
+        raise _missing(point, error) from error
+    except AttributeError as error:
+        raise Unavailable(f"driver {driver} is broken: {point.value} does not exist", place=_origin(point)) from error
+    return _Explained(loaded, point)
+
+
+class _Explained:
+    """A plugin whose missing SDK is an error that an operator can act on."""
+
+    def __init__(self, inner: Plugin, point: EntryPoint) -> None:
+        self._inner = inner
+        self._point = point
+        self.name = inner.name
+        self.template_variables = inner.template_variables
+
+    @property
+    def settings(self) -> type[Any]:
+        return self._inner.settings
+
+    def create(self, context: ProfileContext) -> Provider:
+        try:
+            return self._inner.create(context)
+        except ImportError as error:
+            raise _missing(self._point, error) from error
+
+
+def _find(driver: str) -> EntryPoint:
+    points = entry_points(group=GROUP, name=driver)
+    if not points:
+        raise NotFound(f"no such driver {driver!r}", hint=f"installed: {', '.join(names()) or 'none'}")
+    return next(iter(points))
+
+
+def _missing(point: EntryPoint, error: ImportError) -> Unavailable:
+    needs = (error.name or str(error)).partition(".")[0]
+    package = point.dist.name if point.dist else ""
+    extras = (point.dist.metadata.get_all("Provides-Extra") or []) if point.dist else []
+    hint = f"pip install '{package}[{point.name}]'" if point.name in extras else f"install {needs}"
+    return Unavailable(f"driver {point.name} needs {needs}", hint=hint)
+
+
+def _origin(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else GROUP
