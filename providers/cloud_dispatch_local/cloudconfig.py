@@ -1,0 +1,94 @@
+"""The part of cloud-config that a local VM understands. Owns its grammar; runs nothing.
+
+    #cloud-config
+    write_files: [{path, content, permissions?, encoding?: "b64"}]
+    runcmd: ["a shell command", [an, argv]]
+
+A relative path is relative to the VM's disk, where commands start too. Anything else is refused rather than skipped: a
+template that needs it would boot something other than it says.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class BadUserData(Exception):
+    """The user data is not cloud-config, or more of it than a local VM understands. The message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class BootFile:
+    path: str
+    content: bytes
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class BootPlan:
+    """Files to write, then commands to run one after the other, whatever their exit codes."""
+
+    files: tuple[BootFile, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()
+
+
+def parse(text: str) -> BootPlan:
+    """The boot that `text` asks for; BadUserData with the place in it."""
+    if text.partition("\n")[0].rstrip() != "#cloud-config":
+        raise BadUserData("line 1: expected #cloud-config")
+    try:
+        document = yaml.load(text, Loader=_Loader)  # noqa: S506  (both loaders are safe ones)
+    except yaml.YAMLError as error:
+        raise BadUserData(f"not YAML: {error}") from error
+    known = _mapping(document or {}, "document", {"write_files", "runcmd"})
+    files = [_file(item, f"write_files[{i}]") for i, item in enumerate(_list(known, "write_files"))]
+    commands = [_command(item, f"runcmd[{i}]") for i, item in enumerate(_list(known, "runcmd"))]
+    return BootPlan(tuple(files), tuple(commands))
+
+
+def _mapping(value: object, place: str, keys: set[str]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadUserData(f"{place}: expected a mapping, got {type(value).__name__}")
+    unknown = sorted(str(key) for key in value if key not in keys)
+    if unknown:
+        raise BadUserData(f"{place}: a local VM does not understand {', '.join(unknown)}")
+    return value
+
+
+def _list(document: dict[str, Any], key: str) -> list[Any]:
+    value = document.get(key) or []
+    if not isinstance(value, list):
+        raise BadUserData(f"{key}: expected a list, got {type(value).__name__}")
+    return value
+
+
+def _file(item: object, place: str) -> BootFile:
+    values = _mapping(item, place, {"path", "content", "permissions", "encoding"})
+    path, content, encoding = values.get("path"), values.get("content", ""), values.get("encoding", "text/plain")
+    if not isinstance(path, str) or not path or ".." in path.split("/"):
+        raise BadUserData(f"{place}.path: expected a path without '..', got {path!r}")
+    if not isinstance(content, str):
+        raise BadUserData(f"{place}.content: expected text")
+    if encoding not in ("text/plain", "b64", "base64"):
+        raise BadUserData(f"{place}.encoding: expected b64 or text/plain, got {encoding!r}")
+    try:
+        mode = int(str(values.get("permissions", "0644")), 8)
+        raw = content.encode() if encoding == "text/plain" else base64.b64decode(content, validate=False)
+    except (ValueError, binascii.Error) as error:
+        raise BadUserData(f"{place}: {error}") from error
+    return BootFile(path, raw, mode)
+
+
+def _command(item: object, place: str) -> tuple[str, ...]:
+    if isinstance(item, str):
+        return ("/bin/sh", "-c", item)
+    if isinstance(item, list) and item and all(isinstance(word, (str, int)) for word in item):
+        return tuple(str(word) for word in item)
+    raise BadUserData(f"{place}: expected a shell command or a list of words")

@@ -1,0 +1,338 @@
+"""The local driver: the provider SPI over the registry and real processes. Owns what each call does, nothing else.
+
+What a VM is doing is read from its processes every time; the registry only remembers what was asked for. Calls do
+small blocking work (files, a fork, a pass over /proc), so a dispatcher runs the driver in a thread host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from cloud_dispatch.domain.ids import InstanceId, VmId, instance_id, slot_of
+from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
+from cloud_dispatch.provider.errors import (
+    CapacityUnavailable,
+    InDoubt,
+    InvalidRequest,
+    ProviderError,
+    QuotaExceeded,
+    Scope,
+    Transient,
+    VmNotFound,
+)
+from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Listing, ProfileContext, Traits, Vm, VmState
+from cloud_dispatch_local import catalogue, processes
+from cloud_dispatch_local.faults import FaultFile
+from cloud_dispatch_local.folder import Damaged, MachineRecord, Phase, VmFolder, VmRecord
+from cloud_dispatch_local.registry import Registry
+from cloud_dispatch_local.settings import LocalSettings, LocalType
+from cloud_dispatch_local.vm import power_on
+
+_VM_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+#: How long a machine may take to say its first word before it counts as not having started.
+_START_MS = 30_000
+#: How long past its own grace a machine may take to power off before it is killed.
+_PATIENCE_MS = 5_000
+_KILL_ROUNDS = 25
+_KILL_WAIT_S = 0.02
+_CONSOLE_BYTES = 65_536
+_YIELD_EVERY = 50
+_PHASES = {
+    Phase.BOOTING: VmState.PENDING,
+    Phase.RUNNING: VmState.RUNNING,
+    Phase.STOPPING: VmState.STOPPING,
+    Phase.STOPPED: VmState.STOPPING,  # said, but its process has yet to end
+}
+
+
+class LocalProvider:
+    """A driver for one profile. Any number of them, in any number of processes, may share a root."""
+
+    def __init__(self, context: ProfileContext) -> None:
+        self._settings: LocalSettings = context.settings
+        self._profile = context.profile
+        self._now = context.now
+        self._registry = Registry(self._settings.root or context.state_dir)
+        self._faults = FaultFile(self._settings.faults or self._registry.root / "faults.json")
+        self._registry.empty_trash()
+        self.traits = Traits(
+            consistency_ms=0,
+            # No signed identity backs a local VM, but all VMs of a root run as one user on one host, who could read
+            # every VM's join token anyway: one batch may hold several.
+            max_batch=16,
+            max_user_data=16_384,
+            # The machine ends itself at ends_ms; a watchdog that is independent of it does not exist yet.
+            hard_end=False,
+            named_slots=True,
+        )
+
+    async def offerings(self) -> Sequence[Offering]:
+        return catalogue.offerings(self._profile, self._settings, self._now())
+
+    async def launch(self, request: LaunchRequest) -> LaunchResult:
+        kind, wanted = self._check(request)
+        async with self._call("launch", request.offering.type.name, request.offering.zone), self._registry.locked():
+            present = self._all()
+            room, shortfall = self._room(present, request, kind)
+            result = []
+            for name in wanted:
+                folder = self._registry.folder(name)
+                record = present.get(name)
+                if record is None and room > 0:
+                    room -= 1
+                    record = self._record(request, kind, name)
+                    folder = self._registry.add(record, request.user_data)
+                if record is not None:
+                    result.append(self._powered(folder, record))
+        if len(result) == len(wanted):
+            return LaunchResult(tuple(result))
+        if not result:
+            raise shortfall
+        return LaunchResult(tuple(result), shortfall)
+
+    async def list(self, deployment: str) -> Listing:
+        async with self._call("list"):
+            if not deployment:
+                return Listing((), complete=False)
+            found: list[tuple[VmFolder, VmRecord]] = []
+            complete = True
+            for i, folder in enumerate(self._registry.folders()):
+                if i % _YIELD_EVERY == _YIELD_EVERY - 1:
+                    await asyncio.sleep(0)
+                try:
+                    record = folder.vm()
+                except Damaged:
+                    complete = False
+                    continue
+                if record is not None and record.tags.get(DEPLOYMENT) == deployment:
+                    found.append((folder, record))
+            gone = await self._sweep([pair for pair in found if pair[1].terminate_ms])
+            vms = tuple(self._vm(folder, record) for folder, record in found if record.id not in gone)
+        return Listing(vms, complete)
+
+    def vm_name(self, instance: InstanceId) -> VmId:
+        return VmId(instance)
+
+    async def get(self, vm: VmId) -> Vm:
+        folder, record = self._find(vm)
+        async with self._call("get", record.type, record.zone):
+            if record.terminate_ms and await self._sweep([(folder, record)]):
+                raise _not_found(vm)
+            return self._vm(folder, record)
+
+    async def terminate(self, vm: VmId) -> None:
+        try:
+            folder, record = self._find(vm)
+        except VmNotFound:
+            return
+        async with self._call("terminate", record.type, record.zone):
+            async with self._registry.locked():
+                current = folder.vm()
+                if current is None:
+                    return
+                record = current
+                if not record.terminate_ms:
+                    record = replace(record, terminate_ms=self._now())
+                    folder.save_vm(record)
+            machine = folder.machine()
+            if machine is not None:
+                late = self._now() - record.terminate_ms > record.grace_ms + _PATIENCE_MS
+                processes.send(machine.process, signal.SIGKILL if late else signal.SIGTERM)
+            for _ in range(_KILL_ROUNDS):
+                if not _off(machine) or await self._sweep([(folder, record)]):
+                    return
+                await asyncio.sleep(_KILL_WAIT_S)
+
+    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
+        folder, record = self._find(vm)
+        async with self._call("tag", record.type, record.zone), self._registry.locked():
+            current = folder.vm()
+            if current is None:
+                raise _not_found(vm)
+            ends = tags.get(ENDS_AT, str(current.ends_ms))
+            if not ends.isdecimal():
+                raise InvalidRequest(f"{vm}: tag {ENDS_AT} is {ends!r}, expected milliseconds since the epoch")
+            folder.save_vm(replace(current, tags={**current.tags, **tags}, ends_ms=int(ends)))
+
+    async def console(self, vm: VmId) -> str:
+        folder, _ = self._find(vm)
+        try:
+            with folder.console.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(size - _CONSOLE_BYTES, 0))
+                return file.read(_CONSOLE_BYTES).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    async def close(self) -> None:
+        """Nothing is held open; the VMs live on."""
+
+    @asynccontextmanager
+    async def _call(self, operation: str, type_name: str = "", zone: str = "") -> AsyncIterator[None]:
+        """Around every call: the faults that were asked for, and the host's own errors as the SPI's."""
+        fault = self._faults.take(operation, type_name, zone)
+        if fault.delay_ms:
+            await asyncio.sleep(fault.delay_ms / 1000)
+        if not fault.commit:
+            fault.refuse(type_name, zone)
+        try:
+            yield
+        except (OSError, subprocess.SubprocessError, Damaged) as error:
+            # A launch may have made some of its VMs by then; everything else is harmless to repeat.
+            kind = InDoubt if operation == "launch" else Transient
+            raise kind(f"local {operation}: {error}", code=type(error).__name__) from error
+        if fault.commit:
+            fault.refuse(type_name, zone)
+
+    def _check(self, request: LaunchRequest) -> tuple[LocalType, tuple[InstanceId, ...]]:
+        """The type and the names of the slots that are asked for; InvalidRequest where the request makes no sense."""
+        name, zone = request.offering.type.name, request.offering.zone
+        kind = self._settings.catalogue.get(name)
+        if kind is None or zone != self._settings.zone:
+            raise InvalidRequest(f"profile {self._profile} has no type {name!r} in zone {zone!r}")
+        if request.offering.market is Market.SPOT and self._settings.spot_discount is None:
+            raise InvalidRequest(f"profile {self._profile} has no spot market: set spot_discount")
+        if len(request.user_data.encode()) > self.traits.max_user_data:
+            raise InvalidRequest(f"user data is over {self.traits.max_user_data} bytes")
+        wanted = request.instances or tuple(instance_id(request.batch, slot) for slot in range(request.slots))
+        if not 1 <= len(wanted) <= self.traits.max_batch or len(wanted) != request.slots:
+            raise InvalidRequest(
+                f"{request.slots} slots, {len(wanted)} names (expected 1-{self.traits.max_batch} of each)"
+            )
+        for instance in wanted:
+            if not _VM_NAME.fullmatch(instance) or slot_of(instance)[0] != request.batch:
+                raise InvalidRequest(f"{instance!r} does not name a slot of batch {request.batch!r}")
+        return kind, wanted
+
+    def _all(self) -> dict[str, VmRecord]:
+        records = (folder.vm() for folder in self._registry.folders())
+        return {record.id: record for record in records if record is not None}
+
+    def _room(
+        self, present: Mapping[str, VmRecord], request: LaunchRequest, kind: LocalType
+    ) -> tuple[int, ProviderError]:
+        """How many VMs may be added now, and the error for one too many. A VM counts until its folder is gone."""
+        offering = request.offering
+        quota = max(self._settings.max_vms - len(present), 0)
+        same = sum(record.type == offering.type.name for record in present.values())
+        capacity = quota if kind.capacity is None else max(kind.capacity - same, 0)
+        if quota <= capacity:
+            return quota, QuotaExceeded(f"max_vms = {self._settings.max_vms} reached", code="max_vms", scope=Scope())
+        scope = Scope(type=offering.type.name, zone=offering.zone)
+        return capacity, CapacityUnavailable(
+            f"{offering.type.name}: capacity = {kind.capacity} reached", code="capacity", scope=scope
+        )
+
+    def _record(self, request: LaunchRequest, kind: LocalType, name: InstanceId) -> VmRecord:
+        offering = request.offering
+        boot = self._faults.take("boot", offering.type.name, offering.zone)
+        return VmRecord(
+            id=name,
+            batch=request.batch,
+            slot=slot_of(name)[1],
+            type=offering.type.name,
+            zone=offering.zone,
+            created_ms=self._now(),
+            ends_ms=request.ends_ms,
+            spot=offering.market is Market.SPOT,
+            tags=dict(request.tags),
+            boot_delay_ms=catalogue.boot_delay_ms(self._settings, kind) + boot.delay_ms,
+            grace_ms=self._settings.shutdown_grace,
+            boot_fault=boot.boot,
+        )
+
+    def _powered(self, folder: VmFolder, record: VmRecord) -> Vm:
+        """The VM, switched on unless it has been: a driver may have died between making it and starting it."""
+        if folder.machine() is None and not record.terminate_ms:
+            power_on(folder, record.id)
+        return self._vm(folder, record)
+
+    def _find(self, vm: VmId) -> tuple[VmFolder, VmRecord]:
+        if _VM_NAME.fullmatch(vm):
+            folder = self._registry.folder(vm)
+            try:
+                record = folder.vm()
+            except Damaged as error:
+                raise Transient(str(error)) from error
+            if record is not None:
+                return folder, record
+        raise _not_found(vm)
+
+    def _vm(self, folder: VmFolder, record: VmRecord) -> Vm:
+        return Vm(
+            id=VmId(record.id),
+            state=self._state(folder, record),
+            type=record.type,
+            zone=record.zone,
+            tags=dict(record.tags),
+            created_ms=record.created_ms,
+            slot=record.slot,
+            address="127.0.0.1",
+            spot=record.spot,
+        )
+
+    def _state(self, folder: VmFolder, record: VmRecord) -> VmState:
+        """From the machine's process: what it last said counts only while exactly that process lives."""
+        if record.terminate_ms:
+            return VmState.STOPPING
+        machine = folder.machine()
+        if machine is None:
+            return VmState.PENDING if self._now() - record.created_ms < _START_MS else VmState.STOPPED
+        return _PHASES[machine.phase] if processes.alive(machine.process) else VmState.STOPPED
+
+    async def _sweep(self, pairs: Sequence[tuple[VmFolder, VmRecord]]) -> frozenset[str]:
+        """Finish VMs that were asked to end and whose machine is off: kill what is left, else remove them.
+
+        Returns the ids of those that are gone now.
+        """
+        off = {folder.path: record for folder, record in pairs if _off(folder.machine())}
+        if not off:
+            return frozenset()
+        left = {path: record for path, record in off.items() if not _powered_off(VmFolder(path))}
+        gone = [record.id for path, record in off.items() if path not in left]
+        if left:
+            gone += [left[path].id for path in _end_processes(left)]
+        if gone:
+            async with self._registry.locked():
+                for vm in gone:
+                    self._registry.discard(vm)
+            self._registry.empty_trash()
+        return frozenset(gone)
+
+
+def _powered_off(folder: VmFolder) -> bool:
+    """Whether the machine itself said that nothing of the VM lives any more."""
+    machine = folder.machine()
+    return machine is not None and machine.phase is Phase.STOPPED
+
+
+def _end_processes(folders: Iterable[Path]) -> Iterable[Path]:
+    """Kill what lives of VMs without a machine; those of which two passes found nothing alive.
+
+    One pass is not enough: a process may be made behind the reader's back by one that dies before it is read.
+    """
+    empty = frozenset(folders)
+    for _ in range(2):
+        found = processes.of_vms(empty)
+        for process in (process for members in found.values() for process in members):
+            processes.send(process, signal.SIGKILL)
+        empty = frozenset(path for path in empty if not found[path])
+    return empty
+
+
+def _off(machine: MachineRecord | None) -> bool:
+    """Whether the VM has no living machine of record; one that never spoke is found by its mark."""
+    return machine is None or not processes.alive(machine.process)
+
+
+def _not_found(vm: VmId) -> VmNotFound:
+    return VmNotFound(f"no local VM {vm}")

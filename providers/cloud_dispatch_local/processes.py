@@ -1,0 +1,130 @@
+"""Processes of this host as /proc shows them. Owns their identity (pid and start time) and which VM they belong to.
+
+Linux only. Knows no registry and no clock. A pid alone names nothing: the kernel gives it again, so every question and
+every signal is about a pid *with* its start time, and signals go through a pidfd.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+#: Set in the environment of every process of a VM: the VM's folder. Children inherit it, whatever session they make.
+MARK = "CLOUD_DISPATCH_LOCAL_VM"
+_PROC = Path("/proc")
+_DEAD = frozenset("ZXx")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of one boot of this host. `started` is the boot's id and the clock tick of the start."""
+
+    pid: int
+    started: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Stat:
+    process: Process
+    parent: int
+    session: int
+    dead: bool
+
+
+@cache
+def _boot() -> str:
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()[:8]
+
+
+def _stat(pid: int) -> _Stat | None:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = text[text.rindex(")") + 2 :].split()  # the name in parentheses may hold anything
+    return _Stat(Process(pid, f"{_boot()}:{fields[19]}"), int(fields[1]), int(fields[3]), fields[0] in _DEAD)
+
+
+def identify(pid: int) -> Process | None:
+    """The living process with this pid now; None where there is none, or a zombie."""
+    stat = _stat(pid)
+    return None if stat is None or stat.dead else stat.process
+
+
+def alive(process: Process) -> bool:
+    """Whether exactly this process lives; a zombie does not."""
+    return identify(process.pid) == process
+
+
+def send(process: Process, signum: signal.Signals) -> bool:
+    """Signal exactly this process; False when it is gone or not ours to signal."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except OSError:
+        return False
+    try:
+        if not alive(process):
+            return False
+        signal.pidfd_send_signal(handle, signum)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(handle)
+
+
+def of_vms(folders: Iterable[Path]) -> Mapping[Path, tuple[Process, ...]]:
+    """The living processes of each VM, by its folder: those that carry its mark, their sessions and descendants.
+
+    One pass over /proc for all folders. A process that dropped its environment, made its own session and lost all its
+    ancestors to SIGKILL is the one that this can't find.
+    """
+    by_mark = {f"{MARK}={folder}".encode(): folder for folder in folders}
+    members: dict[Path, dict[int, Process]] = {folder: {} for folder in by_mark.values()}
+    others: list[_Stat] = []
+    sessions: dict[int, Path] = {}
+    for entry in os.scandir(_PROC):
+        stat = _stat(int(entry.name)) if entry.name.isdecimal() else None
+        if stat is None or stat.dead:
+            continue
+        folder = by_mark.get(_mark_of(stat.process.pid))
+        if folder is None:
+            others.append(stat)
+        else:
+            members[folder][stat.process.pid] = stat.process
+            sessions[stat.session] = folder
+    _follow(members, others, sessions)
+    return {folder: tuple(found.values()) for folder, found in members.items()}
+
+
+def _mark_of(pid: int) -> bytes:
+    """The mark in the environment that the process was started with, b"" where it has none or is not ours to read."""
+    try:
+        environment = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return b""
+    start = f"{MARK}=".encode()
+    return next((pair for pair in environment.split(b"\0") if pair.startswith(start)), b"")
+
+
+def _follow(members: Mapping[Path, dict[int, Process]], others: list[_Stat], sessions: Mapping[int, Path]) -> None:
+    """Add unmarked processes of the VMs' sessions, then the children of members until nothing is added."""
+    owner = {pid: folder for folder, found in members.items() for pid in found}
+    left = others
+    for _ in range(len(others) + 1):
+        rest = []
+        for stat in left:
+            folder = sessions.get(stat.session) or owner.get(stat.parent)
+            if folder is None:
+                rest.append(stat)
+            else:
+                owner[stat.process.pid] = folder
+                members[folder][stat.process.pid] = stat.process
+        if len(rest) == len(left):
+            return
+        left = rest
