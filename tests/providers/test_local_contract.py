@@ -1,0 +1,84 @@
+"""The local driver passes the public suite of provider drivers, with real processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.provider.errors import ProviderError
+from cloud_dispatch.provider.host import ThreadHost
+from cloud_dispatch.provider.spi import ProfileContext, Provider
+from cloud_dispatch.testing.provider_contract import ProviderContract
+from cloud_dispatch_local import plugin
+from cloud_dispatch_local.settings import LocalSettings
+from tests.providers.local import NOW_MS, end_everything, living
+
+pytestmark = pytest.mark.process
+
+WORDS = {
+    "CapacityUnavailable": "capacity",
+    "QuotaExceeded": "quota",
+    "RateLimited": "rate",
+    "CredentialsRejected": "credentials",
+    "InvalidRequest": "invalid",
+    "Transient": "transient",
+    "InDoubt": "in-doubt",
+}
+
+
+class LocalFaults:
+    """Writes the faults file, and the settings that the next driver is made with."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.settings = LocalSettings()
+
+    def fail(self, operation: str, error: type[ProviderError], *, commit: bool = False, times: int = 1) -> None:
+        entry = {"operation": operation, "error": WORDS[error.__name__], "commit": commit, "times": times}
+        (self.root / "faults.json").write_text(json.dumps([entry]))
+
+    def capacity(self, type_name: str, vms: int) -> None:
+        catalogue = dict(self.settings.catalogue)
+        catalogue[type_name] = catalogue[type_name].model_copy(update={"capacity": vms})
+        self.settings = self.settings.model_copy(update={"catalogue": catalogue})
+
+
+class LocalContract(ProviderContract):
+    settle_s = 20.0
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Iterator[Path]:
+        yield tmp_path
+        end_everything(tmp_path)
+
+    @pytest.fixture
+    def faults(self, root: Path) -> LocalFaults:
+        return LocalFaults(root)
+
+    @pytest.fixture
+    def leftovers(self, root: Path) -> Callable[[], Iterable[object]]:
+        return lambda: [*living(root), *(root / "vms").iterdir(), *(root / "trash").iterdir()]
+
+
+def _context(faults: LocalFaults) -> ProfileContext:
+    return ProfileContext(ProfileName("local"), faults.settings, faults.root, now=lambda: NOW_MS)
+
+
+class TestLocalInline(LocalContract):
+    """On the caller's own loop."""
+
+    @pytest.fixture
+    def connect(self, faults: LocalFaults) -> Callable[[], Provider]:
+        return lambda: plugin.create(_context(faults))
+
+
+class TestLocalInThread(LocalContract):
+    """As a dispatcher runs it: in a thread host."""
+
+    @pytest.fixture
+    def connect(self, faults: LocalFaults) -> Callable[[], Provider]:
+        return lambda: ThreadHost(plugin, _context(faults))
