@@ -1,0 +1,152 @@
+"""Boot documents: every template renders to cloud-config that VMs understand, and every mistake has a place."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cloud_dispatch.cloudinit import assets
+from cloud_dispatch.cloudinit.render import render
+from cloud_dispatch.cloudinit.variables import DEFAULTS, MEANINGS
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.provider import registry
+from cloud_dispatch.provider.spi import Traits
+from cloud_dispatch_local.cloudconfig import parse
+
+ODD = "a'b\"c $(x) `y` <é> # {{ z }} \\n: - "
+DISPATCHER: dict[str, Any] = {
+    "url": "http://10.0.0.1:7717",
+    "join_token": "join-" + "x" * 200,
+    "agent_sha256": "ab" * 32,
+    "pool": "default",
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "local": dict(registry.plugin("local").template_variables()),
+    "odd": {"join_token": ODD, "labels": {"team": ODD}, "python": "/opt/a b/python3", "base_folder": "/opt/ünï dir"},
+    "proxies": {"proxies": {"http": "http://p:1/$x", "https": "http://p:2", "no": "localhost,10.0.0.0/8"}},
+    "tls": {"url": "https://10.0.0.1:7717", "fingerprint": "cd" * 32, "end_command": "shutdown -h now"},
+}
+
+
+def document(template: str = "agent", **variables: Any) -> Any:
+    return yaml.safe_load(render(template, {**DISPATCHER, **variables}))
+
+
+def written(template: str = "agent", **variables: Any) -> dict[str, str]:
+    """The files that the document writes, by their base name."""
+    return {Path(file["path"]).name: file["content"] for file in document(template, **variables)["write_files"]}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("template", assets.names())
+def test_every_template_renders_to_cloud_config(template: str, variant: str) -> None:
+    """The document is within the smallest user-data limit and holds what cloud-init's own schema asks for."""
+    text = render(template, {**DISPATCHER, **VARIANTS[variant]}, limit=Traits().max_user_data)
+    found = yaml.safe_load(text)
+    assert text.startswith("#cloud-config\n")
+    assert set(found) <= {"write_files", "runcmd"}
+    for file in found["write_files"]:
+        assert set(file) == {"path", "permissions", "content"}
+        assert all(isinstance(value, str) for value in file.values())
+        assert variant == "local" or file["path"].startswith("/")
+        assert int(file["permissions"], 8) <= 0o777
+    for command in found["runcmd"]:
+        assert all(isinstance(word, str) for word in command)
+    assert parse(text).commands  # and a local VM understands all of it
+
+
+@pytest.mark.skipif(shutil.which("cloud-init") is None, reason="cloud-init is not installed")
+@pytest.mark.parametrize("template", assets.names())
+def test_cloud_init_accepts_every_template(template: str, tmp_path: Path) -> None:
+    """Where cloud-init is installed, its own schema check accepts the document of a real VM."""
+    path = tmp_path / "user-data"
+    path.write_text(render(template, DISPATCHER))
+    done = subprocess.run(["cloud-init", "schema", "-c", path], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_agents_configuration_arrives_unchanged(variant: str) -> None:
+    """Whatever characters the values have, the agent reads back what the dispatcher said, from a file of mode 0600."""
+    given = {**DEFAULTS, **DISPATCHER, **VARIANTS[variant]}
+    (file,) = [f for f in document(**VARIANTS[variant])["write_files"] if f["path"].endswith("/agent.json")]
+    config = json.loads(file["content"])
+    assert file["permissions"] == "0600"
+    for name in ("url", "fingerprint", "join_token", "agent_sha256", "end_command", "proxies"):
+        assert config[name] == given[name]
+    assert config["facts"]["pool"] == given["pool"]
+    assert all(isinstance(value, str) for value in config["facts"].values())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scripts_are_valid_in_their_languages(variant: str) -> None:
+    """The shell accepts the bootstrap script, and Python 3.9 the fetching one, with every variant of the values."""
+    files = written(**VARIANTS[variant])
+    done = subprocess.run(
+        ["/bin/sh", "-n"], input=files["bootstrap.sh"], text=True, capture_output=True, timeout=10, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    compile(files["fetch.py"], "fetch.py", "exec")
+    ast.parse(files["fetch.py"], feature_version=(3, 9))
+
+
+def test_an_operators_folder_comes_first(tmp_path: Path) -> None:
+    """A template in an operator's folder replaces ours of that name and may extend our base."""
+    (tmp_path / "agent.yaml.j2").write_text(
+        '{% extends "_base.yaml.j2" %}{% block commands %}  - echo {{ pool }}\n{% endblock %}'
+    )
+    (tmp_path / "mine.yaml.j2").write_text("#cloud-config\nruncmd: [echo]\n")
+    found = yaml.safe_load(render("agent", DISPATCHER, folders=[tmp_path]))
+    assert found == {"write_files": None, "runcmd": ["echo default"]}
+    assert assets.names([tmp_path]) == ("agent", "mine")
+    assert document()["runcmd"] != found["runcmd"]
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        (
+            "#cloud-config\nruncmd:\n  - {{ nothing }}\n",
+            r"t.yaml.j2:3: 'nothing' is undefined \(variables: .*join_token",
+        ),
+        ("#cloud-config\n{% if %}\n", r"t.yaml.j2:2: Expected an expression"),
+        ("#cloud-config\n{% include 'gone' %}\n", r"t.yaml.j2: no such template 'gone'"),
+        ("#cloud-config\n{{ pool | shquote(1, 2) }}\n", r"t.yaml.j2:2: "),
+        ("runcmd: []\n", r"t.yaml.j2, rendered line 1: the document must begin with #cloud-config"),
+        ("#cloud-config\na: b: c\n", r"t.yaml.j2, rendered line 2: not YAML: mapping values"),
+        ("#cloud-config\n- a\n", r"t.yaml.j2: expected a mapping"),
+        ("#cloud-config\na: " + "x" * 16_384, r"t.yaml.j2: the document has 16401 bytes, the provider takes 16384"),
+    ],
+)
+def test_a_mistake_in_a_template_has_its_place(tmp_path: Path, source: str, complaint: str) -> None:
+    """Template, line and what was expected: an operator finds the mistake before any VM is paid for."""
+    (tmp_path / "t.yaml.j2").write_text(source)
+    with pytest.raises(InvalidInput, match=complaint):
+        render("t", DISPATCHER, folders=[tmp_path], limit=16_384)
+
+
+def test_an_unknown_template_is_named_with_those_that_exist() -> None:
+    """A misspelt template names the ones there are; bases and parts are not among them."""
+    with pytest.raises(InvalidInput, match=r"no such template 'agnt.yaml.j2' \(templates: agent\)"):
+        render("agnt", DISPATCHER)
+
+
+def test_no_error_shows_the_join_token() -> None:
+    """What goes into a log when a template fails holds no secret of the batch."""
+    with pytest.raises(InvalidInput) as caught:
+        render("agent", {name: value for name, value in DISPATCHER.items() if name != "url"})
+    assert str(caught.value).startswith("agent.json.j2:12: 'url' is undefined")
+    assert DISPATCHER["join_token"] not in str(caught.value)
+
+
+def test_every_variable_is_described() -> None:
+    """The table of variables holds every one with a default, every one of the dispatcher and of the local driver."""
+    assert set(DEFAULTS) | set(DISPATCHER) | set(VARIANTS["local"]) == set(MEANINGS)
