@@ -1,0 +1,89 @@
+"""The statestore: SQLite or PostgreSQL behind `ports.store`. `open_store` is the way in.
+
+Owns SQL, commits and the queue's order; the rest of the core sees the port alone.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Engine
+
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.entropy import Entropy
+from cloud_dispatch.ports.executor import Executor
+from cloud_dispatch.statestore import lock as locks
+from cloud_dispatch.statestore.copying import restore
+from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
+from cloud_dispatch.statestore.loading import initialise, load
+from cloud_dispatch.statestore.memory import Memory
+from cloud_dispatch.statestore.migrate import upgrade
+from cloud_dispatch.statestore.store import SqlStore
+
+__all__ = ["SqlStore", "describe_owner", "open_store", "restore"]
+
+
+async def open_store(
+    url: str,
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    executor: Executor,
+    reads: Executor | None = None,
+    create: bool = True,
+) -> SqlStore:
+    """Open, lock, migrate and load the store at `url` (`sqlite:////path` or `postgresql+psycopg://...`).
+
+    Commits run on `executor`; longer reads on `reads` (default: the same). Neither is closed with the store.
+    Conflict, naming the owner, when another process has it; InvalidInput for a URL that is none, or for a store that
+    does not exist where `create` is False; StoreUnavailable when the database can't be reached or read.
+    """
+    parsed = parse_url(url)
+    path = sqlite_path(parsed)
+    if path is not None and not path.exists() and not create:
+        raise InvalidInput(f"there is no statestore at {path}", place="store.url")
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    engine = make_engine(parsed)
+    me = locks.this_process(clock.now())
+    lock = locks.FileLock(path) if path is not None else locks.AdvisoryLock(engine)
+    try:
+        if isinstance(lock, locks.FileLock):
+            lock.take(me)
+        else:
+            await executor.run(_migrate, engine)
+            await executor.run(lock.take, me)
+        memory = await executor.run(_load, engine, entropy.name("store", 16))
+    except BaseException as error:
+        lock.release()
+        engine.dispose()
+        if isinstance(error, driver_errors(engine)):
+            raise translate(error, parsed) from error
+        raise
+    return SqlStore(engine, lock, memory, clock=clock, executor=executor, reads=reads or executor)
+
+
+def describe_owner(url: str) -> str | None:
+    """Who has the store at `url` open now (`pid 12 on host since ...`), None when nobody has."""
+    parsed = parse_url(url)
+    path = sqlite_path(parsed)
+    if path is not None:
+        holder = locks.FileLock(path).live_holder()
+    else:
+        engine = make_engine(parsed)
+        try:
+            holder = locks.advisory_holder(engine)
+        finally:
+            engine.dispose()
+    return holder.describe() if holder else None
+
+
+def _migrate(engine: Engine) -> None:
+    with engine.begin() as connection:
+        upgrade(connection)
+
+
+def _load(engine: Engine, store_id: str) -> Memory:
+    with engine.begin() as connection:
+        upgrade(connection)
+        initialise(connection, store_id)
+        return load(connection)

@@ -1,0 +1,110 @@
+"""Connections to the database. Owns URLs, pragmas, transactions and the words for a database's own errors.
+
+SQLite: WAL, synchronous=FULL (an acknowledged commit survives power loss), one writer, readers never blocked.
+PostgreSQL through psycopg, the same tables and statements.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool
+
+from cloud_dispatch.domain.errors import InvalidInput, StoreUnavailable
+
+BUSY_TIMEOUT_MS = 10_000
+_FORMS = "sqlite:////absolute/path.db or postgresql+psycopg://user@host/database"
+
+
+def parse_url(url: str) -> URL:
+    """The URL in parts; InvalidInput when it names no database that the store can live in."""
+    try:
+        parsed = sa.make_url(url)
+    except ArgumentError:
+        raise InvalidInput(f"{url!r} is not the URL of a database", place="store.url", hint=_FORMS) from None
+    kind = parsed.get_backend_name()
+    if kind == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg")
+    if kind == "sqlite" and parsed.database and parsed.database != ":memory:":
+        return parsed
+    raise InvalidInput(f"a statestore can't live in {parsed.render_as_string()}", place="store.url", hint=_FORMS)
+
+
+def sqlite_path(url: URL) -> Path | None:
+    """The database's file, None where it is not SQLite."""
+    return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
+
+
+def make_engine(url: URL) -> Engine:
+    """An engine for `url`; connects to nothing yet. Unavailable when PostgreSQL's driver is not installed."""
+    if sqlite_path(url) is not None:
+        engine = sa.create_engine(
+            url,
+            poolclass=QueuePool,
+            connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000},
+        )
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    try:
+        return sa.create_engine(url, paramstyle="format", pool_pre_ping=True)
+    except (ModuleNotFoundError, NoSuchModuleError):
+        raise StoreUnavailable(
+            "the driver of PostgreSQL is not installed",
+            place="store.url",
+            hint="pip install 'cloud-dispatch[postgres]'",
+        ) from None
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout={BUSY_TIMEOUT_MS}",
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+        "cache_size=-65536",  # 64 MiB
+        "wal_autocheckpoint=4000",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # Readers take no lock; the one writer takes it at once, so that it never fails in the middle for want of it.
+    mode = "DEFERRED" if connection.get_execution_options().get("reading") else "IMMEDIATE"
+    connection.exec_driver_sql(f"BEGIN {mode}")
+
+
+def driver_errors(engine: Engine) -> tuple[type[Exception], ...]:
+    """What the database can raise, by way of SQLAlchemy or past it."""
+    driver: Any = engine.dialect.loaded_dbapi
+    return (DBAPIError, driver.Error, OSError)
+
+
+def translate(error: BaseException, url: URL) -> StoreUnavailable:
+    """What a failed commit means to the caller, in words of what to do next."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    path = sqlite_path(url)
+    where = str(path) if path is not None else url.render_as_string()
+    full = isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+    full = full or (isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT))
+    full = full or getattr(cause, "sqlstate", None) == "53100"
+    if full:
+        free = f" has {shutil.disk_usage(path.parent).free} bytes free" if path is not None else " says so"
+        return StoreUnavailable(
+            f"the disk of the statestore is full: {where}{free}",
+            hint="free space; nothing was lost, and this call changed nothing",
+        )
+    return StoreUnavailable(
+        f"the statestore {where} can't commit: {type(cause).__name__}: {cause}".strip(),
+        hint="this call changed nothing; try again, and see `cloud-dispatch db check` if it stays",
+    )

@@ -1,0 +1,158 @@
+"""One process owns a store. Owns the lock and the name of its owner; the lock dies with the process, however it ends.
+
+SQLite: an flock on `<database>.lock`, which also holds the owner's pid, host and start. PostgreSQL: an advisory lock of
+a session of its own, and a row that names the owner.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy import delete, insert, select, text
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from cloud_dispatch.domain.errors import Conflict
+from cloud_dispatch.statestore.schema import owner
+
+#: The key of the advisory lock: one store a database.
+ADVISORY_KEY = 0x636C6F7564  # "cloud"
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Who has a store open. `since_ms` since the epoch."""
+
+    pid: int
+    host: str
+    since_ms: int
+
+    def describe(self) -> str:
+        since = datetime.fromtimestamp(self.since_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"pid {self.pid} on {self.host} since {since}"
+
+
+def this_process(now_ms: int) -> Owner:
+    return Owner(os.getpid(), socket.gethostname(), now_ms)
+
+
+def _in_use(name: str, holder: Owner | None) -> Conflict:
+    who = holder.describe() if holder else "another process"
+    return Conflict(f"statestore {name} is in use by {who}", hint="stop that process, or give this one another store")
+
+
+class FileLock:
+    """The lock of an SQLite store."""
+
+    def __init__(self, database: Path) -> None:
+        self.path = database.with_name(database.name + ".lock")
+        self._name = str(database)
+        self._fd = -1
+
+    def take(self, me: Owner) -> None:
+        """Conflict, naming the owner, when another opener has it (this process included)."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise _in_use(self._name, self.holder()) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, msgspec.json.encode(me), 0)
+        self._fd = fd
+
+    def holder(self) -> Owner | None:
+        """Who wrote itself into the file; None where nobody did (it may be long gone all the same)."""
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=Owner)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def live_holder(self) -> Owner | None:
+        """Who has the lock at this moment, None when it is free."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return self.holder()
+        finally:
+            os.close(fd)
+        return None
+
+    def intact(self) -> bool:
+        return self._fd >= 0
+
+    def release(self) -> None:
+        """The file stays, empty: removing it would let two openers lock two files of one name."""
+        if self._fd >= 0:
+            os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = -1
+
+
+class AdvisoryLock:
+    """The lock of a PostgreSQL store, held by a session that does nothing else."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._name = engine.url.render_as_string()
+        self._session: Connection | None = None
+
+    def take(self, me: Owner) -> None:
+        """Conflict, naming the owner, when another session has it. The tables must exist."""
+        session = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        if not session.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": ADVISORY_KEY}):
+            holder = _named_owner(session)
+            session.close()
+            raise _in_use(self._name, holder)
+        session.execute(delete(owner))
+        session.execute(insert(owner).values(one=True, pid=me.pid, host=me.host, since_ms=me.since_ms))
+        self._session = session
+
+    def intact(self) -> bool:
+        """Whether the session that holds the lock still lives."""
+        if self._session is None:
+            return False
+        try:
+            self._session.execute(text("SELECT 1"))
+        except DBAPIError:
+            return False
+        return True
+
+    def release(self) -> None:
+        if self._session is None:
+            return
+        session, self._session = self._session, None
+        try:
+            session.execute(delete(owner))
+            session.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": ADVISORY_KEY})
+        except DBAPIError:
+            pass  # the session is gone, and its lock with it
+        finally:
+            session.invalidate()
+            session.close()
+
+
+def _named_owner(connection: Connection) -> Owner | None:
+    try:
+        row: Any = connection.execute(select(owner.c.pid, owner.c.host, owner.c.since_ms)).first()
+    except DBAPIError:  # not migrated yet: the first opener is just making it
+        return None
+    return Owner(*row) if row else None
+
+
+def advisory_holder(engine: Engine) -> Owner | None:
+    """Who has a PostgreSQL store open at this moment, None when it is free."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as session:
+        if session.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": ADVISORY_KEY}):
+            session.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": ADVISORY_KEY})
+            return None
+        return _named_owner(session)
