@@ -1,0 +1,181 @@
+"""What a group of calls is about to write, and how it is written. Owns the order of the statements of one transaction.
+
+Rows of a hot statement are gathered over all calls of the group and written by one `executemany` on the driver's own
+cursor, with the text that SQLAlchemy compiled from the one schema. A task has one row in a group, its last: whatever
+happens to it in between, it is updated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Executable, bindparam, insert, null, select, update
+from sqlalchemy.engine import Connection, Dialect
+
+from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.domain.task import TERMINAL, TaskSpec, TaskState
+from cloud_dispatch.statestore.memory import Hold, Memory
+from cloud_dispatch.statestore.queue import Lot
+from cloud_dispatch.statestore.schema import attempts, counters, specs, tasks
+
+#: Specifications are read in statements of this many ids, the last one filled up.
+_READ_SIZES = (1, 16, 128)
+
+_t = tasks.c
+_UPDATE_LIVE = (
+    update(tasks)
+    .where(_t.id == bindparam("task"))
+    .values(
+        {
+            c: bindparam(f"v_{c.name}")
+            for c in (_t.state, _t.priority, _t.attempts, _t.token, _t.instance, _t.claimed_ms)
+        }
+        | {_t.started_ms: bindparam("v_started_ms")}
+    )
+)
+_UPDATE_ENDED = (
+    update(tasks)
+    .where(_t.id == bindparam("task"))
+    .values(
+        {c: bindparam(f"v_{c.name}") for c in (_t.state, _t.attempts, _t.ended_ms)}
+        | {c: null() for c in (_t.token, _t.instance, _t.claimed_ms, _t.started_ms)}
+    )
+)
+_LIVE_ORDER = ("v_state", "v_priority", "v_attempts", "v_token", "v_instance", "v_claimed_ms", "v_started_ms", "task")
+_ENDED_ORDER = ("v_state", "v_attempts", "v_ended_ms", "task")
+TASK_ORDER = tuple(c.name for c in tasks.c)
+ATTEMPT_ORDER = tuple(c.name for c in attempts.c)
+SPEC_ORDER = ("task", "body")
+
+
+class Batch:
+    """The rows of one transaction, in the making."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.new_tasks: list[tuple[Any, ...]] = []
+        self.new_specs: list[tuple[int, bytes]] = []
+        self.live: dict[int, tuple[Any, ...]] = {}
+        self.ended: dict[int, tuple[Any, ...]] = {}
+        self.attempts: list[tuple[Any, ...]] = []
+        self.read_specs: list[int] = []
+        self.before: list[tuple[Executable, Sequence[Mapping[str, Any]]]] = []
+        self.after: list[tuple[Executable, Sequence[Mapping[str, Any]]]] = []
+        self.instances: dict[str, Instance] = {}
+        self.keys: dict[str, tuple[int, TaskSpec]] = {}  # idempotency keys first seen in this group
+        self.effects: list[Callable[[], object]] = []  # on the memory, after the commit
+        self.queued: dict[int, int] = {}  # tasks put into the queue, by shape number
+        self.pruned: set[int] = set()  # ended tasks that this group deletes
+        self.counters: Mapping[str, int] = {}
+
+    def task_queued(self, task: int, lot: Lot) -> None:
+        self.live[task] = (TaskState.QUEUED.value, lot.priority, lot.attempts, None, None, None, None, task)
+
+    def task_held(self, hold: Hold) -> None:
+        lot = hold.lot
+        self.live[hold.task] = (
+            hold.state.value, lot.priority, lot.attempts, hold.token, hold.seat.instance.id, hold.claimed_ms,
+            hold.started_ms, hold.task,
+        )  # fmt: skip
+
+    def task_ended(self, task: int, state: TaskState, attempts_ended: int, now: int) -> None:
+        assert state in TERMINAL
+        self.live.pop(task, None)
+        self.ended[task] = (state.value, attempts_ended, now, task)
+
+    def instance(self, instance: str) -> Instance | None:
+        """An instance as this group leaves it so far; None for one that is unknown or gone already."""
+        changed = self.instances.get(instance)
+        if changed is not None:
+            return changed
+        seat = self.memory.seats.get(instance)  # type: ignore[call-overload]
+        return seat.instance if seat else None
+
+    def write(self, statement: Executable, *rows: Mapping[str, Any]) -> None:
+        """A statement of the cold paths, run after the hot ones in the order given."""
+        self.after.append((statement, rows))
+
+    @property
+    def writes(self) -> bool:
+        return bool(
+            self.new_tasks or self.live or self.ended or self.attempts or self.before or self.after or self.counters
+        )
+
+
+class Statements:
+    """The hot statements as text of one database, with positional parameters."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.new_task = self._compile(dialect, insert(tasks), TASK_ORDER)
+        self.new_spec = self._compile(dialect, insert(specs), SPEC_ORDER)
+        self.live = self._compile(dialect, _UPDATE_LIVE, _LIVE_ORDER)
+        self.ended = self._compile(dialect, _UPDATE_ENDED, _ENDED_ORDER)
+        self.attempt = self._compile(dialect, insert(attempts), ATTEMPT_ORDER)
+        self.read = {
+            size: self._compile(
+                dialect,
+                select(specs.c.task, specs.c.body).where(specs.c.task.in_([bindparam(f"t{i}") for i in range(size)])),
+                tuple(f"t{i}" for i in range(size)),
+            )
+            for size in _READ_SIZES
+        }
+
+    @staticmethod
+    def _compile(dialect: Dialect, statement: Any, order: tuple[str, ...]) -> str:
+        compiled = statement.compile(dialect=dialect, column_keys=None)
+        names = tuple(compiled.positiontup or ())
+        if names != order:
+            raise AssertionError(f"parameters are {names}, the rows are made for {order}")
+        return str(compiled)
+
+
+def perform(connection: Connection, statements: Statements, batch: Batch) -> dict[int, bytes]:
+    """Write the batch in one transaction and commit it; returns the specifications that it asked to read.
+
+    Raises what the database raises; nothing is written then.
+    """
+    with connection.begin():
+        for statement, rows in batch.before:
+            connection.execute(statement, list(rows))
+        _write_hot(connection, statements, batch)
+        for statement, rows in batch.after:
+            connection.execute(statement, list(rows) if rows else None)
+        if batch.counters:
+            values = [{"counter": name, "new": value} for name, value in batch.counters.items()]
+            set_counter = update(counters).where(counters.c.name == bindparam("counter"))
+            connection.execute(set_counter.values(value=bindparam("new")), values)
+        return _read_specs(connection, statements, batch.read_specs)
+
+
+def _write_hot(connection: Connection, statements: Statements, batch: Batch) -> None:
+    cursor: Any = connection.connection.cursor()
+    try:
+        for text, rows in (
+            (statements.new_task, batch.new_tasks),
+            (statements.new_spec, batch.new_specs),
+            (statements.live, batch.live.values()),
+            (statements.ended, batch.ended.values()),
+            (statements.attempt, batch.attempts),
+        ):
+            if rows:
+                cursor.executemany(text, rows)
+    finally:
+        cursor.close()
+
+
+def _read_specs(connection: Connection, statements: Statements, wanted: Sequence[int]) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    cursor: Any = connection.connection.cursor()
+    try:
+        at = 0
+        while at < len(wanted):
+            left = len(wanted) - at
+            size = next((s for s in _READ_SIZES if s >= left), _READ_SIZES[-1])
+            part = wanted[at : at + size]
+            cursor.execute(statements.read[size], (*part, *[part[-1]] * (size - len(part))))
+            found.update(cursor.fetchall())
+            at += size
+    finally:
+        cursor.close()
+    return found

@@ -1,0 +1,180 @@
+"""Group commit. Owns the gathering of concurrent calls into one transaction, and what a failure does to each of them.
+
+Each call of the store is an `Operation`. A drain takes all that wait (at most `MAX_GROUP`), lets each plan in order
+against the memory, writes what they planned in one transaction, and only then answers them: an answer means durable.
+
+- A call that may not be made (DispatchError while planning) gets its error; the others of its group never notice.
+  Operations check everything before they move anything, so such an error has nothing to take back.
+- When the transaction fails, or an operation breaks in the middle, every move of the group is taken back, and each
+  operation is tried once more alone: only what fails by itself gets the error.
+
+Where the transaction runs is the executor's matter. Planning is on the loop, so plain reads are always consistent;
+while a commit is under way on a thread they may already show moves of tasks (never of instances, targets or facts) that
+are being committed, and show them taken back if it fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+import structlog
+from sqlalchemy.engine import Connection
+
+from cloud_dispatch.domain.errors import DispatchError, Overloaded, StoreUnavailable
+from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.ports.executor import Executor
+from cloud_dispatch.statestore.batch import Batch
+from cloud_dispatch.statestore.memory import Memory
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+MAX_GROUP = 1024
+MAX_WAITING = 100_000
+log = structlog.get_logger(__name__)
+
+
+class Operation(Protocol[T_co]):
+    """One call. The methods are called in this order, each once a try.
+
+    `prepare`: reads that planning needs, on the writer's connection, off the loop. `plan`: check, then move the memory
+    and fill the batch; raises DispatchError before the first move or not at all. `answer`: after the commit.
+    """
+
+    reads: bool
+
+    def prepare(self, connection: Connection) -> None: ...
+
+    def plan(self, batch: Batch) -> None: ...
+
+    def answer(self, specs: Mapping[int, bytes]) -> T_co: ...
+
+
+class Writer(Protocol):
+    """The database's side: `prepare` and `perform` run where the executor puts them."""
+
+    def prepare(self, operations: list[Operation[Any]]) -> None: ...
+
+    def perform(self, batch: Batch) -> dict[int, bytes]: ...
+
+    def error(self, error: BaseException) -> StoreUnavailable | None:
+        """What the callers get for a database's error; None for an error that is not the database's."""
+
+
+class _Waiting(Generic[T]):
+    __slots__ = ("future", "operation")
+
+    def __init__(self, operation: Operation[T], future: asyncio.Future[T]) -> None:
+        self.operation = operation
+        self.future = future
+
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class GroupCommit:
+    """See the module. One a store; used on one event loop."""
+
+    def __init__(self, memory: Memory, writer: Writer, executor: Executor) -> None:
+        self._memory = memory
+        self._writer = writer
+        self._executor = executor
+        self._waiting: deque[_Waiting[Any]] = deque()
+        self._drain: asyncio.Task[None] | None = None
+        self._closed = False
+        self._listeners: list[Callable[[Shape, int], object]] = []
+
+    def subscribe(self, listener: Callable[[Shape, int], object]) -> None:
+        self._listeners.append(listener)
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Plan and commit `operation` with whatever else waits; its answer once it is durable."""
+        if self._closed:
+            raise StoreUnavailable("the statestore is closed")
+        if len(self._waiting) >= MAX_WAITING:
+            raise Overloaded(f"{MAX_WAITING} calls wait for the statestore", hint="try again in a few seconds")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(operation, future))
+        if self._drain is None:
+            self._drain = asyncio.get_running_loop().create_task(self._drain_all(), name="statestore-commit")
+        return await future
+
+    async def close(self) -> None:
+        """Finish what waits, take nothing more."""
+        self._closed = True
+        if self._drain is not None:
+            await self._drain
+
+    async def _drain_all(self) -> None:
+        try:
+            while self._waiting:
+                group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
+                if not await self._try(group, last=len(group) == 1):
+                    for waiting in group:
+                        await self._try([waiting], last=True)
+        finally:
+            self._drain = None
+
+    async def _try(self, group: list[_Waiting[Any]], *, last: bool) -> bool:
+        """Commit `group`; False when it failed and its operations are to be tried alone."""
+        batch = Batch(self._memory)
+        planned: list[_Waiting[Any]] = []
+        refused: list[tuple[_Waiting[Any], DispatchError]] = []
+        specs: Mapping[int, bytes] = {}
+        try:
+            reading = [waiting.operation for waiting in group if waiting.operation.reads]
+            if reading:
+                await self._executor.run(self._writer.prepare, reading)
+            self._plan(group, batch, planned, refused)
+            batch.counters = self._memory.counters()
+            if batch.writes:
+                specs = await self._executor.run(self._writer.perform, batch)
+        except Exception as error:
+            self._memory.undo()
+            unavailable = self._writer.error(error)
+            log.warning("store.commit_failed", calls=len(group), error=repr(error), alone=last)
+            if last:
+                group[0].fail(unavailable or error)
+            return last
+        self._apply(batch)
+        for waiting, refusal in refused:
+            waiting.fail(refusal)
+        for waiting in planned:
+            if not waiting.future.done():
+                waiting.future.set_result(waiting.operation.answer(specs))
+        self._announce(batch)
+        return True
+
+    def _plan(
+        self,
+        group: list[_Waiting[Any]],
+        batch: Batch,
+        planned: list[_Waiting[Any]],
+        refused: list[tuple[_Waiting[Any], DispatchError]],
+    ) -> None:
+        memory = self._memory
+        for waiting in group:
+            moved = memory.moved
+            try:
+                waiting.operation.plan(batch)
+            except DispatchError as error:
+                if memory.moved != moved:
+                    raise RuntimeError(f"{type(waiting.operation).__name__} was refused after it had moved") from error
+                refused.append((waiting, error))
+            else:
+                planned.append(waiting)
+
+    def _apply(self, batch: Batch) -> None:
+        self._memory.keep()
+        for instance in batch.instances.values():
+            self._memory.put_instance(instance)
+        for effect in batch.effects:
+            effect()
+
+    def _announce(self, batch: Batch) -> None:
+        for shape, count in batch.queued.items():
+            for listener in self._listeners:
+                listener(self._memory.shapes[shape], count)

@@ -1,0 +1,165 @@
+"""Backup and restore. Owns what a copy of a store is: an SQLite file of the same tables, wherever the store lives.
+
+A copy is made under another name and renamed when it is whole, so that a file with the target's name is a good one.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import insert, select, text, update
+from sqlalchemy.engine import Connection, Engine
+
+from cloud_dispatch.domain.errors import Conflict, InvalidInput
+from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
+from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, Owner, this_process
+from cloud_dispatch.statestore.migrate import revision, upgrade
+from cloud_dispatch.statestore.schema import counters, metadata, owner
+
+#: Tokens handed out after the copy was made are unknown to it: a restored store goes on far beyond them, so that no
+#: token is ever used twice.
+TOKEN_LEAP = 1_000_000_000
+_ROWS = 5_000
+
+
+def backup(engine: Engine, target: Path) -> None:
+    """A consistent copy of a store in use. Conflict if `target` exists; on any error there is no `target`."""
+    if target.exists():
+        raise Conflict(f"{target} exists", hint="name a file that does not exist yet")
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        if engine.dialect.name == "sqlite":
+            with closing(engine.raw_connection()) as source, closing(sqlite3.connect(part)) as copy:
+                _online_copy(source.driver_connection, copy)
+        else:
+            _dump(engine, part)
+        _publish(part, target)
+    except driver_errors(engine) as error:
+        raise translate(error, engine.url) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def restore(source: Path, url: str, *, now_ms: int) -> None:
+    """Make the store at `url` from a backup. InvalidInput for a file that is none, Conflict where a store is already.
+
+    Leases in the copy stand: what their agents still hold under the same token goes on, the rest is sorted out by their
+    next sync. Fencing tokens leap ahead.
+    """
+    _check_source(source)
+    parsed = parse_url(url)
+    path = sqlite_path(parsed)
+    engine = make_engine(parsed)
+    try:
+        if path is not None:
+            _restore_file(source, path, this_process(now_ms))
+        else:
+            _restore_rows(source, engine, this_process(now_ms))
+    except driver_errors(engine) as error:
+        raise translate(error, parsed) from error
+    finally:
+        engine.dispose()
+
+
+def _online_copy(source: Any, copy: sqlite3.Connection) -> None:
+    source.backup(copy)
+    copy.execute("PRAGMA journal_mode=DELETE")  # one file, complete in itself
+    copy.commit()
+
+
+def _publish(part: Path, target: Path) -> None:
+    """Durable under its final name, or not there."""
+    for path in (part, target.parent):
+        if path is not part:
+            os.link(part, target)  # unlike rename it refuses to replace what appeared meanwhile
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _dump(engine: Engine, part: Path) -> None:
+    """Every row, as of one moment, into an SQLite file."""
+    copy = make_engine(parse_url(f"sqlite:///{part.absolute()}"))
+    try:
+        with copy.begin() as into, engine.connect().execution_options(isolation_level="REPEATABLE READ") as out:
+            upgrade(into)
+            _copy_rows(out, into)
+        with closing(copy.raw_connection()) as raw:
+            raw.cursor().execute("PRAGMA journal_mode=DELETE")
+    finally:
+        copy.dispose()
+
+
+def _copy_rows(out: Connection, into: Connection) -> None:
+    for table in metadata.sorted_tables:
+        if table is owner:
+            continue
+        rows: Any = out.execution_options(yield_per=_ROWS).execute(select(table))
+        for part in rows.mappings().partitions():
+            into.execute(insert(table), [dict(row) for row in part])
+
+
+def _check_source(source: Path) -> None:
+    try:
+        with closing(sqlite3.connect(f"file:{source.absolute()}?mode=ro", uri=True)) as connection:
+            (healthy,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            connection.execute("SELECT count(*) FROM counters").fetchone()
+    except sqlite3.Error as error:
+        raise InvalidInput(f"{source} is not a backup of a statestore: {error}") from None
+    if healthy != "ok":
+        raise InvalidInput(f"{source} is damaged: {healthy}")
+
+
+def _restore_file(source: Path, path: Path, me: Owner) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    lock.take(me)
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        if path.exists():
+            raise Conflict(f"there is a statestore at {path}", hint="move it away first, with its -wal file")
+        with closing(sqlite3.connect(source)) as backed, closing(sqlite3.connect(part)) as copy:
+            backed.backup(copy)
+        engine = make_engine(parse_url(f"sqlite:///{part.absolute()}"))
+        with engine.begin() as connection:
+            upgrade(connection)
+            _leap(connection)
+        with closing(engine.raw_connection()) as raw:
+            raw.cursor().execute("PRAGMA journal_mode=DELETE")
+        engine.dispose()
+        _publish(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+        lock.release()
+
+
+def _restore_rows(source: Path, engine: Engine, me: Owner) -> None:
+    with engine.connect() as connection:
+        if revision(connection) is not None:
+            raise Conflict("there is a statestore in this database", hint="give an empty database")
+    with engine.begin() as connection:
+        upgrade(connection)
+    lock = AdvisoryLock(engine)
+    lock.take(me)
+    old = make_engine(parse_url(f"sqlite:///{source.absolute()}"))
+    try:
+        with engine.begin() as into, old.connect().execution_options(reading=True) as out:
+            _copy_rows(out, into)
+            into.execute(text("SELECT setval(pg_get_serial_sequence('events', 'id'), (SELECT max(id) FROM events))"))
+            _leap(into)
+    finally:
+        old.dispose()
+        lock.release()
+
+
+def _leap(connection: Connection) -> None:
+    later = counters.c.value + TOKEN_LEAP
+    connection.execute(update(counters).where(counters.c.name == "token").values(value=later))

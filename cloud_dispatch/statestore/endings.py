@@ -1,0 +1,70 @@
+"""How a claim ends. Owns what becomes of the task and what is written; must not know who noticed the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cloud_dispatch.domain.task import TASK_TABLE, Cause, Outcome, TaskEvent, TaskState, event_after
+from cloud_dispatch.statestore.batch import Batch
+from cloud_dispatch.statestore.memory import Hold, Seat
+from cloud_dispatch.statestore.queue import Lot
+from cloud_dispatch.statestore.rows import attempt_row
+
+#: Of a command that never started these say nothing about the task: the claim goes back and costs no attempt.
+_NOTHING_TRIED = frozenset({Cause.CANCELLED, Cause.PREEMPTED, Cause.INSTANCE_LOST})
+_LOST = Outcome(Cause.INSTANCE_LOST, detail="the instance no longer has it")
+_HANDED_BACK = Outcome(Cause.INSTANCE_LOST, detail="handed back after it had started")
+#: Where each event leads from a held state: the table's arrows, which agree on it.
+_AFTER = {event: after for (before, event), after in TASK_TABLE.arrows.items() if before is TaskState.RUNNING}
+_AFTER[TaskEvent.RELEASE] = TASK_TABLE.apply(TaskState.CLAIMED, TaskEvent.RELEASE)
+_AFTER[TaskEvent.CANCELLED] = TASK_TABLE.apply(TaskState.CANCELLING, TaskEvent.CANCELLED)
+
+
+def end_claim(batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int | None, now: int) -> None:
+    """End `hold` as its agent reports. `outcome` None: handed back. `started_ms` None: its command never started.
+
+    A cancelled task ends cancelled whatever is reported. An unstarted claim goes back to its old place without an
+    attempt, unless the report is of the task's own making (it can't be started): that costs an attempt, so that it is
+    bounded across instances.
+    """
+    lot = hold.lot
+    if outcome is None:
+        outcome = None if started_ms is None else _HANDED_BACK
+    elif started_ms is None and outcome.cause in _NOTHING_TRIED:
+        outcome = None
+    batch.memory.drop(hold)
+    if hold.cancelling:
+        if outcome is not None and outcome.cause is not Cause.CANCELLED:
+            outcome = replace(outcome, cause=Cause.CANCELLED, manifest=())
+        event = TaskEvent.CANCELLED
+    elif outcome is None:
+        event = TaskEvent.RELEASE
+    else:
+        event = event_after(outcome, lot.retry, lot.attempts + 1, cancelling=False)
+    if outcome is not None:
+        lot = lot._replace(attempts=lot.attempts + 1)
+        ended_ms = now if started_ms is None or now > started_ms else started_ms
+        batch.attempts.append(attempt_row(hold, lot.attempts, started_ms, ended_ms, outcome))
+    _move_on(batch, hold.task, lot, event, now)
+
+
+def lose_claim(batch: Batch, hold: Hold, now: int) -> None:
+    """End `hold` because nothing of it lives on its instance any more."""
+    end_claim(batch, hold, None if hold.started_ms is None else _LOST, hold.started_ms, now)
+
+
+def lose_all(batch: Batch, seat: Seat, now: int) -> None:
+    """End everything that an instance holds."""
+    for hold in list(seat.held.values()):
+        lose_claim(batch, hold, now)
+
+
+def _move_on(batch: Batch, task: int, lot: Lot, event: TaskEvent, now: int) -> None:
+    after = _AFTER[event]
+    if after is TaskState.QUEUED:
+        batch.memory.enqueue(task, lot)
+        batch.task_queued(task, lot)
+        batch.queued[lot.shape] = batch.queued.get(lot.shape, 0) + 1
+    else:
+        batch.memory.counts[after] += 1
+        batch.task_ended(task, after, lot.attempts, now)

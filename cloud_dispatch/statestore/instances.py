@@ -1,0 +1,202 @@
+"""Intending, adopting and changing instances, as operations of the group commit.
+
+States go through `INSTANCE_TABLE` alone. Busy is stored as idle: whether an instance is busy follows from its claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy.engine import Connection
+
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
+from cloud_dispatch.domain.ids import InstanceId
+from cloud_dispatch.domain.instance import INSTANCE_TABLE, Instance, InstanceEvent, InstanceState, LaunchIntent
+from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.store import InstanceChange
+from cloud_dispatch.statestore.batch import ATTEMPT_ORDER, Batch
+from cloud_dispatch.statestore.endings import lose_all
+from cloud_dispatch.statestore.rows import INSTANCE_FIELDS, instance_of, instance_row
+from cloud_dispatch.statestore.schema import attempts, instances, intents
+
+_S, _E = InstanceState, InstanceEvent
+#: States in which nothing can run on an instance any more, as far as we are concerned.
+CLAIMLESS = frozenset({_S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE})
+#: Fields that have ways of their own, or none.
+_FIXED = frozenset({"id", "batch", "state", "busy_ms"})
+_UPDATE = (
+    update(instances)
+    .where(instances.c.id == bindparam("which"))
+    .values({c: bindparam(f"v_{c.name}") for c in instances.c if c.name != "id"})
+)
+_INSTANCE, _STARTED, _ENDED = (ATTEMPT_ORDER.index(name) for name in ("instance", "started_ms", "ended_ms"))
+Interval = tuple[int, int]
+
+
+class Intend:
+    """A launch intent with its slots."""
+
+    reads = True
+
+    def __init__(self, intent: LaunchIntent, slots: Sequence[Instance]) -> None:
+        if len(slots) != intent.slots or len({slot.id for slot in slots}) != intent.slots:
+            raise InvalidInput(f"intent {intent.batch} has {intent.slots} slots and {len(slots)} instances")
+        for slot in slots:
+            if slot.state is not _S.INTENDED or slot.batch != intent.batch:
+                raise InvalidInput(
+                    f"instance {slot.id} of batch {slot.batch} is {slot.state}: not a slot of this intent"
+                )
+        self._intent = intent
+        self._slots = slots
+        self._taken: set[str] = set()
+
+    def prepare(self, connection: Connection) -> None:
+        self._taken = _existing(connection, [slot.id for slot in self._slots])
+        self._taken.update(connection.scalars(select(intents.c.batch).where(intents.c.batch == self._intent.batch)))
+
+    def plan(self, batch: Batch) -> None:
+        taken = sorted(self._taken | {slot.id for slot in self._slots if batch.instance(slot.id)})
+        if taken:
+            raise Conflict(f"batch {self._intent.batch} exists: {', '.join(taken)}")
+        intent = self._intent
+        row = {name: getattr(intent, name) for name in intents.c.keys()}  # noqa: SIM118 (not a dict)
+        batch.write(insert(intents), row)
+        batch.write(insert(instances), *[instance_row(slot) for slot in self._slots])
+        batch.instances.update({slot.id: slot for slot in self._slots})
+
+    def answer(self, specs: Mapping[int, bytes]) -> None:
+        return None
+
+
+class Adopt:
+    """An instance that was found by its tags."""
+
+    reads = True
+
+    def __init__(self, instance: Instance) -> None:
+        if instance.state is _S.GONE:
+            raise InvalidInput(f"instance {instance.id} is gone: nothing to adopt")
+        self._instance = _stored(instance)
+        self._taken: set[str] = set()
+
+    def prepare(self, connection: Connection) -> None:
+        self._taken = _existing(connection, [self._instance.id])
+
+    def plan(self, batch: Batch) -> None:
+        own = self._instance
+        if self._taken or batch.instance(own.id):
+            raise Conflict(f"instance {own.id} exists", hint="change it instead")
+        batch.write(insert(instances), instance_row(own))
+        batch.instances[own.id] = own
+
+    def answer(self, specs: Mapping[int, bytes]) -> None:
+        return None
+
+
+class Change:
+    """All of `changes` or none. Answers the instances as they are after it, in order of the changes."""
+
+    reads = True
+
+    def __init__(self, changes: Sequence[InstanceChange], clock: Clock) -> None:
+        for change in changes:
+            wrong = sorted((set(change.fields) - INSTANCE_FIELDS) | (set(change.fields) & _FIXED))
+            if wrong:
+                raise InvalidInput(f"{', '.join(wrong)} of an instance can't be set", place=str(change.instance))
+        self._changes = changes
+        self._clock = clock
+        self._past: dict[str, Instance] = {}
+        self._worked: dict[str, list[Interval]] = {}
+        self._result: list[InstanceId] = []
+        self._after: dict[InstanceId, Instance] = {}
+        self._batch: Batch | None = None
+
+    def prepare(self, connection: Connection) -> None:
+        ids = sorted({change.instance for change in self._changes})
+        gone = select(instances).where(instances.c.id.in_(ids), instances.c.state == _S.GONE.value)
+        self._past = {row.id: instance_of(row) for row in connection.execute(gone)}
+        for change in self._changes:
+            if change.event in (_E.GONE, _E.REFUSED):
+                self._worked[change.instance] = _worked(connection, change.instance)
+
+    def plan(self, batch: Batch) -> None:
+        now = self._clock.now()
+        after: dict[InstanceId, Instance] = {}
+        losing: list[InstanceId] = []
+        for change in self._changes:
+            before = after.get(change.instance) or batch.instance(change.instance) or self._past.get(change.instance)
+            if before is None:
+                raise NotFound(f"there is no instance {change.instance}")
+            after[change.instance] = changed = self._changed(batch, before, change, now)
+            if changed.state in CLAIMLESS:
+                losing.append(change.instance)
+        for instance in losing:
+            seat = batch.memory.seats.get(instance)
+            if seat is not None and seat.held:
+                lose_all(batch, seat, now)
+        for own in after.values():
+            left = own.state is _S.GONE and own.id not in self._past
+            self._write(batch, replace(own, busy_ms=self._busy(batch, own.id)) if left else own)
+        self._after = {instance: batch.instances[instance] for instance in after}
+
+    def answer(self, specs: Mapping[int, bytes]) -> Sequence[Instance]:
+        return [self._after[change.instance] for change in self._changes]
+
+    @staticmethod
+    def _changed(batch: Batch, before: Instance, change: InstanceChange, now: int) -> Instance:
+        """`before` with one change; refuses it without having done anything."""
+        shown = before.state
+        seat = batch.memory.seats.get(before.id)
+        if shown is _S.IDLE and seat is not None and seat.held:
+            shown = _S.BUSY
+        if change.expect and shown.value not in change.expect:
+            raise Conflict(f"instance {before.id} is {shown}, expected {' or '.join(sorted(change.expect))}")
+        state = before.state if change.event is None else INSTANCE_TABLE.apply(shown, change.event)
+        changed = _stored(replace(before, **{**change.fields, "state": state}))
+        if changed.state is _S.GONE and changed.ended_ms is None:
+            changed = replace(changed, ended_ms=now)
+        return changed
+
+    def _busy(self, batch: Batch, instance: InstanceId) -> int:
+        """How long at least one task ran on it: what is stored, and what this group is about to store."""
+        fresh = [
+            (row[_STARTED], row[_ENDED])
+            for row in batch.attempts
+            if row[_INSTANCE] == instance and row[_STARTED] is not None
+        ]
+        return sum(end - start for start, end in union([*self._worked.get(instance, ()), *fresh]))
+
+    @staticmethod
+    def _write(batch: Batch, own: Instance) -> None:
+        row = instance_row(own)
+        batch.write(_UPDATE, {"which": row.pop("id"), **{f"v_{name}": value for name, value in row.items()}})
+        batch.instances[own.id] = own
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same moments as intervals that do not touch, in order."""
+    merged: list[Interval] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _stored(instance: Instance) -> Instance:
+    return replace(instance, state=_S.IDLE) if instance.state is _S.BUSY else instance
+
+
+def _existing(connection: Connection, ids: Sequence[str]) -> set[str]:
+    return set(connection.scalars(select(instances.c.id).where(instances.c.id.in_(ids))))
+
+
+def _worked(connection: Connection, instance: str) -> list[Interval]:
+    ran: Any = select(attempts.c.started_ms, attempts.c.ended_ms).where(
+        attempts.c.instance == instance, attempts.c.started_ms.is_not(None)
+    )
+    return union((start, end) for start, end in connection.execute(ran))

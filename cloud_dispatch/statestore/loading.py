@@ -1,0 +1,123 @@
+"""From the tables to the memory, at start. Owns the reading of everything that lives; writes nothing but a new store's
+first rows."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.engine import Connection
+
+from cloud_dispatch.domain.errors import StoreUnavailable
+from cloud_dispatch.domain.ids import PoolName
+from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.task import TERMINAL, TaskState
+from cloud_dispatch.ports.store import Target
+from cloud_dispatch.statestore.memory import Hold, Memory, Seat
+from cloud_dispatch.statestore.queue import Lot
+from cloud_dispatch.statestore.rows import instance_of, retry_of, shape_of
+from cloud_dispatch.statestore.schema import counters, facts, instances, shapes, targets, tasks
+
+STORE_ID = "store-id"
+_COUNTERS = ("task", "token", "plan", *sorted(state.value for state in TERMINAL))
+
+
+def initialise(connection: Connection, store_id: str) -> None:
+    """Give a new store its identity and its counters; leaves an old one as it is."""
+    if connection.scalar(select(facts.c.value).where(facts.c.name == STORE_ID)) is None:
+        connection.execute(insert(facts).values(name=STORE_ID, value=store_id))
+    known = set(connection.scalars(select(counters.c.name)))
+    missing = [{"name": name, "value": 0} for name in _COUNTERS if name not in known]
+    if missing:
+        connection.execute(insert(counters), missing)
+
+
+def load(connection: Connection) -> Memory:
+    """A memory that says what the tables say. StoreUnavailable when they contradict themselves."""
+    memory = Memory()
+    with _without_collection():
+        _load_small(connection, memory)
+        _load_tasks(connection, memory)
+    memory.keep()
+    return memory
+
+
+def _load_small(connection: Connection, memory: Memory) -> None:
+    for number, body in connection.execute(select(shapes.c.id, shapes.c.body)):
+        memory.add_shape(number, shape_of(body))
+    for row in connection.execute(select(instances).where(instances.c.state != InstanceState.GONE.value)):
+        memory.put_instance(instance_of(row))
+    memory.facts = {row.name: row.value for row in connection.execute(select(facts))}
+    for pool, source, count, expires_ms in connection.execute(select(targets)):
+        memory.targets[pool, source] = Target(PoolName(pool), source, count, expires_ms)
+    numbers = {row.name: row.value for row in connection.execute(select(counters))}
+    memory.last_task, memory.last_token, memory.last_plan = numbers["task"], numbers["token"], numbers["plan"]
+    for state in TERMINAL:
+        memory.counts[state] = numbers[state.value]
+
+
+def _load_tasks(connection: Connection, memory: Memory) -> None:
+    c = tasks.c
+    query = (
+        select(
+            c.id, c.state, c.priority, c.attempts, c.token, c.instance, c.claimed_ms, c.started_ms, c.submitted_ms,
+            c.expected_ms, c.shape, c.retry,
+        )
+        .where(c.ended_ms.is_(None))
+        .order_by(c.id)
+    )  # fmt: skip
+    lots: dict[tuple[Any, ...], Lot] = {}
+    add, queued = memory.queue.add, TaskState.QUEUED.value
+    rows: Any = connection.execution_options(yield_per=10_000).execute(query)
+    for partition in rows.partitions():
+        for (
+            task,
+            state,
+            priority,
+            tried,
+            token,
+            instance,
+            claimed,
+            started,
+            submitted,
+            expected,
+            shape,
+            retry,
+        ) in partition:
+            kind = (shape, priority, submitted, expected, tried, retry)
+            lot = lots.get(kind)
+            if lot is None:
+                lot = lots[kind] = Lot(shape, priority, submitted, expected, tried, retry_of(retry))
+            if state == queued:
+                add(task, lot)
+                continue
+            seat = _seat_of(memory, task, instance)
+            hold = Hold(task, token, seat, claimed, started, lot, cancelling=state == TaskState.CANCELLING.value)
+            memory.seat(hold)
+            memory.counts[hold.state] += 1
+    memory.counts[TaskState.QUEUED] = len(memory.queue)
+
+
+def _seat_of(memory: Memory, task: int, instance: Any) -> Seat:
+    seat = memory.seats.get(instance)
+    if seat is None:
+        raise StoreUnavailable(
+            f"task {task} is held by instance {instance}, which the statestore does not have",
+            hint="the tables contradict themselves: restore a backup, and keep this one for a report",
+        )
+    return seat
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """A million new objects that all stay would be walked again and again by the cycle collector."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

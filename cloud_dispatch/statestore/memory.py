@@ -1,0 +1,277 @@
+"""What the store keeps in memory: the queue, who holds what, instances that are not gone, counts, targets, facts.
+
+Owns the moves between them, each recorded in a journal until the commit that makes it durable: `keep` forgets the
+journal, `undo` takes every move back. Must not know SQL, nor why anything moves. `statestore.loading` builds one from
+the tables; the two must always agree (the store's `check` compares them).
+
+Instances, targets and facts are replaced only after the commit (by `statestore.commit`), since others act on what they
+read of them. Moves of tasks are made while a group is planned, so that the calls of a group see each other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId, VmId
+from cloud_dispatch.domain.instance import Instance, InstanceState
+from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.domain.shape import Load, Shape
+from cloud_dispatch.domain.task import TERMINAL, TaskState
+from cloud_dispatch.ports.store import ShapeDemand, Target
+from cloud_dispatch.statestore.queue import Lot, ReadyQueue
+
+
+class Hold:
+    """A current lease: `task` under `token` at `seat`."""
+
+    __slots__ = ("cancelling", "claimed_ms", "lot", "seat", "started_ms", "task", "token")
+
+    def __init__(
+        self,
+        task: int,
+        token: int,
+        seat: Seat,
+        claimed_ms: int,
+        started_ms: int | None,
+        lot: Lot,
+        cancelling: bool = False,
+    ) -> None:
+        self.task = task
+        self.token = token
+        self.seat = seat
+        self.claimed_ms = claimed_ms
+        self.started_ms = started_ms
+        self.lot = lot
+        self.cancelling = cancelling
+
+    @property
+    def state(self) -> TaskState:
+        if self.cancelling:
+            return TaskState.CANCELLING
+        return TaskState.CLAIMED if self.started_ms is None else TaskState.RUNNING
+
+
+class Seat:
+    """An instance that is not gone, with what it holds.
+
+    Its stored state is `idle` for both idle and busy: claims alone tell which, so that a claim writes no instance.
+    """
+
+    __slots__ = ("_shown", "exclusive", "held", "instance", "limited", "misfits", "order", "used")
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.held: dict[int, Hold] = {}
+        self.used = [0, 0, 0, 0]
+        self.exclusive = 0
+        self.limited: dict[str, int] = {}
+        self.order = 0
+        self.misfits: dict[int, bool] = {}  # by shape number, for this machine
+        self._shown = instance
+
+    def put(self, instance: Instance) -> None:
+        if instance.machine != self.instance.machine:
+            self.misfits.clear()
+        self.instance = self._shown = instance
+
+    @property
+    def shown(self) -> Instance:
+        """The instance as others see it: busy when it serves and holds claims."""
+        shown, stored = self._shown, self.instance
+        state = stored.state
+        if state is InstanceState.IDLE and self.held:
+            state = InstanceState.BUSY
+        if shown.state is not state:
+            shown = self._shown = stored if state is stored.state else replace(stored, state=state)
+        return shown
+
+    def weigh(self, shape: Shape, sign: int) -> None:
+        """Add (1) or take away (-1) one task of `shape`."""
+        resources, used = shape.resources, self.used
+        used[0] += sign * resources.cpus_milli
+        used[1] += sign * resources.memory
+        used[2] += sign * resources.disk
+        used[3] += sign * resources.gpus
+        if shape.exclusive:
+            self.exclusive += sign
+        if shape.max_per_instance:
+            count = self.limited.get(shape.key, 0) + sign
+            if count:
+                self.limited[shape.key] = count
+            else:
+                del self.limited[shape.key]
+
+    def load(self) -> Load:
+        return Load(Resources(*self.used), len(self.held), self.exclusive > 0, tuple(sorted(self.limited.items())))
+
+
+class Memory:
+    """See the module. Single-threaded: touched on the event loop only, or by whoever loads it."""
+
+    def __init__(self) -> None:
+        self.queue = ReadyQueue()
+        self.shapes: dict[int, Shape] = {}
+        self.shape_numbers: dict[Shape, int] = {}
+        self.holds: dict[int, Hold] = {}
+        self.seats: dict[InstanceId, Seat] = {}
+        self.vms: dict[VmId, Seat] = {}
+        self.counts: dict[TaskState, int] = dict.fromkeys(TaskState, 0)
+        self.last_task = 0
+        self.last_token = 0
+        self.last_plan = 0
+        self.facts: dict[str, str] = {}
+        self.targets: dict[tuple[str, str], Target] = {}
+        self._journal: list[Callable[[], object]] = []
+        self._kept = self._numbers()
+
+    # -- moves of tasks
+    def enqueue(self, task: int, lot: Lot) -> None:
+        self.queue.add(task, lot)
+        self.counts[TaskState.QUEUED] += 1
+        self._journal.append(lambda: self.queue.remove(task))
+
+    def enqueue_all(self, tasks: Sequence[tuple[int, Lot]]) -> None:
+        """As `enqueue`, with one entry of the journal."""
+        for task, lot in tasks:
+            self.queue.add(task, lot)
+        self.counts[TaskState.QUEUED] += len(tasks)
+        self._journal.append(lambda: [self.queue.remove(task) for task, _ in tasks])
+
+    def dequeue(self, task: int) -> Lot:
+        lot = self.queue.remove(task)
+        self.counts[TaskState.QUEUED] -= 1
+        self._journal.append(lambda: self.queue.add(task, lot))
+        return lot
+
+    def reprioritise(self, task: int, priority: int) -> None:
+        before = self.queue.lots[task].priority
+        self.queue.reprioritise(task, priority)
+        self._journal.append(lambda: self.queue.reprioritise(task, before))
+
+    def claim(
+        self, seat: Seat, shape: int, most: int, before: tuple[int, int] | None, now: int
+    ) -> Sequence[tuple[Hold, Lot]]:
+        """Move the next tasks of `shape` from the queue to `seat`, each under a new token; see `ReadyQueue.take`."""
+        taken = self.queue.take(shape, most, before)
+        want = self.shapes[shape]
+        holds, held, token = self.holds, seat.held, self.last_token
+        made = []
+        for task, lot in taken:
+            token += 1
+            hold = Hold(task, token, seat, now, None, lot)
+            holds[task] = held[task] = hold
+            seat.weigh(want, 1)
+            made.append((hold, lot))
+        self.last_token = token
+        self.counts[TaskState.QUEUED] -= len(taken)
+        self.counts[TaskState.CLAIMED] += len(taken)
+        self._journal.append(lambda: self._unclaim(made))
+        return made
+
+    def _unclaim(self, made: Sequence[tuple[Hold, Lot]]) -> None:
+        for hold, lot in made:
+            self._unseat(hold)
+            self.queue.add(hold.task, lot)
+
+    def drop(self, hold: Hold) -> None:
+        """End a lease; where the task goes is the caller's next move."""
+        self.counts[hold.state] -= 1
+        self._unseat(hold)
+        self._journal.append(lambda: self.seat(hold))
+
+    def mark_started(self, hold: Hold, started_ms: int) -> None:
+        self.counts[hold.state] -= 1
+        hold.started_ms = started_ms
+        self.counts[hold.state] += 1
+        self._journal.append(lambda: setattr(hold, "started_ms", None))
+
+    def mark_cancelling(self, hold: Hold) -> None:
+        self.counts[hold.state] -= 1
+        hold.cancelling = True
+        self.counts[TaskState.CANCELLING] += 1
+        self._journal.append(lambda: setattr(hold, "cancelling", False))
+
+    def relot(self, hold: Hold, lot: Lot) -> None:
+        """A held task's new priority, for when it comes back."""
+        before, hold.lot = hold.lot, lot
+        self._journal.append(lambda: setattr(hold, "lot", before))
+
+    def add_shape(self, number: int, shape: Shape) -> None:
+        self.shapes[number] = shape
+        self.shape_numbers[shape] = number
+        self._journal.append(lambda: (self.shapes.pop(number), self.shape_numbers.pop(shape)))
+
+    def seat(self, hold: Hold) -> None:
+        """Put a hold in its place, counts apart: for loading and for taking back."""
+        self.holds[hold.task] = hold.seat.held[hold.task] = hold
+        hold.seat.weigh(self.shapes[hold.lot.shape], 1)
+
+    def _unseat(self, hold: Hold) -> None:
+        del self.holds[hold.task]
+        del hold.seat.held[hold.task]
+        hold.seat.weigh(self.shapes[hold.lot.shape], -1)
+
+    # -- the journal
+    @property
+    def moved(self) -> int:
+        """How many moves await their commit."""
+        return len(self._journal)
+
+    def keep(self) -> None:
+        """The moves so far are durable."""
+        self._journal.clear()
+        self._kept = self._numbers()
+
+    def undo(self) -> None:
+        """Take back every move since the last `keep`."""
+        while self._journal:
+            self._journal.pop()()
+        self.last_task, self.last_token, self.last_plan, counts = self._kept
+        self.counts = dict(counts)
+
+    def _numbers(self) -> tuple[int, int, int, dict[TaskState, int]]:
+        return self.last_task, self.last_token, self.last_plan, dict(self.counts)
+
+    def counters(self) -> dict[str, int]:
+        """The numbers that the tables keep, where they differ from those last kept."""
+        then = _counters(*self._kept)
+        return {name: value for name, value in _counters(*self._numbers()).items() if value != then[name]}
+
+    # -- instances, after the commit
+    def put_instance(self, instance: Instance) -> None:
+        """Insert or replace; one that is gone leaves."""
+        seat = self.seats.get(instance.id)
+        if seat is not None and seat.instance.vm and self.vms.get(seat.instance.vm) is seat:
+            del self.vms[seat.instance.vm]
+        if instance.state is InstanceState.GONE:
+            self.seats.pop(instance.id, None)
+            return
+        if seat is None:
+            seat = self.seats[instance.id] = Seat(instance)
+        else:
+            seat.put(instance)
+        if instance.vm:
+            self.vms[instance.vm] = seat
+
+    # -- what others read
+    def waiting(self) -> list[ShapeDemand]:
+        demand = []
+        for number, line in self.queue.shapes():
+            head = self.queue.head(number)
+            if head is not None:
+                oldest = self.queue.lots[head[1]].submitted_ms
+                demand.append(
+                    ShapeDemand(
+                        self.shapes[number], line.count, line.expected_sum, line.expected_known, -head[0], oldest
+                    )
+                )
+        return demand
+
+    def leases(self, instance: InstanceId) -> dict[TaskId, FencingToken]:
+        seat = self.seats.get(instance)
+        return {TaskId(t): FencingToken(h.token) for t, h in seat.held.items()} if seat else {}
+
+
+def _counters(task: int, token: int, plan: int, counts: dict[TaskState, int]) -> dict[str, int]:
+    return {"task": task, "token": token, "plan": plan, **{state.value: counts[state] for state in TERMINAL}}

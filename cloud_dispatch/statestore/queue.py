@@ -1,0 +1,161 @@
+"""The order of the queue, in memory. Owns which waiting task comes next of each shape; pure: no I/O, no clock, no
+shapes beyond their numbers, no knowledge of who claims.
+
+Tasks wait by shape, then by priority, then in a heap of their ids. Removal and a new priority are lazy: an entry of a
+heap counts only while the task's lot says the same shape and priority, and a line that is mostly stale entries is
+rebuilt. A task that comes back gets its old place, because its place is its id. The cost of taking a head does not
+depend on the length of the queue beyond the heap's logarithm.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from cloud_dispatch.domain.task import RetryRules
+
+_STALE_FLOOR = 1024
+
+
+class Lot(NamedTuple):
+    """What tasks of one submission have in common as far as the queue cares; one object is shared by all of them.
+
+    `shape` is the store's number of the shape, `expected_ms` 0 unknown, `attempts` those that ended.
+    """
+
+    shape: int
+    priority: int
+    submitted_ms: int
+    expected_ms: int
+    attempts: int
+    retry: RetryRules
+
+
+class Line:
+    """The waiting tasks of one shape."""
+
+    __slots__ = ("count", "entries", "expected_known", "expected_sum", "heaps", "priorities")
+
+    def __init__(self) -> None:
+        self.heaps: dict[int, list[int]] = {}
+        self.priorities: list[int] = []  # rising: the best is last
+        self.count = 0
+        self.entries = 0  # stale ones included
+        self.expected_sum = 0
+        self.expected_known = 0
+
+
+class ReadyQueue:
+    """Waiting tasks. A task is in it at most once; adding one twice or taking one that is not there is a bug."""
+
+    def __init__(self) -> None:
+        self.lots: dict[int, Lot] = {}
+        self._lines: dict[int, Line] = {}
+
+    def __len__(self) -> int:
+        return len(self.lots)
+
+    def __contains__(self, task: int) -> bool:
+        return task in self.lots
+
+    def add(self, task: int, lot: Lot) -> None:
+        self.lots[task] = lot
+        line = self._lines.get(lot.shape)
+        if line is None:
+            line = self._lines[lot.shape] = Line()
+        line.count += 1
+        if lot.expected_ms:
+            line.expected_sum += lot.expected_ms
+            line.expected_known += 1
+        self._enter(line, task, lot.priority)
+
+    def remove(self, task: int) -> Lot:
+        """Take `task` out, wherever it stands; KeyError when it does not wait."""
+        lot = self.lots.pop(task)
+        line = self._lines[lot.shape]
+        self._leave(line, lot)
+        if line.entries > 2 * line.count + _STALE_FLOOR:
+            self._rebuild(lot.shape, line)
+        return lot
+
+    def reprioritise(self, task: int, priority: int) -> None:
+        """A new priority with the same id; KeyError when it does not wait."""
+        lot = self.remove(task)
+        self.add(task, lot._replace(priority=priority))
+
+    def shapes(self) -> Iterator[tuple[int, Line]]:
+        """Every shape that has waiting tasks, with its line."""
+        return ((shape, line) for shape, line in self._lines.items() if line.count)
+
+    def head(self, shape: int) -> tuple[int, int] | None:
+        """(-priority, id) of the next task of `shape`: the smallest of several is the next of all."""
+        line = self._lines.get(shape)
+        if line is None or not line.count:
+            return None
+        lots, priorities = self.lots, line.priorities
+        while priorities:
+            priority = priorities[-1]
+            heap = line.heaps[priority]
+            while heap:
+                task = heap[0]
+                lot = lots.get(task)
+                if lot is not None and lot.priority == priority and lot.shape == shape:
+                    return -priority, task
+                heappop(heap)
+                line.entries -= 1
+            del line.heaps[priority]
+            priorities.pop()
+        raise AssertionError(f"shape {shape} counts {line.count} waiting tasks and has none")
+
+    def take(self, shape: int, most: int, before: tuple[int, int] | None) -> list[tuple[int, Lot]]:
+        """Remove and return the next tasks of `shape`, at most `most`, as long as they come before the key `before`."""
+        taken: list[tuple[int, Lot]] = []
+        line = self._lines[shape]
+        while len(taken) < most:
+            head = self.head(shape)
+            if head is None or (before is not None and head > before):
+                break
+            heap = line.heaps[-head[0]]
+            heappop(heap)
+            line.entries -= 1
+            lot = self.lots.pop(head[1])
+            self._leave(line, lot)
+            taken.append((head[1], lot))
+        return taken
+
+    def _enter(self, line: Line, task: int, priority: int) -> None:
+        heap = line.heaps.get(priority)
+        if heap is None:
+            line.heaps[priority] = [task]
+            insort(line.priorities, priority)
+        else:
+            heappush(heap, task)
+        line.entries += 1
+
+    @staticmethod
+    def _leave(line: Line, lot: Lot) -> None:
+        line.count -= 1
+        if lot.expected_ms:
+            line.expected_sum -= lot.expected_ms
+            line.expected_known -= 1
+        if not line.count:
+            line.heaps.clear()
+            line.priorities.clear()
+            line.entries = 0
+
+    def _rebuild(self, shape: int, line: Line) -> None:
+        """Drop the stale entries; paid for by the removals that made them."""
+        lots = self.lots
+        for priority in list(line.heaps):
+            heap = {
+                task
+                for task in line.heaps[priority]
+                if (lot := lots.get(task)) is not None and lot.priority == priority and lot.shape == shape
+            }
+            line.heaps[priority] = list(heap)
+            heapify(line.heaps[priority])
+        line.priorities = sorted(priority for priority, heap in line.heaps.items() if heap)
+        line.heaps = {priority: line.heaps[priority] for priority in line.priorities}
+        line.entries = sum(map(len, line.heaps.values()))

@@ -1,0 +1,101 @@
+"""Questions that the memory can't answer. Owns the queries; each runs on a reader's connection and sees what is
+committed. All are bounded: by a limit, or in windows of ids so that nothing waits long behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.engine import Connection
+
+from cloud_dispatch.domain.errors import NotFound
+from cloud_dispatch.domain.events import Event
+from cloud_dispatch.domain.ids import InstanceId, TaskId
+from cloud_dispatch.domain.instance import Instance, InstanceState
+from cloud_dispatch.domain.task import Attempt, Outcome, Task
+from cloud_dispatch.ports.store import StoredPlan, TaskFilter
+from cloud_dispatch.statestore.records import plan_of
+from cloud_dispatch.statestore.rows import attempt_of, instance_of, last_outcomes, task_of
+from cloud_dispatch.statestore.schema import attempts, events, instances, plans, specs, tasks
+from cloud_dispatch.statestore.tasks import matching
+
+#: Ids counted by one query.
+COUNT_WINDOW = 100_000
+_CHUNK = 500
+
+
+def one_task(connection: Connection, task: TaskId) -> Task:
+    found = list_tasks(connection, TaskFilter(ids=(task,)), TaskId(0), 1)
+    if not found:
+        raise NotFound(f"there is no task {task}")
+    return found[0]
+
+
+def list_tasks(connection: Connection, where: TaskFilter, after: TaskId, limit: int) -> list[Task]:
+    query = select(tasks, specs.c.body).join_from(tasks, specs)
+    query = query.where(tasks.c.id > after, matching(where)).order_by(tasks.c.id).limit(limit)
+    rows = connection.execute(query).all()
+    outcomes: dict[int, Outcome] = {}
+    tried = [row.id for row in rows if row.attempts]
+    for at in range(0, len(tried), _CHUNK):
+        ended = select(attempts).where(attempts.c.task.in_(tried[at : at + _CHUNK])).order_by(attempts.c.token)
+        outcomes.update(last_outcomes(connection.execute(ended)))
+    return [task_of(row, outcomes.get(row.id)) for row in rows]
+
+
+def count_tasks(connection: Connection, where: TaskFilter, after: int) -> dict[str, int]:
+    """By state, of the ids in (after, after + COUNT_WINDOW]."""
+    query = select(tasks.c.state, func.count()).group_by(tasks.c.state)
+    query = query.where(tasks.c.id > after, tasks.c.id <= after + COUNT_WINDOW, matching(where))
+    return {row[0]: row[1] for row in connection.execute(query)}
+
+
+def attempts_of_task(connection: Connection, task: TaskId) -> list[Attempt]:
+    query = select(attempts).where(attempts.c.task == task).order_by(attempts.c.token)
+    return [attempt_of(row) for row in connection.execute(query)]
+
+
+def attempts_of_instance(connection: Connection, instance: InstanceId) -> list[Attempt]:
+    query = select(attempts).where(attempts.c.instance == instance).order_by(attempts.c.token)
+    return [attempt_of(row) for row in connection.execute(query)]
+
+
+def one_instance(connection: Connection, instance: InstanceId) -> Instance:
+    row = connection.execute(select(instances).where(instances.c.id == instance)).first()
+    if row is None:
+        raise NotFound(f"there is no instance {instance}")
+    return instance_of(row)
+
+
+def past_instances(connection: Connection, limit: int) -> list[Instance]:
+    gone = select(instances).where(instances.c.state == InstanceState.GONE.value)
+    query = gone.order_by(instances.c.ended_ms.desc(), instances.c.id.desc()).limit(limit)
+    return [instance_of(row) for row in connection.execute(query)]
+
+
+def list_plans(connection: Connection, before: int | None, limit: int) -> list[StoredPlan]:
+    query = select(plans).order_by(plans.c.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(plans.c.id < before)
+    return [plan_of(row) for row in connection.execute(query)]
+
+
+def one_plan(connection: Connection, plan: int) -> StoredPlan:
+    row = connection.execute(select(plans).where(plans.c.id == plan)).first()
+    if row is None:
+        raise NotFound(f"there is no plan {plan}", hint="it may be past its retention")
+    return plan_of(row)
+
+
+def list_events(
+    connection: Connection, instance: InstanceId | None, task: TaskId | None, limit: int
+) -> Sequence[Event]:
+    query: Any = select(events).order_by(events.c.id.desc()).limit(limit)
+    if instance is not None:
+        query = query.where(events.c.instance == instance)
+    if task is not None:
+        query = query.where(events.c.task == task)
+    return [
+        Event(row.at_ms, row.action, row.instance, row.task, row.detail, row.plan) for row in connection.execute(query)
+    ]

@@ -1,0 +1,90 @@
+"""Plans, events, targets and facts, as operations of the group commit: rows that hang on nothing else."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Executable, delete, insert
+from sqlalchemy.engine import Connection
+
+from cloud_dispatch.domain.events import Event
+from cloud_dispatch.ports.store import StoredPlan, Target
+from cloud_dispatch.statestore.batch import Batch
+from cloud_dispatch.statestore.schema import events, facts, plans, targets
+
+
+class Write:
+    """Rows to write, and what the memory learns once they are durable."""
+
+    reads = False
+
+    def __init__(
+        self,
+        *statements: tuple[Executable, Sequence[Mapping[str, Any]]],
+        effect: Callable[[], object] | None = None,
+    ) -> None:
+        self._statements = statements
+        self._effect = effect
+
+    def prepare(self, connection: Connection) -> None:
+        """Reads nothing."""
+
+    def plan(self, batch: Batch) -> None:
+        batch.after.extend(self._statements)
+        if self._effect is not None:
+            batch.effects.append(self._effect)
+
+    def answer(self, specs: Mapping[int, bytes]) -> None:
+        return None
+
+
+def record_events(recorded: Sequence[Event]) -> Write:
+    rows = [{name: getattr(event, name) for name in Event.__slots__} for event in recorded]
+    return Write((insert(events), rows))
+
+
+def set_target(target: Target, known: dict[tuple[str, str], Target]) -> Write:
+    key = (target.pool, target.source)
+    old = delete(targets).where(targets.c.pool == target.pool, targets.c.source == target.source)
+    row = {name: getattr(target, name) for name in Target.__slots__}
+    return Write((old, ()), (insert(targets), [row]), effect=lambda: known.__setitem__(key, target))
+
+
+def drop_target(pool: str, source: str, known: dict[tuple[str, str], Target]) -> Write:
+    old = delete(targets).where(targets.c.pool == pool, targets.c.source == source)
+    return Write((old, ()), effect=lambda: known.pop((pool, source), None))
+
+
+def set_fact(name: str, value: str, known: dict[str, str]) -> Write:
+    old = delete(facts).where(facts.c.name == name)
+    return Write(
+        (old, ()), (insert(facts), [{"name": name, "value": value}]), effect=lambda: known.__setitem__(name, value)
+    )
+
+
+class RecordPlan:
+    """A plan that had actions, with its compressed snapshot. Numbers come from memory, so that the answer is known."""
+
+    reads = True
+
+    def __init__(self, at_ms: int, snapshot: bytes, plan: bytes) -> None:
+        self._row = {"at_ms": at_ms, "plan": plan}
+        self._snapshot = snapshot
+        self._number = 0
+
+    def prepare(self, connection: Connection) -> None:
+        self._row["snapshot"] = zlib.compress(self._snapshot, 6)
+
+    def plan(self, batch: Batch) -> None:
+        batch.memory.last_plan += 1
+        self._number = batch.memory.last_plan
+        batch.write(insert(plans), {"id": self._number, **self._row})
+
+    def answer(self, specs: Mapping[int, bytes]) -> int:
+        return self._number
+
+
+def plan_of(row: Any) -> StoredPlan:
+    return StoredPlan(row.id, row.at_ms, zlib.decompress(row.snapshot), row.plan)

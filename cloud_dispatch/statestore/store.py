@@ -1,0 +1,235 @@
+"""The statestore behind `ports.store.Store`. Owns the database's engine, the lock and the way of each call: plain reads
+from memory, writes through the group commit, other reads on a reader's connection. The sentences of the port hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from sqlalchemy.engine import Engine
+
+from cloud_dispatch.domain.errors import InvalidInput, StoreUnavailable
+from cloud_dispatch.domain.events import Event
+from cloud_dispatch.domain.ids import FencingToken, InstanceId, PoolName, TaskId, VmId
+from cloud_dispatch.domain.instance import Instance, LaunchIntent
+from cloud_dispatch.domain.shape import Load
+from cloud_dispatch.domain.task import Attempt, Task, TaskSpec, TaskState
+from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.executor import Executor
+from cloud_dispatch.ports.store import (
+    InstanceChange,
+    Retention,
+    ShapeDemand,
+    StoredPlan,
+    SyncCall,
+    SyncDone,
+    Target,
+    TaskFilter,
+)
+from cloud_dispatch.statestore import care, copying, reading, records
+from cloud_dispatch.statestore.claims import Sync
+from cloud_dispatch.statestore.commit import GroupCommit
+from cloud_dispatch.statestore.instances import Adopt, Change, Intend
+from cloud_dispatch.statestore.loading import STORE_ID
+from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
+from cloud_dispatch.statestore.memory import Memory
+from cloud_dispatch.statestore.tasks import Cancel, Prioritise, Submit
+from cloud_dispatch.statestore.writer import DatabaseWriter
+
+T = TypeVar("T")
+MAX_LIMIT = 10_000
+
+
+class SqlStore:
+    """Made by `statestore.open_store`. Used on one event loop."""
+
+    def __init__(
+        self, engine: Engine, lock: FileLock | AdvisoryLock, memory: Memory, *, clock: Clock, executor: Executor,
+        reads: Executor,
+    ) -> None:  # fmt: skip
+        self._engine = engine
+        self._lock = lock
+        self._memory = memory
+        self._clock = clock
+        self._executor = executor
+        self._reads = reads
+        self._writer = DatabaseWriter(engine, lock)
+        self._commit = GroupCommit(memory, self._writer, executor)
+        self._closed = False
+
+    @property
+    def id(self) -> str:
+        return self._memory.facts[STORE_ID]
+
+    # -- tasks
+    async def submit(self, specs: Sequence[TaskSpec]) -> Sequence[TaskId]:
+        return await self._commit.run(Submit(specs, self._clock)) if specs else []
+
+    async def task(self, task: TaskId) -> Task:
+        return await self._read(reading.one_task, task)
+
+    async def tasks(self, where: TaskFilter, *, after: TaskId = TaskId(0), limit: int = 100) -> Sequence[Task]:
+        _check_filter(where)
+        return await self._read(reading.list_tasks, where, after, _limited(limit))
+
+    async def attempts(self, task: TaskId) -> Sequence[Attempt]:
+        return await self._read(reading.attempts_of_task, task)
+
+    async def attempts_of(self, instance: InstanceId) -> Sequence[Attempt]:
+        return await self._read(reading.attempts_of_instance, instance)
+
+    async def cancel(self, where: TaskFilter) -> Sequence[TaskId]:
+        _check_filter(where)
+        return await self._commit.run(Cancel(where, self._clock))
+
+    async def prioritise(self, task: TaskId, priority: int) -> Task:
+        await self._commit.run(Prioritise(task, priority))
+        return await self.task(task)
+
+    def task_counts(self) -> Mapping[TaskState, int]:
+        return MappingProxyType(dict(self._memory.counts))
+
+    async def count(self, where: TaskFilter) -> Mapping[TaskState, int]:
+        if where == TaskFilter():
+            return self.task_counts()
+        _check_filter(where)
+        counts = dict.fromkeys(TaskState, 0)
+        for after in range(0, self._memory.last_task, reading.COUNT_WINDOW):
+            for state, count in (await self._read(reading.count_tasks, where, after)).items():
+                counts[TaskState(state)] += count
+        return counts
+
+    # -- claims
+    async def sync(self, call: SyncCall) -> SyncDone:
+        return await self._commit.run(Sync(call, self._clock))
+
+    def holds(self, task: TaskId, token: FencingToken, instance: InstanceId) -> bool:
+        hold = self._memory.holds.get(task)
+        return hold is not None and hold.token == token and hold.seat.instance.id == instance
+
+    def leases_of(self, instance: InstanceId) -> Mapping[TaskId, FencingToken]:
+        return self._memory.leases(instance)
+
+    def load_of(self, instance: InstanceId) -> Load:
+        seat = self._memory.seats.get(instance)
+        return seat.load() if seat else Load()
+
+    # -- demand
+    def waiting(self) -> Sequence[ShapeDemand]:
+        return self._memory.waiting()
+
+    def subscribe(self, listener: Callable[..., object]) -> None:
+        self._commit.subscribe(listener)
+
+    # -- instances
+    def instances(self) -> Mapping[InstanceId, Instance]:
+        return {instance: seat.shown for instance, seat in self._memory.seats.items()}
+
+    def by_vm(self, vm: VmId) -> Instance | None:
+        seat = self._memory.vms.get(vm)
+        return seat.shown if seat else None
+
+    async def instance(self, instance: InstanceId) -> Instance:
+        seat = self._memory.seats.get(instance)
+        return seat.shown if seat else await self._read(reading.one_instance, instance)
+
+    async def past_instances(self, *, limit: int = 1000) -> Sequence[Instance]:
+        return await self._read(reading.past_instances, _limited(limit))
+
+    async def intend(self, intent: LaunchIntent, instances: Sequence[Instance]) -> None:
+        await self._commit.run(Intend(intent, instances))
+
+    async def adopt(self, instance: Instance) -> None:
+        await self._commit.run(Adopt(instance))
+
+    async def change(self, changes: Sequence[InstanceChange]) -> Sequence[Instance]:
+        if not changes:
+            return []
+        changed = await self._commit.run(Change(changes, self._clock))
+        return [
+            seat.shown if (seat := self._memory.seats.get(own.id)) and seat.instance is own else own for own in changed
+        ]
+
+    # -- plans, events, targets, facts
+    async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes) -> int:
+        return await self._commit.run(records.RecordPlan(at_ms, snapshot, plan))
+
+    async def plans(self, *, before: int | None = None, limit: int = 20) -> Sequence[StoredPlan]:
+        return await self._read(reading.list_plans, before, _limited(limit))
+
+    async def plan(self, plan: int) -> StoredPlan:
+        return await self._read(reading.one_plan, plan)
+
+    async def record(self, events: Sequence[Event]) -> None:
+        if events:
+            await self._commit.run(records.record_events(events))
+
+    async def events(
+        self, *, instance: InstanceId | None = None, task: TaskId | None = None, limit: int = 100
+    ) -> Sequence[Event]:
+        return await self._read(reading.list_events, instance, task, _limited(limit))
+
+    async def set_target(self, target: Target) -> None:
+        await self._commit.run(records.set_target(target, self._memory.targets))
+
+    async def drop_target(self, pool: PoolName, source: str) -> None:
+        await self._commit.run(records.drop_target(pool, source, self._memory.targets))
+
+    def targets(self) -> Sequence[Target]:
+        return list(self._memory.targets.values())
+
+    def fact(self, name: str) -> str | None:
+        return self._memory.facts.get(name)
+
+    async def set_fact(self, name: str, value: str) -> None:
+        if name == STORE_ID:
+            raise InvalidInput("a statestore keeps its identity", place=name)
+        await self._commit.run(records.set_fact(name, value, self._memory.facts))
+
+    # -- care
+    async def prune(self, now_ms: int, retention: Retention, *, batch: int = 10_000) -> Mapping[str, int]:
+        return await self._commit.run(care.Prune(now_ms, retention, batch))
+
+    async def backup(self, target: Path) -> None:
+        await self._reads.run(copying.backup, self._engine, target)
+
+    async def check(self) -> Sequence[str]:
+        return await self._commit.run(care.Check(self._memory))
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._commit.close()
+        await self._executor.run(self._writer.close)
+        self._engine.dispose()
+        self._lock.release()
+
+    async def _read(self, query: Callable[..., T], *args: Any) -> T:
+        if self._closed:
+            raise StoreUnavailable("the statestore is closed")
+        return await self._reads.run(self._query, query, args)
+
+    def _query(self, query: Callable[..., T], args: tuple[Any, ...]) -> T:
+        try:
+            with self._engine.connect().execution_options(reading=True) as connection, connection.begin():
+                return query(connection, *args)
+        except self._writer.errors as error:
+            unavailable = self._writer.error(error)
+            if unavailable is None:
+                raise
+            raise unavailable from error
+
+
+def _limited(limit: int) -> int:
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidInput(f"limit {limit}", place="limit", hint=f"between 1 and {MAX_LIMIT}")
+    return limit
+
+
+def _check_filter(where: TaskFilter) -> None:
+    if len(where.ids) > MAX_LIMIT:
+        raise InvalidInput(f"{len(where.ids)} ids in one filter", place="ids", hint=f"at most {MAX_LIMIT} at once")

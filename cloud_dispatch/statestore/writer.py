@@ -1,0 +1,72 @@
+"""The writer's one connection. Owns its life: opened once, reopened after a loss, never without the lock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.engine import Connection, Engine
+
+from cloud_dispatch.domain.errors import StoreUnavailable
+from cloud_dispatch.statestore.batch import Batch, Statements, perform
+from cloud_dispatch.statestore.commit import Operation
+from cloud_dispatch.statestore.engine import driver_errors, translate
+from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
+
+
+class DatabaseWriter:
+    """Runs where the executor puts it, one call at a time."""
+
+    def __init__(self, engine: Engine, lock: FileLock | AdvisoryLock) -> None:
+        self.errors = driver_errors(engine)
+        self._engine = engine
+        self._lock = lock
+        self._statements = Statements(engine.dialect)
+        self._connection: Connection | None = None
+
+    def prepare(self, operations: list[Operation[Any]]) -> None:
+        connection = self._open()
+        try:
+            with connection.begin():
+                for operation in operations:
+                    operation.prepare(connection)
+        except self.errors:
+            self._drop()
+            raise
+
+    def perform(self, batch: Batch) -> dict[int, bytes]:
+        connection = self._open()
+        try:
+            return perform(connection, self._statements, batch)
+        except self.errors:
+            self._drop()
+            raise
+
+    def error(self, error: BaseException) -> StoreUnavailable | None:
+        if isinstance(error, StoreUnavailable):
+            return error
+        return translate(error, self._engine.url) if isinstance(error, self.errors) else None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> Connection:
+        if self._connection is None:
+            if not self._lock.intact():
+                raise StoreUnavailable(
+                    "this process has lost its lock on the statestore", hint="restart it: it takes the lock anew"
+                )
+            self._connection = self._engine.connect()
+        return self._connection
+
+    def _drop(self) -> None:
+        """After an error nothing is known of the connection: the next call gets a new one."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            connection.invalidate()
+            connection.close()
+        except self.errors:
+            pass  # it is being thrown away

