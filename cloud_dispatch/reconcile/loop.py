@@ -10,14 +10,13 @@ import structlog
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.errors import DispatchError
 from cloud_dispatch.domain.instance import Behaviour, InstanceEvent, InstanceState
-from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
 from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
-from cloud_dispatch.reconcile import picture
+from cloud_dispatch.reconcile import boot, picture
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.launch import Launcher
-from cloud_dispatch.reconcile.liveness import Verdict, judge
+from cloud_dispatch.reconcile.liveness import judge
 from cloud_dispatch.reconcile.observe import Observer
 from cloud_dispatch.reconcile.reap import Reaper
 
@@ -106,25 +105,14 @@ class Loop:
         for row in list(self._c.store.instances().values()):
             silent = monotonic - self._c.contact(row.id).heard_ms
             verdict = judge(row, silent, now, self._c.settings.timing)
-            if verdict is not None:
-                await self._apply_verdict(row.id, verdict)
-
-    async def _apply_verdict(self, instance: str, verdict: Verdict) -> None:
-        row = next((r for r in self._c.store.instances().values() if r.id == instance), None)
-        if row is None:
-            return
-        changed = await self._c.apply(
-            row.id, verdict.event, cause=verdict.cause, reason=verdict.reason, expect=frozenset({row.state})
-        )
-        if changed is not None and verdict.cause == "boot-deadline":
-            offering = self._offering_of(row.profile, row.type, row.zone, str(row.market))
-            if offering is not None:
-                self._c.failures.boot_failed(offering, verdict.reason, self._c.clock.now())
-
-    def _offering_of(self, profile: str, type_name: str, zone: str, market: str) -> Offering | None:
-        key = f"{profile}/{type_name}/{zone}/{market}"
-        views = self._c.profiles.values()
-        return next((o for view in views for o in view.offerings if o.key == key), None)
+            if verdict is None:
+                continue
+            if row.state is _S.BOOTING:
+                boot.give_up(self._c, row, verdict.cause, verdict.reason)
+            else:
+                await self._c.apply(
+                    row.id, verdict.event, cause=verdict.cause, reason=verdict.reason, expect=frozenset({row.state})
+                )
 
     async def _execute(self, decided: Plan) -> None:
         for action in decided.actions:

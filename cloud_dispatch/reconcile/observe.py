@@ -17,6 +17,7 @@ from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.provider.errors import ProviderError, VmNotFound
 from cloud_dispatch.provider.spi import Provider, Vm, VmState
+from cloud_dispatch.reconcile import boot
 from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.context import Context, ProfileView
 from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Foreign, Missing, Seen, Stranger, match
@@ -133,6 +134,8 @@ class Observer:
                 reason=row.reason if row.cause else "the provider says that the VM is gone",
                 ended_ms=self._c.clock.now(),
             )  # fmt: skip
+        elif row.state is _S.BOOTING:
+            boot.give_up(self._c, row, "stopped", "the VM stopped before a compute service registered")
         elif row.state not in (_S.TERMINATING, _S.DRAINED, _S.FAILED, _S.LOST):
             await self._c.apply(row.id, _E.FAIL, cause="stopped", reason="the provider says that the VM is stopped")
 

@@ -126,7 +126,7 @@ class Cloud:
         self.vms[vm] = replace(found, tags={**found.tags, **tags})
 
     async def console(self, vm: VmId) -> str:
-        return ""
+        return "line one\nno such image"
 
     async def close(self) -> None:
         return None

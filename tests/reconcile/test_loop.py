@@ -234,6 +234,22 @@ async def test_a_boot_that_never_registers_is_ended_and_not_repeated_at_once(tmp
         assert w.cloud.vms == {}
         past = await w.store.past_instances()
         assert [row.cause for row in past] == ["boot-deadline"]
+        assert "no such image" in past[0].reason
+
+
+async def test_a_vm_that_stops_while_booting_is_no_reason_to_try_again_at_once(tmp_path: Path) -> None:
+    """A template that can't work would otherwise launch and pay for VMs as fast as they end."""
+    async with world(tmp_path) as w:
+        await w.submit(1)
+        await w.passes()
+        (row,) = w.rows
+        w.cloud.vms[row.vm] = replace(w.cloud.vms[row.vm], state=VmState.STOPPED)
+        await w.passes(20)
+        assert len(w.cloud.requests) == 1
+        gone = await w.store.instance(row.id)
+        assert (gone.state, gone.cause) == (S.GONE, "stopped")
+        assert "no such image" in gone.reason
+        assert any(e.action == "instance.console" for e in await w.store.events(instance=row.id))
 
 
 async def test_silence_fails_an_instance_after_its_lease(tmp_path: Path) -> None:
