@@ -15,6 +15,8 @@ from pathlib import Path
 
 #: Set in the environment of every process of a VM: the VM's folder. Children inherit it, whatever session they make.
 MARK = "CLOUD_DISPATCH_LOCAL_VM"
+#: An agent gives its tasks an environment of their own; their home and temporary folders are still on the VM's disk.
+_PLACES = (b"HOME=", b"TMPDIR=")
 _PROC = Path("/proc")
 _DEAD = frozenset("ZXx")
 
@@ -79,12 +81,13 @@ def send(process: Process, signum: signal.Signals) -> bool:
 
 
 def of_vms(folders: Iterable[Path]) -> Mapping[Path, tuple[Process, ...]]:
-    """The living processes of each VM, by its folder: those that carry its mark, their sessions and descendants.
+    """The living processes of each VM, by its folder: those that carry its mark, or whose home or temporary folder is
+    on its disk, their sessions and their descendants.
 
-    One pass over /proc for all folders. A process that dropped its environment, made its own session and lost all its
-    ancestors to SIGKILL is the one that this can't find.
+    One pass over /proc for all folders. The one that this can't find is a process that dropped its whole environment,
+    made a session of its own and lost all its ancestors to SIGKILL.
     """
-    by_mark = {f"{MARK}={folder}".encode(): folder for folder in folders}
+    by_mark = {str(folder).encode(): folder for folder in folders}
     members: dict[Path, dict[int, Process]] = {folder: {} for folder in by_mark.values()}
     others: list[_Stat] = []
     sessions: dict[int, Path] = {}
@@ -92,7 +95,7 @@ def of_vms(folders: Iterable[Path]) -> Mapping[Path, tuple[Process, ...]]:
         stat = _stat(int(entry.name)) if entry.name.isdecimal() else None
         if stat is None or stat.dead:
             continue
-        folder = by_mark.get(_mark_of(stat.process.pid))
+        folder = _marked(stat.process.pid, by_mark)
         if folder is None:
             others.append(stat)
         else:
@@ -102,14 +105,21 @@ def of_vms(folders: Iterable[Path]) -> Mapping[Path, tuple[Process, ...]]:
     return {folder: tuple(found.values()) for folder, found in members.items()}
 
 
-def _mark_of(pid: int) -> bytes:
-    """The mark in the environment that the process was started with, b"" where it has none or is not ours to read."""
+def _marked(pid: int, by_mark: Mapping[bytes, Path]) -> Path | None:
+    """Whose process this is, by the environment that it was started with; None where it says nothing of these VMs."""
     try:
-        environment = (_PROC / str(pid) / "environ").read_bytes()
+        pairs = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
-        return b""
-    start = f"{MARK}=".encode()
-    return next((pair for pair in environment.split(b"\0") if pair.startswith(start)), b"")
+        return None  # ended, or not ours to read: then it can't be one of ours
+    mark = f"{MARK}=".encode()
+    for pair in pairs:
+        if pair.startswith(mark):
+            return by_mark.get(pair.removeprefix(mark))
+    places = [pair.partition(b"=")[2] for pair in pairs if pair.startswith(_PLACES)]
+    for folder, path in by_mark.items():
+        if any(place.startswith(folder + b"/disk/") for place in places):
+            return path
+    return None
 
 
 def _follow(members: Mapping[Path, dict[int, Process]], others: list[_Stat], sessions: Mapping[int, Path]) -> None:

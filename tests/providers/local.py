@@ -77,8 +77,9 @@ def living(root: Path) -> list[Process]:
 
 def end_everything(root: Path) -> None:
     """SIGKILL to every process of every VM below `root`, until there is none."""
+    folders = [path.resolve() for path in (root / "vms").glob("*")]
     for _ in range(100):
-        left = living(root)
+        left = {*living(root), *(process for found in processes.of_vms(folders).values() for process in found)}
         if not left:
             return
         for process in left:

@@ -16,6 +16,7 @@ from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.errors import InvalidRequest, VmNotFound
 from cloud_dispatch.provider.spi import VmState
+from cloud_dispatch_local import processes
 from cloud_dispatch_local.driver import LocalProvider
 from tests.providers.local import (
     DEPLOYMENT,
@@ -205,6 +206,24 @@ async def test_descendants_without_the_mark_are_found_by_their_parents(root: Pat
     bare = await pid_in(disk(root) / "pid")
     machine = json.loads((root / "vms" / VM / "machine.json").read_text())["pid"]
     os.kill(machine, signal.SIGKILL)
+    await gone(provider)
+    assert not exists(bare)
+
+
+async def test_a_task_that_lost_all_its_ancestors_to_sigkill_is_found(root: Path) -> None:
+    """Machine and agent die of SIGKILL; a task in its own session with a fresh environment is still ended."""
+    provider = driver(root)
+    task = 'setsid env -i PATH="$PATH" HOME="$HOME/attempts/1" sh -c "echo \\$\\$ > pid; while :; do sleep 1; done"'
+    await provider.launch(await request(provider, cloud_config(f"{task} & wait; sleep 60")))
+    bare = await pid_in(disk(root) / "pid")
+    marked = living(root)
+    assert bare not in [process.pid for process in marked]
+    for process in marked:
+        processes.send(process, signal.SIGSTOP)  # so that none of them tidies up
+    for process in marked:
+        processes.send(process, signal.SIGKILL)
+    await in_state(provider, VmState.STOPPED)
+    assert exists(bare)
     await gone(provider)
     assert not exists(bare)
 
