@@ -89,7 +89,7 @@ async def boot(root: Path, url: str, good: Callable[[str], bool], **variables: A
 
 
 async def test_a_vm_fetches_the_agent_and_starts_it(root: Path, serve: Callable[..., str]) -> None:
-    """The agent runs with its configuration, mode 0600, which knows the VM's id and the agent's folder."""
+    """The agent runs with its configuration, mode 0600, which knows the VM's id and a folder to work in."""
     console = await boot(root, serve(AGENT), lambda _: False)
     (line,) = [line for line in console.splitlines() if line.startswith("agent says ")]
     config = json.loads(line.removeprefix("agent says "))
