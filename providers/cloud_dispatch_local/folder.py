@@ -106,8 +106,15 @@ class VmFolder:
         _write(self.vm_file, record)
 
     def machine(self) -> MachineRecord | None:
-        record = _read(self.path / "machine.json", MachineRecord)
-        return record and MachineRecord(record.pid, record.started, Phase(record.phase), record.why)
+        """None until the machine has spoken."""
+        path = self.path / "machine.json"
+        record = _read(path, MachineRecord)
+        if record is None:
+            return None
+        try:
+            return MachineRecord(record.pid, record.started, Phase(record.phase), record.why)
+        except ValueError as error:
+            raise Damaged(f"{path}: {error}") from error
 
     def save_machine(self, record: MachineRecord) -> None:
         _write(self.path / "machine.json", record)

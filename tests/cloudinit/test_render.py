@@ -107,7 +107,7 @@ def test_an_operators_folder_comes_first(tmp_path: Path) -> None:
     )
     (tmp_path / "mine.yaml.j2").write_text("#cloud-config\nruncmd: [echo]\n")
     found = yaml.safe_load(render("agent", DISPATCHER, folders=[tmp_path]))
-    assert found == {"write_files": None, "runcmd": ["echo default"]}
+    assert found == {"write_files": [], "runcmd": ["echo default"]}
     assert assets.names([tmp_path]) == ("agent", "mine")
     assert document()["runcmd"] != found["runcmd"]
 
