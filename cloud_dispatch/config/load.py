@@ -33,6 +33,7 @@ from cloud_dispatch.domain.errors import DispatchError, InvalidInput
 from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.pool import Caps, EndRules, HealthCheck, Pool, TypeFilter
 from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.ports.store import Retention
 from cloud_dispatch.provider.spi import Plugin
 from cloud_dispatch.wire.messages import HealthCheck as WireHealthCheck
 from cloud_dispatch.wire.messages import Policy
@@ -98,6 +99,11 @@ class Config(Section):
     def profile_types(self) -> dict[ProfileName, TypeFilter]:
         """What each profile may rent at all, whatever its pools allow."""
         return {ProfileName(name): _types(profile.types) for name, profile in self.profiles.items()}
+
+    def retention(self) -> Retention:
+        """How long the store keeps what has ended; instances as long as tasks."""
+        kept = self.store
+        return Retention(kept.retain_tasks_ms, kept.retain_events_ms, kept.retain_plans_ms, kept.retain_tasks_ms)
 
     def policy(self, pool: str) -> Policy:
         """How agents in `pool` shall behave, capacities left to the instance; KeyError for a pool that is not there."""

@@ -1,0 +1,212 @@
+"""The calls of the REST API, one method each. Owns paths and parameters; synchronous, for people's commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+from urllib.parse import quote
+
+import httpx
+
+from cloud_dispatch.client.transport import TIMEOUT_S, Transport
+from cloud_dispatch.client.views import InstanceView, LogChunk, TaskDetail, TaskPage, TaskView
+from cloud_dispatch.config import Config
+from cloud_dispatch.domain.errors import Denied
+
+URL_KEY = "CLOUD_DISPATCH_URL"
+TOKEN_KEY = "CLOUD_DISPATCH_TOKEN"  # noqa: S105  (a variable's name)
+#: A submission of many tasks is checked and committed before it is answered.
+SUBMIT_TIMEOUT_S = 300.0
+#: The longest that the dispatcher holds back an answer.
+MAX_WAIT_MS = 30_000
+PAGE = 1_000
+
+
+def _given(**values: str | int | None) -> dict[str, str | int]:
+    return {name: value for name, value in values.items() if value not in (None, "")}
+
+
+def _segment(value: object) -> str:
+    return quote(str(value), safe="")
+
+
+class Client:
+    """A dispatcher. Methods raise the errors of `domain.errors`: Unavailable when none answers, Denied for a wrong
+    token, NotFound, Conflict and InvalidInput as the dispatcher says. Not for several threads at once."""
+
+    def __init__(self, url: str, token: str = "", *, transport: httpx.BaseTransport | None = None) -> None:
+        self._http = Transport(url, token, transport)
+
+    @classmethod
+    def from_config(cls, config: Config, environment: Mapping[str, str]) -> Client:
+        """The dispatcher that the configuration means, unless $CLOUD_DISPATCH_URL and $CLOUD_DISPATCH_TOKEN say
+        another. Denied when the operator's token can't be read."""
+        url = environment.get(URL_KEY) or config.base_url
+        return cls(url, environment.get(TOKEN_KEY) or _token(config.token_file))
+
+    @property
+    def url(self) -> str:
+        return self._http.url
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._http.close()
+
+    # -- tasks
+    def submit(self, tasks: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Queue all tasks or none; ids in order, arrays and sweeps expanded."""
+        reply = self._http.json("POST", "/v1/tasks", body={"tasks": tasks}, timeout_s=SUBMIT_TIMEOUT_S)
+        return cast("list[int]", reply["ids"])
+
+    def tasks(
+        self,
+        *,
+        states: Iterable[str] = (),
+        project: str = "",
+        user: str = "",
+        array: str = "",
+        name: str = "",
+        after: int = 0,
+        limit: int = PAGE,
+    ) -> TaskPage:
+        """One page of tasks in order of id."""
+        parameters = _given(
+            state=",".join(states), project=project, user=user, array=array, name=name, after=after or None, limit=limit
+        )
+        return cast(TaskPage, self._http.json("GET", "/v1/tasks", params=parameters))
+
+    def all_tasks(self, *, limit: int, **where: Any) -> Iterator[TaskView]:
+        """Up to `limit` tasks, page by page."""
+        after, left = int(where.pop("after", 0)), limit
+        while left > 0:
+            page = self.tasks(after=after, limit=min(left, PAGE), **where)
+            yield from page["tasks"]
+            left -= len(page["tasks"])
+            if page["next"] is None or not page["tasks"]:
+                return
+            after = page["next"]
+
+    def task(self, task: int) -> TaskDetail:
+        """One task with its attempts and specification."""
+        return cast(TaskDetail, self._http.json("GET", f"/v1/tasks/{task}"))
+
+    def cancel(
+        self,
+        ids: Sequence[int] = (),
+        *,
+        array: str = "",
+        project: str = "",
+        user: str = "",
+        states: Sequence[str] = (),
+    ) -> list[int]:
+        """Cancel what matches; the ids of the tasks that changed."""
+        body = {"ids": list(ids), "array": array, "project": project, "user": user, "states": list(states)}
+        return cast("list[int]", self._http.json("POST", "/v1/tasks/cancel", body=body)["cancelled"])
+
+    def prioritise(self, task: int, priority: int) -> TaskView:
+        """A new priority, effective at the next claim."""
+        return cast(TaskView, self._http.json("POST", f"/v1/tasks/{task}/priority", body={"priority": priority}))
+
+    def logs(self, task: int, *, offset: int = 0, attempt: str = "", wait_ms: int = 0) -> LogChunk:
+        """At most 1 MiB of a task's output from `offset`; waits up to `wait_ms` (at most 30 s) for more."""
+        response = self._http.send(
+            "GET",
+            f"/v1/tasks/{task}/logs",
+            params=_given(attempt=attempt, offset=offset, wait_ms=min(wait_ms, MAX_WAIT_MS) or None),
+            timeout_s=TIMEOUT_S + wait_ms / 1000,
+        )
+        body = response.content
+        after = int(response.headers.get("X-Offset", offset + len(body)))
+        return LogChunk(body, after, response.headers.get("X-Complete") == "1", response.headers.get("X-Attempt", ""))
+
+    def outputs(self, task: int) -> Any:
+        """The manifest of the accepted result."""
+        return self._http.json("GET", f"/v1/tasks/{task}/outputs")
+
+    def output(self, task: int, path: str) -> bytes:
+        """One output file of the accepted result, whole in memory."""
+        return self._http.send("GET", f"/v1/tasks/{task}/outputs/{quote(path)}").content
+
+    def counts(self, *, project: str = "", user: str = "", array: str = "") -> dict[str, int]:
+        """Tasks by state."""
+        reply = self._http.json("GET", "/v1/counts", params=_given(project=project, user=user, array=array))
+        return cast("dict[str, int]", reply["counts"])
+
+    # -- instances
+    def instances(self, *, past: bool = False) -> list[InstanceView]:
+        """The instances that are there, with `past` also those that are gone."""
+        reply = self._http.json("GET", "/v1/instances", params={"past": 1} if past else None)
+        return cast("list[InstanceView]", reply["instances"])
+
+    def instance(self, instance: str) -> InstanceView:
+        return cast(InstanceView, self._http.json("GET", f"/v1/instances/{_segment(instance)}"))
+
+    def control(self, instance: str, verb: str, reason: str = "") -> InstanceView:
+        """`verb` is hold, drain, resume or kill."""
+        path = f"/v1/instances/{_segment(instance)}/{verb}"
+        return cast(InstanceView, self._http.json("POST", path, body={"reason": reason}))
+
+    # -- why and what next
+    def explain_task(self, task: int) -> dict[str, Any]:
+        return cast("dict[str, Any]", self._http.json("GET", f"/v1/tasks/{task}/explain"))
+
+    def explain_instance(self, instance: str) -> dict[str, Any]:
+        return cast("dict[str, Any]", self._http.json("GET", f"/v1/instances/{_segment(instance)}/explain"))
+
+    def plan(self) -> dict[str, Any]:
+        """What would be launched and ended now, and why; changes nothing."""
+        return cast("dict[str, Any]", self._http.json("GET", "/v1/plan"))
+
+    def events(self, *, task: int | None = None, instance: str = "", limit: int = 100) -> Any:
+        """What happened, newest first."""
+        return self._http.json("GET", "/v1/events", params=_given(task=task, instance=instance, limit=limit))
+
+    # -- pools and the dispatcher
+    def pools(self) -> list[dict[str, Any]]:
+        return cast("list[dict[str, Any]]", self._http.json("GET", "/v1/pools")["pools"])
+
+    def set_target(self, pool: str, count: int, *, source: str = "rest", expires_ms: int | None = None) -> Any:
+        """Ask for `count` instances of `pool` under the name `source`."""
+        body = {"count": count, "source": source, "expires_ms": expires_ms}
+        return self._json_or_none("PUT", f"/v1/pools/{_segment(pool)}/target", body=body)
+
+    def drop_target(self, pool: str, *, source: str = "rest") -> Any:
+        """Take back what `source` asked for."""
+        return self._json_or_none("DELETE", f"/v1/pools/{_segment(pool)}/target", params={"source": source})
+
+    def health(self) -> dict[str, Any]:
+        return cast("dict[str, Any]", self._http.json("GET", "/v1/health"))
+
+    def summary(self) -> dict[str, Any]:
+        """Tasks, instances, times and money of everything in the store."""
+        return cast("dict[str, Any]", self._http.json("GET", "/v1/summary"))
+
+    def shutdown(self, *, terminate: bool, grace_ms: int = 10_000) -> Any:
+        """Stop launching; with `terminate` end every instance first; then the dispatcher exits."""
+        return self._json_or_none("POST", "/v1/shutdown", body={"terminate": terminate, "grace_ms": grace_ms})
+
+    def _json_or_none(self, method: str, path: str, **options: Any) -> Any:
+        response = self._http.send(method, path, **options)
+        return response.json() if response.content else None
+
+
+def _token(path: Path) -> str:
+    """The operator's token, "" where there is no file yet: then no dispatcher ran here, and connecting says so."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeError) as error:
+        raise Denied(
+            f"the operator's token {path} can't be read: {error}", hint=f"set ${TOKEN_KEY}, or ask its owner"
+        ) from None

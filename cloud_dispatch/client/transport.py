@@ -1,0 +1,113 @@
+"""HTTP to a dispatcher. Owns the connection, the token, and the way back from error replies to the error tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+import msgspec
+
+from cloud_dispatch.domain import errors
+from cloud_dispatch.domain.errors import DispatchError, Unavailable
+
+#: Above the longest long poll of the API.
+TIMEOUT_S = 45.0
+CONNECT_TIMEOUT_S = 5.0
+_BY_STATUS: Mapping[int, type[DispatchError]] = {
+    400: errors.InvalidInput,
+    401: errors.Denied,
+    403: errors.Denied,
+    404: errors.NotFound,
+    409: errors.Conflict,
+    413: errors.InvalidInput,
+    429: errors.Overloaded,
+    503: errors.Unavailable,
+    507: errors.StoreUnavailable,
+}
+
+
+def _tree(root: type[DispatchError]) -> Iterator[type[DispatchError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from _tree(child)
+
+
+def error_from(response: httpx.Response) -> DispatchError:
+    """The error that a reply other than 2xx tells of, of the class that its code (else its status) names."""
+    reply: Any = None
+    try:
+        reply = msgspec.json.decode(response.content)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass  # not from our dispatcher: the status must do
+    if not isinstance(reply, dict) or not isinstance(reply.get("message"), str):
+        kind = _BY_STATUS.get(response.status_code, DispatchError)
+        return kind(
+            f"{response.request.method} {response.request.url} was answered with HTTP {response.status_code}",
+            hint="is this URL a cloud-dispatch dispatcher?",
+        )
+    code = str(reply.get("code", ""))
+    known = {kind.code: kind for kind in _tree(DispatchError)}
+    error = known.get(code, _BY_STATUS.get(response.status_code, DispatchError))(
+        reply["message"], place=str(reply.get("place") or ""), hint=str(reply.get("hint") or "")
+    )
+    error.code = code or error.code
+    return error
+
+
+class Transport:
+    """One dispatcher's URL and token. Calls raise the errors of `domain.errors`, never httpx's."""
+
+    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            transport=transport,
+            trust_env=False,  # a proxy of the environment must not see the operator's token
+        )
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        body: object = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> httpx.Response:
+        """The reply, if it is 2xx. Unavailable when nobody answers: nothing may be known of what was done."""
+        content = None if body is None else msgspec.json.encode(body)
+        try:
+            response = self._http.request(
+                method,
+                path,
+                params=params,
+                content=content,
+                headers={"Content-Type": "application/json"} if content is not None else None,
+                timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
+            )
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            raise Unavailable(
+                f"no dispatcher answers at {self.url}", hint="start one with `cloud-dispatch up`"
+            ) from None
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise errors.InvalidInput(f"{self.url!r} is not the URL of a dispatcher: {error}") from None
+        except httpx.HTTPError as error:
+            what = str(error) or type(error).__name__
+            raise Unavailable(f"the dispatcher at {self.url} did not answer {method} {path}: {what}") from None
+        if not response.is_success:
+            raise error_from(response)
+        return response
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        """The reply's JSON."""
+        response = self.send(method, path, **options)
+        try:
+            return msgspec.json.decode(response.content)
+        except (msgspec.DecodeError, UnicodeError):
+            raise Unavailable(f"{self.url}{path} did not answer with JSON: is it a dispatcher?") from None
+
+    def close(self) -> None:
+        self._http.close()
