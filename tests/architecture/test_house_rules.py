@@ -12,11 +12,13 @@ from tests.architecture.source import ROOT, files_in_git, product, sources
 #: Who may read a clock, draw chance or make identities. Everybody else is handed them.
 CLOCK_EXEMPTIONS: dict[str, str] = {
     "cloud_dispatch/adapters/": "the real clock and the real entropy are made here",
+    "cloud_dispatch/agent/adapters.py": "the agent's own adapters: it may import nothing but wire",
     "providers/cloud_dispatch_local/vm.py": "the composition root of a local VM, a process of its own",
 }
 #: Who may move work to threads or processes.
 THREAD_EXEMPTIONS: dict[str, str] = {
     "cloud_dispatch/adapters/executors.py": "the adapter of the executor port",
+    "cloud_dispatch/agent/adapters.py": "the agent's own adapters: it may import nothing but wire",
     "cloud_dispatch/provider/host.py": "the host that gives a driver an event loop in a thread of its own",
 }
 #: Empty, and meant to stay so: split what grows.

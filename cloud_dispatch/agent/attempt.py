@@ -1,0 +1,241 @@
+"""The life of one attempt on the VM: inputs, command, what it leaves behind, outputs, log. Owns the order of these.
+
+It is told what to do by the shell (begin, signal, exited) and tells it what happened through its host. A command
+without inputs, outputs and output passes through without a single task of the event loop: tiny tasks are cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from typing import Any, Dict, List, Optional  # noqa: UP035
+
+from cloud_dispatch.agent.folders import TEMPORARY, is_untouched
+from cloud_dispatch.agent.logs import LogStream
+from cloud_dispatch.agent.processes import Exit, describe_failure, kill_each
+from cloud_dispatch.agent.transfers import TransferFailed, Transfers, TransferStopped
+from cloud_dispatch.agent.uploads import LINGER_S, LogUpload
+from cloud_dispatch.wire.messages import Order, Result
+
+#: What a command leaves behind gets SIGTERM, and SIGKILL after so long.
+LEFTOVER_GRACE_S = 0.5
+#: What still lives so long after that is beyond killing.
+LEFTOVER_DEADLINE_S = 10.0
+_READ_BYTES = 262_144
+_POLL_S = 0.01
+
+
+class Attempt:
+    """One claim in the hands of the shell. `host` is the shell: its processes, its places, its ears."""
+
+    def __init__(self, order: Order, host: Any) -> None:
+        self.order = order
+        self.token = order.token
+        self.folder = ""
+        self.stopped = threading.Event()  # its transfers stop
+        self.out_of_memory = ""
+        self.pid: Optional[int] = None
+        self._host = host
+        self._task: Optional[asyncio.Task[None]] = None
+        self._pipe: Optional[int] = None
+        self._hurry = False  # SIGKILL was asked for
+        self._signals: List[int] = []
+        stream = LogStream(host.spill_path(order), host.policy.log_limit)
+        self.log = LogUpload(stream, host.log_pool, order.task, order.token)
+
+    # What the shell tells it
+
+    def begin(self) -> None:
+        """Start towards the command."""
+        try:
+            self.folder = self._host.folders.take()
+        except OSError as error:
+            self._over("cannot-start", detail="can't make the attempt's folder: %s" % error)
+            return
+        if self.order.spec.inputs:
+            self._later(self._bring())
+        else:
+            self._launch()
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on; before the command runs any signal is the end of the attempt."""
+        self._signals.append(number)
+        self._hurry = self._hurry or number == signal.SIGKILL
+        if self.pid is not None:
+            self._host.processes.signal(self.token, number)
+        if self.pid is None or self._hurry:
+            self.stopped.set()
+
+    def exited(self, end: Exit) -> None:
+        """The main process was reaped. What it left behind must end before anything is reported."""
+        if end.signal == signal.SIGKILL and signal.SIGKILL not in self._signals and self._host.kernel_kills.rose():
+            self.out_of_memory = self.out_of_memory or "killed by the kernel: out of memory"
+        if self._host.processes.strays(self.token):
+            self._later(self._clear_up(end))
+        else:
+            self._settle(end)
+
+    # Its way
+
+    def _later(self, work: Any) -> None:
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(self._host.check)
+
+    async def _bring(self) -> None:
+        try:
+            await self._host.in_thread(self._transfers().bring, self.order.spec.inputs)
+        except (TransferFailed, OSError) as error:
+            self._over("cannot-start", detail=str(error))
+            return
+        except TransferStopped:
+            self._over("cancelled", detail="killed while its inputs were brought")
+            return
+        if self._signals:
+            self._over("cancelled", detail="killed before its command started")
+        else:
+            self._launch()
+
+    def _launch(self) -> None:
+        spec = self.order.spec
+        argv = spec.argv or ["/bin/sh", "-c", spec.shell]
+        cwd = self._working_folder()
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        try:
+            self.pid = self._host.processes.spawn(argv, self._environment(), cwd, writing)
+        except (OSError, ValueError) as error:
+            os.close(reading)
+            self._over("cannot-start", detail=describe_failure(error, argv, cwd))
+            return
+        finally:
+            os.close(writing)
+        os.set_blocking(reading, False)
+        self._pipe = reading
+        self._host.processes.own(self.token, self.pid)
+        asyncio.get_running_loop().add_reader(reading, self._readable)
+        self._host.started(self)
+
+    def _readable(self) -> bool:
+        """Read once; whether there was something."""
+        if self._pipe is None:
+            return False
+        try:
+            piece = os.read(self._pipe, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not piece:
+            self._close_pipe()
+            return False
+        self.log.stream.feed(piece)
+        if self.log.stream.pending:
+            self.log.fed()
+        return True
+
+    def _close_pipe(self) -> None:
+        if self._pipe is not None:
+            asyncio.get_running_loop().remove_reader(self._pipe)
+            os.close(self._pipe)
+            self._pipe = None
+
+    async def _clear_up(self, end: Exit) -> None:
+        """End what the command left behind: SIGTERM, SIGKILL after a short grace. Stuck if that does not help."""
+        loop = asyncio.get_running_loop()
+        processes, began = self._host.processes, loop.time()
+        kill_each(processes.strays(self.token), signal.SIGTERM)
+        while True:
+            await asyncio.sleep(_POLL_S)
+            left = processes.strays(self.token)
+            if not left:
+                break
+            waited = loop.time() - began
+            if waited > LEFTOVER_GRACE_S or self._hurry:
+                kill_each(left, signal.SIGKILL)
+            if waited > LEFTOVER_GRACE_S + LEFTOVER_DEADLINE_S:
+                self._host.stuck(self)
+                return
+        self._settle(end)
+
+    def _settle(self, end: Exit) -> None:
+        """Nothing lives any more: read the rest of the output, then report, at once where nothing is to be brought."""
+        self._host.processes.disown(self.token)
+        while self._readable():
+            pass  # what a pipe holds is bounded, and nobody of the attempt is left to write
+        self._close_pipe()
+        cause, detail = self._cause(end)
+        result = Result(
+            self.order.task, self.token, cause, end.exit_code, end.signal, detail, -1, end.max_rss, end.cpu_ms
+        )
+        brings = bool(self.order.spec.outputs) and cause == "success" and not self._signals
+        if self.log.finish() and not brings:
+            self._report(result)
+            return
+        self._host.vacated(self)
+        self._later(self._deliver(result, brings))
+
+    def _cause(self, end: Exit) -> tuple[str, str]:
+        if self.out_of_memory:
+            return "out-of-memory", self.out_of_memory
+        if end.signal is not None:
+            return "signal", "ended by signal %d" % end.signal
+        return ("success", "") if end.exit_code == 0 else ("exit-code", "exit code %s" % end.exit_code)
+
+    async def _deliver(self, result: Result, brings: bool) -> None:
+        if brings:
+            try:
+                result.outputs = await self._host.in_thread(self._transfers().take, self.order.spec.outputs)
+            except (TransferFailed, OSError) as error:
+                result.cause, result.detail = "output-failed", str(error)
+            except TransferStopped:
+                result.cause, result.detail = "cancelled", "killed while its outputs were stored"
+        deadline = asyncio.get_running_loop().time() + LINGER_S
+        while not self._hurry and asyncio.get_running_loop().time() < deadline:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.log.done.wait(), 0.5)
+                break
+        self._report(result)
+
+    def _over(self, cause: str, detail: str) -> None:
+        self._report(Result(self.order.task, self.token, cause, detail=detail))
+
+    def _report(self, result: Result) -> None:
+        self._close_pipe()
+        self.log.close()
+        if self.folder and is_untouched(self.folder):
+            self.discard()
+        self._host.ended(self, result)
+
+    def discard(self) -> None:
+        """The result is settled: remove the folder."""
+        self.log.close()
+        self._close_pipe()
+        folder, self.folder = self.folder, ""
+        if folder:
+            self._host.folders.give_back(folder)
+
+    # Its surroundings
+
+    def _working_folder(self) -> str:
+        return os.path.join(self.folder, self.order.spec.cwd)
+
+    def _transfers(self) -> Transfers:
+        return Transfers(self._working_folder(), self.order.task, self.token, self._host.depot, self.stopped)
+
+    def _environment(self) -> Dict[str, str]:
+        """A clean base, the task's own, and what tells it where it is. Never the agent's secrets."""
+        order, spec = self.order, self.order.spec
+        env = dict(self._host.base_env)
+        env["HOME"] = self.folder
+        env["TMPDIR"] = os.path.join(self.folder, TEMPORARY)
+        env.update((str(name), str(value)) for name, value in spec.env)
+        resources = spec.shape.resources
+        env["CLOUD_DISPATCH_TASK"] = str(order.task)
+        env["CLOUD_DISPATCH_ATTEMPT"] = str(order.attempt)
+        env["CLOUD_DISPATCH_TOKEN"] = str(order.token)
+        env["CLOUD_DISPATCH_ARRAY_ID"] = spec.array_id
+        env["CLOUD_DISPATCH_ARRAY_INDEX"] = str(spec.array_index)
+        env["CLOUD_DISPATCH_CPUS"] = "%g" % (resources.cpus_milli / 1000)
+        env["CLOUD_DISPATCH_MEMORY"] = str(resources.memory)
+        env["CLOUD_DISPATCH_INSTANCE"] = self._host.instance
+        return env

@@ -1,0 +1,67 @@
+"""Runs one health check: a command with a deadline. Owns its process and the last of its output, decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from typing import Callable, Dict, Optional  # noqa: UP035
+
+from cloud_dispatch.agent.processes import Exit, Processes, describe_failure
+from cloud_dispatch.wire.messages import HealthCheck
+
+_OUTPUT_BYTES = 2_000
+
+
+class CheckRun:
+    """One run of check `index`; `done(index, passed, detail)` is called once."""
+
+    def __init__(
+        self, index: int, check: HealthCheck, processes: Processes, env: Dict[str, str],
+        done: Callable[[int, bool, str], None],
+    ) -> None:  # fmt: skip
+        self.pid = 0
+        self._index = index
+        self._check = check
+        self._processes = processes
+        self._env = env
+        self._done = done
+        self._late = False
+        self._pipe = -1
+        self._timer: Optional[asyncio.TimerHandle] = None
+
+    def begin(self) -> bool:
+        """Start the command; False when it could not start, which is a failure told at once."""
+        self._pipe, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self.pid = self._processes.spawn(self._check.argv, self._env, "/", writing)
+        except (OSError, ValueError) as error:
+            os.close(self._pipe)
+            self._done(self._index, False, describe_failure(error, self._check.argv, "/"))
+            return False
+        finally:
+            os.close(writing)
+        self._processes.own_check(self.pid)
+        self._timer = asyncio.get_running_loop().call_later(self._check.timeout_ms / 1000, self._expire)
+        return True
+
+    def _expire(self) -> None:
+        self._late = True
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def exited(self, end: Exit) -> None:
+        """Its process was reaped; what it left in its group goes with it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._processes.disown_check(self.pid)
+        try:
+            said = os.read(self._pipe, _OUTPUT_BYTES).decode("utf-8", "replace").strip()
+        except OSError:
+            said = ""
+        os.close(self._pipe)
+        how = "no end within %d ms" % self._check.timeout_ms if self._late else "wait status %d" % end.status
+        self._done(self._index, end.exit_code == 0 and not self._late, (how + " " + said).strip())

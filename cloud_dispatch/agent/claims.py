@@ -1,0 +1,182 @@
+"""The claims that the agent holds. Owns where each one stands, and which waiting one may start in the room there is.
+
+Knows no dispatcher and no clock: moments are passed in. Room is counted from what runs, never from what waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, List, Optional  # noqa: UP035
+
+from cloud_dispatch.wire.messages import HeldClaim, Order, OrderShape, Policy, Result
+
+#: An agent never asks for more claims than this at once, whatever its size.
+MOST_CLAIMS = 256
+
+
+@dataclass
+class Attempt:
+    """A claim that was given to the shell. `started_ms` None until its command runs; `vacant` once nothing of it lives.
+
+    `kill_cause` not empty: it was told to end, for that cause (`killed_vacant`: when it was vacant already). `kill_at`
+    is when SIGKILL follows, `stuck_at` when the agent stops believing that it can be killed at all.
+    """
+
+    order: Order
+    started_ms: Optional[int] = None
+    ran_ms: int = -1
+    reported: bool = False  # the dispatcher knows that it started
+    vacant: bool = False
+    kill_cause: str = ""
+    killed_vacant: bool = False
+    kill_at: Optional[int] = None
+    stuck_at: Optional[int] = None
+    stuck: bool = False
+
+
+@dataclass
+class Room:
+    """What is free now. `slots`: how many more tasks at most."""
+
+    cpus_milli: int
+    memory: int
+    disk: int
+    gpus: int
+    slots: int
+
+
+@dataclass
+class Waiting:
+    order: Order
+    since_ms: int
+
+
+@dataclass
+class Claims:
+    """All claims of the agent by token, in order of arrival: `waiting` to start, `running`, and `results` to settle."""
+
+    waiting: Dict[int, Waiting] = field(default_factory=dict)
+    running: Dict[int, Attempt] = field(default_factory=dict)
+    results: Dict[int, Result] = field(default_factory=dict)
+    smallest_milli: int = 1000
+
+    def knows(self, token: int) -> bool:
+        return token in self.running or token in self.waiting or token in self.results
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is any claim without a result."""
+        return bool(self.running or self.waiting)
+
+    def held(self, now_ms: int) -> List[HeldClaim]:
+        """The running set for a sync: everything held, results excluded."""
+        claims = [
+            HeldClaim(a.order.task, token, -1 if a.started_ms is None else max(now_ms - a.started_ms, 0))
+            for token, a in self.running.items()
+        ]
+        claims.extend(HeldClaim(w.order.task, token) for token, w in self.waiting.items())
+        return claims
+
+    def accept(self, order: Order, now_ms: int) -> None:
+        self.waiting[order.token] = Waiting(order, now_ms)
+        self.smallest_milli = min(self.smallest_milli, max(order.spec.shape.resources.cpus_milli, 0))
+
+    def finish(self, result: Result) -> None:
+        """Keep `result` until it is settled; its claim is no longer held."""
+        self.running.pop(result.token, None)
+        self.waiting.pop(result.token, None)
+        self.results[result.token] = result
+
+    def release(self, token: int, detail: str) -> None:
+        """Hand a waiting claim back unstarted: it costs its task no attempt."""
+        task = self.waiting[token].order.task
+        self.finish(Result(task, token, "released", detail=detail))
+
+    def active(self) -> List[Attempt]:
+        """The attempts that take room."""
+        return [attempt for attempt in self.running.values() if not attempt.vacant]
+
+    def room(self, policy: Policy) -> Room:
+        """What is free. A capacity of 0 in the policy is no limit, except of GPUs, which are only there if counted."""
+        active = self.active()
+        shapes = [attempt.order.spec.shape for attempt in active]
+        slots = (policy.max_tasks_at_once or MOST_CLAIMS) - len(active)
+        if any(shape.exclusive for shape in shapes):
+            slots = 0
+        return Room(
+            _left(policy.cpus_milli, sum(s.resources.cpus_milli for s in shapes)),
+            _left(policy.memory, sum(s.resources.memory for s in shapes)),
+            _left(policy.disk, sum(s.resources.disk for s in shapes)),
+            policy.gpus - sum(s.resources.gpus for s in shapes),
+            max(slots, 0),
+        )
+
+    def open_slots(self, policy: Policy) -> int:
+        """How many more tasks of the smallest size seen could start now, what already waits counted off."""
+        room = self.room(policy)
+        by_cpu = room.cpus_milli // max(self.smallest_milli, 1)
+        unheld = MOST_CLAIMS - len(self.running)
+        return max(min(room.slots, by_cpu, unheld) - len(self.waiting), 0)
+
+    def admit(self, policy: Policy) -> List[Order]:
+        """Move every waiting claim that fits to `running`, oldest first, and return their orders.
+
+        One that does not fit lets later ones pass, except one that wants the instance to itself: it would never start.
+        """
+        if not self.waiting:
+            return []
+        room = self.room(policy)
+        admitted: List[Order] = []
+        for token, waiting in list(self.waiting.items()):
+            shape = waiting.order.spec.shape
+            if room.slots <= 0 or room.cpus_milli < self.smallest_milli:
+                break
+            if not self._fits(shape, room):
+                if shape.exclusive:
+                    break
+                continue
+            del self.waiting[token]
+            self.running[token] = Attempt(waiting.order)
+            admitted.append(waiting.order)
+            _take(room, shape)
+        return admitted
+
+    def _fits(self, shape: OrderShape, room: Room) -> bool:
+        want = shape.resources
+        if room.slots <= 0 or (shape.exclusive and self.active()):
+            return False
+        if shape.max_per_instance:
+            alike = sum(1 for attempt in self.active() if attempt.order.spec.shape == shape)
+            if alike >= shape.max_per_instance:
+                return False
+        return (
+            want.cpus_milli <= room.cpus_milli
+            and want.memory <= room.memory
+            and want.disk <= room.disk
+            and want.gpus <= room.gpus
+        )
+
+
+_ENDLESS = 1 << 62
+
+
+def _left(capacity: int, used: int) -> int:
+    return capacity - used if capacity else _ENDLESS
+
+
+def _take(room: Room, shape: OrderShape) -> None:
+    want = shape.resources
+    room.cpus_milli -= want.cpus_milli
+    room.memory -= want.memory
+    room.disk -= want.disk
+    room.gpus -= want.gpus
+    room.slots = 0 if shape.exclusive else room.slots - 1
+
+
+def misfit(shape: OrderShape, policy: Policy) -> str:
+    """Why even an empty instance under `policy` can't run `shape`, or ""."""
+    for name in ("cpus_milli", "memory", "disk", "gpus"):
+        asked, there = getattr(shape.resources, name), getattr(policy, name)
+        if asked > there and (there or name == "gpus"):
+            return "asks for %d %s, the instance has %d" % (asked, name, there)
+    return ""

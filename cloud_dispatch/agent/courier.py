@@ -1,0 +1,147 @@
+"""The one conversation with the dispatcher. Owns which request is out, when the next is due, and what it carries.
+
+It never uses the answer to a request that it abandoned: claims in such an answer were never held here, and the next
+running set tells the dispatcher so. Decides nothing about tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from cloud_dispatch.agent.claims import Claims
+from cloud_dispatch.agent.pace import ANSWER_MS, GATHER_MS, START_MS, Outstanding, Pace, heartbeat_ms, patience_ms
+from cloud_dispatch.wire.messages import Policy, SyncReply, SyncRequest
+
+#: Most results in one request; the rest follow in the next.
+MOST_RESULTS = 256
+#: With tasks longer than this a request may wait at the dispatcher even when no work is wanted, so that a cancel
+#: arrives at once. Shorter ones end before it would, and each end would cost a connection.
+LONG_MS = 1_000
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the agent has to say of itself now. `want` includes `ahead`; `polls`: it has room that it wants filled."""
+
+    state: str
+    drain_token: int = 0
+    want: int = 0
+    ahead: int = 0
+    polls: bool = False
+    ask_end: bool = False
+    ending: str = ""
+    detail: str = ""
+
+    @property
+    def word(self) -> str:
+        """What the dispatcher must hear at once when it changes; idle and busy follow from the running set."""
+        notable = self.state if self.state in ("draining", "drained", "failed") else ""
+        return "%s/%d/%s/%s" % (notable, self.drain_token, self.ask_end, self.ending)
+
+
+@dataclass
+class Courier:
+    """State of the conversation. Callers pass the claims and the policy, which it only reads."""
+
+    incarnation: str
+    pace: Pace = field(default_factory=Pace)
+    outstanding: Optional[Outstanding] = None
+    seq: int = 0
+    sent_ms: Optional[int] = None
+    unsent_ms: Optional[int] = None  # since when a result waits that no request carried
+    said: str = ""
+
+    def result_came(self, now_ms: int) -> None:
+        if self.unsent_ms is None:
+            self.unsent_ms = now_ms
+
+    def answered(self, seq: int, reply: SyncReply, now_ms: int) -> Optional[Outstanding]:
+        """The request that `reply` answers, or None if that is not the newest: then the reply must not be used."""
+        sent = self.outstanding
+        if sent is None or sent.seq != seq:
+            return None
+        self.outstanding = None
+        brought = bool(reply.claims or reply.settled or reply.kill or reply.end or reply.policy)
+        self.pace.answered(now_ms, sent, brought)
+        return sent
+
+    def failed(self, seq: int, fraction: float, policy: Policy, now_ms: int) -> None:
+        """No usable answer: everything that it carried is news again, after a pause."""
+        sent = self.outstanding
+        if sent is None or sent.seq != seq:
+            return
+        self.outstanding = None
+        self.said = ""
+        if sent.results:
+            self.unsent_ms = now_ms
+        self.pace.failed(now_ms, fraction, policy.lease_ms)
+
+    def overdue_ms(self, policy: Policy) -> Optional[int]:
+        """When the outstanding request counts as failed."""
+        if self.outstanding is None:
+            return None
+        return self.outstanding.sent_ms + self.outstanding.wait_ms + min(ANSWER_MS, max(policy.lease_ms // 3, 1))
+
+    def due_ms(self, standing: Standing, claims: Claims, policy: Policy, now_ms: int) -> Optional[int]:
+        """When the next request is due, an outstanding patient one abandoned; None while the outstanding one must be
+        awaited. In the past or present means now."""
+        sent = self.outstanding
+        if sent is not None and not sent.patient:
+            return None
+        due = self._news_ms(standing, claims, now_ms)
+        if sent is None:
+            if standing.polls or self.sent_ms is None:
+                due = now_ms
+            else:
+                due = _earliest(due, self.sent_ms + heartbeat_ms(policy))
+            due = _earliest(due, self.pace.retry_ms)
+        elif standing.polls and not sent.want:
+            due = now_ms
+        return None if due is None else max(due, self.pace.not_before_ms)
+
+    def _news_ms(self, standing: Standing, claims: Claims, now_ms: int) -> Optional[int]:
+        due: Optional[int] = None
+        if standing.word != self.said:
+            return now_ms
+        if self.unsent_ms is not None:
+            more = bool(claims.waiting) and bool(claims.running)
+            due = self.unsent_ms + (GATHER_MS if more else 0)
+        for attempt in claims.running.values():
+            if attempt.started_ms is not None and not attempt.reported:
+                due = _earliest(due, attempt.started_ms + START_MS)
+        return due
+
+    def compose(self, standing: Standing, claims: Claims, policy: Policy, now_ms: int) -> SyncRequest:
+        """The next request; it is the outstanding one from here on."""
+        self.seq += 1
+        results = list(claims.results.values())[:MOST_RESULTS]
+        wait_ms = self._wait_ms(standing, claims, policy)
+        request = SyncRequest(
+            self.incarnation, self.seq, standing.state, claims.held(now_ms), results, standing.want, standing.ahead,
+            wait_ms, standing.drain_token, standing.ask_end, standing.ending, standing.detail,
+        )  # fmt: skip
+        for attempt in claims.running.values():
+            attempt.reported = attempt.reported or attempt.started_ms is not None
+        self.outstanding = Outstanding(
+            self.seq, now_ms, wait_ms, standing.want, wait_ms > 0 and not results, standing.word, standing.ending,
+            len(results),
+        )  # fmt: skip
+        self.said = standing.word
+        self.sent_ms = now_ms
+        self.unsent_ms = now_ms if len(claims.results) > MOST_RESULTS else None
+        return request
+
+    def _wait_ms(self, standing: Standing, claims: Claims, policy: Policy) -> int:
+        if standing.ending:
+            return 0
+        if standing.polls or not claims.holds:
+            return patience_ms(policy, claims.holds)
+        median = self.pace.median_ms()
+        return heartbeat_ms(policy) if not claims.waiting and (median is None or median >= LONG_MS) else 0
+
+
+def _earliest(one: Optional[int], other: Optional[int]) -> Optional[int]:
+    if one is None or other is None:
+        return one if other is None else other
+    return min(one, other)

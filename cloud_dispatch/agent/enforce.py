@@ -1,0 +1,99 @@
+"""Ends attempts that must not go on. Owns the steps of a kill, run times, and the end of leases (promise P1).
+
+A kill is SIGTERM, then SIGKILL after the grace and never later than the lease's end, then the finding that something
+can't be killed. What only brings its outputs or log away is not signalled: it gets the grace to finish.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Iterator, List, Optional  # noqa: UP035
+
+from cloud_dispatch.agent import events
+from cloud_dispatch.agent.claims import Attempt, Claims
+from cloud_dispatch.wire.messages import Policy
+
+#: After SIGKILL something of an attempt may live for so long before the instance is given up.
+UNKILLABLE_MS = 10_000
+#: Causes that blame the instance: a claim whose command never started is then handed back and costs no attempt.
+BLAMELESS = frozenset({"preempted", "instance-lost"})
+
+
+class Enforcer:
+    """Acts on the attempts of `claims` by appending to `out`. `lease_end_ms` is that of every claim held."""
+
+    def __init__(self, claims: Claims, out: List[events.Command]) -> None:
+        self._claims = claims
+        self._out = out
+        self.lease_end_ms = 0
+
+    def kill(self, attempt: Attempt, cause: str, kill_at: int) -> None:
+        """Begin to end `attempt`, SIGKILL at `kill_at`; a kill under way keeps its cause and can only get faster."""
+        kill_at = min(kill_at, self.lease_end_ms)
+        if attempt.kill_cause:
+            if attempt.kill_at is not None:
+                attempt.kill_at = min(attempt.kill_at, kill_at)
+            return
+        attempt.kill_cause = cause
+        attempt.killed_vacant = attempt.vacant
+        attempt.kill_at = kill_at
+        if not attempt.vacant:
+            self._out.append(events.Kill(attempt.order.token, signal.SIGTERM))
+
+    def kill_all(self, cause: str, policy: Policy, now_ms: int) -> None:
+        for attempt in self._claims.running.values():
+            self.kill(attempt, cause, now_ms + policy.kill_grace_ms)
+
+    def enforce(self, policy: Policy, now_ms: int) -> Optional[Attempt]:
+        """Do what is due. Returns an attempt that proved unkillable, once each."""
+        stuck = None
+        for attempt in self._claims.running.values():
+            if now_ms >= self._term_at(policy):
+                self.kill(attempt, "instance-lost", self.lease_end_ms)
+            elif now_ms >= (self._runtime_end(attempt) or now_ms + 1):
+                self.kill(attempt, "timeout", now_ms + policy.kill_grace_ms)
+            if attempt.kill_at is not None and now_ms >= attempt.kill_at:
+                attempt.kill_at = None
+                attempt.stuck_at = now_ms + UNKILLABLE_MS
+                self._out.append(events.Kill(attempt.order.token, signal.SIGKILL))
+            if attempt.stuck_at is not None and now_ms >= attempt.stuck_at:
+                attempt.stuck_at = None
+                attempt.stuck = True
+                stuck = attempt
+        return stuck
+
+    def moments(self, policy: Policy) -> Iterator[int]:
+        """When `enforce` has something to do next."""
+        if self._claims.holds:
+            yield self.lease_end_ms
+        for attempt in self._claims.running.values():
+            if not attempt.kill_cause:
+                yield self._term_at(policy)
+                end = self._runtime_end(attempt)
+                if end is not None:
+                    yield end
+            if attempt.kill_at is not None:
+                yield attempt.kill_at
+            if attempt.stuck_at is not None:
+                yield attempt.stuck_at
+
+    def _term_at(self, policy: Policy) -> int:
+        return self.lease_end_ms - min(policy.kill_grace_ms, policy.lease_ms // 4)
+
+    def _runtime_end(self, attempt: Attempt) -> Optional[int]:
+        limit = attempt.order.spec.max_runtime_ms
+        if not limit or attempt.started_ms is None or attempt.vacant:
+            return None
+        return attempt.started_ms + limit
+
+
+def final_cause(attempt: Attempt, cause: str) -> str:
+    """The cause to report, given that the shell saw `cause`: what the agent killed it for beats how it died."""
+    killed = attempt.kill_cause
+    if not killed:
+        return cause
+    if attempt.started_ms is None and killed in BLAMELESS:
+        return "released"
+    if attempt.killed_vacant and killed != "cancelled" and cause != "cancelled":
+        return cause  # it had ended by itself and its outputs and log were brought away in time
+    return killed

@@ -1,0 +1,143 @@
+"""What goes into the agent's state machine and what comes out. Owns these values only; nothing here decides or acts.
+
+All times are milliseconds of one clock that never goes back and runs on while the VM is suspended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from cloud_dispatch.wire.messages import HealthCheck, Order, Policy, Result, SyncReply, SyncRequest
+
+
+@dataclass(frozen=True)
+class Boot:
+    """The shell runs and is registered. `age_ms`: how long the VM has lived already (an earlier incarnation counts)."""
+
+    age_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Replied:
+    """The dispatcher answered the request `seq`."""
+
+    seq: int
+    reply: SyncReply
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The request `seq` got no usable answer. `fraction` in [0, 1) spreads the retries of many agents."""
+
+    seq: int
+    fraction: float = 0.5
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Started:
+    """The command of claim `token` was started."""
+
+    token: int
+
+
+@dataclass(frozen=True)
+class Vacated:
+    """Nothing of the attempt lives any more, but its result still waits for log or outputs: its room is free."""
+
+    token: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The attempt is over and nothing of it lives. `ran_ms` of the result is ignored: the machine knows it."""
+
+    result: Result
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """Something of the attempt still lives although it was killed and waited for."""
+
+    token: int
+
+
+@dataclass(frozen=True)
+class Signalled:
+    """The operating system or the supervisor tells the agent to end: `shutdown`, or `preempted` by the provider."""
+
+    reason: str = "shutdown"
+
+
+@dataclass(frozen=True)
+class HealthChecked:
+    """The health check number `index` of the policy ended."""
+
+    index: int
+    passed: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Timer:
+    """The moment that `Machine.wake_at` asked for has come (early or late does no harm)."""
+
+    fraction: float = 0.5
+
+
+Event = Union[Boot, Replied, Failed, Started, Vacated, Ended, Stuck, Signalled, HealthChecked, Timer]
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Send this request. A request that still waits is abandoned first: its connection is closed."""
+
+    request: SyncRequest
+
+
+@dataclass(frozen=True)
+class Start:
+    """Run this order: `Started` when its command runs, then `Ended`; `Ended` alone if it can't start."""
+
+    order: Order
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Send `signal` to everything of the attempt; SIGKILL also gives up its transfers and its log."""
+
+    token: int
+    signal: int
+
+
+@dataclass(frozen=True)
+class Forget:
+    """The dispatcher has dealt with the result: remove what is left of the attempt."""
+
+    token: int
+
+
+@dataclass(frozen=True)
+class RunHealthCheck:
+    """Run the policy's health check number `index`; answer with `HealthChecked`."""
+
+    index: int
+    check: HealthCheck
+
+
+@dataclass(frozen=True)
+class PolicyChanged:
+    """The dispatcher sent another policy: the shell's own bounds (logs) and the supervisor's timer follow it."""
+
+    policy: Policy
+
+
+@dataclass(frozen=True)
+class End:
+    """The agent is done, for this reason; the VM ends. Always the last command."""
+
+    reason: str
+
+
+Command = Union[Sync, Start, Kill, Forget, RunHealthCheck, PolicyChanged, End]

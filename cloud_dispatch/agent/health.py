@@ -1,0 +1,67 @@
+"""The pool's health checks. Owns when each runs and when its failures condemn the instance; runs nothing itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import List, Optional  # noqa: UP035
+
+from cloud_dispatch.wire.messages import HealthCheck
+
+#: Until a check has passed once, work waits for it: it is then repeated at least this often.
+FIRST_INTERVAL_MS = 5_000
+
+
+@dataclass
+class _Check:
+    check: HealthCheck
+    next_ms: int
+    running: bool = False
+    passed: bool = False
+    failures: int = 0
+
+
+@dataclass
+class Health:
+    """All checks of the policy. `condemned` not empty: the instance is not to be trusted, and why."""
+
+    checks: List[_Check] = field(default_factory=list)
+    condemned: str = ""
+
+    def adopt(self, checks: List[HealthCheck], now_ms: int) -> None:
+        """Take over the policy's checks; they keep their history where nothing changed."""
+        wanted = [check for check in checks if check.argv]
+        if [known.check for known in self.checks] != wanted:
+            self.checks = [_Check(check, now_ms) for check in wanted]
+
+    @property
+    def ready(self) -> bool:
+        """Whether every check has passed at least once: before that the instance takes no work."""
+        return all(known.passed for known in self.checks)
+
+    def due(self, now_ms: int) -> List[int]:
+        """The numbers of the checks to run now; they count as running from here on."""
+        numbers = [i for i, known in enumerate(self.checks) if not known.running and known.next_ms <= now_ms]
+        for number in numbers:
+            self.checks[number].running = True
+        return numbers
+
+    def next_ms(self) -> Optional[int]:
+        """When the next check is due."""
+        return min((known.next_ms for known in self.checks if not known.running), default=None)
+
+    def checked(self, number: int, passed: bool, detail: str, now_ms: int) -> None:
+        """Record how a check ended; one of a policy that was replaced meanwhile is ignored."""
+        if number >= len(self.checks) or not self.checks[number].running:
+            return
+        known = self.checks[number]
+        known.running = False
+        known.failures = 0 if passed else known.failures + 1
+        known.passed = known.passed or passed
+        interval = max(known.check.interval_ms, 100)
+        known.next_ms = now_ms + (interval if known.passed else min(interval, FIRST_INTERVAL_MS))
+        if known.failures >= max(known.check.failures, 1) and not self.condemned:
+            self.condemned = "health check %s failed %d times in a row: %s" % (
+                " ".join(known.check.argv)[:200],
+                known.failures,
+                detail[:500],
+            )

@@ -1,0 +1,122 @@
+"""The log of one attempt until the dispatcher has it. Owns its bounds: memory, disk, and the limit of the policy.
+
+Up to the limit the head is kept; past it the last 64 KiB, and a line that says how much is missing between. A command
+that writes faster than the dispatcher takes is never blocked: what is not yet sent goes to disk, what can't is dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from typing import Deque, Optional  # noqa: UP035
+
+#: Unsent bytes kept in memory before they go to disk.
+MEMORY_BYTES = 262_144
+#: Most bytes in one upload.
+CHUNK_BYTES = 262_144
+TAIL_BYTES = 65_536
+
+
+class LogStream:
+    """Bytes in by `feed`, out by `peek` and `advance`, at offsets that count from 0 without holes."""
+
+    def __init__(self, spill_path: str, limit: int) -> None:
+        self.offset = 0  # of the next byte to send
+        self.finished = False
+        self._spill_path = spill_path
+        self._spill: Optional[int] = None
+        self._spill_read = 0
+        self._spill_size = 0
+        self._memory = bytearray()
+        self._head_left = max(limit - TAIL_BYTES, 0)
+        self._tail: Deque[bytes] = deque()
+        self._tail_size = 0
+        self._tail_most = min(TAIL_BYTES, limit)
+        self._dropped = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Take what the command wrote; never fails and never waits."""
+        if self._head_left:
+            head = piece[: self._head_left]
+            self._head_left -= len(head)
+            self._keep(head)
+            piece = piece[len(head) :]
+        if piece:
+            self._tail.append(piece)
+            self._tail_size += len(piece)
+            while self._tail and self._tail_size - len(self._tail[0]) >= self._tail_most:
+                gone = self._tail.popleft()
+                self._tail_size -= len(gone)
+                self._dropped += len(gone)
+
+    def finish(self) -> None:
+        """The command is over: the tail follows the head, with a line about what was dropped between."""
+        if self.finished:
+            return
+        self.finished = True
+        tail = b"".join(self._tail)
+        self._tail.clear()
+        surplus = max(len(tail) - self._tail_most, 0)
+        self._dropped += surplus
+        if self._dropped:
+            self._keep(b"\n[cloud-dispatch: %d bytes of output were dropped here]\n" % self._dropped)
+        if tail:
+            self._keep(tail[surplus:])
+
+    @property
+    def pending(self) -> int:
+        """Bytes that wait to be sent."""
+        return len(self._memory) + self._spill_size - self._spill_read
+
+    def peek(self) -> bytes:
+        """The next bytes to send, from `offset` on; empty when there is none."""
+        if self._spill_size > self._spill_read and self._spill is not None:
+            return os.pread(self._spill, CHUNK_BYTES, self._spill_read)
+        return bytes(self._memory[:CHUNK_BYTES])
+
+    def advance(self, count: int) -> None:
+        """The dispatcher has the next `count` bytes."""
+        self.offset += count
+        if self._spill_size > self._spill_read and self._spill is not None:
+            self._spill_read += count
+            if self._spill_read == self._spill_size:
+                os.ftruncate(self._spill, 0)
+                self._spill_read = self._spill_size = 0
+        else:
+            del self._memory[:count]
+
+    def close(self) -> None:
+        """Give everything up that is not sent, and the file on disk."""
+        self.finished = True
+        self._memory.clear()
+        self._tail.clear()
+        if self._spill is not None:
+            os.close(self._spill)
+            self._spill = None
+            self._spill_read = self._spill_size = 0
+            with contextlib.suppress(OSError):
+                os.unlink(self._spill_path)
+
+    def _keep(self, piece: bytes) -> None:
+        """Append to what is to be sent; a full disk turns it into dropped bytes."""
+        try:
+            self._memory_or_disk(piece)
+        except OSError:
+            self._dropped += len(piece)
+
+    def _memory_or_disk(self, piece: bytes) -> None:
+        on_disk = self._spill_size > self._spill_read
+        if not on_disk and len(self._memory) + len(piece) <= MEMORY_BYTES:
+            self._memory += piece
+            return
+        if self._spill is None:
+            self._spill = os.open(self._spill_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        # What is in memory comes before what is on disk: it goes there first.
+        block = bytes(self._memory) + piece
+        written = os.pwrite(self._spill, block, self._spill_size)
+        if written != len(block):
+            os.ftruncate(self._spill, self._spill_size)
+            raise OSError("the disk is full")
+        self._memory.clear()
+        self._spill_size += len(block)

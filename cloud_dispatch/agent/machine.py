@@ -1,0 +1,299 @@
+"""The agent's state machine: events in, commands out. Owns every decision of the agent; pure, no I/O and no clock.
+
+Its states are idle, busy, draining, drained and failed. Its concerns are one file each: the claims, the kills and
+leases (`enforce`), the conversation (`courier`, `pace`), the limits (`ending`), the health checks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Optional  # noqa: UP035
+
+from cloud_dispatch.agent import events
+from cloud_dispatch.agent.claims import Attempt, Claims, misfit
+from cloud_dispatch.agent.courier import Courier, Standing
+from cloud_dispatch.agent.ending import Ending, Life, Reason
+from cloud_dispatch.agent.enforce import UNKILLABLE_MS, Enforcer, final_cause
+from cloud_dispatch.agent.health import Health
+from cloud_dispatch.agent.pace import Outstanding
+from cloud_dispatch.wire.messages import Policy, Result, SyncReply
+
+#: A claim taken ahead that has not started after so long goes back, so that an idle instance may have it.
+AHEAD_PATIENCE_MS = 2_000
+_DETAIL_CHARS = 2_000
+
+
+class Machine:
+    """One incarnation of the agent. `cpus_milli` is what the VM has where the policy does not say."""
+
+    def __init__(self, incarnation: str, policy: Policy, cpus_milli: int = 1000) -> None:
+        self.cpus_milli = cpus_milli
+        self.policy = self._complete(policy)
+        self.claims = Claims()
+        self.courier = Courier(incarnation)
+        self.health = Health()
+        self.life = Life()
+        self.end: Optional[Ending] = None
+        self.over = False
+        self.draining = False
+        self.drain_token = 0
+        self.hold = False
+        self._out: List[events.Command] = []
+        self.enforcer = Enforcer(self.claims, self._out)
+
+    def handle(self, event: events.Event, now_ms: int) -> List[events.Command]:
+        """What to do now that `event` happened at `now_ms`. Nothing after `End`."""
+        if self.over:
+            return []
+        _HANDLERS[type(event)](self, event, now_ms)
+        self._advance(now_ms, event.fraction if isinstance(event, events.Timer) else 0.5)
+        out = list(self._out)
+        self._out.clear()
+        return out
+
+    def wake_at(self, now_ms: int) -> Optional[int]:
+        """When to send `Timer` at the latest, if no other event comes before; None once the agent is over."""
+        if self.over:
+            return None
+        moments = [*self.life.moments(self.policy), *self.enforcer.moments(self.policy)]
+        optional = (
+            self.courier.overdue_ms(self.policy),
+            self.courier.due_ms(self._standing(now_ms), self.claims, self.policy, now_ms),
+            self.health.next_ms() if self.end is None else None,
+            self.end.deadline_ms if self.end is not None else None,
+        )
+        moments.extend(moment for moment in optional if moment is not None)
+        moments.extend(waiting.since_ms + AHEAD_PATIENCE_MS for waiting in self.claims.waiting.values())
+        # What lies in the past was dealt with; only what is to come needs a timer.
+        return min((moment for moment in moments if moment > now_ms), default=now_ms + 1000)
+
+    @property
+    def state(self) -> str:
+        """idle, busy, draining, drained or failed, as told to the dispatcher."""
+        stuck = any(attempt.stuck for attempt in self.claims.running.values())
+        if self.end is not None and self.end.failure and (stuck or not self.claims.holds):
+            return "failed"
+        if self.end is not None or self.draining:
+            return "draining" if self.claims.holds else "drained"
+        return "busy" if self.claims.holds else "idle"
+
+    # What happened
+
+    def _boot(self, event: events.Boot, now_ms: int) -> None:
+        self.life.born_ms = now_ms - event.age_ms
+        self.life.heard_ms = self.life.idle_since_ms = now_ms
+        self.health.adopt(self.policy.health_checks, now_ms)
+
+    def _replied(self, event: events.Replied, now_ms: int) -> None:
+        reply = event.reply
+        sent = self.courier.answered(event.seq, reply, now_ms)
+        if sent is None:
+            return
+        self.life.heard_ms = now_ms
+        for token in reply.settled:
+            if self.claims.results.pop(token, None) is not None:
+                self._out.append(events.Forget(token))
+        if reply.policy is not None:
+            self.policy = self._complete(reply.policy)
+            self.health.adopt(self.policy.health_checks, now_ms)
+            self._out.append(events.PolicyChanged(self.policy))
+        for token in reply.kill:  # before the renewal: it is not for them
+            self._cancel(token, now_ms)
+        self.enforcer.lease_end_ms = sent.sent_ms + reply.lease_ms
+        self._take(reply, sent, now_ms)
+        self._obey(reply, sent, now_ms)
+
+    def _take(self, reply: SyncReply, sent: Outstanding, now_ms: int) -> None:
+        for order in reply.claims:
+            if self.claims.knows(order.token):
+                continue
+            self.claims.accept(order, now_ms)
+            why = misfit(order.spec.shape, self.policy)
+            if why:
+                self._finish(Result(order.task, order.token, "cannot-start", detail=why), now_ms)
+        if reply.claims:
+            self.life.empty_claims = 0
+        elif sent.patient and sent.want and now_ms - sent.sent_ms >= sent.wait_ms * 9 // 10:
+            self.life.empty_claims += 1
+
+    def _obey(self, reply: SyncReply, sent: Outstanding, now_ms: int) -> None:
+        self.hold = reply.hold
+        if reply.drain_token > self.drain_token:
+            self.drain_token = reply.drain_token
+            self.draining = reply.drain
+            self.life.confirmed_ms = None
+            if not self.draining:
+                self.life.idle_since_ms = now_ms
+        elif self.draining and sent.said.startswith("drained/%d/" % self.drain_token):
+            self.life.confirmed_ms = self.life.confirmed_ms or now_ms
+        if self.end is not None:
+            self.end.told = self.end.told or (bool(sent.ending) and not self.claims.results)
+        elif reply.end:
+            drained = "drained" if self.state == "drained" else "told"
+            self._begin_end(Reason(self._asks(now_ms) or drained), now_ms)
+
+    def _failed(self, event: events.Failed, now_ms: int) -> None:
+        self.courier.failed(event.seq, event.fraction, self.policy, now_ms)
+
+    def _started(self, event: events.Started, now_ms: int) -> None:
+        attempt = self.claims.running.get(event.token)
+        if attempt is not None and attempt.started_ms is None:
+            attempt.started_ms = now_ms
+
+    def _vacated(self, event: events.Vacated, now_ms: int) -> None:
+        attempt = self.claims.running.get(event.token)
+        if attempt is not None and not attempt.vacant:
+            attempt.vacant = True
+            self._note_run(attempt, now_ms)
+
+    def _ended(self, event: events.Ended, now_ms: int) -> None:
+        result = event.result
+        attempt = self.claims.running.get(result.token)
+        if attempt is None:
+            return
+        self._note_run(attempt, now_ms)
+        cause, detail = final_cause(attempt, result.cause), result.detail[:_DETAIL_CHARS]
+        self._finish(replace(result, cause=cause, ran_ms=attempt.ran_ms, detail=detail), now_ms)
+
+    def _stuck(self, event: events.Stuck, now_ms: int) -> None:
+        attempt = self.claims.running.get(event.token)
+        if attempt is not None:
+            attempt.stuck = True
+            self._give_up(attempt, now_ms)
+
+    def _signalled(self, event: events.Signalled, now_ms: int) -> None:
+        self._begin_end(Reason(event.reason, "preempted"), now_ms)
+
+    def _health_checked(self, event: events.HealthChecked, now_ms: int) -> None:
+        self.health.checked(event.index, event.passed, event.detail, now_ms)
+
+    def _timer(self, event: events.Timer, now_ms: int) -> None:
+        """Everything that time alone brings about is in `_advance`."""
+
+    # What follows from it
+
+    def _advance(self, now_ms: int, fraction: float) -> None:
+        overdue = self.courier.overdue_ms(self.policy)
+        if overdue is not None and now_ms >= overdue and self.courier.outstanding is not None:
+            self.courier.failed(self.courier.outstanding.seq, fraction, self.policy, now_ms)
+        unkillable = self.enforcer.enforce(self.policy, now_ms)
+        if unkillable is not None:
+            self._give_up(unkillable, now_ms)
+        reason = self.life.due_end(self.policy, self.claims.holds, self.health.condemned, now_ms)
+        if reason is not None:
+            self._begin_end(reason, now_ms)
+        self._place_waiting(now_ms)
+        if self.end is None:
+            for index in self.health.due(now_ms):
+                self._out.append(events.RunHealthCheck(index, self.health.checks[index].check))
+        else:
+            dead = all(attempt.stuck for attempt in self.claims.running.values())
+            self.end.settle(dead, now_ms)
+            if self.end.over(now_ms):
+                self.over = True
+                self._out.append(events.End(self.end.word))
+                return
+        self._speak(now_ms)
+
+    def _place_waiting(self, now_ms: int) -> None:
+        """Start what fits; hand back what must not or will not start soon."""
+        why, patience = "", AHEAD_PATIENCE_MS
+        if self.end is not None or self.draining:
+            why, patience = "the instance drains", 0
+        elif now_ms >= self.enforcer.lease_end_ms:
+            why, patience = "its lease ended", 0
+        else:
+            for order in self.claims.admit(self.policy):
+                self.life.taken += 1
+                self._out.append(events.Start(order))
+        for token, waiting in list(self.claims.waiting.items()):
+            if now_ms - waiting.since_ms >= patience:
+                self.courier.pace.forget_runtimes()
+                self.claims.release(token, why or "no room for it within %d ms" % patience)
+                self._after_result(now_ms)
+
+    def _speak(self, now_ms: int) -> None:
+        due = self.courier.due_ms(self._standing(now_ms), self.claims, self.policy, now_ms)
+        if due is not None and due <= now_ms:
+            request = self.courier.compose(self._standing(now_ms), self.claims, self.policy, now_ms)
+            self._out.append(events.Sync(request))
+
+    def _standing(self, now_ms: int) -> Standing:
+        state, end = self.state, self.end
+        if end is not None:
+            ending = end.word if end.quiet else ""
+            return Standing(state, self.drain_token, ending=ending, detail=end.failure[:_DETAIL_CHARS])
+        open_slots, ahead = self._wanted()
+        asks = bool(self._asks(now_ms))
+        return Standing(state, self.drain_token, open_slots + ahead, ahead, open_slots > 0, asks)
+
+    def _wanted(self) -> tuple[int, int]:
+        """How many claims could start now, and how many more to take ahead."""
+        if self.draining or self.hold or not self.health.ready or self.health.condemned:
+            return 0, 0
+        slots = self.claims.open_slots(self.policy)
+        ahead = self.courier.pace.ahead(self.policy, slots + len(self.claims.running)) - len(self.claims.waiting)
+        if self.policy.max_tasks:
+            left = max(self.policy.max_tasks - self.life.taken - len(self.claims.waiting), 0)
+            slots = min(slots, left)
+            ahead = min(ahead, left - slots)
+        return slots, max(ahead, 0)
+
+    def _asks(self, now_ms: int) -> str:
+        if self.claims.holds or self.draining or self.hold or not self.health.ready:
+            return ""
+        return self.life.asks(self.policy, now_ms)
+
+    # Small steps
+
+    def _cancel(self, token: int, now_ms: int) -> None:
+        waiting = self.claims.waiting.get(token)
+        if waiting is not None:
+            self._finish(Result(waiting.order.task, token, "cancelled", detail="cancelled before it started"), now_ms)
+        attempt = self.claims.running.get(token)
+        if attempt is not None:
+            self.enforcer.kill(attempt, "cancelled", now_ms + (0 if attempt.vacant else self.policy.kill_grace_ms))
+
+    def _give_up(self, attempt: Attempt, now_ms: int) -> None:
+        """Something of `attempt` can't be killed: no other task may share a machine with it."""
+        detail = "task %d token %d is still alive after SIGKILL" % (attempt.order.task, attempt.order.token)
+        self._begin_end(Reason("unkillable", failure=detail), now_ms)
+
+    def _begin_end(self, reason: Reason, now_ms: int) -> None:
+        if self.end is not None:
+            if reason.failure and not self.end.failure:
+                self.end.word, self.end.failure = reason.word, reason.failure
+            return
+        self.end = Ending(reason.word, reason.failure, now_ms + self.policy.kill_grace_ms + 2 * UNKILLABLE_MS)
+        self.enforcer.kill_all(reason.cause, self.policy, now_ms)
+
+    def _note_run(self, attempt: Attempt, now_ms: int) -> None:
+        if attempt.started_ms is not None and attempt.ran_ms < 0:
+            attempt.ran_ms = max(now_ms - attempt.started_ms, 0)
+            self.courier.pace.ran(attempt.ran_ms)
+
+    def _finish(self, result: Result, now_ms: int) -> None:
+        self.claims.finish(result)
+        self._after_result(now_ms)
+
+    def _after_result(self, now_ms: int) -> None:
+        self.courier.result_came(now_ms)
+        if not self.claims.holds:
+            self.life.idle_since_ms = now_ms
+
+    def _complete(self, policy: Policy) -> Policy:
+        return policy if policy.cpus_milli else replace(policy, cpus_milli=self.cpus_milli)
+
+
+_HANDLERS: Dict[type, Callable[[Machine, Any, int], None]] = {
+    events.Boot: Machine._boot,
+    events.Replied: Machine._replied,
+    events.Failed: Machine._failed,
+    events.Started: Machine._started,
+    events.Vacated: Machine._vacated,
+    events.Ended: Machine._ended,
+    events.Stuck: Machine._stuck,
+    events.Signalled: Machine._signalled,
+    events.HealthChecked: Machine._health_checked,
+    events.Timer: Machine._timer,
+}

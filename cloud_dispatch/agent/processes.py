@@ -1,0 +1,209 @@
+"""Processes of attempts: spawning, signalling, and finding everything of an attempt that still lives.
+
+Each attempt is a session of its own. The agent is a child subreaper, so that what a command leaves behind becomes the
+agent's own child and can't escape by forking twice. Knows nothing of the dispatcher and nothing of why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Tuple  # noqa: UP035
+
+_PR_SET_CHILD_SUBREAPER = 36
+#: The mark in the environment of everything that belongs to an attempt.
+TOKEN_VARIABLE = "CLOUD_DISPATCH_TOKEN"  # noqa: S105
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A child that was reaped: its wait status and what it used, in bytes and milliseconds."""
+
+    pid: int
+    status: int
+    max_rss: int
+    cpu_ms: int
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        return os.WEXITSTATUS(self.status) if os.WIFEXITED(self.status) else None
+
+    @property
+    def signal(self) -> Optional[int]:
+        return os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
+
+
+def become_subreaper() -> None:
+    """Orphans among the descendants become children of this process; OSError where the kernel refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+
+
+def reap() -> List[Exit]:
+    """Every child that has ended, orphans included. Never waits."""
+    exits: List[Exit] = []
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return exits
+        if pid == 0:
+            return exits
+        exits.append(Exit(pid, status, usage.ru_maxrss * 1024, int((usage.ru_utime + usage.ru_stime) * 1000)))
+
+
+class Processes:
+    """The main processes of all attempts that are not over, by token."""
+
+    def __init__(self) -> None:
+        self._mains: Dict[int, int] = {}  # token -> pid of the main process, also its session and process group
+        self._others: set[int] = set()  # health checks
+        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+
+    def spawn(self, argv: List[str], env: Dict[str, str], cwd: str, output: int) -> int:
+        """Start `argv` in a session of its own, output and errors into the descriptor `output`; its pid.
+
+        OSError or ValueError (NUL byte, bad variable name) when it can't start.
+        """
+        child = subprocess.Popen(
+            argv, env=env, cwd=cwd, stdin=self._null, stdout=output, stderr=output, start_new_session=True
+        )
+        child.returncode = 0  # reaped by `reap`, not by Popen
+        return child.pid
+
+    def own(self, token: int, pid: int) -> None:
+        """From here on `pid` is the main process of attempt `token`."""
+        self._mains[token] = pid
+
+    def disown(self, token: int) -> None:
+        """Attempt `token` is over: nothing of it lives."""
+        self._mains.pop(token, None)
+
+    def own_check(self, pid: int) -> None:
+        self._others.add(pid)
+
+    def disown_check(self, pid: int) -> None:
+        self._others.discard(pid)
+
+    def signal(self, token: int, number: int) -> None:
+        """Send a signal to the attempt's process group; SIGKILL to everything that descends from it."""
+        pid = self._mains.get(token)
+        if pid is None:
+            return
+        victims = [*tree(pid), *self.strays(token)] if number == signal.SIGKILL else []
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+        kill_each(victims, number)
+
+    def alive(self, token: int) -> List[int]:
+        """Everything of the attempt that lives: what descends from its main process, and its strays."""
+        pid = self._mains.get(token)
+        return [] if pid is None else [*tree(pid), *self.strays(token)]
+
+    def strays(self, token: int) -> List[int]:
+        """Orphans of the attempt, now children of the agent. One that hides whose it is counts as the attempt's if no
+        other attempt runs, so that an idle instance has nothing of a past attempt."""
+        mains = set(self._mains.values())
+        found = []
+        for pid in children(os.getpid()):
+            if pid in mains or pid in self._others:
+                continue
+            owner = self._owner(pid)
+            if owner == token or (owner is None and len(self._mains) <= 1):
+                found.append(pid)
+        return found
+
+    def _owner(self, pid: int) -> Optional[int]:
+        """The token of the attempt that `pid` belongs to: by its session, else by the mark in its environment."""
+        session = stat_fields(pid)[3]
+        for token, main in self._mains.items():
+            if main == session:
+                return token
+        mark = environment_mark(pid)
+        return mark if mark in self._mains else None
+
+
+def children(pid: int) -> List[int]:
+    """Living children of `pid`, zombies left out."""
+    found: List[int] = []
+    try:
+        threads = os.listdir("/proc/%d/task" % pid)
+    except OSError:
+        return found
+    for thread in threads:
+        try:
+            with open("/proc/%d/task/%s/children" % (pid, thread), "rb") as file:
+                found.extend(int(child) for child in file.read().split())
+        except FileNotFoundError:  # noqa: PERF203
+            if thread == str(pid) and os.path.exists("/proc/%d" % pid):
+                return _children_by_scan(pid)  # a kernel without CONFIG_PROC_CHILDREN
+        except OSError:
+            continue
+    return [child for child in found if stat_fields(child)[0] not in ("Z", "X", "")]
+
+
+def _children_by_scan(pid: int) -> List[int]:
+    everyone = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    fields = ((other, stat_fields(other)) for other in everyone)
+    return [other for other, (state, parent, _, _) in fields if parent == pid and state not in ("Z", "X", "")]
+
+
+def tree(pid: int) -> List[int]:
+    """`pid` and all that descends from it and lives."""
+    found = [pid] if stat_fields(pid)[0] not in ("Z", "X", "") else []
+    queue = [pid]
+    seen = {pid}
+    while queue:
+        for child in children(queue.pop()):
+            if child not in seen:
+                seen.add(child)
+                found.append(child)
+                queue.append(child)
+    return found
+
+
+def stat_fields(pid: int) -> Tuple[str, int, int, int]:
+    """State letter, parent, process group and session of `pid`; ("", 0, 0, 0) when there is no such process."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return "", 0, 0, 0
+    return fields[0].decode("ascii"), int(fields[1]), int(fields[2]), int(fields[3])
+
+
+def environment_mark(pid: int) -> Optional[int]:
+    """The attempt's token in the environment of `pid`; None where there is none or it can't be read."""
+    prefix = TOKEN_VARIABLE.encode("ascii") + b"="
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            for entry in file.read().split(b"\0"):
+                if entry.startswith(prefix):
+                    return int(entry[len(prefix) :])
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def kill_each(pids: List[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def describe_failure(error: Exception, argv: List[str], cwd: str) -> str:
+    """Why a command could not start, for its user."""
+    if not os.path.isdir(cwd):
+        return "working folder %s does not exist" % cwd
+    if isinstance(error, ValueError):
+        return "command or environment can't be used: %s" % error
+    if isinstance(error, FileNotFoundError):
+        return "command not found: %s" % argv[0]
+    if isinstance(error, PermissionError):
+        return "no permission to run: %s" % argv[0]
+    return "can't start %s: %s" % (argv[0], error)

@@ -1,0 +1,204 @@
+"""The root of the VM's compute service. Owns the agent's process: starts it, watches it, cleans up, ends the VM.
+
+It holds the lifetime limit itself, so that an agent that hangs can't keep the VM, and it speaks to nobody: it needs no
+network and no secret. Standard library and no event loop, so that little can go wrong in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import zipfile
+from typing import List, Optional  # noqa: UP035
+
+from cloud_dispatch.agent.adapters import now_ms, pause
+from cloud_dispatch.agent.identity import Config, ConfigError, load_config
+from cloud_dispatch.agent.processes import become_subreaper, kill_each, reap, tree
+
+#: An agent that dies is started again so often.
+MOST_RESTARTS = 3
+#: How long past its lifetime the agent may take to end by itself.
+LIFETIME_GRACE_MS = 60_000
+#: How long the agent may take to end after the operating system told it to.
+SHUTDOWN_MS = 45_000
+_SWEEP_MS = 10_000
+_END_COMMAND_TRIES = 3
+_END_COMMAND_S = 60
+_LOOK_S = 1.0
+
+
+def supervise(path: str) -> int:
+    """Run the compute service configured at `path` to its end. Exit code 0, or 2 for a bad configuration."""
+    try:
+        config = load_config(path)
+        os.makedirs(config.work_dir, mode=0o700, exist_ok=True)
+        become_subreaper()
+    except (ConfigError, OSError) as error:
+        _say(str(error))
+        return 2
+    supervisor = Supervisor(config, os.path.abspath(path))
+    reason = supervisor.run()
+    _say("over: %s" % reason)
+    run_end_command(config.end_command)
+    return 0
+
+
+class Supervisor:
+    """Keeps one agent running until it says that it is done, or may not be started again."""
+
+    def __init__(self, config: Config, path: str) -> None:
+        self._path = path
+        self._hang_ms = config.hang_ms
+        self._lifetime_ms = config.lifetime_ms
+        self._born_ms = now_ms()
+        self._shutdown_ms: Optional[int] = None
+        self._child: Optional[int] = None
+        self._status: Optional[int] = None
+        self._ended = ""
+        self._beat_ms = 0
+        self._wake_read, self._wake_write = socket.socketpair()
+        for end in (self._wake_read, self._wake_write):
+            end.setblocking(False)
+
+    def run(self) -> str:
+        """Until all is over; why."""
+        signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._shut_down())
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # only to wake up
+        for restart in range(MOST_RESTARTS + 1):
+            why = self._run_agent()
+            clean = self._sweep()
+            if self._ended:
+                return self._ended
+            _say(why)
+            if self._status is not None and os.WIFEXITED(self._status) and os.WEXITSTATUS(self._status) == 2:
+                return "the agent can't use its configuration"
+            if self._shutdown_ms is not None or self._past_lifetime():
+                return why
+            if not clean:
+                return "%s; what it left behind can't be killed" % why
+            pause(min(0.2 * (1 << restart), 5))
+        return "the agent failed %d times" % (MOST_RESTARTS + 1)
+
+    def _run_agent(self) -> str:
+        """Start the agent and watch it until its process is gone; what happened to it."""
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        command = [*own_command(), "--agent", self._path, str(writing), str(self._born_ms)]
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(writing,), start_new_session=True)
+        child.returncode = 0  # reaped by `reap`
+        os.close(writing)
+        self._child, self._status, self._beat_ms = child.pid, None, now_ms()
+        if self._shutdown_ms is not None:
+            self._forward()
+        why = ""
+        unread = b""
+        while self._alive():
+            ready, _, _ = select.select([self._wake_read.fileno(), reading], [], [], _LOOK_S)
+            with contextlib.suppress(BlockingIOError):
+                self._wake_read.recv(4096)
+            if reading in ready:
+                piece = os.read(reading, 65_536)
+                unread = self._hear(unread + piece)
+                if not piece:
+                    pause(0.01)  # the agent closed it: it is about to be gone, or is no use any more
+            self._reap()
+            if self._alive():
+                why = why or self._verdict()
+                if why:
+                    kill_each([child.pid], signal.SIGKILL)
+        self._hear(unread + _rest(reading))
+        os.close(reading)
+        self._child = None
+        return why or "the agent died (wait status %s)" % self._status
+
+    def _hear(self, text: bytes) -> bytes:
+        """Act on whole lines of the agent's report; the rest."""
+        *lines, rest = text.split(b"\n")
+        for line in lines:
+            word, _, value = line.decode("ascii", "replace").partition(" ")
+            self._beat_ms = now_ms()
+            if word == "lifetime" and value.isdigit():
+                self._lifetime_ms = int(value)
+            elif word == "end":
+                self._ended = value or "done"
+        return rest[:4096]
+
+    def _alive(self) -> bool:
+        return self._status is None
+
+    def _reap(self) -> None:
+        for end in reap():
+            if end.pid == self._child:
+                self._status = end.status
+
+    def _verdict(self) -> str:
+        """Why the agent must be killed now, or ""."""
+        now = now_ms()
+        if now > self._beat_ms + self._hang_ms:
+            return "the agent hung: no sign of life for %d ms" % self._hang_ms
+        if self._past_lifetime():
+            return "the agent outlived the instance's lifetime"
+        if self._shutdown_ms is not None and now > self._shutdown_ms:
+            return "the agent did not end in time after SIGTERM"
+        return ""
+
+    def _past_lifetime(self) -> bool:
+        return bool(self._lifetime_ms) and now_ms() > self._born_ms + self._lifetime_ms + LIFETIME_GRACE_MS
+
+    def _shut_down(self) -> None:
+        if self._shutdown_ms is None:
+            self._shutdown_ms = now_ms() + SHUTDOWN_MS
+        self._forward()
+
+    def _forward(self) -> None:
+        if self._child is not None:
+            kill_each([self._child], signal.SIGTERM)
+
+    def _sweep(self) -> bool:
+        """Kill every descendant: the tasks of a dead agent must not live on. Whether none is left."""
+        deadline = now_ms() + _SWEEP_MS
+        while True:
+            reap()
+            left = [pid for pid in tree(os.getpid()) if pid != os.getpid()]
+            if not left or now_ms() > deadline:
+                return not left
+            kill_each(left, signal.SIGKILL)
+            pause(0.005)
+
+
+def own_command() -> List[str]:
+    """How to start this very program again."""
+    program = os.path.abspath(sys.argv[0])
+    if zipfile.is_zipfile(program):
+        return [sys.executable, "-S", "-I", program]
+    return [sys.executable, "-m", "cloud_dispatch.agent"]
+
+
+def run_end_command(command: List[str]) -> None:
+    """End the VM as its driver said; repeated when it fails, and never for ever."""
+    for attempt in range(_END_COMMAND_TRIES if command else 0):
+        try:
+            if subprocess.run(command, stdin=subprocess.DEVNULL, timeout=_END_COMMAND_S, check=False).returncode == 0:
+                return
+        except (OSError, subprocess.TimeoutExpired) as error:
+            _say("end command: %s" % error)
+        pause(1 << attempt)
+
+
+def _rest(descriptor: int) -> bytes:
+    os.set_blocking(descriptor, False)
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:
+        return b""
+
+
+def _say(text: str) -> None:
+    sys.stderr.write("cloud-dispatch supervisor: %s\n" % text)
+    sys.stderr.flush()

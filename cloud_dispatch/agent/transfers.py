@@ -1,0 +1,254 @@
+"""Brings inputs and takes outputs, by URL. Owns their bounds and names; runs in threads: nothing is asynchronous here.
+
+A file is under its final name only when it is whole. Outputs go to names of the attempt alone (promise P1): the
+manifest of the result that is accepted says which files are the task's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import http.client
+import os
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from functools import partial
+from typing import IO, Any, Callable, Iterator, List, Optional, Tuple  # noqa: UP035
+from urllib.parse import quote, unquote, urlsplit
+
+from cloud_dispatch.agent.channel import check_pin
+from cloud_dispatch.wire.messages import OUTPUTS_PATH, FileTransfer, OutputFile
+
+ATTEMPTS = 4
+RETRY_FIRST_S = 0.5
+ANSWER_S = 60.0
+MOST_OUTPUTS = 10_000
+_BLOCK = 1 << 20
+
+
+class TransferFailed(Exception):
+    """An input is not to be had, or an output can't be stored; the text is for the task's user."""
+
+
+class TransferStopped(Exception):
+    """The attempt is killed: its transfers stop."""
+
+
+@dataclass(frozen=True)
+class Depot:
+    """Where outputs without a URL go: the dispatcher, by its URL and the agent's token."""
+
+    url: str
+    token: str
+    tls: Optional[ssl.SSLContext]
+    fingerprint: str
+
+
+class Transfers:
+    """The transfers of one attempt in `folder`, its working folder. `stop` ends them early."""
+
+    def __init__(self, folder: str, task: int, token: int, depot: Depot, stop: threading.Event) -> None:
+        self._folder = os.path.realpath(folder)
+        self._task = task
+        self._token = token
+        self._depot = depot
+        self._stop = stop
+
+    def bring(self, inputs: List[FileTransfer]) -> None:
+        """Every input under its name; TransferFailed names the first that is not to be had."""
+        for item in inputs:
+            target = self._inside(item.path)
+            _check_scheme(item.url, "input %s" % item.path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            self._retried("input %s from %s" % (item.path, item.url), partial(self._fetch, item.url, target))
+
+    def take(self, outputs: List[FileTransfer]) -> List[OutputFile]:
+        """Store every declared output and return the manifest; TransferFailed if one is missing or can't be stored."""
+        manifest: List[OutputFile] = []
+        for item in outputs:
+            for path in self._matches(item.path):
+                if len(manifest) >= MOST_OUTPUTS:
+                    raise TransferFailed("more than %d output files" % MOST_OUTPUTS)
+                url = self._target(item, path)
+                manifest.append(self._store(path, url))
+        return manifest
+
+    # Names
+
+    def _inside(self, path: str) -> str:
+        full = os.path.realpath(os.path.join(self._folder, path))
+        if not path or not full.startswith(self._folder.rstrip("/") + "/"):
+            raise TransferFailed("path %r leaves the working folder" % path)
+        return full
+
+    def _matches(self, path: str) -> List[str]:
+        """The files that an output's path means, relative to the folder: itself, all of a folder, or a pattern's."""
+        full = os.path.join(self._folder, path)
+        names = [full] if os.path.lexists(full) else sorted(glob.glob(full, recursive=True))
+        found: List[str] = []
+        for name in names:
+            relative = os.path.relpath(name, self._folder)
+            self._inside(relative)
+            if os.path.isdir(name):
+                found.extend(self._walk(name))
+            else:
+                found.append(relative)
+        if not found:
+            raise TransferFailed("output %s is missing" % path)
+        return found
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        for root, _, names in os.walk(folder):
+            for name in sorted(names):
+                relative = os.path.relpath(os.path.join(root, name), self._folder)
+                self._inside(relative)
+                yield relative
+
+    def _target(self, item: FileTransfer, path: str) -> str:
+        """Where `path` goes. `{token}` in a URL becomes the attempt's token; a URL that ends in / gets the path."""
+        url = item.url
+        if not url:
+            return url
+        _check_scheme(url, "output %s" % path)
+        if url.endswith("/"):
+            url += quote(path)
+        elif path != os.path.normpath(item.path):
+            raise TransferFailed("output %s is several files, so its URL must end in /" % item.path)
+        marked = url.replace("{token}", str(self._token))
+        if marked == url and url.startswith("file:"):
+            marked = "%s.%d" % (url, self._token)
+        return marked
+
+    # Movement
+
+    def _fetch(self, url: str, target: str) -> None:
+        unfinished = "%s.%d.part" % (target, self._token)
+        try:
+            with _open_source(url) as source, open(unfinished, "wb") as file:
+                size = self._copy(source, file.write)
+                promised = getattr(source, "headers", {}).get("Content-Length")
+                if promised is not None and int(promised) != size:
+                    raise OSError("got %d of %s bytes" % (size, promised))
+            os.replace(unfinished, target)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+
+    def _store(self, path: str, url: str) -> OutputFile:
+        full = self._inside(path)
+        what = "output %s to %s" % (path, url or "the dispatcher")
+        if not os.path.isfile(full):
+            raise TransferFailed("output %s is not a file" % path)
+        size, digest = self._measure(full)
+        if url.startswith("file:"):
+            self._retried(what, partial(self._place, full, unquote(urlsplit(url).path)))
+        elif url:
+            self._retried(what, partial(self._put, full, size, url, None))
+        else:
+            query = "?task=%d&token=%d&path=%s" % (self._task, self._token, quote(path, safe=""))
+            self._retried(what, partial(self._put, full, size, self._depot.url + OUTPUTS_PATH + query, self._depot))
+        return OutputFile(path, url, size, digest)
+
+    def _measure(self, full: str) -> Tuple[int, str]:
+        digest = hashlib.sha256()
+        with open(full, "rb") as file:
+            size = self._copy(file, digest.update)
+        return size, digest.hexdigest()
+
+    def _place(self, full: str, target: str) -> None:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        unfinished = target + ".part"
+        try:
+            with open(full, "rb") as source, open(unfinished, "wb") as file:
+                self._copy(source, file.write)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, target)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+
+    def _put(self, full: str, size: int, url: str, depot: Optional[Depot]) -> None:
+        with open(full, "rb") as file:
+            request = urllib.request.Request(url, data=_Stoppable(file, self._stop), method="PUT")
+            request.add_header("Content-Length", str(size))
+            request.add_header("Content-Type", "application/octet-stream")
+            if depot is not None:
+                request.add_unredirected_header("Authorization", "Bearer " + depot.token)
+            with _opener(depot).open(request, timeout=ANSWER_S):
+                pass
+
+    def _copy(self, source: IO[bytes], sink: Callable[[Any], Any]) -> int:
+        total = 0
+        while True:
+            if self._stop.is_set():
+                raise TransferStopped
+            block = source.read(_BLOCK)
+            if not block:
+                return total
+            sink(block)
+            total += len(block)
+
+    def _retried(self, what: str, action: Callable[[], None]) -> None:
+        for attempt in range(ATTEMPTS):
+            try:
+                action()
+                return
+            except (OSError, ValueError, http.client.HTTPException) as error:  # URLError and HTTPError are OSErrors
+                final = isinstance(error, urllib.error.HTTPError) and error.code in (400, 401, 403, 404, 410, 413)
+                if final or isinstance(error, (FileNotFoundError, PermissionError)) or attempt == ATTEMPTS - 1:
+                    raise TransferFailed("%s: %s" % (what, error)) from None
+            if self._stop.wait(RETRY_FIRST_S * (1 << attempt)):
+                raise TransferStopped
+
+
+class _Stoppable:
+    """A file for urllib to send that ends with TransferStopped when the attempt is killed."""
+
+    def __init__(self, file: IO[bytes], stop: threading.Event) -> None:
+        self._file = file
+        self._stop = stop
+
+    def read(self, count: int = -1) -> bytes:
+        if self._stop.is_set():
+            raise TransferStopped
+        return self._file.read(count)
+
+
+def _check_scheme(url: str, what: str) -> None:
+    if urlsplit(url).scheme not in ("http", "https", "file"):
+        raise TransferFailed("%s: %r is not a http, https or file URL" % (what, url))
+
+
+def _open_source(url: str) -> IO[bytes]:
+    if url.startswith("file:"):
+        return open(unquote(urlsplit(url).path), "rb")
+    source: IO[bytes] = urllib.request.urlopen(url, timeout=ANSWER_S)
+    return source
+
+
+def _opener(depot: Optional[Depot]) -> urllib.request.OpenerDirector:
+    if depot is None:
+        return urllib.request.build_opener()
+    handlers: List[Any] = [urllib.request.ProxyHandler({})]
+    if depot.tls is not None:
+        handlers.append(_pinned_handler(depot.tls, depot.fingerprint))
+    return urllib.request.build_opener(*handlers)
+
+
+def _pinned_handler(tls: ssl.SSLContext, fingerprint: str) -> urllib.request.HTTPSHandler:
+    class Connection(http.client.HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            if fingerprint:
+                check_pin(self.sock.getpeercert(binary_form=True), fingerprint)
+
+    class Handler(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> Any:
+            return self.do_open(lambda host, **kw: Connection(host, context=tls, timeout=kw.get("timeout")), req)
+
+    return Handler(context=tls)

@@ -1,0 +1,118 @@
+"""Takes logs to the dispatcher. Owns a few connections of its own, so that logs never delay a sync, and the rhythm:
+the first bytes at once, later ones gathered. A log that can't be brought away never holds a result for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Callable, List, Optional, Tuple  # noqa: UP035
+
+from cloud_dispatch.agent.channel import Channel, Unreachable
+from cloud_dispatch.agent.logs import CHUNK_BYTES, LogStream
+from cloud_dispatch.wire.messages import LOGS_PATH
+
+#: Later bytes are gathered for so long, unless a full chunk waits.
+GATHER_S = 0.1
+#: A result waits for its log at most so long after the command ended.
+LINGER_S = 10.0
+_ANSWER_S = 15.0
+_RETRY_FIRST_S = 0.2
+_RETRY_MOST_S = 5.0
+#: Answers after which the same bytes need not be offered again: refused, unknown, stale, too large, over the limit.
+_FINAL = frozenset({400, 404, 409, 410, 413})
+
+
+class ChannelPool:
+    """At most `count` connections, made when needed, each for one request at a time."""
+
+    def __init__(self, make: Callable[[], Channel], count: int) -> None:
+        self._make = make
+        self._free: List[Channel] = []
+        self._places = asyncio.Semaphore(count)
+
+    async def request(self, method: str, path: str, body: bytes) -> Tuple[int, bytes]:
+        async with self._places:
+            channel = self._free.pop() if self._free else self._make()
+            try:
+                asking = channel.request(method, path, body, "application/octet-stream")
+                return await asyncio.wait_for(asking, _ANSWER_S)
+            except asyncio.TimeoutError:
+                raise Unreachable("no answer within %d s" % _ANSWER_S) from None
+            finally:
+                self._free.append(channel)
+
+    def close(self) -> None:
+        for channel in self._free:
+            channel.close()
+
+
+class LogUpload:
+    """Brings one stream away while it grows. `done` is set once it finished and all of it is sent, or was refused."""
+
+    def __init__(self, stream: LogStream, pool: ChannelPool, task: int, token: int) -> None:
+        self.stream = stream
+        self.done = asyncio.Event()
+        self._pool = pool
+        self._path = "%s?task=%d&token=%d&offset=" % (LOGS_PATH, task, token)
+        self._news = asyncio.Event()
+        self._work: Optional[asyncio.Task[None]] = None
+
+    def fed(self) -> None:
+        """The stream has more bytes."""
+        if self._work is None:
+            self._work = asyncio.get_running_loop().create_task(self._run())
+        elif self.stream.pending >= CHUNK_BYTES or self.stream.finished:
+            self._news.set()
+
+    def finish(self) -> bool:
+        """The stream is complete. True when there is nothing left to wait for."""
+        self.stream.finish()
+        if self.stream.pending:
+            self.fed()
+        elif self._work is None:
+            self.done.set()
+        self._news.set()
+        return self.done.is_set()
+
+    def close(self) -> None:
+        """Stop at once; what is not sent is lost."""
+        self.stream.close()
+        self.done.set()
+        if self._work is not None:
+            self._work.cancel()
+
+    async def _run(self) -> None:
+        retry_s = _RETRY_FIRST_S
+        while True:
+            piece = self.stream.peek()
+            if piece:
+                try:
+                    status, _ = await self._pool.request("POST", self._path + str(self.stream.offset), piece)
+                except Unreachable:
+                    status = 503
+                if status in _FINAL:
+                    break
+                if status >= 300:
+                    await asyncio.sleep(retry_s)
+                    retry_s = min(retry_s * 2, _RETRY_MOST_S)
+                    continue
+                retry_s = _RETRY_FIRST_S
+                self.stream.advance(len(piece))
+            elif self.stream.finished:
+                break
+            await self._gather()
+        self.stream.close()
+        self.done.set()
+
+    async def _gather(self) -> None:
+        """Wait until there is a reason to send: a full chunk, the end, or bytes that waited long enough."""
+        if self.stream.pending >= CHUNK_BYTES or self.stream.finished:
+            return
+        self._news.clear()
+        while True:
+            try:
+                await asyncio.wait_for(self._news.wait(), GATHER_S)
+                return
+            except asyncio.TimeoutError:  # noqa: PERF203
+                if self.stream.pending:
+                    return
