@@ -30,12 +30,13 @@ from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import TaskSpec
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Launch
-from cloud_dispatch.ports.store import InstanceChange, Store, SyncCall
+from cloud_dispatch.ports.store import HeldClaim, InstanceChange, Store, SyncCall
 from cloud_dispatch.provider.spi import ProfileContext
 from cloud_dispatch.reconcile import picture
 from cloud_dispatch.reconcile.context import Context, ProfileView
 from cloud_dispatch.reconcile.launch import Launcher
 from cloud_dispatch.reconcile.settings import Settings
+from cloud_dispatch.telemetry import log
 
 SHAPES, INSTANCES = 50, 1_000
 TYPES, ZONES = 50, 10
@@ -126,10 +127,12 @@ async def fill_fleet(store: Store, pool: Pool, offering: Offering, now: int) -> 
 
 async def fill_instance(store: Store, instance: InstanceId) -> None:
     """Claim until a claim brings nothing."""
+    held: list[HeldClaim] = []
     for order in range(1, 1_000):
-        done = await store.sync(SyncCall(instance, order, want=CLAIMS_A_SYNC))
+        done = await store.sync(SyncCall(instance, order, held=tuple(held), want=CLAIMS_A_SYNC))
         if not done.claims:
             return
+        held += [HeldClaim(claim.task, claim.token, ran_ms=0) for claim in done.claims]
     raise BenchmarkFailed(f"instance {instance} takes task after task and is never full")
 
 
@@ -172,6 +175,7 @@ async def scene(folder: Path, tasks: int) -> Scene:
 
 async def main(folder: Path, tasks: int) -> None:
     """Fill, then a pass a line."""
+    log.configure("info", "text")  # the defaults of `up`: launches are logged within a pass
     filled = await scene(folder, tasks)
     loop = asyncio.get_running_loop()
     try:

@@ -108,7 +108,7 @@ def dispatcher(folder: Path, configuration: str, *, python_path: Sequence[Path] 
     folder.mkdir(parents=True)
     port = free_port()
     path, log = folder / "config.toml", folder / "dispatcher.log"
-    own = {"state_dir": str(folder / "state"), "listen": f"127.0.0.1:{port}", "log_level": "warning"}
+    own = {"state_dir": str(folder / "state"), "listen": f"127.0.0.1:{port}"}
     head = "\n".join(f"{key} = {json.dumps(value)}" for key, value in own.items())
     path.write_text(f"[dispatcher]\n{head}\n{configuration}")
     argv = [sys.executable, "-m", "cloud_dispatch", "up", "--config", str(path)]
