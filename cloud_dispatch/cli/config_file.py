@@ -1,0 +1,89 @@
+"""`config check` and `config show`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from cloud_dispatch.cli.exitcodes import USAGE
+from cloud_dispatch.cli.options import ConfigFile, Json
+from cloud_dispatch.cli.session import emit, load_config, say
+
+group = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(group, name="config")
+
+
+@group.callback()
+def config() -> None:
+    """Look at the configuration."""
+
+
+@group.command()
+def check(config: ConfigFile = None, as_json: Json = False) -> None:
+    """Check the configuration; every problem is told with file, line, key and what was expected.
+
+    Example: cloud-dispatch config check --config ./config.toml
+    """
+    from cloud_dispatch.config import InvalidConfig
+    from cloud_dispatch.config.problems import render
+
+    try:
+        settings = load_config(config)
+    except InvalidConfig as error:
+        if not as_json:
+            raise
+        problems = [{"key": render(problem.path), "message": problem.message} for problem in error.problems]
+        emit({"ok": False, "problems": problems}, True, lambda: None)
+        say(str(error))
+        raise typer.Exit(USAGE) from None
+    pools = sorted(settings.pool_sections)
+    emit(
+        {"ok": True, "origin": settings.origin, "pools": pools, "profiles": sorted(settings.profiles)},
+        as_json,
+        lambda: print(f"{settings.origin}: good; pools: {', '.join(pools) or 'none'}"),
+    )
+
+
+@group.command()
+def show(config: ConfigFile = None, as_json: Json = False) -> None:
+    """Print every setting with the value that applies, defaults included.
+
+    Example: cloud-dispatch config show
+    """
+    settings = load_config(config)
+    values = settings.describe()
+
+    def render() -> None:
+        print(f"# {settings.origin}")
+        for line in _lines(values):
+            print(line)
+
+    emit(values, as_json, render)
+
+
+def _lines(values: dict[str, Any], prefix: str = "") -> list[str]:
+    """`timing.heartbeat = "10s"`, one line a setting; valid TOML (dotted keys)."""
+    import json
+
+    lines: list[str] = []
+    for key, value in values.items():
+        name = key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else json.dumps(key)
+        if isinstance(value, dict) and value:
+            lines += _lines(value, f"{prefix}{name}.")
+        else:
+            lines.append(f"{prefix}{name} = {_toml(value)}")
+    return lines
+
+
+def _toml(value: Any) -> str:
+    import json
+
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,43 @@
+"""Exit codes. Owns the table that the docs render, and which error ends a command with which code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cloud_dispatch.domain import errors
+from cloud_dispatch.domain.errors import DispatchError
+
+OK = 0
+TASKS_FAILED = 1
+USAGE = 2
+NOT_FOUND = 3
+CONFLICT = 4
+UNAVAILABLE = 5
+DENIED = 6
+INTERNAL = 70
+INTERRUPTED = 130
+
+#: The documented meaning of every exit code.
+TABLE: Mapping[int, str] = {
+    OK: "done; of `run`: every task succeeded",
+    TASKS_FAILED: "`run`: some task failed or was cancelled; `demo`, `db check`, `config check`: a check failed",
+    USAGE: "the command line, the task file or the configuration is wrong; nothing was done",
+    NOT_FOUND: "there is no such task, instance, pool or file",
+    CONFLICT: "refused: its state forbids it, or it is somebody else's (such as the store of another dispatcher)",
+    UNAVAILABLE: "no dispatcher answers, or it can't serve now; trying again later may help",
+    DENIED: "the operator's token is missing or wrong",
+    INTERNAL: "a bug: please report it",
+    INTERRUPTED: "interrupted by Ctrl-C",
+}
+_BY_ERROR: tuple[tuple[type[DispatchError], int], ...] = (
+    (errors.InvalidInput, USAGE),
+    (errors.NotFound, NOT_FOUND),
+    (errors.Conflict, CONFLICT),
+    (errors.Denied, DENIED),
+    (errors.Unavailable, UNAVAILABLE),
+)
+
+
+def code_of(error: DispatchError) -> int:
+    """The exit code for an error of the core."""
+    return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), INTERNAL)

@@ -1,0 +1,223 @@
+"""Following tasks until they end. Owns the polling of their states, the progress bar, and what Ctrl-C asks.
+
+Polls politely: one page of tasks at a time, less often while nothing changes, and through a restart of the dispatcher.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cloud_dispatch.cli import show
+from cloud_dispatch.cli.exitcodes import INTERRUPTED, OK, TASKS_FAILED
+from cloud_dispatch.cli.session import emit, messages, say
+from cloud_dispatch.domain.errors import Unavailable
+
+if TYPE_CHECKING:
+    from cloud_dispatch.client import Client, TaskView
+
+ENDED = frozenset({"succeeded", "failed", "cancelled"})
+_SHORT_S, _LONG_S, _GROWTH = 0.1, 1.0, 1.3
+_WAIT_MS = 10_000
+#: How long a dispatcher may be away (a restart, an upgrade) before following gives up.
+PATIENCE_S = 60.0
+_SHOWN = 10
+_PLAIN_EVERY_S = 5.0
+
+
+class Watch:
+    """The states of some tasks, by polling: `ended` grows, `pending` shrinks."""
+
+    def __init__(self, client: Client, ids: Sequence[int]) -> None:
+        self._client = client
+        self.total = len(set(ids))
+        self.pending = set(ids)
+        self.ended: dict[int, TaskView] = {}
+        self.running = 0
+        self._pause_s = _SHORT_S
+
+    def poll(self) -> list[TaskView]:
+        """The tasks that have ended since the last poll; Unavailable when the dispatcher is away."""
+        from cloud_dispatch.client.client import PAGE
+
+        fresh: list[TaskView] = []
+        running = 0
+        while self.pending:
+            page = self._client.tasks(after=min(self.pending) - 1, limit=PAGE)
+            ours = [task for task in page["tasks"] if task["id"] in self.pending]
+            ended = [task for task in ours if task["state"] in ENDED]
+            running += sum(task["state"] == "running" for task in ours)
+            for task in ended:
+                self.pending.discard(task["id"])
+                self.ended[task["id"]] = task
+            fresh += ended
+            if len(ended) < len(ours) or not ours:
+                break  # the head of the queue still runs: what is behind it is looked at in a later poll
+        self.running = running
+        self._pause_s = _SHORT_S if fresh else min(self._pause_s * _GROWTH, _LONG_S)
+        return fresh
+
+    def pause(self) -> None:
+        """Wait before the next poll; longer while nothing happens."""
+        time.sleep(self._pause_s)
+
+
+class Follow:
+    """Following the tasks `ids` for a person or a program."""
+
+    def __init__(self, client: Client, ids: Sequence[int], *, as_json: bool, logs: bool) -> None:
+        self._client = client
+        self._ids = list(ids)
+        self._json = as_json
+        self._logs = logs
+        self._watch = Watch(client, ids)
+        self._interactive = sys.stdin.isatty() and sys.stderr.isatty()
+
+    def until_ended(self) -> int:
+        """Stay until every task has ended, or somebody interrupts; the exit code of `run`."""
+        while True:
+            try:
+                if self._watch.total == 1 and not self._json:
+                    self._one(self._ids[0])
+                else:
+                    self._many()
+                return self._report()
+            except KeyboardInterrupt:
+                chosen = self._ask()
+                if chosen == "go on":
+                    continue
+                if chosen == "cancel":
+                    cancelled = self._client.cancel(self._ids)
+                    say(f"{len(cancelled)} tasks were cancelled.")
+                else:
+                    self._say_left()
+                return INTERRUPTED
+
+    def _one(self, task: int) -> None:
+        """Print a task's output as it comes."""
+        from cloud_dispatch.cli.logs import follow_log
+
+        follow_log(self._client, task, as_json=False, patience_s=PATIENCE_S)
+        for _ in patiently(self._watch):
+            pass
+
+    def _many(self) -> None:
+        with _progress(self._watch.total) as progress:
+            for fresh in patiently(self._watch):
+                if self._logs:
+                    self._print_logs(fresh)
+                progress.update(self._watch)
+
+    def _print_logs(self, tasks: Sequence[TaskView]) -> None:
+        for task in sorted(tasks, key=lambda task: task["id"]):
+            offset = 0
+            while True:
+                chunk = self._client.logs(task["id"], offset=offset)
+                sys.stdout.buffer.write(chunk.body)
+                if chunk.complete or not chunk.body:
+                    break
+                offset = chunk.offset
+            sys.stdout.flush()
+
+    def _ask(self) -> str:
+        """What to do with the tasks now: leave, cancel or go on. Without a terminal they are left."""
+        if not self._interactive:
+            return "leave"
+        prompt = "\nInterrupted. [l]eave the tasks running, [c]ancel them, or [g]o on following? [l] "
+        try:
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+            answer = sys.stdin.readline().strip().lower()[:1]
+        except KeyboardInterrupt:
+            return "leave"
+        return {"c": "cancel", "g": "go on"}.get(answer, "leave")
+
+    def _say_left(self) -> None:
+        first, last = min(self._ids), max(self._ids)
+        say(f"{len(self._watch.pending)} of tasks {first} to {last} go on.")
+        say(f"See them with `cloud-dispatch tasks --after {first - 1}`, end them with `cloud-dispatch cancel`.")
+
+    def _report(self) -> int:
+        """The end's words and exit code."""
+        ended = [self._watch.ended[task] for task in sorted(self._watch.ended)]
+        failed = [task for task in ended if task["state"] != "succeeded"]
+        counts = {state: sum(task["state"] == state for task in ended) for state in sorted(ENDED)}
+        value: dict[str, Any] = {"counts": counts, "tasks": ended}
+        emit(value, self._json, lambda: None)
+        if self._watch.total > 1:
+            say(", ".join(f"{count} {state}" for state, count in counts.items() if count))
+        for task in failed[:_SHOWN]:
+            why = " ".join(filter(None, (show.outcome(task), show.clean(task["detail"] or ""))))
+            say(f"task {task['id']} {task['state']}: {why or 'no reason given'} ({show.shorten(task['command'])})")
+        if len(failed) > _SHOWN:
+            say(f"and {len(failed) - _SHOWN} more: cloud-dispatch tasks --state failed")
+        if failed and self._watch.total > 1:
+            say(f"What it wrote: cloud-dispatch logs {failed[0]['id']}")
+        return TASKS_FAILED if failed else OK
+
+
+def patiently(watch: Watch) -> Iterator[list[TaskView]]:
+    """The watch's polls until nothing is pending; Unavailable once the dispatcher was away for too long."""
+    away_since: float | None = None
+    while watch.pending:
+        try:
+            fresh = watch.poll()
+            away_since = None
+        except Unavailable:
+            away_since = time.monotonic() if away_since is None else away_since
+            if time.monotonic() - away_since > PATIENCE_S:
+                raise
+            fresh = []
+        yield fresh
+        if watch.pending:
+            watch.pause()
+
+
+class Display(Protocol):
+    def update(self, watch: Watch) -> None:
+        """Show where the tasks are."""
+
+
+class _Bar:
+    def __init__(self, progress: Any, total: int) -> None:
+        self._progress = progress
+        self._bar = progress.add_task("tasks", total=total, failed=0, running=0)
+
+    def update(self, watch: Watch) -> None:
+        failed = sum(task["state"] != "succeeded" for task in watch.ended.values())
+        self._progress.update(self._bar, completed=len(watch.ended), failed=failed, running=watch.running)
+
+
+class _Lines:
+    """For pipes and logs: a line now and then, and only when something changed."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._last = (-1, 0.0)
+
+    def update(self, watch: Watch) -> None:
+        done, before = len(watch.ended), self._last
+        if done != before[0] and (done == self._total or time.monotonic() - before[1] >= _PLAIN_EVERY_S):
+            self._last = (done, time.monotonic())
+            say(f"{done} of {self._total} tasks ended")
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Display]:
+    console = messages()
+    if not console.is_terminal:
+        yield _Lines(total)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[running]} running, {task.fields[failed]} failed"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield _Bar(progress, total)

@@ -1,0 +1,96 @@
+"""`logs`: what a task wrote, once or as it comes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloud_dispatch.cli.options import ConfigFile, Json
+from cloud_dispatch.cli.session import connect, say
+from cloud_dispatch.domain.errors import Unavailable
+
+if TYPE_CHECKING:
+    from cloud_dispatch.client import Client, LogChunk
+
+_WAIT_MS = 20_000
+_PAUSE_S = 0.5
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(logs)
+
+
+def logs(
+    task: Annotated[int, typer.Argument(help="Number of the task.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the task has ended.")] = False,
+    attempt: Annotated[str, typer.Option("--attempt", help="Fencing token of an attempt [the last].")] = "",
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Print what a task wrote to stdout and stderr. With --json, one JSON object a piece.
+
+    Example: cloud-dispatch logs -f 17
+    """
+    with connect(config) as client:
+        if follow and not attempt:
+            follow_log(client, task, as_json=as_json, patience_s=60.0)
+        else:
+            _rest(client, task, attempt, 0, as_json)
+
+
+def _rest(client: Client, task: int, attempt: str, offset: int, as_json: bool) -> int:
+    """Print an attempt's log from `offset` to where it ends now; the offset there."""
+    while True:
+        chunk = client.logs(task, offset=offset, attempt=attempt)
+        _write(task, chunk, as_json)
+        offset = chunk.offset
+        if chunk.complete or not chunk.body:
+            return offset
+
+
+def follow_log(client: Client, task: int, *, as_json: bool, patience_s: float) -> None:
+    """Print a task's log until it has ended. A new attempt begins with a line on stderr; a dispatcher that is away for
+    less than `patience_s` is waited for."""
+    offset, attempt, away_since = 0, "", 0.0
+    while True:
+        try:
+            chunk = client.logs(task, offset=offset, wait_ms=_WAIT_MS)
+        except Unavailable:
+            away_since = away_since or time.monotonic()
+            if time.monotonic() - away_since > patience_s:
+                raise
+            time.sleep(_PAUSE_S)
+            continue
+        away_since = 0.0
+        if attempt not in ("", "0", chunk.attempt):
+            _rest(client, task, attempt, offset, as_json)
+            say(f"-- task {task}: attempt under token {attempt} ended, now follows {chunk.attempt}")
+            offset, attempt = 0, chunk.attempt
+            continue
+        attempt = chunk.attempt
+        _write(task, chunk, as_json)
+        offset = chunk.offset
+        if chunk.complete:
+            return
+        if not chunk.body:
+            time.sleep(0.01)  # an answer that was not held back (the dispatcher ends) must not make a busy loop
+
+
+def _write(task: int, chunk: LogChunk, as_json: bool) -> None:
+    if not as_json:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(chunk.body)
+        sys.stdout.buffer.flush()
+        return
+    piece = {
+        "task": task,
+        "attempt": chunk.attempt,
+        "offset": chunk.offset - len(chunk.body),
+        "complete": chunk.complete,
+        "text": chunk.body.decode("utf-8", "replace"),
+    }
+    print(json.dumps(piece, ensure_ascii=False), flush=True)

@@ -1,0 +1,80 @@
+"""The command `cloud-dispatch`. Owns the list of commands and the one place where errors become exit codes.
+
+Command modules import nothing heavy at the top: what a command needs is loaded when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from cloud_dispatch.cli import config_file, demo, instances, logs, plan, store, submit, tasks, up
+from cloud_dispatch.cli.exitcodes import INTERNAL, INTERRUPTED, OK, TABLE, USAGE, code_of
+from cloud_dispatch.domain.errors import DispatchError
+
+DEBUG_KEY = "CLOUD_DISPATCH_DEBUG"
+_EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in TABLE.items()) + "."
+#: Typer keeps click to itself: its base of all usage errors is found through the one that it shows.
+_UsageProblem: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+app = typer.Typer(
+    name="cloud-dispatch",
+    help="Give it a queue of work: it rents the cheapest machines that can do it, and gives them back.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for module in (up, submit, tasks, logs, instances, plan, config_file, store, demo):
+    module.register(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from cloud_dispatch import __version__
+
+        print(f"cloud-dispatch {__version__}")
+        raise typer.Exit(OK)
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Give it a queue of work: it rents the cheapest machines that can do it, and gives them back."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; its exit code. Errors are told on stderr in a line or two, never as a traceback."""
+    try:
+        result = app(list(arguments), prog_name="cloud-dispatch", standalone_mode=False)
+    except DispatchError as error:
+        print(f"cloud-dispatch: {error}", file=sys.stderr)
+        return code_of(error)
+    except (typer.Abort, KeyboardInterrupt):
+        print("cloud-dispatch: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except _UsageProblem as error:
+        error.show()  # type: ignore[attr-defined]
+        return USAGE
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except Exception as error:
+        if os.environ.get(DEBUG_KEY):
+            raise
+        print(f"cloud-dispatch: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"This is a bug; {DEBUG_KEY}=1 shows where it happened.", file=sys.stderr)
+        return INTERNAL
+    return result if isinstance(result, int) else OK
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))

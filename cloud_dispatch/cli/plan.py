@@ -1,0 +1,95 @@
+"""`plan`, `explain`, `target`: what would be done now, why things are as they are, and wishes for instances."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Optional
+
+import typer
+
+from cloud_dispatch.cli import show
+from cloud_dispatch.cli.options import ConfigFile, Json
+from cloud_dispatch.cli.session import connect, console, emit
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(plan)
+    app.command()(explain)
+    app.command()(target)
+
+
+def plan(config: ConfigFile = None, as_json: Json = False) -> None:
+    """Show what would be launched and ended now, and why. Changes nothing.
+
+    Example: cloud-dispatch plan
+    """
+    with connect(config) as client:
+        found = client.plan()
+    emit(found, as_json, lambda: _render_plan(found))
+
+
+def _render_plan(found: dict[str, Any]) -> None:
+    for action in found["actions"]:
+        if action["kind"] == "launch":
+            what = f"{action['slots']} x {action['offering']} for pool {action['pool']} at {action['rate']}"
+        else:
+            what = f"{action['instance']} ({action['cause']})"
+        print(show.clean(f"{action['kind']} {what}: {action['reason']}"))
+    if not found["actions"]:
+        print("Nothing would be launched or ended now.")
+    if found["waiting"]:
+        rows = [(item["count"], item["shape"], item["reason"]) for item in found["waiting"]]
+        console().print(show.table(("waiting", "each needs", "why"), rows))
+    if found["unsatisfiable"]:
+        impossible = [(i["count"], i["shape"], i["reason"], i["nearest"]) for i in found["unsatisfiable"]]
+        console().print(show.table(("can't run", "each needs", "why", "nearest offering"), impossible))
+
+
+def explain(
+    subject: Annotated[str, typer.Argument(help="Number of a task, or name of an instance.", metavar="TASK|INSTANCE")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Say why a task waits or failed, or why an instance is here or ended.
+
+    Example: cloud-dispatch explain 17
+    """
+    with connect(config) as client:
+        found = client.explain_task(int(subject)) if subject.isdecimal() else client.explain_instance(subject)
+    emit(found, as_json, lambda: _render_why(found))
+
+
+def _render_why(found: dict[str, Any]) -> None:
+    print(show.clean(f"{found['subject']} is {found['state']}"))
+    for reason in found["reasons"]:
+        print(show.clean(f"- {reason}"))
+    if found.get("events"):
+        rows = [(show.moment(e["at_ms"]), e["action"], e.get("detail") or "") for e in reversed(found["events"])]
+        console().print(show.table(("when (UTC)", "what", "detail"), rows))
+
+
+def target(
+    pool: Annotated[str, typer.Argument(help="Name of the pool.")],
+    count: Annotated[Optional[int], typer.Argument(help="How many instances to have at least.", min=0)] = None,  # noqa: UP045
+    drop: Annotated[bool, typer.Option("--drop", help="Take the wish back.")] = False,
+    source: Annotated[str, typer.Option("--source", help="Under this name; each name has its own wish.")] = "rest",
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Ask for a number of instances of a pool, whatever the queue holds.
+
+    Examples: cloud-dispatch target default 3
+
+    cloud-dispatch target default --drop
+    """
+    from cloud_dispatch.domain.errors import InvalidInput
+
+    if drop == (count is not None):
+        raise InvalidInput("expected either a number of instances or --drop")
+    with connect(config) as client:
+        if count is None:
+            client.drop_target(pool, source=source)
+        else:
+            client.set_target(pool, count, source=source)
+    value = {"pool": pool, "source": source, "count": count}
+    words = f"{source} wants nothing of pool {pool} now." if drop else f"{source} wants {count} instances of {pool}."
+    emit(value, as_json, lambda: print(words))

@@ -1,0 +1,65 @@
+"""What a command works with: the configuration, a client of the dispatcher, and where its words go.
+
+Owns the rule that results go to stdout (tables, or JSON with --json) and everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cloud_dispatch.client import Client
+    from cloud_dispatch.config import Config
+
+
+def load_config(path: Path | None) -> Config:
+    """The configuration that applies to a command."""
+    from cloud_dispatch.config import find_source, load
+    from cloud_dispatch.provider.registry import plugin
+
+    return load(find_source(path, os.environ), plugin)
+
+
+def connect(path: Path | None) -> Client:
+    """A client of the dispatcher that the environment or the configuration names."""
+    from cloud_dispatch.client import Client
+    from cloud_dispatch.client.client import TOKEN_KEY, URL_KEY
+
+    if os.environ.get(URL_KEY) and os.environ.get(TOKEN_KEY) and path is None:
+        return Client(os.environ[URL_KEY], os.environ[TOKEN_KEY])  # another host's: no configuration needed here
+    return Client.from_config(load_config(path), os.environ)
+
+
+def emit(value: Any, as_json: bool, render: Callable[[], None]) -> None:
+    """A command's result: `value` as one JSON document, or what `render` prints."""
+    if as_json:
+        print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
+    else:
+        render()
+
+
+def console() -> Console:
+    """Where tables go."""
+    from rich.console import Console
+
+    wide = None if sys.stdout.isatty() else 200  # a pipe must not cut columns at 80
+    return Console(highlight=False, soft_wrap=False, width=wide)
+
+
+def messages() -> Console:
+    """Where progress goes."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def say(text: str) -> None:
+    """A line for people, on stderr."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,71 @@
+"""`backup`, `restore`, `db check`: care of the statestore of a dispatcher that is not running."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloud_dispatch.cli.exitcodes import OK, TASKS_FAILED
+from cloud_dispatch.cli.options import ConfigFile, Json
+from cloud_dispatch.cli.session import emit, load_config
+
+db = typer.Typer(help="Care of the statestore.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(backup)
+    app.command()(restore)
+    app.add_typer(db, name="db")
+
+
+@db.callback()
+def group() -> None:
+    """Care of the statestore."""
+
+
+def backup(
+    target: Annotated[Path, typer.Argument(help="File to write; must not exist.")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Copy the statestore to a file, consistent and whole.
+
+    Example: cloud-dispatch backup /backups/queue.sqlite
+    """
+    settings = load_config(config)
+    from cloud_dispatch import bootstrap
+
+    bootstrap.backup(settings, target.absolute())
+    emit({"backup": str(target)}, as_json, lambda: print(f"The statestore was copied to {target}."))
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(help="A file that `backup` wrote.")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Replace the statestore by a backup. Refused while a dispatcher uses it.
+
+    Example: cloud-dispatch restore /backups/queue.sqlite
+    """
+    settings = load_config(config)
+    from cloud_dispatch import bootstrap
+
+    bootstrap.restore(settings, source.absolute())
+    emit({"restored": str(source)}, as_json, lambda: print(f"The statestore is now what {source} holds."))
+
+
+@db.command()
+def check(config: ConfigFile = None, as_json: Json = False) -> None:
+    """Look for damage in the statestore: the file, the schema, and what its rows promise.
+
+    Example: cloud-dispatch db check
+    """
+    settings = load_config(config)
+    from cloud_dispatch import bootstrap
+
+    problems = bootstrap.check_store(settings)
+    emit({"problems": problems}, as_json, lambda: print("\n".join(problems) or "The statestore is sound."))
+    raise typer.Exit(TASKS_FAILED if problems else OK)

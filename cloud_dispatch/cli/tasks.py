@@ -1,0 +1,154 @@
+"""`tasks`, `task`, `cancel`, `priority`: look at tasks and change them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from cloud_dispatch.cli import show
+from cloud_dispatch.cli.options import ConfigFile, Json
+from cloud_dispatch.cli.session import connect, console, emit, say
+
+if TYPE_CHECKING:
+    from cloud_dispatch.client import TaskDetail, TaskView
+
+_CHUNK = 1_000
+_STATES = ("queued", "claimed", "running", "cancelling", "succeeded", "failed", "cancelled")
+States = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--state", "-s", help=f"Only these; repeatable: {', '.join(_STATES)}."),
+]
+Project = Annotated[str, typer.Option("--project", help="Only of this project.")]
+User = Annotated[str, typer.Option("--user", help="Only of this user.")]
+Array = Annotated[str, typer.Option("--array", help="Only of this array or sweep.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("tasks")(list_tasks)
+    app.command("task")(one)
+    app.command()(cancel)
+    app.command()(priority)
+
+
+def list_tasks(
+    state: States = None,
+    project: Project = "",
+    user: User = "",
+    array: Array = "",
+    name: Annotated[str, typer.Option("--name", help="Only of this name.")] = "",
+    after: Annotated[int, typer.Option("--after", help="Only those with a higher number.", min=0)] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-l", help="At most so many.", min=1, max=1_000_000)] = 100,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """List tasks in order of submission.
+
+    Example: cloud-dispatch tasks --state failed --project night
+    """
+    where = {"project": project, "user": user, "array": array, "name": name}
+    with connect(config) as client:
+        found = list(client.all_tasks(limit=limit, states=state or (), after=after, **where))
+
+    def render() -> None:
+        console().print(_table(found))
+        if len(found) == limit:
+            say(f"There may be more: --after {found[-1]['id']}")
+
+    emit({"tasks": found}, as_json, render)
+
+
+def _table(tasks: Sequence[TaskView]) -> object:
+    rows = [
+        (
+            task["id"],
+            task["state"],
+            show.outcome(task),
+            task["attempts"],
+            task["priority"],
+            task["instance"] or "-",
+            show.span(task["ended_ms"] - task["started_ms"]) if task["ended_ms"] and task["started_ms"] else "-",
+            task["name"] or show.shorten(task["command"]),
+        )
+        for task in tasks
+    ]
+    return show.table(("task", "state", "cause", "attempts", "priority", "instance", "ran", "name or command"), rows)
+
+
+def one(
+    task: Annotated[int, typer.Argument(help="Number of the task.")], config: ConfigFile = None, as_json: Json = False
+) -> None:
+    """Show one task: what it asks for, where it is, its attempts and outputs.
+
+    Example: cloud-dispatch task 17
+    """
+    with connect(config) as client:
+        found = client.task(task)
+    emit(found, as_json, lambda: _render(found))
+
+
+def _render(task: TaskDetail) -> None:
+    facts = [
+        ("task", task["id"]), ("name", task["name"]), ("command", task["command"]), ("state", task["state"]),
+        ("cause", " ".join(filter(None, (show.outcome(task), task["detail"])))), ("needs", task["shape"]),
+        ("priority", task["priority"]), ("project", task["project"]), ("user", task["user"]),
+        ("array", f"{task['array_id']} [{task['array_index']}]" if task["array_id"] else ""),
+        ("instance", task["instance"] or ""), ("submitted", show.moment(task["submitted_ms"])),
+        ("started", show.moment(task["started_ms"])), ("ended", show.moment(task["ended_ms"])),
+    ]  # fmt: skip
+    for label, value in facts:
+        if value != "":
+            print(f"{label + ':':11}{show.clean(value)}")
+    if task["attempts_list"]:
+        rows = [
+            (a["number"], a["token"], a["instance"], show.moment(a["started_ms"]), show.moment(a["ended_ms"]),
+             show.outcome(a), a["detail"])
+            for a in task["attempts_list"]
+        ]  # fmt: skip
+        console().print(show.table(("attempt", "token", "instance", "started", "ended", "cause", "detail"), rows))
+    if task["outputs"]:
+        rows_out = [(o["path"], o["size"], o["sha256"], o["url"]) for o in task["outputs"]]
+        console().print(show.table(("output", "bytes", "sha256", "at"), rows_out))
+
+
+def cancel(
+    tasks: Annotated[Optional[list[int]], typer.Argument(help="Numbers of tasks.", metavar="[TASK]...")] = None,  # noqa: UP045
+    state: States = None,
+    project: Project = "",
+    user: User = "",
+    array: Array = "",
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Cancel tasks by number, or all that match. Queued ones end at once, running ones are ended on their instance.
+
+    Examples: cloud-dispatch cancel 17 18
+
+    cloud-dispatch cancel --project night --state queued
+    """
+    from cloud_dispatch.domain.errors import InvalidInput
+
+    if not (tasks or state or project or user or array):
+        raise InvalidInput("expected numbers of tasks, or at least one of --state, --project, --user, --array")
+    chunks = [tasks[i : i + _CHUNK] for i in range(0, len(tasks), _CHUNK)] if tasks else [[]]
+    with connect(config) as client:
+        done: list[int] = []
+        for ids in chunks:
+            done += client.cancel(ids, array=array, project=project, user=user, states=state or ())
+    emit({"cancelled": done}, as_json, lambda: print(f"{len(done)} cancelled." if done else "Nothing to cancel."))
+
+
+def priority(
+    task: Annotated[int, typer.Argument(help="Number of the task.")],
+    number: Annotated[int, typer.Argument(help="The new priority; higher runs first.")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Change a task's priority, effective at the next claim. A negative one goes after `--`.
+
+    Example: cloud-dispatch priority 17 10
+    """
+    with connect(config) as client:
+        changed = client.prioritise(task, number)
+    emit(changed, as_json, lambda: print(f"Task {task} now has priority {changed['priority']}."))

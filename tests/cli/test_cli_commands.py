@@ -1,0 +1,256 @@
+"""The other commands: what they print, as tables and as JSON, and how they end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.cli import exitcodes
+from cloud_dispatch.cli.main import run
+from cloud_dispatch.domain import errors
+
+INSTANCE = {
+    "id": "abc-0", "pool": "default", "profile": "local", "type": "local.1", "zone": "here", "market": "on-demand",
+    "state": "idle", "behaviour": "run", "vm": "v", "rate_nano": 1, "rate": "$0.02/h", "intended_ms": 0,
+    "launched_ms": 0, "registered_ms": 0, "ended_ms": None, "tasks": 0, "cpus_milli": 1000, "memory": 1, "boot_ms": 300,
+    "work_ms": 61_000, "idle_ms": 0, "cost_micro": 12, "cost": "$0.000012", "reason": "tasks wait", "cause": "",
+}  # fmt: skip
+COMMANDS = [
+    ["up"], ["run"], ["submit"], ["tasks"], ["task"], ["logs"], ["instances"], ["hold"], ["drain"], ["resume"],
+    ["kill"], ["cancel"], ["plan"], ["explain"], ["priority"], ["target"], ["config", "check"], ["config", "show"],
+    ["backup"], ["restore"], ["db", "check"], ["demo"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_an_example(cli: Any, command: list[str]) -> None:
+    """--help says what a command does and shows one that can be typed."""
+    ran = cli(*command, "--help")
+    assert ran.code == 0
+    assert "Example" in ran.out
+    assert f"cloud-dispatch {' '.join(command)}" in ran.out
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """Help is quick: neither HTTP nor the configuration nor the dispatcher is loaded for it."""
+    code = (
+        "import sys\nfrom cloud_dispatch.cli.main import run\nrun(['--help'])\n"
+        "print([m for m in ('httpx', 'pydantic', 'sqlalchemy', 'starlette', 'msgspec') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_documents_every_exit_code(cli: Any) -> None:
+    """The table of exit codes stands in the help."""
+    words = " ".join(cli("--help").out.replace("│", " ").split())
+    assert all(f"{code} {meaning}" in words for code, meaning in exitcodes.TABLE.items())
+
+
+def test_every_error_of_the_tree_has_a_documented_exit_code() -> None:
+    """No error of the core ends with a code that the table lacks; only a programmer's error is internal."""
+
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DispatchError)
+    ]
+    codes = {kind: exitcodes.code_of(kind("x")) for kind in kinds}
+    assert len(codes) > 8
+    assert set(codes.values()) <= set(exitcodes.TABLE)
+    assert codes[errors.StaleLease] == exitcodes.CONFLICT
+    assert codes[errors.StoreUnavailable] == exitcodes.UNAVAILABLE
+    assert codes[errors.IllegalTransition] == exitcodes.INTERNAL
+
+
+def test_no_dispatcher_is_told_with_what_to_start(cli: Any, no_dispatcher: Path) -> None:
+    """Without a dispatcher commands end with 5 and one line."""
+    ran = cli("tasks", "--config", str(no_dispatcher))
+    expected = "no dispatcher answers at http://127.0.0.1:1 (start one with `cloud-dispatch up`)"
+    assert (ran.code, ran.err) == (5, f"cloud-dispatch: {expected}\n")
+
+
+def test_operator_token_is_found_in_the_state_folder(
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On the dispatcher's machine nothing needs to be set: the configuration leads to address and token."""
+    monkeypatch.delenv("CLOUD_DISPATCH_URL")
+    monkeypatch.delenv("CLOUD_DISPATCH_TOKEN")
+    config = tmp_path / "config.toml"
+    listen = dispatcher.url.removeprefix("http://")
+    config.write_text(f'[dispatcher]\nlisten = "{listen}"\nstate_dir = "state"\n')
+    assert cli("tasks", "--config", str(config)).code == 6
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "operator.token").write_text("operator-secret\n")
+    assert cli("tasks", "--config", str(config)).code == 0
+
+
+def test_wrong_token_is_denied(cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong token ends with 6."""
+    monkeypatch.setenv("CLOUD_DISPATCH_TOKEN", "guessed")
+    ran = cli("tasks")
+    assert (ran.code, ran.err) == (6, "cloud-dispatch: the operator's token is wrong\n")
+
+
+def test_what_is_no_dispatcher_is_told_so(cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another web server at the address is an error in words, not a crash."""
+    monkeypatch.setenv("CLOUD_DISPATCH_URL", f"{dispatcher.url}/elsewhere")
+    ran = cli("instances")
+    assert (ran.code, "there is nothing at" in ran.err) == (3, True)
+    monkeypatch.setenv("CLOUD_DISPATCH_URL", "nonsense")
+    ran = cli("instances")
+    assert (ran.code, "is not the URL of a dispatcher" in ran.err) == (2, True)
+
+
+def test_tasks_lists_what_matches(cli: Any, dispatcher: Any) -> None:
+    """Filters reach the dispatcher; the table and the JSON show the same tasks."""
+    dispatcher.plays = lambda task: None
+    dispatcher.add(state="failed", cause="signal", signal=9, project="p")
+    dispatcher.add(state="succeeded", project="p", name="\x1b[31mred")
+    dispatcher.add(state="succeeded", project="q")
+    ran = cli("tasks", "--project", "p")
+    assert "signal 9" in ran.out
+    assert "\x1b" not in ran.out
+    assert [
+        t["id"] for t in cli("tasks", "-s", "succeeded", "-s", "failed", "--project", "p", "--json").json()["tasks"]
+    ] == [1, 2]
+    assert [t["id"] for t in cli("tasks", "--after", "1", "--limit", "1", "--json").json()["tasks"]] == [2]
+
+
+def test_task_shows_one(cli: Any, dispatcher: Any) -> None:
+    """One task, or 3 when there is none."""
+    dispatcher.add(name="hello", outputs=[{"path": "o", "url": "", "size": 3, "sha256": "abc"}])
+    ran = cli("task", "1")
+    assert "hello" in ran.out
+    assert "abc" in ran.out
+    assert cli("task", "1", "--json").json()["name"] == "hello"
+    ran = cli("task", "7")
+    assert (ran.code, ran.err) == (3, "cloud-dispatch: there is no task 7\n")
+
+
+def test_logs_print_bytes_as_they_are(cli: Any, dispatcher: Any) -> None:
+    """Output of a task goes to stdout unchanged; with --json as pieces with their place."""
+    dispatcher.add()
+    dispatcher.logs[1] = [("5", "grüße\n".encode())]
+    assert cli("logs", "1").out == "grüße\n"
+    assert cli("logs", "1", "--json").json() == {
+        "task": 1, "attempt": "5", "offset": 0, "complete": True, "text": "grüße\n"
+    }  # fmt: skip
+    assert cli("logs", "9").code == 3
+
+
+def test_cancel_needs_to_know_what(cli: Any, dispatcher: Any) -> None:
+    """An empty cancel would be everything: refused before any request."""
+    dispatcher.plays = lambda task: None
+    dispatcher.add(project="p")
+    dispatcher.add()
+    ran = cli("cancel")
+    assert (ran.code, dispatcher.requests) == (2, [])
+    assert cli("cancel", "--project", "p", "--json").json() == {"cancelled": [1]}
+    assert cli("cancel", "2").out == "1 cancelled.\n"
+    assert cli("cancel", "2").out == "Nothing to cancel.\n"
+
+
+def test_priority_may_be_negative(cli: Any, dispatcher: Any) -> None:
+    """A number below zero is no option."""
+    dispatcher.add()
+    assert cli("priority", "1", "--", "-5").code == 0
+    assert dispatcher.tasks[1]["priority"] == -5
+    assert cli("priority", "1", "10", "--json").json()["priority"] == 10
+
+
+def test_instances_are_listed_and_controlled(cli: Any, dispatcher: Any) -> None:
+    """Each verb reaches its instance; a refusal ends with 4."""
+    dispatcher.instances["abc-0"] = dict(INSTANCE)
+    assert "1m01s" in cli("instances").out
+    assert "abc-0: hold; it is idle (hold)." in cli("hold", "abc-0", "--reason", "look").out
+    assert "idle (hold)" in cli("instances").out
+    assert cli("resume", "abc-0", "--json").json()["behaviour"] == "run"
+    ran = cli("resume", "abc-0")
+    assert (ran.code, ran.err) == (4, "cloud-dispatch: instance abc-0 is not on hold\n")
+    assert [cli(verb, "abc-0").code for verb in ("drain", "kill")] == [0, 0]
+    assert cli("kill", "../tasks").code == 3
+
+
+def test_plan_and_explain_say_why(cli: Any, dispatcher: Any) -> None:
+    """Reasons are what these commands are for."""
+    dispatcher.plays = lambda task: None
+    dispatcher.add()
+    dispatcher.instances["abc-0"] = dict(INSTANCE)
+    ran = cli("plan")
+    assert "launch 2 x o for pool p at $0.02/h: why" in ran.out
+    assert "too big" in ran.out
+    assert cli("plan", "--json").json()["actions"][0]["slots"] == 2
+    assert cli("explain", "1").out.startswith("1 is queued\n- because\n")
+    assert cli("explain", "abc-0", "--json").json()["subject"] == "abc-0"
+    assert cli("explain", "nobody").code == 3
+
+
+def test_target_is_set_and_dropped(cli: Any, dispatcher: Any) -> None:
+    """A wish has a number, or is dropped: not both, not neither."""
+    assert cli("target", "default", "3").code == 0
+    assert dispatcher.targets["default"] == {"count": 3, "source": "rest", "expires_ms": None}
+    assert cli("target", "default", "--drop").code == 0
+    assert dispatcher.targets == {}
+    assert cli("target", "default").code == 2
+    assert cli("target", "default", "3", "--drop").code == 2
+
+
+def test_config_check_tells_every_problem(cli: Any, tmp_path: Path) -> None:
+    """Two lines for two problems, and 2; --json has them as data."""
+    file = tmp_path / "c.toml"
+    file.write_text("[timing]\nleese = 1\npoll = 'x'\n")
+    ran = cli("config", "check", "--config", str(file))
+    assert ran.code == 2
+    assert f"{file}:2: timing.leese: no such key (did you mean 'lease'?)" in ran.err
+    assert f"{file}:3: timing.poll: expected a duration" in ran.err
+    found = cli("config", "check", "--config", str(file), "--json")
+    assert [problem["key"] for problem in found.json()["problems"]] == ["timing.poll", "timing.leese"]
+    assert found.code == 2
+
+
+def test_config_show_is_itself_a_configuration(cli: Any, tmp_path: Path) -> None:
+    """What is shown can be saved and means the same."""
+    file = tmp_path / "c.toml"
+    file.write_text("[timing]\nheartbeat = '2s'\n[dispatcher]\nstate_dir = 'state'\n")
+    shown = cli("config", "show", "--config", str(file))
+    assert 'timing.heartbeat = "2s"' in shown.out
+    again = tmp_path / "again.toml"
+    again.write_text(shown.out)
+    first = cli("config", "show", "--config", str(file), "--json").json()
+    assert cli("config", "show", "--config", str(again), "--json").json() == first
+
+
+def test_unexpected_error_is_a_line_and_70(cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug is told as one, without a traceback, unless it is asked for."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("oh no")
+
+    monkeypatch.setattr("cloud_dispatch.cli.tasks.connect", broken)
+    ran = cli("tasks")
+    assert ran.code == 70
+    assert "internal error: RuntimeError: oh no" in ran.err
+    assert "Traceback" not in ran.err
+    monkeypatch.setenv("CLOUD_DISPATCH_DEBUG", "1")
+    with pytest.raises(RuntimeError, match="oh no"):
+        run(["tasks"])
+
+
+def test_ctrl_c_in_any_command_ends_with_130(cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted command ends at once, without a traceback."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cloud_dispatch.cli.tasks.connect", interrupted)
+    ran = cli("tasks")
+    assert ran.code == 130
+    assert "Traceback" not in ran.err
+
+
+def test_version_is_printed(cli: Any) -> None:
+    """--version names the product and its version."""
+    assert cli("--version").out == "cloud-dispatch 0.1.0\n"

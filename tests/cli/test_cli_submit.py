@@ -1,0 +1,302 @@
+"""`run` and `submit`: what is typed arrives as tasks, and `run` ends as the tasks end."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.cli import command_line, follow
+
+USER = {"user": "me"}
+
+
+@pytest.fixture(autouse=True)
+def _me(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "me")
+
+
+def succeeds(task: dict[str, Any]) -> None:
+    task.update(state="succeeded", cause="success", attempts=1)
+
+
+def fails(task: dict[str, Any]) -> None:
+    task.update(state="failed", cause="exit-code", exit_code=3, attempts=1)
+
+
+def test_words_after_dashes_are_the_command(cli: Any, dispatcher: Any) -> None:
+    """Options of the command are not ours."""
+    ran = cli("submit", "--", "python", "-c", "print(1)", "--json")
+    assert (ran.code, ran.out) == (0, "1\n")
+    assert dispatcher.submitted == [{**USER, "command": ["python", "-c", "print(1)", "--json"]}]
+
+
+def test_every_option_arrives_as_its_field(cli: Any, dispatcher: Any) -> None:
+    """What the command line can say is what a task file can say."""
+    words = (
+        "submit -c 0.5 -m 1GiB --disk 2GiB --gpus 2 --gpu-type a100 --gpu-memory 40GiB --label zone=b --pool cpu"
+        " --exclusive --no-preempt --max-per-instance 3 -e A=1 -e B=x=y --cwd sub --max-runtime 2h"
+        " --expected-runtime 5m --max-attempts 5 --retry timeout --retry exit-code:75 -p 7 --project night --user you"
+        " --key k --name n"
+        " --input in.txt=https://h/x --output out.txt --output o2=https://h/y -- true"
+    )
+    assert cli(*words.split()).code == 0
+    assert dispatcher.submitted == [
+        {
+            "command": ["true"], "cpus": "0.5", "memory": "1GiB", "disk": "2GiB",
+            "gpus": {"count": 2, "type": "a100", "memory": "40GiB"}, "labels": {"zone": "b"}, "pool": "cpu",
+            "exclusive": True, "preemptible": False, "max_per_instance": 3, "env": {"A": "1", "B": "x=y"}, "cwd": "sub",
+            "max_runtime": "2h", "expected_runtime": "5m", "max_attempts": 5, "retry": ["timeout", "exit-code:75"],
+            "priority": 7, "project": "night", "user": "you", "idempotency_key": "k", "name": "n",
+            "inputs": [{"path": "in.txt", "url": "https://h/x"}],
+            "outputs": ["out.txt", {"path": "o2", "url": "https://h/y"}],
+        }
+    ]  # fmt: skip
+
+
+def test_lists_make_a_task_for_each_combination(cli: Any, dispatcher: Any) -> None:
+    """Several ::: lists are a product, as in GNU parallel; names and keys are told apart."""
+    ran = cli("submit", "--name", "{2}-{#}", "--key", "k", "--", "f", "{1}", "x{2}", ":::", "a", "b", ":::", "1", "2")
+    assert ran.out == "1\n2\n3\n4\n"
+    assert [task["command"] for task in dispatcher.submitted] == [
+        ["f", "a", "x1"], ["f", "a", "x2"], ["f", "b", "x1"], ["f", "b", "x2"]
+    ]  # fmt: skip
+    assert [task["name"] for task in dispatcher.submitted] == ["1-1", "2-2", "1-3", "2-4"]
+    assert [task["idempotency_key"] for task in dispatcher.submitted] == ["k/0", "k/1", "k/2", "k/3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["echo", ":::", "a b"], [["echo", "a b"]]),
+        (["echo", "{}", "end", ":::", "a", ":::", "b"], [["echo", "a", "b", "end"]]),
+        (["echo", "<{}>", ":::", "a", ":::", "b"], [["echo", "<a b>"]]),
+        (["echo {} | wc", ":::", "a'b c"], ["echo 'a'\"'\"'b c' | wc"]),
+        (["wc -l", ":::", "x y"], ["wc -l 'x y'"]),
+        (["x", "{.}", "{/}", "{//}", "{/.}", ":::", "a/b.tar"], [["x", "a/b", "b.tar", "a", "b"]]),
+        (["x", "{2}{1.}", ":::", "a.c", ":::", "z"], [["x", "za"]]),
+        (["awk", "{print}", ":::", "f"], [["awk", "{print}", "f"]]),
+        (["echo hi"], ["echo hi"]),
+        (["echo", "{}"], [["echo", "{}"]]),
+    ],
+)
+def test_placeholders_follow_gnu_parallel(words: list[str], expected: list[Any]) -> None:
+    """Values are one argument each in argv, and quoted where the command is for the shell."""
+    assert [command for command, _ in command_line.commands(words)] == expected
+
+
+def test_values_that_look_like_placeholders_stay(cli: Any, dispatcher: Any) -> None:
+    """A file called {1} is passed as such."""
+    cli("submit", "--", "rm", "{}", ":::", "{1}", "{}")
+    assert [task["command"][1] for task in dispatcher.submitted] == ["{1}", "{}"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "expected a command"),
+        (["--", "f", ":::"], "list 1: expected at least one value"),
+        (["--", "f", "{3}", ":::", "a"], "command: {3}: there are 1 lists"),
+        (["-c", "0", "--", "f"], "command line: cpus: expected a number of cpus"),
+        (["-c", "many", "--", "f"], "command line: cpus: expected"),
+        (["--max-attempts", "0", "--", "f"], "command line: max_attempts: expected"),
+        (["--label", "x", "--", "f"], "--label: expected KEY=VALUE"),
+        (["-e", "SURELY_NOT_SET", "--", "f"], "--env: 'SURELY_NOT_SET' is not in your environment"),
+        (["--output", "../x", "--", "f"], "command line: outputs[0]: expected a path below"),
+        (["--nonsense", "--", "f"], "No such option"),
+        (["--gpus", "-1", "--", "f"], "Invalid value for '--gpus'"),
+    ],
+)
+def test_wrong_command_line_submits_nothing(cli: Any, dispatcher: Any, words: list[str], message: str) -> None:
+    """Usage errors end with 2 and say what was expected, and no request was made."""
+    ran = cli("submit", *words)
+    assert ran.code == 2
+    assert message in ran.err
+    assert "Traceback" not in ran.err
+    assert dispatcher.requests == []
+
+
+def test_task_file_with_a_bad_line_submits_nothing(cli: Any, dispatcher: Any, tmp_path: Path) -> None:
+    """A mistake in line 17 is called line 17, in a line or two."""
+    file = tmp_path / "tasks.jsonl"
+    file.write_text('{"command": "true"}\n' * 16 + '{"command": ["a", "b\\u0000"]}\n')
+    ran = cli("run", "--file", str(file))
+    assert ran.code == 2
+    assert f"{file}:17: command[1]: expected text, got a NUL byte" in ran.err
+    assert len(ran.err.splitlines()) <= 2
+    assert dispatcher.requests == []
+
+
+def test_options_fill_what_a_task_file_leaves_out(cli: Any, dispatcher: Any, tmp_path: Path) -> None:
+    """A task's own word wins over the command line's."""
+    file = tmp_path / "tasks.csv"
+    file.write_text("command,cpus\na,2\nb,\n")
+    assert cli("submit", "-f", str(file), "-c", "4", "--project", "p").code == 0
+    assert [(t["command"], t["cpus"], t["project"], t["user"]) for t in dispatcher.submitted] == [
+        ("a", "2", "p", "me"),
+        ("b", "4", "p", "me"),
+    ]
+
+
+def test_missing_task_file_is_not_found(cli: Any, dispatcher: Any, tmp_path: Path) -> None:
+    """A file that is not there ends with 3."""
+    ran = cli("submit", "-f", str(tmp_path / "absent.csv"))
+    assert (ran.code, "there is no task file" in ran.err) == (3, True)
+
+
+def test_refusal_of_the_dispatcher_keeps_its_place(cli: Any, dispatcher: Any) -> None:
+    """What only the dispatcher can know is told as it says it."""
+    dispatcher.refuse = dispatcher.refusal(
+        400, "invalid-input", "the key is taken by another task", "tasks[0].idempotency_key"
+    )
+    ran = cli("submit", "--", "true")
+    assert ran.code == 2
+    assert ran.err == "cloud-dispatch: tasks[0].idempotency_key: the key is taken by another task\n"
+
+
+def test_run_of_many_ends_with_0_when_all_succeeded(cli: Any, dispatcher: Any) -> None:
+    """`run` follows to the end and says how many succeeded."""
+    dispatcher.plays = lambda task: None
+    polls = iter(range(100))
+    dispatcher.on_poll = lambda: succeeds(dispatcher.tasks[min(next(polls) + 1, 3)])
+    ran = cli("run", "--", "echo", ":::", "a", "b", "c")
+    assert ran.code == 0
+    assert "3 of 3 tasks ended" in ran.err
+    assert ran.err.splitlines()[-1] == "3 succeeded"
+
+
+def test_run_ends_with_1_when_some_task_failed(cli: Any, dispatcher: Any) -> None:
+    """A failed task is named with its cause."""
+    dispatcher.plays = lambda task: fails(task) if task["id"] == 2 else succeeds(task)
+    ran = cli("run", "--", "echo", ":::", "a", "b", "c")
+    assert ran.code == 1
+    assert "1 failed, 2 succeeded" in ran.err
+    assert "task 2 failed: exit-code 3 (echo b)" in ran.err
+
+
+def test_run_with_json_prints_one_document(cli: Any, dispatcher: Any) -> None:
+    """stdout is JSON only, whatever stderr says."""
+    dispatcher.plays = lambda task: fails(task) if task["id"] == 2 else succeeds(task)
+    ran = cli("run", "--json", "--", "echo", ":::", "a", "b")
+    assert ran.code == 1
+    assert ran.json()["counts"] == {"cancelled": 0, "failed": 1, "succeeded": 1}
+    assert [task["id"] for task in ran.json()["tasks"]] == [1, 2]
+
+
+def test_run_follows_more_tasks_than_a_page(cli: Any, dispatcher: Any) -> None:
+    """Thousands of tasks are followed page by page, in few requests."""
+    ran = cli("run", "--array", "2500", "--", "true")
+    assert ran.code == 0
+    assert ran.err.splitlines()[-1] == "2500 succeeded"
+    assert len(dispatcher.requests) < 10
+
+
+def test_run_of_one_task_prints_its_output_live(cli: Any, dispatcher: Any) -> None:
+    """A single task reads like a command run here: its bytes, and nothing else on stdout."""
+    dispatcher.plays = lambda task: None
+    pieces = iter([b"one\n", b"two\xff\n"])
+
+    def writes_then_ends() -> None:
+        piece = next(pieces, None)
+        if piece is None:
+            succeeds(dispatcher.tasks[1])
+        else:
+            dispatcher.logs.setdefault(1, []).append(("5", piece))
+
+    dispatcher.on_poll = writes_then_ends
+    ran = cli("run", "--", "talk")
+    assert ran.code == 0
+    assert ran.out.startswith("one\ntwo")
+
+
+def test_log_of_a_new_attempt_follows_the_rest_of_the_old(cli: Any, dispatcher: Any) -> None:
+    """Nothing of an attempt that was retried is lost, and the new one starts from its beginning."""
+    dispatcher.plays = lambda task: None
+    dispatcher.add(state="running")
+    log = dispatcher.logs[1] = [("5", b"first ")]
+    polls = iter(range(100))
+
+    def step() -> None:
+        poll = next(polls)
+        if poll == 1:
+            log.extend([("5", b"rest\n"), ("6", b"second\n")])
+        if poll > 4:
+            succeeds(dispatcher.tasks[1])
+
+    dispatcher.on_poll = step
+    ran = cli("logs", "-f", "1")
+    assert ran.out == "first rest\nsecond\n"
+    assert "attempt under token 5 ended" in ran.err
+
+
+def test_run_waits_for_a_dispatcher_that_restarts(cli: Any, dispatcher: Any) -> None:
+    """A short absence does not end the following."""
+    dispatcher.plays = lambda task: None
+    polls = iter(range(100))
+
+    def restart() -> None:
+        if next(polls) < 3:
+            raise dispatcher.refusal(503, "unavailable", "starting")
+        for task in dispatcher.tasks.values():
+            succeeds(task)
+
+    dispatcher.on_poll = restart
+    assert cli("run", "--", "echo", ":::", "a", "b").code == 0
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("answer", "states", "code", "says"),
+    [
+        ("c\n", {"cancelled"}, 130, "2 tasks were cancelled"),
+        ("l\n", {"queued"}, 130, "2 of tasks 1 to 2 go on"),
+        ("\n", {"queued"}, 130, "2 of tasks 1 to 2 go on"),
+        ("g\n", {"succeeded"}, 0, "2 succeeded"),
+    ],
+)
+def test_ctrl_c_asks_what_to_do_with_the_tasks(
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch, answer: str, states: set[str], code: int, says: str
+) -> None:
+    """Leaving, cancelling and going on are the user's choice; a bare return leaves them."""
+    interrupts = iter([True])
+
+    def pause(watch: follow.Watch) -> None:
+        if next(interrupts, False):
+            raise KeyboardInterrupt
+        for task in dispatcher.tasks.values():
+            succeeds(task)
+
+    dispatcher.plays = lambda task: None
+    monkeypatch.setattr(follow.Watch, "pause", pause)
+    monkeypatch.setattr("sys.stdin", _Terminal(answer))
+    monkeypatch.setattr("sys.stderr", screen := _Terminal())
+    ran = cli("run", "--", "echo", ":::", "a", "b")
+    assert ran.code == code
+    assert says in screen.getvalue()
+    assert {task["state"] for task in dispatcher.tasks.values()} == states
+
+
+def test_ctrl_c_without_a_terminal_leaves_the_tasks(cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that is interrupted must not cancel what others wait for."""
+
+    def pause(watch: follow.Watch) -> None:
+        raise KeyboardInterrupt
+
+    dispatcher.plays = lambda task: None
+    monkeypatch.setattr(follow.Watch, "pause", pause)
+    monkeypatch.setattr("sys.stdin", io.StringIO("c\n"))
+    ran = cli("run", "--", "echo", ":::", "a", "b")
+    assert (ran.code, {task["state"] for task in dispatcher.tasks.values()}) == (130, {"queued"})
+
+
+def test_submitted_ids_as_json(cli: Any, dispatcher: Any) -> None:
+    """Programs get a document."""
+    assert cli("submit", "--json", "--array", "3", "--", "true").json() == {"ids": [1, 2, 3]}
+    assert json.loads(json.dumps(dispatcher.submitted[0]["array"])) == 3
