@@ -11,17 +11,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, PlainSerializer
 
 from cloud_dispatch.domain.durations import format_duration, parse_duration
-from cloud_dispatch.domain.resources import parse_bytes, parse_cpus
-
-_SIZES = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
-
-
-def format_size(count: int) -> str:
-    """The shortest exact text in binary units: `16MiB`, `1000B`; `parse_bytes` reads it back."""
-    for unit, size in _SIZES:
-        if count and count % size == 0:
-            return f"{count // size}{unit}"
-    return f"{count}B"
+from cloud_dispatch.domain.resources import format_size, parse_bytes, parse_cpus
 
 
 def parse_size(value: object) -> int:

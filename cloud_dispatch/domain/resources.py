@@ -97,6 +97,14 @@ def format_bytes(count: int) -> str:
     return f"{count}B"
 
 
+def format_size(count: int) -> str:
+    """The shortest exact text in binary units: `16MiB`, `1000B`; `parse_bytes` reads it back."""
+    for unit, size in (("TiB", 2**40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if count and count % size == 0:
+            return f"{count // size}{unit}"
+    return f"{count}B"
+
+
 def format_cpus(milli: int) -> str:
     """`2`, `0.5`."""
     return f"{milli / 1000:g}"

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
 from cloud_dispatch.config import Config, Embedded, InvalidConfig, TomlFile, find_source, load
-from cloud_dispatch.config.quantities import format_size, parse_size
+from cloud_dispatch.config.quantities import parse_size
 from cloud_dispatch.demand.settings import configured_targets
 from cloud_dispatch.demand.targets import ScheduleRule
 from cloud_dispatch.domain.durations import format_duration, parse_duration
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, TypeFilter
-from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.resources import GIB, Resources, format_size
 
 
 class DriverSettings(BaseModel):
