@@ -28,9 +28,11 @@ _BY_STATUS: Mapping[int, type[DispatchError]] = {
 
 
 def _tree(root: type[DispatchError]) -> Iterator[type[DispatchError]]:
+    """The classes of the domain's tree; other layers' specialisations are not for the wire."""
     yield root
     for child in root.__subclasses__():
-        yield from _tree(child)
+        if child.__module__ == errors.__name__:
+            yield from _tree(child)
 
 
 def error_from(response: httpx.Response) -> DispatchError:
@@ -47,8 +49,8 @@ def error_from(response: httpx.Response) -> DispatchError:
             hint="is this URL a cloud-dispatch dispatcher?",
         )
     code = str(reply.get("code", ""))
-    known = {kind.code: kind for kind in _tree(DispatchError)}
-    error = known.get(code, _BY_STATUS.get(response.status_code, DispatchError))(
+    fallback = _BY_STATUS.get(response.status_code, DispatchError)
+    error = next((kind for kind in _tree(DispatchError) if kind.code == code), fallback)(
         reply["message"], place=str(reply.get("place") or ""), hint=str(reply.get("hint") or "")
     )
     error.code = code or error.code
