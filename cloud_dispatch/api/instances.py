@@ -26,6 +26,8 @@ from cloud_dispatch.domain.ids import InstanceId, PoolName
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.ports.store import Target, TaskFilter
 
+#: Milliseconds spent on tasks, and when the last attempt ended (None: none has).
+Worked = tuple[int, int | None]
 _VERBS = ("hold", "drain", "resume", "kill")
 _KNOWN = 10_000
 _LEASES_A_QUERY = 1000
@@ -51,29 +53,31 @@ class UsageReader:
 
     def __init__(self, services: Services) -> None:
         self._s = services
-        self._gone: dict[InstanceId, int] = {}
+        self._gone: dict[InstanceId, Worked] = {}
 
     async def of(self, instances: Sequence[Instance]) -> list[Usage]:
         """The usage of each instance up to now."""
         now = self._s.clock.now()
         started = await self._started(instance.id for instance in instances)
-        return [
-            usage_of(instance, await self._work_ms(instance, started.get(instance.id, ()), now), now)
-            for instance in instances
-        ]
+        usages = []
+        for instance in instances:
+            work_ms, last_ms = await self._worked(instance, started.get(instance.id, ()), now)
+            usages.append(usage_of(instance, work_ms, now, last_ms))
+        return usages
 
-    async def _work_ms(self, instance: Instance, started: Iterable[int], now: int) -> int:
+    async def _worked(self, instance: Instance, started: Iterable[int], now: int) -> Worked:
         known = self._gone.get(instance.id)
         if known is not None:
             return known
         attempts = await self._s.store.attempts_of(instance.id)
         ended = [(a.started_ms, a.ended_ms) for a in attempts if a.started_ms is not None]
         work = busy_ms([*ended, *((moment, now) for moment in started)])
+        last = max((a.ended_ms for a in attempts), default=None)
         if instance.state is InstanceState.GONE:
             if len(self._gone) >= _KNOWN:
                 self._gone.clear()
-            self._gone[instance.id] = work
-        return work
+            self._gone[instance.id] = (work, last)
+        return work, last
 
     async def _started(self, instances: Iterable[InstanceId]) -> dict[InstanceId, list[int]]:
         """When the tasks that run now were started, by instance."""

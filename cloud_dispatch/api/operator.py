@@ -20,7 +20,7 @@ from cloud_dispatch.api.tasks import TaskRoutes
 from cloud_dispatch.api.views import event_view, usage_table
 from cloud_dispatch.domain.errors import DispatchError, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import InstanceId, TaskId
-from cloud_dispatch.domain.task import TERMINAL, TaskState
+from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import TaskFilter
 
 HEALTH_PATH = "/v1/health"
@@ -117,8 +117,7 @@ class OperatorApp:
         total = sum(line["cost_micro"] for line in table)
         done = counts.get(TaskState.SUCCEEDED, 0) + counts.get(TaskState.FAILED, 0)
         first = await store.tasks(TaskFilter(), limit=1)
-        ends = [instance.ended_ms for instance in rows if instance.ended_ms is not None]
-        running = any(count for state, count in counts.items() if state not in TERMINAL)
+        ends = [usage.worked_ms for _, usage in used if usage.worked_ms is not None]
         return json_response(
             {
                 "tasks": dict(counts),
@@ -127,7 +126,7 @@ class OperatorApp:
                 "cost_per_task_micro": -(-total // done) if done else None,
                 "tasks_done": done,
                 "first_ms": first[0].submitted_ms if first else None,
-                "last_ms": self._s.clock.now() if running or not ends else max(ends),
+                "last_ms": max(ends, default=None),
             }
         )
 

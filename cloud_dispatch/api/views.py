@@ -105,15 +105,18 @@ def busy_ms(intervals: Iterable[Interval]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """An instance's billed life: milliseconds booting, working and idle, and what it costs (None: unknown price)."""
+    """An instance's billed life: milliseconds booting, working and idle, and what it costs (None: unknown price).
+
+    `worked_ms` is the moment at which its last attempt ended, None where none has."""
 
     boot_ms: int = 0
     work_ms: int = 0
     idle_ms: int = 0
     cost: Amount | None = Amount(0)
+    worked_ms: int | None = None
 
 
-def usage_of(instance: Instance, work_ms: int, now: int) -> Usage:
+def usage_of(instance: Instance, work_ms: int, now: int, worked_ms: int | None = None) -> Usage:
     """The life of `instance` up to `now` or its end, with `work_ms` of it spent on tasks."""
     if instance.launched_ms is None:
         return Usage()
@@ -125,7 +128,7 @@ def usage_of(instance: Instance, work_ms: int, now: int) -> Usage:
     amount = None
     if instance.rate is not None:
         amount = cost(instance.rate, total, minimum_ms=instance.minimum_ms, increment_ms=max(instance.increment_ms, 1))
-    return Usage(boot, work, total - boot - work, amount)
+    return Usage(boot, work, total - boot - work, amount, worked_ms)
 
 
 def instance_view(instance: Instance, usage: Usage, tasks: int) -> View:

@@ -1,4 +1,4 @@
-"""The API as it is served: real HTTP, real statestore, real files; only the fleet is a stand-in that the test directs."""
+"""The API as it is served: real HTTP, statestore and files; only the fleet is a stand-in that the test directs."""
 
 from __future__ import annotations
 
@@ -243,9 +243,7 @@ def error_of(response: httpx.Response) -> tuple[int, str, str]:
 async def served(folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_000) -> AsyncIterator[House]:
     """The API served at a free port of this machine until the block ends."""
     clock, entropy = SystemClock(), SystemEntropy()
-    store = await open_store(
-        f"sqlite:///{folder / 'store.sqlite'}", clock=clock, entropy=entropy, executor=Inline()
-    )
+    store = await open_store(f"sqlite:///{folder / 'store.sqlite'}", clock=clock, entropy=entropy, executor=Inline())
     fleet = StubFleet(store)
     stops: list[tuple[bool, int]] = []
     services = Services(
@@ -280,7 +278,7 @@ async def served(folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_0
         try:
             yield house
         finally:
-            await house.op.aclose()
             stop.set()
             await asyncio.wait_for(serving, 10)
+            await house.op.aclose()
             await store.close()

@@ -149,7 +149,7 @@ async def test_an_instance_that_the_store_does_not_know_is_told_to_end(house: Ho
 
 
 async def test_an_old_sync_that_comes_late_changes_nothing(house: House) -> None:
-    """A delayed copy of an earlier sync, whose running set is out of date, must not take back what was claimed since."""
+    """A delayed copy of an earlier sync, whose running set is out of date, takes back no later claim."""
     agent = await house.agent()
     (task,) = await house.submit()
     late = agent.request()
@@ -201,9 +201,7 @@ async def test_a_sync_that_makes_no_sense_is_refused_with_its_place(house: House
     assert place in where
 
 
-async def test_a_full_disk_renews_what_runs_and_settles_nothing(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_renews_what_runs_and_settles_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the store can't commit, the agent keeps its result and its running tasks, and loses neither."""
     agent = await house.agent()
     await house.submit(2)

@@ -1,0 +1,195 @@
+"""Logs: chunks in at offsets, bytes out to followers."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.api.logs import LogStore
+from cloud_dispatch.domain.errors import StoreUnavailable
+from cloud_dispatch.domain.ids import FencingToken, TaskId
+from cloud_dispatch.wire.messages import LOGS_PATH, HeldClaim
+from tests.api.house import Agent, House, error_of
+
+T, K = TaskId(1), FencingToken(2)
+
+
+async def running(house: House) -> tuple[Agent, HeldClaim]:
+    """An agent that holds one claim."""
+    agent = await house.agent()
+    await house.submit()
+    await agent.sync(want=1)
+    return agent, agent.held[0]
+
+
+async def send(house: House, agent: Agent, claim: HeldClaim, offset: int, chunk: bytes) -> tuple[int, object]:
+    query = {"task": claim.task, "token": claim.token, "offset": offset}
+    response = await house.http.post(LOGS_PATH, params=query, content=chunk, headers=agent.headers)
+    return response.status_code, response.json()
+
+
+async def test_chunks_are_appended_at_their_offsets_and_twice_is_once(house: House) -> None:
+    """A repeated or overlapping chunk adds only what is new; the answer says where the next one starts."""
+    agent, claim = await running(house)
+    assert await send(house, agent, claim, 0, b"hello ") == (200, {"offset": 6})
+    assert await send(house, agent, claim, 0, b"hello ") == (200, {"offset": 6})
+    assert await send(house, agent, claim, 3, b"lo world") == (200, {"offset": 11})
+    reply = await house.op.get(f"/v1/tasks/{claim.task}/logs")
+    assert reply.content == b"hello world"
+    assert reply.headers["x-offset"] == "11"
+    assert reply.headers["x-attempt"] == str(claim.token)
+    assert "x-complete" not in reply.headers
+
+
+async def test_a_gap_is_refused_with_the_offset_to_continue_at(house: House) -> None:
+    """Bytes are never skipped: 409 and the size that is stored."""
+    agent, claim = await running(house)
+    await send(house, agent, claim, 0, b"abc")
+    query = {"task": claim.task, "token": claim.token, "offset": 9}
+    response = await house.http.post(LOGS_PATH, params=query, content=b"x", headers=agent.headers)
+    assert error_of(response) == (409, "gap", "offset")
+    assert response.headers["x-offset"] == "3"
+
+
+async def test_only_the_holder_of_the_claim_writes(house: House) -> None:
+    """Another instance, another token and an ended attempt's late stranger are stale."""
+    agent, claim = await running(house)
+    other = await house.agent()
+    assert (await send(house, other, claim, 0, b"x"))[0] == 409
+    assert (await send(house, agent, HeldClaim(claim.task, claim.token + 1), 0, b"x"))[0] == 409
+    await agent.finish(claim)
+    status, body = await send(house, agent, claim, 0, b"x")
+    assert (status, body["code"]) == (409, "stale-lease")  # type: ignore[index]
+
+
+async def test_an_attempt_that_uploaded_a_moment_ago_may_finish_its_log(house: House) -> None:
+    """The last chunk may come just after the lease was lost; it touches nothing but the attempt's own file."""
+    agent, claim = await running(house)
+    await send(house, agent, claim, 0, b"first ")
+    await agent.finish(claim)
+    assert (await send(house, agent, claim, 6, b"last"))[0] == 200
+    other = await house.agent()
+    assert (await send(house, other, claim, 10, b"x"))[0] == 409
+
+
+async def test_a_log_is_bounded(house: House) -> None:
+    """Past the bound a chunk is refused whole, and the rest of the log stays."""
+    agent, claim = await running(house)
+    assert (await send(house, agent, claim, 0, b"x" * 100_000))[0] == 200
+    status, body = await send(house, agent, claim, 100_000, b"x" * 5_000)
+    assert (status, body["code"]) == (413, "too-large")  # type: ignore[index]
+    assert house.services.logs.size(TaskId(claim.task), FencingToken(claim.token)) == 100_000
+
+
+async def test_a_follower_gets_new_bytes_as_they_come_and_learns_of_the_end(house: House) -> None:
+    """A long poll ends with the first byte after its offset, and at once when the task ended."""
+    agent, claim = await running(house)
+    url = f"/v1/tasks/{claim.task}/logs"
+    waiting = asyncio.create_task(house.op.get(url, params={"offset": 0, "wait_ms": 20_000}))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    await send(house, agent, claim, 0, b"line\n")
+    reply = await asyncio.wait_for(waiting, 2)
+    assert (reply.content, reply.headers["x-offset"]) == (b"line\n", "5")
+    waiting = asyncio.create_task(house.op.get(url, params={"offset": 5, "wait_ms": 20_000}))
+    await asyncio.sleep(0.1)
+    began = time.monotonic()
+    await agent.finish(claim)
+    reply = await asyncio.wait_for(waiting, 2)
+    assert time.monotonic() - began < 1
+    assert (reply.content, reply.headers["x-complete"]) == (b"", "1")
+
+
+async def test_a_follower_may_start_before_the_task_does(house: House) -> None:
+    """Following a queued task waits for its first attempt."""
+    (task,) = await house.submit()
+    waiting = asyncio.create_task(house.op.get(f"/v1/tasks/{task}/logs", params={"wait_ms": 20_000}))
+    await asyncio.sleep(0.05)
+    agent = await house.agent()
+    await agent.sync(want=1)
+    await send(house, agent, agent.held[0], 0, b"at last")
+    assert (await asyncio.wait_for(waiting, 3)).content == b"at last"
+
+
+async def test_logs_of_attempts_are_kept_apart(house: House) -> None:
+    """Each attempt has its own log; without a choice the current one is read."""
+    agent, first = await running(house)
+    await send(house, agent, first, 0, b"first")
+    await agent.finish(first, "preempted")
+    await agent.sync(want=1)
+    second = agent.held[0]
+    await send(house, agent, second, 0, b"second")
+    url = f"/v1/tasks/{first.task}/logs"
+    assert (await house.op.get(url)).content == b"second"
+    assert (await house.op.get(url, params={"attempt": first.token})).content == b"first"
+    assert error_of(await house.op.get(url, params={"attempt": 999}))[0] == 404
+
+
+async def test_at_most_a_mebibyte_a_reply(house: House) -> None:
+    """A long log is read in pieces; only the last one is complete."""
+    agent, claim = await running(house)
+    house.services.logs._limit = 3 << 20
+    whole = os.urandom((1 << 20) + 17)
+    await send(house, agent, claim, 0, whole)
+    await agent.finish(claim)
+    url = f"/v1/tasks/{claim.task}/logs"
+    one = await house.op.get(url)
+    assert len(one.content) == 1 << 20
+    assert "x-complete" not in one.headers
+    two = await house.op.get(url, params={"offset": one.headers["x-offset"]})
+    assert one.content + two.content == whole
+    assert two.headers["x-complete"] == "1"
+
+
+def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk of which only half could be written is taken back whole; it can be sent again later."""
+    logs = LogStore(tmp_path, 10_000)
+    logs.append(T, K, 0, b"before")
+    write = os.pwrite
+    calls = 0
+
+    def full(file: int, chunk: bytes, offset: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, chunk[:3], offset)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", full)
+        with pytest.raises(StoreUnavailable, match="disk is full"):
+            logs.append(T, K, 6, b"after")
+    assert logs.read(T, K, 0) == b"before"
+    assert logs.append(T, K, 6, b"after") == 11
+
+
+async def test_a_full_disk_is_507_with_a_clear_error(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent learns that it should try again, the operator what to do."""
+    agent, claim = await running(house)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", full)
+        status, body = await send(house, agent, claim, 0, b"x")
+    assert (status, body["code"]) == (507, "store-unavailable")  # type: ignore[index]
+    assert "free space" in body["hint"]  # type: ignore[index]
+
+
+def test_old_logs_are_pruned_a_bounded_number_a_call(tmp_path: Path) -> None:
+    """Only what was last written before the moment goes; successive calls get through everything."""
+    logs = LogStore(tmp_path, 1000)
+    for task in range(10):
+        logs.append(TaskId(task), K, 0, b"x")
+        if task < 7:
+            os.utime(tmp_path / "0" / str(task) / "2.log", (1, 1))
+    deleted = [logs.prune(2_000_000, batch=4) for _ in range(5)]
+    assert sum(deleted) == 7
+    assert max(deleted) <= 4
+    assert sorted(path.parent.name for path in tmp_path.rglob("*.log")) == ["7", "8", "9"]

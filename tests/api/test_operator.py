@@ -1,0 +1,316 @@
+"""The operator's routes: each one's answer, and its errors with their place."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.api.services import Limits
+from cloud_dispatch.domain.errors import Conflict, StoreUnavailable
+from cloud_dispatch.domain.events import Event
+from cloud_dispatch.domain.ids import InstanceId, TaskId
+from cloud_dispatch.domain.instance import InstanceEvent
+from cloud_dispatch.ports.store import InstanceChange
+from tests.api.house import House, error_of, served
+
+
+async def test_health_needs_no_token_and_says_what_is_wrong(house: House) -> None:
+    """Status, who this is and since when; degraded once there is a problem."""
+    health = (await house.http.get("/v1/health")).json()
+    assert (health["status"], health["deployment"], health["version"]) == ("ok", "lab", "1.2.3")
+    assert health["store"] == house.store.id
+    assert health["uptime_ms"] >= 0
+    object.__setattr__(house.api.operator._s, "problems", lambda: ["can't list profile x"])
+    health = (await house.http.get("/v1/health")).json()
+    assert (health["status"], health["problems"]) == ("degraded", ["can't list profile x"])
+
+
+async def test_submitted_tasks_can_be_looked_at(house: House) -> None:
+    """What was submitted comes back in list and view, arrays expanded, ids in order."""
+    tasks = [
+        {"command": ["echo", "a b"], "name": "one", "project": "p", "user": "u", "priority": 5},
+        {"command": "echo {index}", "array": 3, "project": "q"},
+    ]
+    submitted = await house.op.post("/v1/tasks", json={"tasks": tasks})
+    assert submitted.status_code == 201
+    ids = submitted.json()["ids"]
+    assert len(ids) == 4
+    assert house.fleet.woken > 0
+    one = (await house.op.get(f"/v1/tasks/{ids[0]}")).json()
+    assert (one["command"], one["state"], one["priority"], one["project"]) == ("echo 'a b'", "queued", 5, "p")
+    assert (one["attempts"], one["attempts_list"], one["instance"], one["token"]) == (0, [], None, None)
+    assert one["spec"]["argv"] == ["echo", "a b"]
+    assert one["spec"]["retry"]["causes"] == ["cannot-start", "instance-lost", "preempted"]
+    assert "1 cpu" in one["shape"]
+    listed = (await house.op.get("/v1/tasks", params={"project": "q"})).json()
+    assert [(task["id"], task["array_index"]) for task in listed["tasks"]] == list(zip(ids[1:], range(3), strict=True))
+    assert listed["tasks"][0]["array_id"]
+    assert listed["next"] is None
+
+
+async def test_each_submission_of_an_array_is_an_array_of_its_own(house: House) -> None:
+    """Submitting the same array again gives another array id."""
+    body = {"tasks": [{"command": "true", "array": 1}] * 2}
+    for _ in range(2):
+        await house.op.post("/v1/tasks", json=body)
+    listed = (await house.op.get("/v1/tasks")).json()["tasks"]
+    assert len({task["array_id"] for task in listed}) == 4
+
+
+async def test_one_bad_task_refuses_the_whole_submission(house: House) -> None:
+    """The error names the task and the field, and nothing is queued."""
+    tasks = [{"command": "true"}] * 16 + [{"command": "true", "cpus": "many"}]
+    assert error_of(await house.op.post("/v1/tasks", json={"tasks": tasks})) == (
+        400, "invalid-input", "tasks[16].cpus",
+    )  # fmt: skip
+    assert (await house.op.get("/v1/counts")).json()["counts"].get("queued", 0) == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"{}", b'{"tasks":[]}', b'{"tasks":3}', b'{"tasks":[],"more":1}', b"\xff", b'{"tasks":["x"]}'],
+)
+async def test_what_is_no_submission_is_refused(house: House, body: bytes) -> None:
+    """Whatever is not a list of tasks is bad input with a place."""
+    status, code, place = error_of(await house.op.post("/v1/tasks", content=body))
+    assert (status, code) == (400, "invalid-input")
+    assert place
+
+
+async def test_submissions_are_limited_in_bytes_and_tasks(tmp_path: Path) -> None:
+    """A body past the limit is cut off while it is read; too many tasks after expansion are refused."""
+    async with served(tmp_path, limits=Limits(request_bytes=200_000, tasks_per_submission=10)) as house:
+        big = await house.op.post("/v1/tasks", json={"tasks": [{"command": "x" * 200_000}]})
+        assert error_of(big)[:2] == (413, "too-large")
+        many = await house.op.post("/v1/tasks", json={"tasks": [{"command": "true", "array": 11}]})
+        assert error_of(many)[0] == 400
+        assert (await house.op.post("/v1/tasks", json={"tasks": [{"command": "true", "array": 10}]})).status_code == 201
+
+
+async def test_the_list_is_paged_and_filtered(house: House) -> None:
+    """`next` leads through all tasks once; filters combine; bad ones name their place."""
+    await house.submit(25, project="a")
+    await house.submit(1, project="b", user="u", name="special")
+    seen: list[int] = []
+    after: int | None = 0
+    while after is not None:
+        page = (await house.op.get("/v1/tasks", params={"after": after, "limit": 10})).json()
+        seen += [task["id"] for task in page["tasks"]]
+        after = page["next"]
+    assert seen == list(range(1, 27))
+    only = (await house.op.get("/v1/tasks", params={"user": "u", "name": "special", "state": "queued,running"})).json()
+    assert [task["project"] for task in only["tasks"]] == ["b"]
+    for params, place in (
+        ({"state": "tired"}, "state"), ({"limit": "0"}, "limit"), ({"limit": "x"}, "limit"), ({"after": "-1"}, "after"),
+        ({"project": "a\0"}, "project"),
+    ):  # fmt: skip
+        assert error_of(await house.op.get("/v1/tasks", params=params)) == (400, "invalid-input", place)
+
+
+async def test_an_ended_task_says_where_and_how_it_ran(house: House) -> None:
+    """State, times, attempt list and the end of the last attempt."""
+    agent = await house.agent()
+    (task,) = await house.submit(argv=("false",))
+    await agent.sync(want=1)
+    claim = agent.held[0]
+    running = (await house.op.get(f"/v1/tasks/{task}")).json()
+    assert (running["state"], running["instance"], running["token"]) == ("claimed", agent.instance, claim.token)
+    await agent.finish(claim, "exit-code", exit_code=3, detail="no", max_rss=10, cpu_ms=20)
+    ended = (await house.op.get(f"/v1/tasks/{task}")).json()
+    assert (ended["state"], ended["cause"], ended["exit_code"], ended["detail"]) == ("failed", "exit-code", 3, "no")
+    assert (ended["instance"], ended["token"], ended["attempts"]) == (agent.instance, claim.token, 1)
+    assert ended["started_ms"] is not None
+    (attempt,) = ended["attempts_list"]
+    assert (attempt["number"], attempt["cause"], attempt["max_rss"], attempt["cpu_ms"]) == (1, "exit-code", 10, 20)
+
+
+@pytest.mark.parametrize("task", ["9999", "x", "-1", "1.5", "9" * 30, "9" * 5000, "%00", "\u0661"])
+async def test_no_such_task_is_404_everywhere(house: House, task: str) -> None:
+    """Whatever stands in the place of a task id."""
+    for path in ("", "/logs", "/outputs", "/outputs/a"):
+        assert error_of(await house.op.get(f"/v1/tasks/{task}{path}"))[:2] == (404, "not-found")
+    assert error_of(await house.op.post(f"/v1/tasks/{task}/priority", json={"priority": 1}))[0] == 404
+
+
+async def test_cancel_takes_filters_and_refuses_an_empty_one(house: House) -> None:
+    """Queued tasks end at once, what was cancelled is named; a filter that means everything is refused."""
+    mine = await house.submit(2, user="me")
+    await house.submit(1, user="you")
+    cancelled = await house.op.post("/v1/tasks/cancel", json={"user": "me"})
+    assert cancelled.json() == {"cancelled": mine}
+    assert (await house.op.get("/v1/counts")).json()["counts"]["cancelled"] == 2
+    assert error_of(await house.op.post("/v1/tasks/cancel", json={}))[:2] == (400, "invalid-input")
+    for body, place in (({"ids": [0]}, "ids[0]"), ({"ids": [2**64]}, "ids[0]"), ({"states": ["x"]}, "states")):
+        assert error_of(await house.op.post("/v1/tasks/cancel", json=body)) == (400, "invalid-input", place)
+
+
+async def test_a_priority_counts_at_the_next_claim(house: House) -> None:
+    """The task that was raised is claimed first; an ended task can't be raised."""
+    agent = await house.agent(cpus=1)
+    first, second = await house.submit(2)
+    raised = await house.op.post(f"/v1/tasks/{second}/priority", json={"priority": 9})
+    assert raised.json()["priority"] == 9
+    (order,) = (await agent.sync(want=1)).claims
+    assert order.task == second
+    await agent.finish(agent.held[0])
+    late = await house.op.post(f"/v1/tasks/{second}/priority", json={"priority": 1})
+    assert error_of(late)[:2] == (409, "conflict")
+    wrong = await house.op.post(f"/v1/tasks/{first}/priority", json={"priority": "high"})
+    assert error_of(wrong)[2] == "priority"
+
+
+async def test_counts_can_be_narrowed(house: House) -> None:
+    """Over all tasks, or those of a project, user or array."""
+    await house.submit(3, project="a")
+    await house.submit(2, project="b")
+    assert (await house.op.get("/v1/counts")).json()["counts"]["queued"] == 5
+    assert (await house.op.get("/v1/counts", params={"project": "b"})).json()["counts"]["queued"] == 2
+
+
+async def test_an_instance_shows_what_it_is_did_and_cost(house: House) -> None:
+    """Boot, work and idle time add up to its life, and cost is rate times that life, rounded up."""
+    agent = await house.agent()
+    await house.done(agent)
+    await house.store.change(
+        [
+            InstanceChange(agent.instance, InstanceEvent.TERMINATE, {"cause": "idle", "reason": "no work"}),
+            InstanceChange(agent.instance, InstanceEvent.GONE, {"ended_ms": 4_500}),
+        ]
+    )
+    view = (await house.op.get(f"/v1/instances/{agent.instance}")).json()
+    assert (view["type"], view["market"], view["state"], view["cause"]) == ("t4", "on-demand", "gone", "idle")
+    assert (view["cpus_milli"], view["rate"], view["rate_nano"]) == (4000, "$0.36/h", 360_000_000)
+    assert view["boot_ms"] == 1_000
+    assert view["boot_ms"] + view["work_ms"] + view["idle_ms"] == 3_500
+    assert (view["cost_micro"], view["cost"]) == (400, "$0.0004")  # four whole seconds at $0.0001 each
+    assert (await house.op.get("/v1/instances")).json()["instances"] == []
+    past = (await house.op.get("/v1/instances", params={"past": 1})).json()["instances"]
+    assert [row["id"] for row in past] == [agent.instance]
+
+
+async def test_working_time_is_the_union_of_attempts_and_what_runs_now(house: House) -> None:
+    """Two tasks at once count once, and a task that still runs counts up to now."""
+    agent = await house.agent()
+    await house.submit(2)
+    await agent.sync(want=2)
+    for claim in agent.held:
+        claim.ran_ms = 30
+    await asyncio.sleep(0.03)
+    await agent.sync()
+    await asyncio.sleep(0.05)
+    (view,) = (await house.op.get("/v1/instances")).json()["instances"]
+    assert view["tasks"] == 2
+    assert 50 <= view["work_ms"] < 2_000
+
+
+async def test_operators_act_on_instances(house: House) -> None:
+    """Hold, drain, resume and kill reach the fleet with their reason; the answer is the instance."""
+    agent = await house.agent()
+    for verb in ("hold", "drain", "resume", "kill"):
+        view = (await house.op.post(f"/v1/instances/{agent.instance}/{verb}", json={"reason": "why"})).json()
+        assert (view["id"], view["reason"]) == (agent.instance, f"{verb}: why")
+    assert (await house.op.post(f"/v1/instances/{agent.instance}/hold")).status_code == 200
+    assert error_of(await house.op.post(f"/v1/instances/{agent.instance}/explode"))[0] == 404
+    assert error_of(await house.op.post("/v1/instances/b9-9/hold"))[0] == 404
+    assert error_of(await house.op.get("/v1/instances/b9-9"))[0] == 404
+    assert error_of(await house.op.get("/v1/instances/%00"))[0] == 404
+    house.fleet.failure = Conflict("too late", hint="it ends")
+    refused = await house.op.post(f"/v1/instances/{agent.instance}/resume")
+    assert error_of(refused)[:2] == (409, "conflict")
+    assert refused.json()["hint"] == "it ends"
+
+
+async def test_plans_and_explanations(house: House) -> None:
+    """The fleet's answers are passed on, and stored plans are listed newest first."""
+    assert (await house.op.get("/v1/plan")).json() == {"actions": [], "waiting": [], "unsatisfiable": []}
+    assert (await house.op.get("/v1/tasks/5/explain")).json()["reasons"] == ["why not"]
+    assert (await house.op.get("/v1/instances/b1-0/explain")).json()["reasons"] == ["cheap"]
+    for at in (1, 2):
+        await house.store.record_plan(at, b"{}", b'{"actions":[{"kind":"launch"}],"waiting":[]}')
+    plans = (await house.op.get("/v1/plans")).json()["plans"]
+    assert [(plan["at_ms"], plan["actions"]) for plan in plans] == [
+        (2, [{"kind": "launch"}]),
+        (1, [{"kind": "launch"}]),
+    ]
+    assert len((await house.op.get("/v1/plans", params={"limit": 1})).json()["plans"]) == 1
+
+
+async def test_targets_of_pools(house: House) -> None:
+    """A target is set, seen with its pool, replaced and dropped; unknown pools and sources are 404."""
+    await house.agent()
+    put = await house.op.put("/v1/pools/default/target", json={"count": 3})
+    assert put.json() == {"pool": "default", "source": "rest", "count": 3, "expires_ms": None}
+    await house.op.put("/v1/pools/default/target", json={"count": 4, "source": "rest"})
+    (pool,) = (await house.op.get("/v1/pools")).json()["pools"]
+    assert (pool["name"], pool["instances"], pool["profiles"]) == ("default", 1, ["local"])
+    assert [target["count"] for target in pool["targets"]] == [4]
+    assert (await house.op.delete("/v1/pools/default/target", params={"source": "rest"})).status_code == 200
+    assert house.store.targets() == []
+    assert error_of(await house.op.delete("/v1/pools/default/target"))[0] == 404
+    assert error_of(await house.op.put("/v1/pools/nowhere/target", json={"count": 3}))[0] == 404
+    for body, place in (({"count": -1}, "count"), ({"count": 1, "source": ""}, "source"), ({}, "body")):
+        assert error_of(await house.op.put("/v1/pools/default/target", json=body)) == (400, "invalid-input", place)
+
+
+async def test_events_newest_first(house: House) -> None:
+    """All, or those of a task or an instance."""
+    await house.store.record(
+        [Event(1, "a.b", task=TaskId(7)), Event(2, "c.d", instance=InstanceId("b1-0"), detail="text")]
+    )
+    events = (await house.op.get("/v1/events")).json()["events"]
+    assert [event["action"] for event in events][:2] == ["c.d", "a.b"]
+    assert [e["at_ms"] for e in (await house.op.get("/v1/events", params={"task": 7})).json()["events"]] == [1]
+    of_instance = (await house.op.get("/v1/events", params={"instance": "b1-0"})).json()["events"]
+    assert [event["detail"] for event in of_instance] == ["text"]
+
+
+async def test_the_summary_adds_up(house: House) -> None:
+    """Tasks by state, instances by type with their times, cost in all and per task that ran."""
+    agent = await house.agent()
+    for _ in range(3):
+        await house.done(agent)
+    await house.launch()  # still boots: costs already
+    await house.submit(1)
+    summary = (await house.op.get("/v1/summary")).json()
+    assert (summary["tasks"]["succeeded"], summary["tasks"]["queued"], summary["tasks_done"]) == (3, 1, 3)
+    (line,) = summary["instances"]
+    assert (line["type"], line["market"], line["count"]) == ("t4", "on-demand", 2)
+    assert summary["cost_micro"] == line["cost_micro"] > 0
+    assert summary["cost_per_task_micro"] == -(-summary["cost_micro"] // 3)
+    assert summary["first_ms"] <= summary["last_ms"]
+
+
+async def test_the_summary_of_nothing(house: House) -> None:
+    """An empty store has a summary too."""
+    summary = (await house.op.get("/v1/summary")).json()
+    assert (summary["cost_micro"], summary["cost_per_task_micro"], summary["tasks_done"]) == (0, None, 0)
+    assert (summary["first_ms"], summary["last_ms"], summary["instances"]) == (None, None, [])
+
+
+async def test_shutdown_is_asked_for_with_its_terms(house: House) -> None:
+    """The composition root is told, the caller learns that it was; odd terms are refused and tell nobody."""
+    reply = await house.op.post("/v1/shutdown", json={"terminate": True, "grace_ms": 1000})
+    assert (reply.status_code, house.stops) == (202, [(True, 1000)])
+    assert error_of(await house.op.post("/v1/shutdown", json={"grace_ms": -1}))[2] == "grace_ms"
+    assert len(house.stops) == 1
+
+
+async def test_metrics_are_text(house: House) -> None:
+    """What the renderer gives, as Prometheus wants it."""
+    reply = await house.op.get("/v1/metrics")
+    assert reply.text == "tasks 1\n"
+    assert reply.headers["content-type"].startswith("text/plain")
+
+
+async def test_a_full_store_is_507_and_what_nobody_foresaw_is_500_without_internals(house: House) -> None:
+    """The operator gets a code and a hint, never a traceback."""
+    house.fleet.failure = StoreUnavailable("no space left", hint="free some")
+    full = await house.op.get("/v1/plan")
+    assert error_of(full)[:2] == (507, "store-unavailable")
+    assert full.headers["retry-after"] == "1"
+    house.fleet.failure = RuntimeError("secret internals")
+    broken = await house.op.get("/v1/plan")
+    assert error_of(broken)[:2] == (500, "internal")
+    assert "secret" not in broken.text

@@ -1,0 +1,210 @@
+"""Output files: in under an attempt's own name, out only from the accepted result."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.api.files import split_path
+from cloud_dispatch.api.http import TooLarge
+from cloud_dispatch.api.outputs import OutputStore
+from cloud_dispatch.api.services import Limits
+from cloud_dispatch.domain.errors import InvalidInput, StaleLease, StoreUnavailable
+from cloud_dispatch.domain.ids import FencingToken, TaskId
+from cloud_dispatch.wire.messages import OUTPUTS_PATH, HeldClaim, OutputFile
+from tests.api.house import Agent, House, error_of, served
+
+NAME = "out/r\u00e9sult 1.bin"
+T, K = TaskId(5), FencingToken(9)
+TRAPS = [
+    "", ".", "..", "../x", "a/../../x", "/etc/passwd", "//x", "a//b", "a/./b", "a/", "a\0b", "a\nb", "x" * 256,
+    "y/" * 600,
+]  # fmt: skip
+
+
+async def running(house: House) -> tuple[Agent, HeldClaim]:
+    agent = await house.agent()
+    await house.submit()
+    await agent.sync(want=1)
+    return agent, agent.held[0]
+
+
+def url(claim: HeldClaim, path: str) -> str:
+    return f"{OUTPUTS_PATH}?task={claim.task}&token={claim.token}&path={quote(path, safe='')}"
+
+
+async def test_a_file_comes_back_as_it_was_sent(house: House) -> None:
+    """Size and sha256 are of what arrived; after the result is accepted the operator gets the very bytes."""
+    agent, claim = await running(house)
+    content = os.urandom(300_000)
+    put = await house.http.put(url(claim, NAME), content=content, headers=agent.headers)
+    digest = hashlib.sha256(content).hexdigest()
+    assert put.json() == {"path": NAME, "size": 300_000, "sha256": digest}
+    before = await house.op.get(f"/v1/tasks/{claim.task}/outputs")
+    assert error_of(before)[:2] == (409, "conflict")
+    listed = OutputFile(NAME, "", 300_000, digest)
+    await agent.finish(claim, outputs=[listed, OutputFile("far", "https://example.org/far", 1, "00")])
+    manifest = (await house.op.get(f"/v1/tasks/{claim.task}/outputs")).json()
+    assert manifest["token"] == claim.token
+    assert [output["path"] for output in manifest["outputs"]] == [NAME, "far"]
+    got = await house.op.get(f"/v1/tasks/{claim.task}/outputs/{quote(NAME)}")
+    assert got.content == content
+    assert got.headers["x-sha256"] == digest
+    far = await house.op.get(f"/v1/tasks/{claim.task}/outputs/far")
+    assert error_of(far)[0] == 409
+    assert "https://example.org/far" in far.json()["hint"]
+
+
+async def test_what_is_not_in_the_manifest_is_not_given_out(house: House) -> None:
+    """A file that an attempt uploaded and did not declare, or that lies elsewhere, can't be fetched."""
+    agent, claim = await running(house)
+    await house.http.put(url(claim, "hidden"), content=b"x", headers=agent.headers)
+    await agent.finish(claim, outputs=[OutputFile("../../../../operator.token", "", 1, "00")])
+    base = f"/v1/tasks/{claim.task}/outputs/"
+    assert error_of(await house.op.get(base + "hidden"))[0] == 404
+    for path in ("..%2f..%2f..%2f..%2foperator.token", "%2fetc%2fpasswd", "..%2foperator.token"):
+        assert error_of(await house.op.get(base + path))[0] in (400, 404)
+
+
+@pytest.mark.parametrize("path", TRAPS)
+async def test_no_path_leads_out_of_the_attempts_folder(house: House, path: str) -> None:
+    """Absolute, upward, empty, overlong and odd paths are refused, percent-encoded as any client can send them."""
+    agent, claim = await running(house)
+    response = await house.http.put(url(claim, path), content=b"x", headers=agent.headers)
+    assert error_of(response) == (400, "invalid-input", "path")
+    root = house.services.outputs._root
+    assert [p for p in root.parent.rglob("*") if p.name in ("x", "passwd")] == []
+
+
+async def test_paths_that_are_no_utf8_are_refused(house: House) -> None:
+    """A broken percent-encoding is bad input, not a crash."""
+    agent, claim = await running(house)
+    target = f"{OUTPUTS_PATH}?task={claim.task}&token={claim.token}&path=%ff%fe"
+    assert error_of(await house.http.put(target, content=b"x", headers=agent.headers))[:2] == (400, "invalid-input")
+
+
+async def test_only_the_holder_of_the_claim_uploads(house: House) -> None:
+    """A stale token, another instance and an ended attempt are refused: they touch nothing."""
+    agent, claim = await running(house)
+    other = await house.agent()
+    assert error_of(await house.http.put(url(claim, "a"), content=b"x", headers=other.headers))[1] == "stale-lease"
+    wrong = HeldClaim(claim.task, claim.token + 1)
+    assert error_of(await house.http.put(url(wrong, "a"), content=b"x", headers=agent.headers))[1] == "stale-lease"
+    await agent.finish(claim)
+    assert error_of(await house.http.put(url(claim, "a"), content=b"x", headers=agent.headers))[1] == "stale-lease"
+    assert files(house.services.outputs._root) == []
+
+
+async def test_a_file_over_the_limit_is_refused_declared_or_not(tmp_path: Path) -> None:
+    """The length that a client declares is believed when it is too large, and counted when it declares none."""
+    async with served(tmp_path, limits=Limits(output_bytes=1000)) as house:
+        agent, claim = await running(house)
+        declared = await house.http.put(url(claim, "a"), content=b"x" * 1001, headers=agent.headers)
+        assert error_of(declared)[:2] == (413, "too-large")
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for _ in range(11):
+                yield b"x" * 100
+
+        counted = await house.http.put(url(claim, "a"), content=chunks(), headers=agent.headers)
+        assert error_of(counted)[:2] == (413, "too-large")
+        fits = await house.http.put(url(claim, "a"), content=b"x" * 1000, headers=agent.headers)
+        assert fits.json()["size"] == 1000
+        assert [path.name for path in files(house.services.outputs._root)] == ["a"]
+
+
+async def test_an_upload_that_lost_its_lease_on_the_way_gets_no_name(tmp_path: Path) -> None:
+    """The guard is asked again when the last byte is there, before the file appears."""
+    outputs = OutputStore(tmp_path, 1000, Inline())
+    asked = 0
+
+    def guard() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise StaleLease("lost")
+
+    with pytest.raises(StaleLease):
+        await outputs.store(T, K, "a", of(b"x"), guard)
+    assert files(tmp_path) == []
+
+
+async def test_a_failed_upload_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too large, a full disk: the earlier file of that name is untouched and nothing else remains."""
+    outputs = OutputStore(tmp_path, 10, Inline())
+    await outputs.store(T, K, "a", of(b"old"), lambda: None)
+    with pytest.raises(TooLarge):
+        await outputs.store(T, K, "a", of(b"123456", b"7890123"), lambda: None)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", full)
+        with pytest.raises(StoreUnavailable, match="disk is full"):
+            await outputs.store(T, K, "a", of(b"new"), lambda: None)
+    assert [path.read_bytes() for path in files(tmp_path)] == [b"old"]
+    await outputs.store(T, K, "a", of(b"new"), lambda: None)
+    assert [path.read_bytes() for path in files(tmp_path)] == [b"new"]
+
+
+async def test_planted_links_are_not_followed(tmp_path: Path) -> None:
+    """A link in place of a folder or file leads nowhere, neither for writing nor for reading."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    outputs = OutputStore(tmp_path / "outputs", 1000, Inline())
+    await outputs.store(T, K, "real/a", of(b"x"), lambda: None)
+    base = tmp_path / "outputs" / "0" / "5" / "9"
+    (base / "link").symlink_to(outside)
+    (base / "file").symlink_to(outside / "secret")
+    with pytest.raises(InvalidInput):
+        await outputs.store(T, K, "link/planted", of(b"x"), lambda: None)
+    with pytest.raises(InvalidInput):
+        outputs.open(T, K, "link/secret")
+    with pytest.raises(InvalidInput):
+        outputs.open(T, K, "file")
+    await outputs.store(T, K, "file", of(b"mine"), lambda: None)
+    assert (outside / "secret").read_text() == "secret"
+    assert sorted(path.name for path in outside.iterdir()) == ["secret"]
+
+
+async def test_a_file_can_be_no_folder_and_the_reverse(tmp_path: Path) -> None:
+    """Names that contradict each other are bad input."""
+    outputs = OutputStore(tmp_path, 1000, Inline())
+    await outputs.store(T, K, "a", of(b"x"), lambda: None)
+    await outputs.store(T, K, "b/c", of(b"x"), lambda: None)
+    with pytest.raises(InvalidInput):
+        await outputs.store(T, K, "a/b", of(b"x"), lambda: None)
+    with pytest.raises(InvalidInput):
+        await outputs.store(T, K, "b", of(b"x"), lambda: None)
+
+
+def test_uploads_that_a_crash_cut_off_are_cleared_at_start(tmp_path: Path) -> None:
+    """Parts of the former process are nobody's."""
+    OutputStore(tmp_path, 1000, Inline())
+    (tmp_path / "incoming" / "5-9-0").write_bytes(b"half")
+    OutputStore(tmp_path, 1000, Inline())
+    assert files(tmp_path) == []
+
+
+def test_ordinary_paths_are_taken() -> None:
+    """Unicode, spaces, dots inside names and `.part` at the end are all fine."""
+    for path in ("a", "a/b/c.txt", "\u00fc \u2713", "..a", "a..", ".hidden", "x.part"):
+        assert "/".join(split_path(path)) == path
+
+
+async def of(*chunks: bytes) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+def files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file()]
