@@ -202,7 +202,7 @@ def _settings(
         caps=config.caps(),
         profile_caps=config.profile_caps(),
         providers=providers,
-        user_data=_user_data(config, tokens, bundle, clock),
+        user_data=_user_data(config, providers, tokens, bundle, clock),
         profile_types=config.profile_types(),
         timing=Timing(
             heartbeat_ms=timing.heartbeat_ms,
@@ -217,7 +217,11 @@ def _settings(
 
 
 def _user_data(
-    config: Config, tokens: Tokens, bundle: AgentBundle, clock: SystemClock
+    config: Config,
+    providers: dict[ProfileName, Provider],
+    tokens: Tokens,
+    bundle: AgentBundle,
+    clock: SystemClock,
 ) -> Callable[[Pool, BatchId, int, ProfileName], str]:
     """What the VMs of a launch get: the pool's template with the batch's join token and the agent's fingerprint."""
 
@@ -232,7 +236,7 @@ def _user_data(
             "pool": pool.name,
             "labels": dict(pool.labels),
         }
-        return render.render(pool.template, variables)
+        return render.render(pool.template, variables, limit=providers[profile].traits.max_user_data)
 
     return user_data
 

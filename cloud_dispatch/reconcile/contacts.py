@@ -14,6 +14,7 @@ class Contact:
     heard_ms: int
     incarnation: str = ""
     asks_end: bool = False
+    patience_ms: int = 0  # wall milliseconds: until then a wish to end is not heard (it was just resumed)
     unstartable: int = 0  # results in a row that could not be started
     idle_since_ms: int | None = None
     state: str = ""

@@ -95,7 +95,7 @@ class FleetService:
             contact.idle_since_ms = self._c.clock.now()
         if said.ask_end and not contact.asks_end:
             self._c.wake()
-        contact.asks_end = said.ask_end and not tasks
+        contact.asks_end = said.ask_end and not tasks and self._c.clock.now() >= contact.patience_ms
         verdict = event_heard(row, said, tasks)
         if verdict is not None:
             await self._c.apply(row.id, verdict.event, cause=verdict.cause, reason=verdict.reason)
@@ -146,6 +146,7 @@ class FleetService:
 
     async def resume(self, instance: InstanceId, reason: str) -> Instance:
         row = await self._live(instance)
+        self._be_patient(row)
         if row.state is _S.DRAINING:
             return await self._change(
                 row, _E.RESUME, "resume", reason, behaviour=Behaviour.RUN, drain_token=row.drain_token + 1, cause=""
@@ -153,6 +154,15 @@ class FleetService:
         if row.state in _ENDING:
             raise Conflict(f"instance {instance} is {row.state}: too late to resume it")
         return await self._change(row, None, "resume", reason, behaviour=Behaviour.RUN)
+
+    def _be_patient(self, row: Instance) -> None:
+        """Resumed to be used: its idle time starts again, and what its agent asked before is forgotten."""
+        contact, now = self._c.contact(row.id), self._c.clock.now()
+        pool = self._c.settings.pools.get(row.pool)
+        contact.asks_end = False
+        contact.patience_ms = now + (pool.end.idle_ms if pool else 0)
+        if contact.idle_since_ms is not None:
+            contact.idle_since_ms = now
 
     async def kill(self, instance: InstanceId, reason: str) -> Instance:
         row = await self._live(instance)

@@ -95,17 +95,14 @@ class Launcher:
         alternatives: Sequence[Offering],
     ) -> None:
         provider = self._c.settings.providers[offering.profile]
-        batch = instances[0].batch
         try:
-            request = LaunchRequest(
-                batch=batch,
-                slots=len(instances),
-                offering=offering,
-                tags=tags.of_instance(instances[0], self._c.settings.deployment, self._c.store.id).encode(),
-                user_data=self._c.settings.user_data(pool, batch, len(instances), offering.profile),
-                ends_ms=instances[0].ends_ms,
-                instances=tuple(instance.id for instance in instances),
-            )
+            request = self._request(pool, offering, instances)
+        except Exception as error:
+            log.exception("launch.not_made", batch=instances[0].batch)
+            unmade = errors.InvalidRequest(f"the launch could not be prepared: {error}")
+            await self._refused(pool, offering, [i.id for i in instances], unmade, reason, alternatives)
+            return
+        try:
             async with asyncio.timeout(self._c.settings.timing.call_timeout_ms / 1000):
                 result = await provider.launch(request)
         except (errors.InDoubt, TimeoutError) as error:
@@ -119,6 +116,18 @@ class Launcher:
         missing = await self._bind(instances, result)
         if missing:
             await self._refused(pool, offering, missing, result.shortfall, reason, alternatives)
+
+    def _request(self, pool: Pool, offering: Offering, instances: Sequence[Instance]) -> LaunchRequest:
+        first = instances[0]
+        return LaunchRequest(
+            batch=first.batch,
+            slots=len(instances),
+            offering=offering,
+            tags=tags.of_instance(first, self._c.settings.deployment, self._c.store.id).encode(),
+            user_data=self._c.settings.user_data(pool, first.batch, len(instances), offering.profile),
+            ends_ms=first.ends_ms,
+            instances=tuple(instance.id for instance in instances),
+        )
 
     async def _doubt(self, instances: Sequence[Instance], why: str) -> None:
         """Nobody knows whether the VMs exist: keep the slots, look for them."""

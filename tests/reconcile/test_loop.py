@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.errors import Conflict, Denied
+from cloud_dispatch.domain.errors import Conflict, Denied, InvalidInput
 from cloud_dispatch.domain.ids import BatchId, VmId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.pool import Caps, EndRules, Pool
@@ -370,3 +370,19 @@ async def test_a_machine_that_can_start_nothing_is_drained(tmp_path: Path) -> No
         await w.fleet.heard(Heard(row.id, "i", "idle", unstartable=1))
         assert w.fleet.directive(row.id).drain
         assert w.store.instances()[row.id].cause == "cannot-start"
+
+
+async def test_a_launch_that_cannot_be_prepared_gives_its_slots_back(tmp_path: Path) -> None:
+    """A template that does not render: no call was made, so nothing is in doubt, and it is not tried at once again."""
+    async with world(tmp_path) as w:
+
+        def broken(*_: object) -> str:
+            raise InvalidInput("no such variable", place="agent.yaml.j2:3")
+
+        w.context.settings = replace(w.context.settings, user_data=broken)
+        await w.submit(1)
+        await w.passes(5)
+        assert w.rows == []
+        past = await w.store.past_instances()
+        assert len(past) == 1
+        assert "agent.yaml.j2:3" in past[0].reason

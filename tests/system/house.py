@@ -28,7 +28,7 @@ lease = "{lease}"
 pass_interval = "0.5s"
 list_interval = "1s"
 kill_grace = "1s"
-silence = "20s"
+silence = "60s"
 
 [caps]
 instances = {cap}
@@ -36,7 +36,7 @@ instances = {cap}
 [profiles.local]
 driver = "local"
 
-[profiles.local.types."vm.2"]
+[profiles.local.catalogue."vm.2"]
 cpus = 2
 memory = "4GiB"
 disk = "20GiB"
@@ -126,12 +126,12 @@ class House:
 
     def get(self, path: str, **params: Any) -> Any:
         reply = self.ask("GET", path, params=params)
-        assert reply.status_code == 200, reply.text
+        assert reply.is_success, reply.text
         return reply.json()
 
     def post(self, path: str, body: Any) -> Any:
         reply = self.ask("POST", path, json=body)
-        assert reply.status_code == 200, reply.text
+        assert reply.is_success, reply.text
         return reply.json()
 
     def submit(self, *tasks: dict[str, Any]) -> list[int]:

@@ -29,7 +29,7 @@ def test_ten_kills_of_the_dispatcher_lose_and_double_nothing(make_house: Any, tm
     chance = random.Random(20_260_101)
     ids = house.submit(
         *(
-            {"argv": ["sh", "-c", f"echo $CLOUD_DISPATCH_TASK >> {witness}; sleep {chance.uniform(0.05, 0.6):.2f}"]}
+            {"command": ["sh", "-c", f"echo $CLOUD_DISPATCH_TASK >> {witness}; sleep {chance.uniform(0.05, 0.6):.2f}"]}
             for _ in range(total)
         )
     )
@@ -51,7 +51,7 @@ def test_ten_kills_of_the_dispatcher_lose_and_double_nothing(make_house: Any, tm
 
 def test_a_restart_keeps_the_running_task_and_its_result(house: House) -> None:
     """The agent goes on while the dispatcher is away, and brings its result afterwards."""
-    (number,) = house.submit({"argv": ["sh", "-c", "echo begin; sleep 2; echo end"]})
+    (number,) = house.submit({"command": ["sh", "-c", "echo begin; sleep 2; echo end"]})
     house.until(lambda: b"begin" in house.logs(number), 30, "it runs")
     house.kill()
     time.sleep(3)
@@ -65,7 +65,7 @@ def test_a_cancel_holds_across_a_restart(make_house: Any) -> None:
     """Cancelled while running, the dispatcher dies before the agent hears of it: it ends cancelled all the same."""
     house = make_house(lease="30s")
     house.up()
-    (number,) = house.submit({"argv": ["sh", "-c", "echo begin; sleep 600"]})
+    (number,) = house.submit({"command": ["sh", "-c", "echo begin; sleep 600"]})
     house.until(lambda: b"begin" in house.logs(number), 30, "it runs")
     agents = pids_of(house, "--agent")
     for pid in agents:
@@ -86,7 +86,7 @@ def test_kill_of_an_agent_or_an_instance(make_house: Any, tmp_path: Path, victim
     house = make_house(lease="3s")
     house.up()
     flag = tmp_path / "flag"
-    (number,) = house.submit({"argv": ["sh", "-c", f"test -e {flag} || {{ touch {flag}; echo one; sleep 600; }}"]})
+    (number,) = house.submit({"command": ["sh", "-c", f"test -e {flag} || {{ touch {flag}; echo one; sleep 600; }}"]})
     house.until(lambda: flag.exists() and house.task(number)["state"] == "running", 30, "it runs")
     words = {"agent": "--agent", "supervisor": "agent.pyz", "machine": "cloud_dispatch_local.vm"}
     pids = pids_of(house, words[victim])
@@ -104,7 +104,7 @@ def test_kill_of_an_agent_or_an_instance(make_house: Any, tmp_path: Path, victim
 
 def test_kill_of_a_task_is_its_own_end(house: House) -> None:
     """The task failed by a signal; its instance did not."""
-    (number,) = house.submit({"argv": ["sleep", "601"]})
+    (number,) = house.submit({"command": ["sleep", "601"]})
     pids = house.until(lambda: pids_of(house, "sleep 601"), 30, "it runs")
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -117,14 +117,16 @@ def test_a_hung_dispatcher_does_not_lose_tasks_to_their_lease(make_house: Any, t
     house = make_house(lease="2s")
     house.up()
     witness = tmp_path / "witness"
-    (number,) = house.submit({"argv": ["sh", "-c", f"echo x >> {witness}; sleep 3.5"]})
+    (number,) = house.submit({"command": ["sh", "-c", f"echo x >> {witness}; sleep 3.5"]})
     house.until(witness.exists, 30, "it runs")
     assert house.process is not None
     house.process.send_signal(signal.SIGSTOP)
     time.sleep(5)
     house.process.send_signal(signal.SIGCONT)
     ended = house.until_ended(number)
-    assert ended["state"] == "succeeded"
+    assert ended["state"] == "succeeded", [
+        (a["cause"], a["detail"], a["started_ms"], a["ended_ms"]) for a in house.task(number)["attempts_list"]
+    ]
     causes = [a["cause"] for a in house.task(number)["attempts_list"]]
     assert causes == ["instance-lost", "success"]
     assert len(witness.read_text().split()) == 2

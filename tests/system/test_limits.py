@@ -21,7 +21,7 @@ from tests.system.house import CONFIG, House
 def test_a_gibibyte_of_logs_neither_blocks_nor_fills(house: House) -> None:
     """The head and the tail are kept within the limit, a line says what was dropped, the task succeeds."""
     command = "echo first; dd if=/dev/zero bs=1M count=1024 2>/dev/null | tr '\\0' 'x'; echo; echo last"
-    (number,) = house.submit({"shell": command})
+    (number,) = house.submit({"command": command})
     assert house.until_ended(number, within=110)["state"] == "succeeded"
     kept = sum(f.stat().st_size for f in (house.state / "logs").rglob("*.log"))
     assert kept <= 17 * 2**20
@@ -58,7 +58,7 @@ def test_a_full_disk_is_said_and_loses_nothing(make_house: Any, small_disk: Path
         )
     )  # fmt: skip
     house.up()
-    before = house.submit(*({"argv": ["sh", "-c", "sleep 0.2; echo ok"]} for _ in range(20)))
+    before = house.submit(*({"command": ["sh", "-c", "sleep 0.2; echo ok"]} for _ in range(20)))
     ballast = small_disk / "ballast"
     with ballast.open("wb") as filling:
         try:
@@ -69,7 +69,9 @@ def test_a_full_disk_is_said_and_loses_nothing(make_house: Any, small_disk: Path
             pass
     refused = None
     for _ in range(200):
-        reply = house.ask("POST", "/v1/tasks", json={"tasks": [{"argv": ["true"], "env": {"BIG": "x" * 30_000}}] * 20})
+        reply = house.ask(
+            "POST", "/v1/tasks", json={"tasks": [{"command": ["true"], "env": {"BIG": "x" * 30_000}}] * 20}
+        )
         if reply.status_code != 200:
             refused = reply
             break
@@ -115,7 +117,7 @@ def test_twenty_clients_submit_while_workers_claim(make_house: Any) -> None:
             for start in range(0, each, batch):
                 got = house.submit(
                     *(
-                        {"argv": ["true"], "idempotency_key": f"{name}-{n}", "cpus": 0.001, "memory": "1MiB"}
+                        {"command": ["true"], "idempotency_key": f"{name}-{n}", "cpus": 0.001, "memory": "1MiB"}
                         for n in range(start, start + batch)
                     )
                 )
@@ -144,12 +146,12 @@ def test_twenty_clients_submit_while_workers_claim(make_house: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "place"),
     [
-        ("\n".join(['{"argv": ["true"]}'] * 16 + ['{"argv": ["true"], "cpus": "many"}']), ":17"),
-        ("\n".join(['{"argv": ["true"]}'] * 3 + ["{nonsense"]), ":4"),
-        ('{"argv": ["true"], "cpus": -1}', ":1"),
-        ('{"argv": ["tr\\u0000ue"]}', ":1"),
-        (json.dumps({"argv": ["true"], "env": {"A": "x" * 10_000_000}}), ":1"),
-        ('{"argv": ["true"], "colour": "blue"}', "colour"),
+        ("\n".join(['{"command": ["true"]}'] * 16 + ['{"command": ["true"], "cpus": "many"}']), ":17"),
+        ("\n".join(['{"command": ["true"]}'] * 3 + ["{nonsense"]), ":4"),
+        ('{"command": ["true"], "cpus": -1}', ":1"),
+        ('{"command": ["tr\\u0000ue"]}', ":1"),
+        (json.dumps({"command": ["true"], "env": {"A": "x" * 10_000_000}}), ":1"),
+        ('{"command": ["true"], "colour": "blue"}', "colour"),
     ],
 )
 def test_bad_input_is_refused_whole_with_its_place(house: House, tmp_path: Path, content: str, place: str) -> None:
@@ -167,7 +169,7 @@ def test_bad_input_is_refused_whole_with_its_place(house: House, tmp_path: Path,
 def test_unicode_names_are_kept(house: House) -> None:
     """Names, arguments, environment and output in any script."""
     word = "Grüße-数据-🚀"
-    (number,) = house.submit({"argv": ["sh", "-c", 'echo "$1 $W"', "sh", word], "env": {"W": word}, "name": word})
+    (number,) = house.submit({"command": ["sh", "-c", 'echo "$1 $W"', "sh", word], "env": {"W": word}, "name": word})
     ended = house.until_ended(number)
     assert (ended["name"], ended["state"]) == (word, "succeeded")
     assert house.logs(number).decode() == f"{word} {word}\n"

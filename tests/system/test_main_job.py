@@ -12,7 +12,7 @@ from tests.system.house import House
 
 def test_a_queue_runs_and_the_machines_go(house: House) -> None:
     """Forty tasks, every one succeeds once, and nothing is left when the idle time has passed."""
-    ids = house.submit(*({"argv": ["sh", "-c", f"echo out-{n}"]} for n in range(40)))
+    ids = house.submit(*({"command": ["sh", "-c", f"echo out-{n}"]} for n in range(40)))
     assert house.until_all_ended(40) == {"succeeded": 40}
     assert house.logs(ids[7]) == b"out-7\n"
     assert all(len(house.task(i)["attempts_list"]) == 1 for i in ids)
@@ -26,12 +26,12 @@ def test_every_way_to_end_has_its_cause(house: House) -> None:
     """Exit code, signal, timeout, memory, no such command, no such input: each is told apart."""
     hog = "import time; b = bytearray(300 << 20); time.sleep(30)"
     ids = house.submit(
-        {"argv": ["sh", "-c", "exit 3"]},
-        {"argv": ["sh", "-c", "kill -9 $$"]},
-        {"argv": ["sleep", "60"], "max_runtime": "1s"},
-        {"argv": [sys.executable, "-c", hog], "memory": "64MiB"},
-        {"argv": ["/no/such/command"], "max_attempts": 1},
-        {"argv": ["true"], "inputs": [{"url": "file:///no/such/file", "path": "x"}], "max_attempts": 1},
+        {"command": ["sh", "-c", "exit 3"]},
+        {"command": ["sh", "-c", "kill -9 $$"]},
+        {"command": ["sleep", "60"], "max_runtime": "1s"},
+        {"command": [sys.executable, "-c", hog], "memory": "64MiB"},
+        {"command": ["/no/such/command"], "max_attempts": 1},
+        {"command": ["true"], "inputs": [{"url": "file:///no/such/file", "path": "x"}], "max_attempts": 1},
     )
     ended = [house.until_ended(i) for i in ids]
     causes = [task["cause"] for task in ended]
@@ -42,11 +42,11 @@ def test_every_way_to_end_has_its_cause(house: House) -> None:
 
 def test_a_task_that_ignores_sigterm_is_killed(house: House) -> None:
     """Cancel sends SIGTERM, waits the grace, then SIGKILL; the task ends cancelled and the instance goes on."""
-    (number,) = house.submit({"argv": ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"]})
+    (number,) = house.submit({"command": ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"]})
     house.until(lambda: b"ready" in house.logs(number), 30, "the task runs")
     house.post("/v1/tasks/cancel", {"ids": [number]})
     assert house.until_ended(number)["state"] == "cancelled"
-    (after,) = house.submit({"argv": ["true"]})
+    (after,) = house.submit({"command": ["true"]})
     assert house.until_ended(after)["state"] == "succeeded"
 
 
@@ -56,7 +56,7 @@ def test_inputs_outputs_and_environment(house: House, tmp_path: Path) -> None:
     source.write_text("hello")
     (number,) = house.submit(
         {
-            "shell": "tr a-z A-Z < in.txt > out.txt; echo $GREETING $CLOUD_DISPATCH_TASK",
+            "command": "tr a-z A-Z < in.txt > out.txt; echo $GREETING $CLOUD_DISPATCH_TASK",
             "env": {"GREETING": "hi"},
             "inputs": [{"url": source.as_uri(), "path": "in.txt"}],
             "outputs": ["out.txt"],
@@ -69,7 +69,7 @@ def test_inputs_outputs_and_environment(house: House, tmp_path: Path) -> None:
 
 def test_a_lost_output_is_a_failure(house: House) -> None:
     """A command that succeeds without its declared output did not succeed."""
-    (number,) = house.submit({"argv": ["true"], "outputs": ["never-made"], "max_attempts": 1})
+    (number,) = house.submit({"command": ["true"], "outputs": ["never-made"], "max_attempts": 1})
     ended = house.until_ended(number)
     assert (ended["state"], ended["cause"]) == ("failed", "output-failed")
 
@@ -79,7 +79,7 @@ def test_priority_is_effective_at_the_next_claim(make_house: Any) -> None:
     house = make_house(cap=1)
     house.up()
     blocker, *rest = house.submit(
-        {"argv": ["sleep", "3"], "cpus": 2}, *({"argv": ["sh", "-c", "date +%s%N"], "cpus": 2} for _ in range(4))
+        {"command": ["sleep", "3"], "cpus": 2}, *({"command": ["sh", "-c", "date +%s%N"], "cpus": 2} for _ in range(4))
     )
     house.until(lambda: house.task(blocker)["state"] == "running", 30, "the machine is busy")
     house.post(f"/v1/tasks/{rest[-1]}/priority", {"priority": 5})
@@ -90,14 +90,14 @@ def test_priority_is_effective_at_the_next_claim(make_house: Any) -> None:
 
 def test_hold_drain_and_resume(house: House) -> None:
     """Held: takes nothing and stays. Resumed: takes work. Drained: finishes what it has, takes nothing, goes."""
-    first, *_ = house.submit({"argv": ["sleep", "1"]})
+    first, *_ = house.submit({"command": ["sleep", "1"]})
     instance = house.until(lambda: house.task(first)["instance"], 30, "it is claimed")
     house.post(f"/v1/instances/{instance}/hold", {"reason": "look"})
     house.until_ended(first)
     time.sleep(4)  # past the idle time
     assert [row["id"] for row in house.instances()] == [instance]
     house.post(f"/v1/instances/{instance}/resume", {"reason": ""})
-    (second,) = house.submit({"argv": ["sh", "-c", "echo started; sleep 2"]})
+    (second,) = house.submit({"command": ["sh", "-c", "echo started; sleep 2"]})
     house.until(lambda: b"started" in house.logs(second), 30, "it works again")
     house.post(f"/v1/instances/{instance}/drain", {"reason": "enough"})
     assert house.until_ended(second)["state"] == "succeeded"
@@ -119,7 +119,7 @@ def test_a_pools_minimum_and_target_are_kept(make_house: Any) -> None:
 
 def test_an_unsatisfiable_task_says_why_and_blocks_nobody(house: House) -> None:
     """64 cpus are nowhere to be had: the answer names the nearest offering, and other tasks run."""
-    big, small = house.submit({"argv": ["true"], "cpus": 64}, {"argv": ["true"]})
+    big, small = house.submit({"command": ["true"], "cpus": 64}, {"command": ["true"]})
     assert house.until_ended(small)["state"] == "succeeded"
     why = house.get(f"/v1/tasks/{big}/explain")
     assert why["state"] == "queued"
@@ -130,11 +130,11 @@ def test_an_unsatisfiable_task_says_why_and_blocks_nobody(house: House) -> None:
 def test_a_failing_health_check_ends_the_instance(make_house: Any, tmp_path: Path) -> None:
     """The task goes back, the instance reports that it failed and ends, another takes over."""
     sick = tmp_path / "sick"
-    check = f'health_checks = [{{command = "test ! -e {sick}", interval = "0.3s", timeout = "2s", failures = 2}}]'
+    check = f'health_checks = [{{command = "test ! -e {sick}", interval = "0.3s", timeout = "0.3s", failures = 2}}]'
     house = make_house(pool=check)
     house.up()
     (number,) = house.submit(
-        {"argv": ["sh", "-c", f"test -e {tmp_path}/second || (touch {tmp_path}/second; sleep 60)"]}
+        {"command": ["sh", "-c", f"test -e {tmp_path}/second || (touch {tmp_path}/second; sleep 60)"]}
     )
     house.until(lambda: (tmp_path / "second").exists(), 30, "it runs")
     first = house.task(number)["instance"]
