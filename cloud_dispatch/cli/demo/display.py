@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from cloud_dispatch.client import InstanceView
 
 Update = Callable[[Watch, "Sequence[InstanceView]"], None]
-_EVERY_S = 2.0
+#: Plain lines come so far apart while tasks end, and at least so often while none does.
+_EVERY_S, _SILENCE_S = 2.0, 10.0
 
 
 def states_of(instances: Sequence[InstanceView]) -> str:
@@ -52,7 +53,8 @@ def _lines(total: int) -> Update:
 
     def update(watch: Watch, instances: Sequence[InstanceView]) -> None:
         now, done = time.monotonic(), len(watch.ended)
-        if done != last[0] and (done == total or now - last[1] >= _EVERY_S):
+        changed = done != last[0] and (done == total or now - last[1] >= _EVERY_S)
+        if changed or now - last[1] >= _SILENCE_S:
             last[:] = [done, now]
             say(f"{done} of {total} tasks ended; instances: {states_of(instances)}")
 
