@@ -10,6 +10,7 @@ import http.client
 import json
 import re
 import threading
+from contextlib import closing
 from pathlib import Path
 
 from bench.seats import write_entry_point
@@ -78,12 +79,12 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._work()
+            with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)) as connection:
+                self._work(connection)
         except BaseException as error:
             self.errors.append(error)
 
-    def _work(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+    def _work(self, connection: http.client.HTTPConnection) -> None:
         request = RegisterRequest(vm=self._vm, incarnation="crowd")
         token = codec.decode(RegisterReply, self._post(connection, REGISTER_PATH, self._join, request)).token
         sequence, results = 0, []
