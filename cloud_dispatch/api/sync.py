@@ -122,7 +122,7 @@ class SyncService:
 
     def _policy(self, session: Session, instance: InstanceId) -> Policy | None:
         """The policy for an agent that this process has not told it yet: the configuration may be another one now."""
-        row = self._store.instances().get(instance)
+        row = self._store.living(instance)
         session.informed = True
         return None if row is None else policy_for(row, self._services.policy, self._services.pools)
 
@@ -142,7 +142,7 @@ class SyncService:
         self, session: Session, request: SyncRequest, call: SyncCall, seen: int, departure: Departure
     ) -> SyncDone:
         """Wait for work, news, the end of the wait, a newer sync or the client's leaving; what the store did then."""
-        row = self._store.instances().get(call.instance)
+        row = self._store.living(call.instance)
         want = call.want if call.claiming else 0
         poll = Poll(call.instance, None if row is None else row.machine, want, call.ahead)
         wait_ms = min(request.wait_ms, self._services.policy.poll_ms)

@@ -199,6 +199,9 @@ class Store(Protocol):
     def instances(self) -> Mapping[InstanceId, Instance]:
         """All that are not gone; `busy` where it holds claims, else `idle`, when it serves."""
 
+    def living(self, instance: InstanceId) -> Instance | None:
+        """One of `instances`, None when there is no such one; its cost does not grow with their number."""
+
     def by_vm(self, vm: VmId) -> Instance | None: ...
 
     async def instance(self, instance: InstanceId) -> Instance:

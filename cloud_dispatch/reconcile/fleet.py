@@ -16,6 +16,7 @@ from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.reconcile import explain
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.liveness import event_heard
+from cloud_dispatch.reconcile.observe import inherit
 from cloud_dispatch.reconcile.preview import Preview
 
 _S, _E = InstanceState, InstanceEvent
@@ -82,7 +83,7 @@ class FleetService:
         contact.asks_end = False
 
     async def heard(self, said: Heard) -> None:
-        row = self._c.store.instances().get(said.instance)
+        row = self._c.store.living(said.instance)
         if row is None:
             raise NotFound(f"instance {said.instance} does not live", hint="end this VM")
         contact = self._c.contact(said.instance)
@@ -105,7 +106,7 @@ class FleetService:
 
     async def _drain_if_unfit(self, instance: InstanceId, unstartable: int) -> None:
         """A machine on which nothing can be started would take, and fail, the whole queue: let it go."""
-        row = self._c.store.instances().get(instance)
+        row = self._c.store.living(instance)
         if unstartable < UNFIT_AFTER or row is None or row.state not in _WORKING:
             return
         await self._c.apply(
@@ -114,7 +115,7 @@ class FleetService:
         )  # fmt: skip
 
     def directive(self, instance: InstanceId) -> Directive:
-        row = self._c.store.instances().get(instance)
+        row = self._c.store.living(instance)
         if row is None or row.state in _ENDING:
             return Directive(claiming=False, end=True)
         if row.state is _S.DRAINING:
@@ -174,7 +175,7 @@ class FleetService:
         )  # fmt: skip
 
     async def _live(self, instance: InstanceId) -> Instance:
-        row = self._c.store.instances().get(instance)
+        row = self._c.store.living(instance)
         if row is None:
             known = await self._c.store.instance(instance)
             raise Conflict(f"instance {instance} is {known.state}", hint="only instances that live can be changed")
@@ -189,6 +190,13 @@ class FleetService:
         self._c.tell(row.id)
         self._c.wake()
         return changed
+
+    async def adopt(self, store: str) -> None:
+        await inherit(self._c.store, store)
+        self._c.note("operator.adopt", detail=f"VMs of statestore {store} are taken over")
+        for view in self._c.profiles.values():
+            view.listed_ms = None
+        self._c.wake()
 
     # -- answers
     async def preview(self) -> dict[str, Any]:

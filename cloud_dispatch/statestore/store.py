@@ -128,6 +128,10 @@ class SqlStore:
     def instances(self) -> Mapping[InstanceId, Instance]:
         return {instance: seat.shown for instance, seat in self._memory.seats.items()}
 
+    def living(self, instance: InstanceId) -> Instance | None:
+        seat = self._memory.seats.get(instance)
+        return seat.shown if seat else None
+
     def by_vm(self, vm: VmId) -> Instance | None:
         seat = self._memory.vms.get(vm)
         return seat.shown if seat else None

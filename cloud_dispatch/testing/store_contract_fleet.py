@@ -58,7 +58,7 @@ class FleetContract:
         assert (booting.state, booting.vm, booting.launched_ms) == (_S.BOOTING, "vm-1", START_MS)
         assert store.by_vm(VmId("vm-1")) == booting
         (idle,) = await store.change([InstanceChange(BATCH, _E.REGISTERED, {"registered_ms": START_MS + 1})])
-        assert await store.instance(BATCH) == idle == store.instances()[BATCH]
+        assert await store.instance(BATCH) == idle == store.instances()[BATCH] == store.living(BATCH)
         clock.now_ms += 50
         both = await store.change(
             [InstanceChange(BATCH, _E.TERMINATE, {"cause": "idle"}), InstanceChange(BATCH, _E.GONE)]
@@ -66,6 +66,7 @@ class FleetContract:
         assert [own.state for own in both] == [_S.GONE, _S.GONE]
         assert store.instances() == {}
         assert store.by_vm(VmId("vm-1")) is None
+        assert store.living(BATCH) is None
         (gone,) = await store.past_instances()
         assert (gone.state, gone.cause, gone.ended_ms) == (_S.GONE, "idle", START_MS + 50)
         assert await store.instance(BATCH) == gone

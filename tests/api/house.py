@@ -83,11 +83,11 @@ class StubFleet:
 
     async def heard(self, said: Heard) -> None:
         self.said.append(said)
-        if said.instance not in self.store.instances():
+        if self.store.living(said.instance) is None:
             raise NotFound("no such instance")
 
     def directive(self, instance: InstanceId) -> Directive:
-        living = instance in self.store.instances()
+        living = self.store.living(instance) is not None
         return self.directives.get(instance, Directive() if living else Directive(claiming=False, end=True))
 
     def on_directive(self, listener: Callable[[InstanceId], None]) -> None:
