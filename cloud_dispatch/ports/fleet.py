@@ -62,6 +62,10 @@ class Fleet(Protocol):
     async def kill(self, instance: InstanceId, reason: str) -> Instance:
         """End the VM now; what runs on it ends instance-lost."""
 
+    async def adopt(self, store: str) -> None:
+        """Take over the VMs of this deployment that the statestore `store` made (lost, or copied from). They are found
+        by the next listings. InvalidInput for what is no store's id."""
+
     async def preview(self) -> dict[str, Any]:
         """What would be launched and ended now, and why: the plan as JSON-ready values. Changes nothing."""
 

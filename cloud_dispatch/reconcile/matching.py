@@ -81,8 +81,11 @@ class Seen:
 Finding = Bound | Stranger | Foreign | Ended | Missing | Seen
 
 
-def match(vms: Iterable[Vm], rows: Mapping[InstanceId, Instance], *, store: str, complete: bool) -> tuple[Finding, ...]:
-    """Findings for one profile. `rows`: its instances that are not gone. Only a complete listing makes `Missing`."""
+def match(
+    vms: Iterable[Vm], rows: Mapping[InstanceId, Instance], *, stores: frozenset[str], complete: bool
+) -> tuple[Finding, ...]:
+    """Findings for one profile. `rows`: its instances that are not gone. `stores`: the store's own id and those of the
+    stores that it took over. Only a complete listing makes `Missing`."""
     by_vm: dict[VmId, Instance] = {row.vm: row for row in rows.values() if row.vm}
     unbound: dict[str, list[InstanceId]] = {}
     for row in rows.values():
@@ -94,7 +97,7 @@ def match(vms: Iterable[Vm], rows: Mapping[InstanceId, Instance], *, store: str,
         facts = tags.decode(vm.tags)
         if facts is None:
             continue
-        if facts.store != store:
+        if facts.store not in stores:
             if vm.state is not VmState.GONE:
                 findings.append(Foreign(vm, facts))
             continue

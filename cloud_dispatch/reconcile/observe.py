@@ -7,14 +7,15 @@ import asyncio
 import structlog
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.errors import NotFound
-from cloud_dispatch.domain.ids import InstanceId, ProfileName, instance_id
-from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceEvent, InstanceState
+from cloud_dispatch.domain.errors import InvalidInput, NotFound
+from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId, instance_id
+from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import TypeFilter
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Machine
+from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.errors import ProviderError, VmNotFound
 from cloud_dispatch.provider.spi import Provider, Vm, VmState
 from cloud_dispatch.reconcile import boot
@@ -26,8 +27,25 @@ log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
 #: How long offerings (types and prices) are good for, milliseconds.
 OFFERINGS_TTL_MS = 600_000
+HERITAGE_FACT = "heritage"
 #: Slots of one batch that are looked at to find out whose a stranger is.
 MAX_SLOTS = 10_000
+
+
+def heritage(store: Store) -> frozenset[str]:
+    """The ids of the statestores whose VMs are this one's: its own, and those that an operator had it take over."""
+    return frozenset({store.id, *(store.fact(HERITAGE_FACT) or "").split()})
+
+
+async def inherit(store: Store, other: str) -> None:
+    """From now on the VMs of the statestore `other` are this one's too. Durable; InvalidInput for no store's id."""
+    if not other or other != "".join(other.split()):
+        raise InvalidInput(
+            f"{other!r} is not the id of a statestore", place="store", hint="`events` names foreign ones"
+        )
+    known = heritage(store) - {store.id}
+    if other != store.id and other not in known:
+        await store.set_fact(HERITAGE_FACT, " ".join(sorted({*known, other})))
 
 
 def was_adopted(row: Instance) -> bool:
@@ -83,7 +101,7 @@ class Observer:
         rows = self._c.store.instances()
         # Rows made while the listing was under way prove nothing either way; they are matched, but can't be missing.
         current = {i: row for i, row in rows.items() if row.profile == profile}
-        for finding in match(listing.vms, current, store=self._c.store.id, complete=listing.complete):
+        for finding in match(listing.vms, current, stores=heritage(self._c.store), complete=listing.complete):
             if isinstance(finding, Missing) and finding.instance not in rows_before:
                 continue
             await self._handle(finding, profile, provider, started)
@@ -219,15 +237,20 @@ class Observer:
             )
         )  # fmt: skip
         self._c.note("instance.adopted", instance=own, detail=f"VM {vm.id} found by its tags")
+        if facts.store != self._c.store.id:
+            provider = self._c.settings.providers[profile]
+            self._c.calls.start(f"tag:{own}", self._tag(own, vm.id, {tags.STORE: self._c.store.id}, provider))
 
     def _retag(self, instance: InstanceId, provider: Provider) -> None:
         """The row's behaviour beats the tag's."""
         row = self._c.store.instances().get(instance)
         if row is not None and row.vm:
-            self._c.calls.start(f"tag:{instance}", self._set_behaviour(row, row.behaviour, provider))
+            wanted = {tags.BEHAVIOUR: str(row.behaviour)}
+            self._c.calls.start(f"tag:{instance}", self._tag(instance, row.vm, wanted, provider))
 
-    async def _set_behaviour(self, row: Instance, behaviour: Behaviour, provider: Provider) -> None:
+    async def _tag(self, instance: InstanceId, vm: VmId, wanted: dict[str, str], provider: Provider) -> None:
+        """Once; a tag that did not take is seen by the next listing and set again."""
         try:
-            await provider.tag(row.vm, {tags.BEHAVIOUR: str(behaviour)})
+            await provider.tag(vm, wanted)
         except ProviderError as error:
-            log.warning("instance.tag_failed", instance=row.id, error=repr(error))
+            log.warning("instance.tag_failed", instance=instance, error=repr(error))

@@ -11,7 +11,7 @@ from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import Conflict, Denied, InvalidInput
 from cloud_dispatch.domain.ids import BatchId, VmId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
-from cloud_dispatch.domain.pool import Caps, EndRules, Pool
+from cloud_dispatch.domain.pool import Caps, EndRules, Pool, TypeFilter
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.ports.store import SyncCall, TaskFilter
@@ -201,6 +201,44 @@ async def test_another_stores_vms_are_reported_and_left_alone(tmp_path: Path) ->
         await w.passes(5)
         assert w.cloud.terminated == []
         assert any(e.action == "instance.foreign" for e in await w.store.events())
+
+
+async def test_an_operator_can_take_over_another_stores_vms(tmp_path: Path) -> None:
+    """After a lost database: adopted, tagged as this store's, and so still after a restart."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        facts = tags.decode(w.cloud.vms[row.vm].tags)
+        assert facts is not None
+        lost = replace(facts, store="lost", batch=BatchId("lostbatch000"))
+        w.cloud.vms[VmId("other")] = replace(w.cloud.vms[row.vm], id=VmId("other"), tags=lost.encode())
+        await w.passes(2)
+        assert len(w.rows) == 1
+        await w.fleet.adopt("lost")
+        await w.passes(2)
+        assert {r.vm for r in w.rows} == {row.vm, "other"}
+        now = tags.decode(w.cloud.vms[VmId("other")].tags)
+        assert now is not None
+        assert now.store == w.store.id
+        with pytest.raises(InvalidInput):
+            await w.fleet.adopt("not an id")
+
+
+async def test_instances_whose_pool_or_type_left_the_configuration_drain(tmp_path: Path) -> None:
+    """A pool that is gone, a type that is denied now: what runs there finishes, nothing new is launched for it."""
+    for change in ("pool", "type"):
+        folder = tmp_path / change
+        folder.mkdir()
+        async with world(folder) as w:
+            await booted(w)
+            (row,) = w.rows
+            pool = w.context.settings.pools[POOL]
+            pools = {} if change == "pool" else {POOL: replace(pool, types=TypeFilter(deny=("t",)))}
+            w.context.settings = replace(w.context.settings, pools=pools)
+            await w.passes()
+            drained = w.store.instances()[row.id]
+            assert (drained.state, drained.cause) == (S.DRAINING, "stale")
+            assert change in drained.reason
 
 
 async def test_a_vm_whose_instance_is_gone_is_ended(tmp_path: Path) -> None:

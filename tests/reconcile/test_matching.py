@@ -23,7 +23,7 @@ def vm(
 
 
 def findings(*vms: Vm, rows: tuple[Instance, ...] = (INSTANCE,), complete: bool = True) -> list[Finding]:
-    return list(match(vms, {row.id: row for row in rows}, store="s", complete=complete))
+    return list(match(vms, {row.id: row for row in rows}, stores=frozenset({"s"}), complete=complete))
 
 
 def test_a_row_with_its_vm_is_seen() -> None:
