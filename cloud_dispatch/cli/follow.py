@@ -6,14 +6,13 @@ Polls politely: one page of tasks at a time, less often while nothing changes, a
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cloud_dispatch.cli import show
 from cloud_dispatch.cli.exitcodes import INTERRUPTED, OK, TASKS_FAILED
-from cloud_dispatch.cli.session import emit, messages, say
+from cloud_dispatch.cli.session import emit, messages, pause, say, seconds
 from cloud_dispatch.domain.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class Watch:
 
     def pause(self) -> None:
         """Wait before the next poll; longer while nothing happens."""
-        time.sleep(self._pause_s)
+        pause(self._pause_s)
 
 
 class Follow:
@@ -167,8 +166,8 @@ def patiently(watch: Watch) -> Iterator[list[TaskView]]:
             fresh = watch.poll()
             away_since = None
         except Unavailable:
-            away_since = time.monotonic() if away_since is None else away_since
-            if time.monotonic() - away_since > PATIENCE_S:
+            away_since = seconds() if away_since is None else away_since
+            if seconds() - away_since > PATIENCE_S:
                 raise
             fresh = []
         yield fresh
@@ -200,8 +199,8 @@ class _Lines:
 
     def update(self, watch: Watch) -> None:
         done, before = len(watch.ended), self._last
-        if done != before[0] and (done == self._total or time.monotonic() - before[1] >= _PLAIN_EVERY_S):
-            self._last = (done, time.monotonic())
+        if done != before[0] and (done == self._total or seconds() - before[1] >= _PLAIN_EVERY_S):
+            self._last = (done, seconds())
             say(f"{done} of {self._total} tasks ended")
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloud_dispatch.cli.options import ConfigFile, Json
-from cloud_dispatch.cli.session import connect, say
+from cloud_dispatch.cli.session import connect, pause, say, seconds
 from cloud_dispatch.domain.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -60,10 +59,10 @@ def follow_log(client: Client, task: int, *, as_json: bool, patience_s: float) -
         try:
             chunk = client.logs(task, offset=offset, wait_ms=_WAIT_MS)
         except Unavailable:
-            away_since = away_since or time.monotonic()
-            if time.monotonic() - away_since > patience_s:
+            away_since = away_since or seconds()
+            if seconds() - away_since > patience_s:
                 raise
-            time.sleep(_PAUSE_S)
+            pause(_PAUSE_S)
             continue
         away_since = 0.0
         if attempt not in ("", "0", chunk.attempt):
@@ -77,7 +76,7 @@ def follow_log(client: Client, task: int, *, as_json: bool, patience_s: float) -
         if chunk.complete:
             return
         if not chunk.body:
-            time.sleep(0.01)  # an answer that was not held back (the dispatcher ends) must not make a busy loop
+            pause(0.01)  # an answer that was not held back (the dispatcher ends) must not make a busy loop
 
 
 def _write(task: int, chunk: LogChunk, as_json: bool) -> None:

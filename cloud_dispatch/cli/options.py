@@ -20,6 +20,12 @@ TaskIds = Annotated[list[int], typer.Argument(help="Numbers of tasks.", metavar=
 Reason = Annotated[str, typer.Option("--reason", help="Kept with the event, for `explain`.")]
 
 _ASK, _LIFE, _FILES = "What the task needs", "How it is run", "Files"
+Texts = list[str] | None
+
+
+def _in(panel: str, *names: str, help: str, min: int | None = None) -> Any:  # noqa: A002  (typer's own words)
+    """An option in a panel of the help."""
+    return typer.Option(*names, help=help, min=min, rich_help_panel=panel)
 
 
 def task_options(
@@ -32,78 +38,58 @@ def task_options(
         ),
     ] = None,
     name: Annotated[str, typer.Option("--name", "-n", help="Name to show; {} works here too.")] = "",
-    cpus: Annotated[str, typer.Option("--cpus", "-c", help="Cpus, fractions allowed [1].", rich_help_panel=_ASK)] = "",
-    memory: Annotated[str, typer.Option("--memory", "-m", help="Such as 2GiB [512MiB].", rich_help_panel=_ASK)] = "",
-    disk: Annotated[str, typer.Option("--disk", help="Such as 20GiB.", rich_help_panel=_ASK)] = "",
-    gpus: Annotated[int, typer.Option("--gpus", help="Number of GPUs.", min=0, rich_help_panel=_ASK)] = 0,
-    gpu_type: Annotated[str, typer.Option("--gpu-type", help="Such as a100.", rich_help_panel=_ASK)] = "",
-    gpu_memory: Annotated[str, typer.Option("--gpu-memory", help="Memory of each GPU.", rich_help_panel=_ASK)] = "",
+    cpus: Annotated[str, _in(_ASK, "--cpus", "-c", help="Cpus, fractions allowed [1].")] = "",
+    memory: Annotated[str, _in(_ASK, "--memory", "-m", help="Such as 2GiB [512MiB].")] = "",
+    disk: Annotated[str, _in(_ASK, "--disk", help="Such as 20GiB.")] = "",
+    gpus: Annotated[int, _in(_ASK, "--gpus", help="Number of GPUs.", min=0)] = 0,
+    gpu_type: Annotated[str, _in(_ASK, "--gpu-type", help="Such as a100.")] = "",
+    gpu_memory: Annotated[str, _in(_ASK, "--gpu-memory", help="Memory of each GPU.")] = "",
     label: Annotated[
-        list[str] | None,
-        typer.Option("--label", help="KEY=VALUE that the instance must have; repeatable.", rich_help_panel=_ASK),
+        Texts,
+        _in(_ASK, "--label", help="KEY=VALUE that the instance must have; repeatable."),
     ] = None,
-    pool: Annotated[str, typer.Option("--pool", help="Only instances of this pool.", rich_help_panel=_ASK)] = "",
-    exclusive: Annotated[
-        bool, typer.Option("--exclusive", help="The instance for itself.", rich_help_panel=_ASK)
-    ] = False,
-    no_preempt: Annotated[
-        bool, typer.Option("--no-preempt", help="Never on spot machines.", rich_help_panel=_ASK)
-    ] = False,
+    pool: Annotated[str, _in(_ASK, "--pool", help="Only instances of this pool.")] = "",
+    exclusive: Annotated[bool, _in(_ASK, "--exclusive", help="The instance for itself.")] = False,
+    no_preempt: Annotated[bool, _in(_ASK, "--no-preempt", help="Never on spot machines.")] = False,
     max_per_instance: Annotated[
         int,
-        typer.Option(
-            "--max-per-instance", help="At most so many of these at once on an instance.", min=0, rich_help_panel=_ASK
-        ),
+        _in(_ASK, "--max-per-instance", help="At most so many of these at once on an instance.", min=0),
     ] = 0,
     env: Annotated[
-        list[str] | None,
-        typer.Option("--env", "-e", help="NAME=VALUE, or NAME to pass yours on; repeatable.", rich_help_panel=_LIFE),
+        Texts,
+        _in(_LIFE, "--env", "-e", help="NAME=VALUE, or NAME to pass yours on; repeatable."),
     ] = None,
-    cwd: Annotated[str, typer.Option("--cwd", help="Working folder on the instance.", rich_help_panel=_LIFE)] = "",
-    max_runtime: Annotated[
-        str, typer.Option("--max-runtime", help="Such as 90s, 2h; then it is killed.", rich_help_panel=_LIFE)
-    ] = "",
-    expected_runtime: Annotated[
-        str, typer.Option("--expected-runtime", help="Helps to plan how many instances.", rich_help_panel=_LIFE)
-    ] = "",
-    max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", help="Attempts in all [3].", rich_help_panel=_LIFE)
-    ] = None,
+    cwd: Annotated[str, _in(_LIFE, "--cwd", help="Working folder on the instance.")] = "",
+    max_runtime: Annotated[str, _in(_LIFE, "--max-runtime", help="Such as 90s, 2h; then it is killed.")] = "",
+    expected_runtime: Annotated[str, _in(_LIFE, "--expected-runtime", help="Helps to plan how many instances.")] = "",
+    max_attempts: Annotated[int | None, _in(_LIFE, "--max-attempts", help="Attempts in all [3].")] = None,
     retry: Annotated[
-        list[str] | None,
-        typer.Option(
+        Texts,
+        _in(
+            _LIFE,
             "--retry",
             help="Cause to retry on (timeout, exit-code:75 ...) instead of the machine's faults; repeatable.",
-            rich_help_panel=_LIFE,
         ),
     ] = None,
-    priority: Annotated[
-        int, typer.Option("--priority", "-p", help="Higher runs first [0].", rich_help_panel=_LIFE)
-    ] = 0,
-    project: Annotated[str, typer.Option("--project", help="Project to count it under.", rich_help_panel=_LIFE)] = "",
-    user: Annotated[
-        str, typer.Option("--user", help="User to count it under; default: you.", rich_help_panel=_LIFE)
-    ] = "",
+    priority: Annotated[int, _in(_LIFE, "--priority", "-p", help="Higher runs first [0].")] = 0,
+    project: Annotated[str, _in(_LIFE, "--project", help="Project to count it under.")] = "",
+    user: Annotated[str, _in(_LIFE, "--user", help="User to count it under; default: you.")] = "",
     key: Annotated[
         str,
-        typer.Option("--key", help="Idempotency key: submitting it again gives the same tasks.", rich_help_panel=_LIFE),
+        _in(_LIFE, "--key", help="Idempotency key: submitting it again gives the same tasks."),
     ] = "",
-    array: Annotated[
-        int | None, typer.Option("--array", help="So many copies; {index} is their number.", rich_help_panel=_LIFE)
-    ] = None,
+    array: Annotated[int | None, _in(_LIFE, "--array", help="So many copies; {index} is their number.")] = None,
     sweep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sweep", help="NAME=A,B,C: one task a value, {NAME} stands for it; repeatable.", rich_help_panel=_LIFE
-        ),
+        Texts,
+        _in(_LIFE, "--sweep", help="NAME=A,B,C: one task a value, {NAME} stands for it; repeatable."),
     ] = None,
     inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", help="PATH=URL to fetch before; repeatable.", rich_help_panel=_FILES),
+        Texts,
+        _in(_FILES, "--input", help="PATH=URL to fetch before; repeatable."),
     ] = None,
     outputs: Annotated[
-        list[str] | None,
-        typer.Option("--output", help="PATH or PATH=URL to keep after; repeatable.", rich_help_panel=_FILES),
+        Texts,
+        _in(_FILES, "--output", help="PATH or PATH=URL to keep after; repeatable."),
     ] = None,
 ) -> None:
     """Only its parameters matter: `takes_task_options` gives them to a command."""

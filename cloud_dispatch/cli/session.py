@@ -8,15 +8,21 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from cloud_dispatch.adapters.clock import SystemClock
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from cloud_dispatch.client import Client
     from cloud_dispatch.config import Config
+
+#: A command is a composition root of its own: it picks the real clock.
+_CLOCK = SystemClock()
 
 
 def load_config(path: Path | None) -> Config:
@@ -35,6 +41,16 @@ def connect(path: Path | None) -> Client:
     if os.environ.get(URL_KEY) and os.environ.get(TOKEN_KEY) and path is None:
         return Client(os.environ[URL_KEY], os.environ[TOKEN_KEY])  # another host's: no configuration needed here
     return Client.from_config(load_config(path), os.environ)
+
+
+def seconds() -> float:
+    """Seconds on a clock that never steps back; only differences mean anything."""
+    return _CLOCK.monotonic() / 1000
+
+
+def pause(for_s: float) -> None:
+    """Wait; the one place where commands do."""
+    time.sleep(for_s)
 
 
 def emit(value: Any, as_json: bool, render: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ from tests.architecture.source import ROOT, files_in_git, product, sources
 CLOCK_EXEMPTIONS: dict[str, str] = {
     "cloud_dispatch/adapters/": "the real clock and the real entropy are made here",
     "cloud_dispatch/agent/adapters.py": "the agent's own adapters: it may import nothing but wire",
+    "cloud_dispatch/cli/session.py": "a command is a composition root of its own: it waits in real time",
     "providers/cloud_dispatch_local/vm.py": "the composition root of a local VM, a process of its own",
 }
 #: Who may move work to threads or processes.

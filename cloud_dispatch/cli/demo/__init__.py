@@ -6,7 +6,6 @@ import contextlib
 import shutil
 import signal
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,7 @@ import typer
 
 from cloud_dispatch.cli.exitcodes import INTERRUPTED, OK, TASKS_FAILED
 from cloud_dispatch.cli.options import Json
-from cloud_dispatch.cli.session import emit, say
+from cloud_dispatch.cli.session import emit, say, seconds
 
 if TYPE_CHECKING:
     from cloud_dispatch.cli.demo.dispatcher import Dispatcher
@@ -72,21 +71,21 @@ def _play(dispatcher: Dispatcher, count: int, as_json: bool) -> int:
 
     jobs = workload.jobs(count)
     say(f"Starting a dispatcher in {dispatcher.folder}")
-    begin = time.monotonic()
+    begin = seconds()
     with contextlib.closing(dispatcher.start()) as client:
         try:
             ids = client.submit([job.as_task() for job in jobs])
             say(f"Submitted {len(ids)} tasks: hash and compress modules of the standard library.")
             ended = _follow(client, ids)
             problems = workload.wrong_results(client, ids, jobs, ended)
-            seconds = time.monotonic() - begin
+            took_s = seconds() - begin
             summary = client.summary()
         except BaseException:
             dispatcher.finish(client)  # whatever went wrong or was interrupted: leave no instance behind
             raise
         left = dispatcher.finish(client)
     value: dict[str, Any] = {"ok": not (problems or left), "problems": problems, "left": left, "summary": summary}
-    emit({**value, "seconds": round(seconds, 1)}, as_json, lambda: display.print_summary(summary, seconds))
+    emit({**value, "seconds": round(took_s, 1)}, as_json, lambda: display.print_summary(summary, took_s))
     for problem in problems[:10] + left:
         say(problem)
     if len(problems) > 10:
@@ -104,11 +103,11 @@ def _follow(client: Client, ids: list[int]) -> dict[int, Any]:
     from cloud_dispatch.cli.follow import Watch, patiently
 
     watch = Watch(client, ids)
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = seconds() + DEADLINE_S
     with display.progress(len(ids)) as update:
         for _ in patiently(watch):
             update(watch, client.instances())
-            if time.monotonic() > deadline:
+            if seconds() > deadline:
                 say(f"{len(watch.pending)} tasks have not ended after {DEADLINE_S:.0f} s.")
                 break
     return dict(watch.ended)

@@ -8,9 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+from cloud_dispatch.cli.session import pause, seconds
 from cloud_dispatch.client import Client
 from cloud_dispatch.config import TomlFile, load
 from cloud_dispatch.domain.errors import DispatchError, Unavailable
@@ -66,8 +66,8 @@ class Dispatcher:
                 cwd=self.folder,
                 start_new_session=True,  # Ctrl-C in the demo must not end it before its instances
             )
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline and self._process.poll() is None:
+        deadline = seconds() + START_S
+        while seconds() < deadline and self._process.poll() is None:
             if config.token_file.exists():
                 client = Client.from_config(config, {})
                 try:
@@ -75,7 +75,7 @@ class Dispatcher:
                     return client
                 except DispatchError:
                     client.close()
-            time.sleep(_LOOK_S)
+            pause(_LOOK_S)
         raise Unavailable("the dispatcher of the demo did not start", hint=f"its log: {self.log}")
 
     def finish(self, client: Client) -> list[str]:
@@ -93,9 +93,9 @@ class Dispatcher:
     def leftovers(self) -> list[str]:
         """Instances that are still there: their folders, and processes that carry the demo's folder in their command
         line or environment. Those on their way out get a few seconds."""
-        deadline = time.monotonic() + GONE_S
-        while (left := self._left()) and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
+        deadline = seconds() + GONE_S
+        while (left := self._left()) and seconds() < deadline:
+            pause(_LOOK_S)
         return left
 
     def _left(self) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloud_dispatch.cli import show
 from cloud_dispatch.cli.follow import Watch
-from cloud_dispatch.cli.session import console, messages, say
+from cloud_dispatch.cli.session import console, messages, say, seconds
 
 if TYPE_CHECKING:
     from cloud_dispatch.client import InstanceView
@@ -52,7 +51,7 @@ def _lines(total: int) -> Update:
     last = [-1.0, -_EVERY_S]
 
     def update(watch: Watch, instances: Sequence[InstanceView]) -> None:
-        now, done = time.monotonic(), len(watch.ended)
+        now, done = seconds(), len(watch.ended)
         changed = done != last[0] and (done == total or now - last[1] >= _EVERY_S)
         if changed or now - last[1] >= _SILENCE_S:
             last[:] = [done, now]
@@ -61,7 +60,7 @@ def _lines(total: int) -> Update:
     return update
 
 
-def print_summary(summary: dict[str, Any], seconds: float) -> None:
+def print_summary(summary: dict[str, Any], took_s: float) -> None:
     """The table at the end."""
     spans = ("boot_ms", "work_ms", "idle_ms")
     rows = [
@@ -77,5 +76,5 @@ def print_summary(summary: dict[str, Any], seconds: float) -> None:
     columns = ("instance type", "market", "launched", "boot s", "work s", "idle s", "cost")
     console().print(show.table(columns, rows))
     tasks = summary["tasks"]
-    print(f"tasks succeeded {tasks.get('succeeded', 0)}, failed {tasks.get('failed', 0)}, in {seconds:.1f} s")
+    print(f"tasks succeeded {tasks.get('succeeded', 0)}, failed {tasks.get('failed', 0)}, in {took_s:.1f} s")
     print(f"cost {show.dollars(summary['cost_micro'])}, per task {show.dollars(summary['cost_per_task_micro'])}")
