@@ -11,7 +11,7 @@ from typing import Optional
 
 from cloud_dispatch.agent.claims import Claims
 from cloud_dispatch.agent.pace import ANSWER_MS, GATHER_MS, START_MS, Outstanding, Pace, heartbeat_ms, patience_ms
-from cloud_dispatch.wire.messages import Policy, SyncReply, SyncRequest
+from cloud_dispatch.wire.messages import Policy, SyncRequest
 
 #: Most results in one request; the rest follow in the next.
 MOST_RESULTS = 256
@@ -56,13 +56,13 @@ class Courier:
         if self.unsent_ms is None:
             self.unsent_ms = now_ms
 
-    def answered(self, seq: int, reply: SyncReply, now_ms: int) -> Optional[Outstanding]:
-        """The request that `reply` answers, or None if that is not the newest: then the reply must not be used."""
+    def answered(self, seq: int, brought: bool, now_ms: int) -> Optional[Outstanding]:
+        """The request that an answer is for, or None if that is not the newest: then the answer must not be used.
+        `brought`: it says something new."""
         sent = self.outstanding
         if sent is None or sent.seq != seq:
             return None
         self.outstanding = None
-        brought = bool(reply.claims or reply.settled or reply.kill or reply.end or reply.policy)
         self.pace.answered(now_ms, sent, brought)
         return sent
 

@@ -86,7 +86,7 @@ class Machine:
 
     def _replied(self, event: events.Replied, now_ms: int) -> None:
         reply = event.reply
-        sent = self.courier.answered(event.seq, reply, now_ms)
+        sent = self.courier.answered(event.seq, self._is_news(reply), now_ms)
         if sent is None:
             return
         self.life.heard_ms = now_ms
@@ -102,6 +102,10 @@ class Machine:
         self.enforcer.lease_end_ms = sent.sent_ms + reply.lease_ms
         self._take(reply, sent, now_ms)
         self._obey(reply, sent, now_ms)
+
+    def _is_news(self, reply: SyncReply) -> bool:
+        said = reply.claims or reply.settled or reply.kill or reply.end or reply.policy
+        return bool(said) or reply.drain_token > self.drain_token or reply.hold != self.hold
 
     def _take(self, reply: SyncReply, sent: Outstanding, now_ms: int) -> None:
         for order in reply.claims:

@@ -92,5 +92,6 @@ def heartbeat_ms(policy: Policy) -> int:
 
 
 def patience_ms(policy: Policy, holds: bool) -> int:
-    """How long a request may wait at the dispatcher: with claims held, a lease must not run low meanwhile."""
-    return max(min(policy.poll_ms, policy.lease_ms // 2), 1) if holds else policy.poll_ms
+    """How long a request may wait at the dispatcher. An answer renews from when its request was sent, so with claims
+    held two waits must fit in a lease, less what killing takes."""
+    return max(min(policy.poll_ms, policy.lease_ms // 4), 1) if holds else policy.poll_ms

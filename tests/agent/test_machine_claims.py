@@ -1,0 +1,245 @@
+"""What the agent's machine does with claims: room, order, claims ahead, kills and leases."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloud_dispatch.agent import events
+from cloud_dispatch.wire.messages import Policy, SyncReply
+from tests.agent.virtual import KILL, TERM, VirtualAgent, order
+
+
+def causes(agent: VirtualAgent) -> dict[int, str]:
+    return {result.token: result.cause for result in agent.request.results}
+
+
+def test_an_idle_agent_polls_for_as_many_claims_as_it_has_room_for() -> None:
+    """The first request asks for work and may wait for it."""
+    agent = VirtualAgent(cpus_milli=3000)
+    assert (agent.request.state, agent.request.want, agent.request.ahead) == ("idle", 3, 0)
+    assert agent.request.wait_ms == agent.policy.poll_ms
+
+
+def test_claims_start_at_once_and_are_in_the_running_set() -> None:
+    """A claim is given to the shell in the same step; the next sync names it."""
+    agent = VirtualAgent()
+    commands = agent.reply(order(1))
+    assert events.Start(order(1)) in commands
+    assert [(claim.token, claim.ran_ms) for claim in agent.request.held] == [(1, -1)]
+    assert agent.request.state == "busy"
+
+
+def test_a_claim_that_does_not_fit_waits_and_lets_a_smaller_one_pass() -> None:
+    """Room is by resources: what does not fit now never blocks what does."""
+    agent = VirtualAgent(cpus_milli=2000)
+    agent.reply(order(1, 1500), order(2, 1000), order(3, 500))
+    assert set(agent.running) == {1, 3}
+    agent.ended(1)
+    assert set(agent.running) == {2, 3}
+
+
+@pytest.mark.parametrize("resource", ["memory", "disk", "gpus"])
+def test_every_resource_bounds_what_runs(resource: str) -> None:
+    """Two tasks that want more than half of anything run one after the other."""
+    agent = VirtualAgent(**{"cpus_milli": 8000, "memory": 100, "disk": 100, "gpus": 100, resource: 10})
+    agent.reply(order(1, **{resource: 6}), order(2, **{resource: 6}))
+    assert set(agent.running) == {1}
+
+
+def test_an_exclusive_claim_runs_alone() -> None:
+    """It starts when nothing runs, and nothing starts beside it, not even what waits behind it."""
+    agent = VirtualAgent(cpus_milli=4000)
+    agent.reply(order(1), order(2, exclusive=True), order(3))
+    assert set(agent.running) == {1}
+    agent.ended(1)
+    assert set(agent.running) == {2}
+    agent.pass_ms(100)
+    assert agent.request.want == 0
+    agent.ended(2)
+    assert set(agent.running) == {3}
+
+
+def test_a_shape_with_a_limit_an_instance_is_held_to_it() -> None:
+    """Alike tasks beyond the limit wait, others do not."""
+    agent = VirtualAgent(cpus_milli=4000)
+    agent.reply(order(1, max_per_instance=1), order(2, max_per_instance=1), order(3))
+    assert set(agent.running) == {1, 3}
+
+
+def test_a_pool_limit_on_tasks_at_once_holds() -> None:
+    """However much room there is."""
+    agent = VirtualAgent(cpus_milli=8000, max_tasks_at_once=2)
+    assert agent.request.want == 2
+    agent.reply(order(1), order(2), order(3))
+    assert set(agent.running) == {1, 2}
+
+
+def test_a_claim_that_can_never_run_here_can_not_start() -> None:
+    """It is not held for ever: it ends cannot-start, with the reason."""
+    agent = VirtualAgent(cpus_milli=2000)
+    agent.reply(order(1, 4000))
+    assert agent.request.results[0].cause == "cannot-start"
+    assert "4000 cpus_milli" in agent.request.results[0].detail
+
+
+def test_results_are_repeated_until_they_are_settled() -> None:
+    """An answer that does not settle a result leaves it with the agent."""
+    agent = VirtualAgent()
+    agent.run(order(1))
+    agent.ended(1, exit_code=0)
+    assert causes(agent) == {1: "success"}
+    agent.reply(settle=False)
+    agent.pass_ms(agent.policy.heartbeat_ms)
+    assert causes(agent) == {1: "success"}
+    assert events.Forget(1) in agent.reply()
+    agent.pass_ms(agent.policy.poll_ms * 2)
+    assert causes(agent) == {}
+
+
+def test_a_result_survives_a_dispatcher_that_is_away() -> None:
+    """A failed request loses nothing: the same result is in the next one."""
+    agent = VirtualAgent()
+    agent.run(order(1))
+    agent.ended(1)
+    for _ in range(5):
+        sent = len(agent.requests)
+        agent.fail()
+        agent.pass_ms(6_000)
+        assert len(agent.requests) > sent
+        assert causes(agent) == {1: "success"}
+
+
+def test_tiny_tasks_are_claimed_ahead_and_long_ones_are_not() -> None:
+    """Only when recent tasks were very short does the agent ask for more than it has room for."""
+    for ran_ms, ahead in ((5, 64), (100, 5), (1000, 0)):
+        agent = VirtualAgent(cpus_milli=2000)
+        for token in range(1, 9):
+            if token > 1:
+                agent.reply()
+            agent.reply(order(token)) if agent.request.want else None
+            agent.started(token)
+            agent.now += ran_ms
+            agent.ended(token)
+        assert agent.request.ahead == ahead, ran_ms
+        assert agent.request.want == ahead + 2
+
+
+def test_claims_ahead_that_do_not_start_soon_go_back() -> None:
+    """A long task among tiny ones must not keep work from idle instances."""
+    agent = VirtualAgent(cpus_milli=1000)
+    agent.run(order(1))
+    agent.reply(order(2))
+    agent.pass_ms(2_500)
+    assert agent.running.keys() == {1}
+    assert causes(agent)[2] == "released"
+
+
+def test_a_lease_that_is_not_renewed_ends_the_command() -> None:
+    """SIGTERM before the lease's end, SIGKILL at it, counted from when the renewing request was sent (P1)."""
+    agent = VirtualAgent(lease_ms=60_000, kill_grace_ms=10_000)
+    sent = agent.now
+    agent.now += 15_000  # the answer took long: that shortens the lease, never lengthens it
+    agent.run(order(1))
+    while agent.now < sent + 49_999:
+        agent.fail()
+        agent.pass_ms(min(5_000, sent + 49_999 - agent.now))
+    assert agent.kills(1) == []
+    agent.pass_ms(1)
+    assert agent.kills(1) == [TERM]
+    agent.pass_ms(9_999)
+    assert agent.kills(1) == [TERM]
+    agent.pass_ms(1)
+    assert agent.now == sent + 60_000
+    assert agent.kills(1) == [TERM, KILL]
+    agent.ended(1, "signal", signal=9)
+    agent.pass_ms(6_000)
+    assert causes(agent) == {1: "instance-lost"}
+
+
+def test_a_renewed_lease_keeps_the_command() -> None:
+    """Heartbeats that are answered keep a task running for hours."""
+    agent = VirtualAgent()
+    agent.run(order(1), order(2))
+    for _ in range(1000):
+        agent.pass_ms(agent.policy.heartbeat_ms)
+        agent.reply()
+    assert agent.kills(1) == agent.kills(2) == []
+
+
+def test_a_cancelled_command_gets_sigterm_then_sigkill_and_is_reported_cancelled() -> None:
+    """Whatever it exits with."""
+    agent = VirtualAgent(kill_grace_ms=1000)
+    agent.run(order(1))
+    agent.reply(kill=[1])
+    assert agent.kills(1) == [TERM]
+    agent.pass_ms(1000)
+    assert agent.kills(1) == [TERM, KILL]
+    agent.ended(1, "success", exit_code=0)
+    assert causes(agent) == {1: "cancelled"}
+
+
+def test_a_cancel_is_repeated_by_the_dispatcher_without_harm() -> None:
+    """Every sync may carry the same kill: it does not start over."""
+    agent = VirtualAgent(kill_grace_ms=10_000)
+    agent.run(order(1))
+    for _ in range(4):
+        agent.reply(kill=[1])
+        agent.pass_ms(3_000)
+    assert agent.kills(1) == [TERM, KILL]
+
+
+def test_a_cancelled_claim_that_waits_never_starts() -> None:
+    """It ends as cancelled without a process."""
+    agent = VirtualAgent(cpus_milli=1000, heartbeat_ms=500)
+    agent.run(order(1))
+    agent.reply(order(2))
+    agent.reply(kill=[2])
+    assert causes(agent) == {2: "cancelled"}
+    agent.ended(1)
+    assert agent.running == {}
+
+
+def test_a_maximum_runtime_ends_the_command_as_timeout() -> None:
+    """Counted from the command's start."""
+    agent = VirtualAgent(kill_grace_ms=1000)
+    agent.reply(order(1, max_runtime_ms=5_000))
+    agent.pass_ms(3_000)
+    agent.started(1)
+    agent.reply() if agent.machine.courier.outstanding else None
+    agent.pass_ms(4_999)
+    assert agent.kills(1) == []
+    agent.pass_ms(1)
+    assert agent.kills(1) == [TERM]
+    agent.ended(1, "signal", signal=15)
+    assert causes(agent) == {1: "timeout"}
+
+
+def test_a_command_that_can_not_be_killed_fails_the_instance() -> None:
+    """State failed, ending unkillable, and the end comes although nothing answers."""
+    agent = VirtualAgent(kill_grace_ms=1000)
+    agent.run(order(1), order(2))
+    agent.reply(kill=[1])
+    agent.pass_ms(11_000)
+    agent.ended(2, "signal")
+    agent.pass_ms(11_000)
+    assert (agent.request.state, agent.request.ending) == ("failed", "unkillable")
+    assert [claim.token for claim in agent.request.held] == [1]
+    agent.pass_ms(60_000)
+    assert agent.end == "unkillable"
+
+
+def test_an_answer_to_an_abandoned_request_is_not_used() -> None:
+    """Its claims were never held here: the running set of the newer request says so."""
+    agent = VirtualAgent()
+    agent.run(order(1))
+    old = agent.request.seq
+    agent.ended(1)
+    assert agent.request.seq > old
+    assert agent.feed(events.Replied(old, SyncReply())) == []
+    assert agent.machine.courier.outstanding is not None
+
+
+def test_the_capacity_of_the_machine_counts_where_the_policy_names_none() -> None:
+    """A policy without cpus is completed by what the VM has."""
+    agent = VirtualAgent(Policy())
+    assert agent.request.want == 1
