@@ -5,6 +5,8 @@ Owns SQL, commits and the queue's order; the rest of the core sees the port alon
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sqlalchemy.engine import Engine
 
 from cloud_dispatch.domain.errors import InvalidInput
@@ -12,6 +14,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.statestore import lock as locks
+from cloud_dispatch.statestore.copying import backup as copy
 from cloud_dispatch.statestore.copying import restore
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
 from cloud_dispatch.statestore.loading import initialise, load
@@ -19,7 +22,7 @@ from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.migrate import upgrade
 from cloud_dispatch.statestore.store import SqlStore
 
-__all__ = ["SqlStore", "describe_owner", "open_store", "restore"]
+__all__ = ["SqlStore", "backup", "describe_owner", "open_store", "restore"]
 
 
 async def open_store(
@@ -60,6 +63,20 @@ async def open_store(
             raise translate(error, parsed) from error
         raise
     return SqlStore(engine, lock, memory, clock=clock, executor=executor, reads=reads or executor)
+
+
+def backup(url: str, target: Path) -> None:
+    """A consistent copy of the store at `url`, whoever has it open. InvalidInput where there is none, Conflict if
+    `target` exists."""
+    parsed = parse_url(url)
+    path = sqlite_path(parsed)
+    if path is not None and not path.exists():
+        raise InvalidInput(f"there is no statestore at {path}", place="store.url")
+    engine = make_engine(parsed)
+    try:
+        copy(engine, target)
+    finally:
+        engine.dispose()
 
 
 def describe_owner(url: str) -> str | None:

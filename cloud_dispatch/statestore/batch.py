@@ -14,7 +14,7 @@ from sqlalchemy import Executable, bindparam, insert, null, select, update
 from sqlalchemy.engine import Connection, Dialect
 
 from cloud_dispatch.domain.instance import Instance
-from cloud_dispatch.domain.task import TERMINAL, TaskSpec, TaskState
+from cloud_dispatch.domain.task import TaskSpec, TaskState
 from cloud_dispatch.statestore.memory import Hold, Memory
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.schema import attempts, counters, specs, tasks
@@ -49,6 +49,11 @@ ATTEMPT_ORDER = tuple(c.name for c in attempts.c)
 SPEC_ORDER = ("task", "body")
 
 
+#: Plain text of each state, as drivers take it fastest.
+STATE_TEXT = {state: state.value for state in TaskState}
+_CLAIMED = STATE_TEXT[TaskState.CLAIMED]
+
+
 class Batch:
     """The rows of one transaction, in the making."""
 
@@ -70,19 +75,24 @@ class Batch:
         self.counters: Mapping[str, int] = {}
 
     def task_queued(self, task: int, lot: Lot) -> None:
-        self.live[task] = (TaskState.QUEUED.value, lot.priority, lot.attempts, None, None, None, None, task)
+        self.live[task] = (STATE_TEXT[TaskState.QUEUED], lot.priority, lot.attempts, None, None, None, None, task)
+
+    def task_claimed(self, hold: Hold, lot: Lot, instance: str) -> None:
+        """A fresh claim: as `task_held`, with the row's specification to be read after the commit."""
+        task = hold.task
+        self.live[task] = (_CLAIMED, lot.priority, lot.attempts, hold.token, instance, hold.claimed_ms, None, task)
+        self.read_specs.append(task)
 
     def task_held(self, hold: Hold) -> None:
         lot = hold.lot
         self.live[hold.task] = (
-            hold.state.value, lot.priority, lot.attempts, hold.token, hold.seat.instance.id, hold.claimed_ms,
+            STATE_TEXT[hold.state], lot.priority, lot.attempts, hold.token, hold.seat.instance.id, hold.claimed_ms,
             hold.started_ms, hold.task,
         )  # fmt: skip
 
     def task_ended(self, task: int, state: TaskState, attempts_ended: int, now: int) -> None:
-        assert state in TERMINAL
         self.live.pop(task, None)
-        self.ended[task] = (state.value, attempts_ended, now, task)
+        self.ended[task] = (STATE_TEXT[state], attempts_ended, now, task)
 
     def instance(self, instance: str) -> Instance | None:
         """An instance as this group leaves it so far; None for one that is unknown or gone already."""

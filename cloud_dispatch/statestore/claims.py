@@ -7,7 +7,7 @@ waiting shapes and of claims, never with the queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
 from sqlalchemy.engine import Connection
@@ -15,15 +15,17 @@ from sqlalchemy.engine import Connection
 from cloud_dispatch.domain.errors import NotFound
 from cloud_dispatch.domain.ids import FencingToken, TaskId
 from cloud_dispatch.domain.instance import InstanceState
-from cloud_dispatch.domain.shape import Machine, room_for
+from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Claimed, SyncCall, SyncDone
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.endings import end_claim, lose_claim
-from cloud_dispatch.statestore.memory import Hold, Seat
+from cloud_dispatch.statestore.memory import Seat
 
 #: States in which an instance that speaks to us is given work, if its caller says so too.
 _TAKING = frozenset({InstanceState.IDLE, InstanceState.BUSY, InstanceState.OUT_OF_CONTACT, InstanceState.UNKNOWN})
+#: (-priority, id) and shape number: the smallest is the next task.
+Heads = list[tuple[tuple[int, int], int]]
 #: At most this many claims a call, whatever it asks for.
 MAX_CLAIMS = 10_000
 
@@ -102,55 +104,57 @@ class Sync:
                 lose_claim(batch, hold, now)
 
     def _claim(self, batch: Batch, seat: Seat, machine: Machine, now: int) -> None:
-        memory, queue = batch.memory, batch.memory.queue
+        memory = batch.memory
         want = min(self._call.want, MAX_CLAIMS)
-        fitting = list(_fitting(batch, seat, machine))
-        heads = [(head, number) for number in fitting if (head := queue.head(number)) is not None]
-        heapify(heads)
+        heads = _heads(batch, seat, machine)
         while want > 0 and heads:
-            _, number = heappop(heads)
-            room = room_for(machine, seat.load(), memory.shapes[number], want)
+            number = heappop(heads)[1]
+            room = seat.room(machine, memory.shapes[number], want)
             if room > 0:  # else never again in this call: claims only fill
                 want -= self._take(batch, seat, number, room, heads, now)
+                if want > 0:
+                    _come_back(batch, number, heads)
         ahead = min(want, self._call.ahead)
         if ahead <= 0 or seat.exclusive:
             return
+        shapes = memory.shapes
         heads = [
-            (head, number)
-            for number in fitting
-            if not (memory.shapes[number].exclusive or memory.shapes[number].max_per_instance)
-            and (head := queue.head(number)) is not None
+            head
+            for head in _heads(batch, seat, machine)
+            if not (shapes[head[1]].exclusive or shapes[head[1]].max_per_instance)
         ]
         heapify(heads)
         while ahead > 0 and heads:
-            _, number = heappop(heads)
+            number = heappop(heads)[1]
             ahead -= self._take(batch, seat, number, ahead, heads, now)
+            if ahead > 0:
+                _come_back(batch, number, heads)
 
-    def _take(
-        self, batch: Batch, seat: Seat, number: int, most: int, heads: list[tuple[tuple[int, int], int]], now: int
-    ) -> int:
-        """Claim tasks of one shape while its head comes before the other shapes'; puts its next head among them."""
+    def _take(self, batch: Batch, seat: Seat, number: int, most: int, heads: Heads, now: int) -> int:
+        """Claim tasks of one shape, at most `most`, while its head comes before those of the other shapes."""
+        claims, instance = self._claims, self._call.instance
         made = batch.memory.claim(seat, number, most, heads[0][0] if heads else None, now)
         for hold, lot in made:
-            self._hand_out(batch, hold)
-            self._claims.append((hold.task, hold.token, lot.attempts + 1))
-        following = batch.memory.queue.head(number)
-        if following is not None:
-            heappush(heads, (following, number))
+            batch.task_claimed(hold, lot, instance)
+            claims.append((hold.task, hold.token, lot.attempts + 1))
         return len(made)
 
-    @staticmethod
-    def _hand_out(batch: Batch, hold: Hold) -> None:
-        batch.task_held(hold)
-        batch.read_specs.append(hold.task)
 
-
-def _fitting(batch: Batch, seat: Seat, machine: Machine) -> Iterator[int]:
-    """Shapes with waiting tasks that the empty machine can run; the answer is remembered at the seat."""
-    misfits, shapes = seat.misfits, batch.memory.shapes
-    for number, _ in batch.memory.queue.shapes():
+def _heads(batch: Batch, seat: Seat, machine: Machine) -> Heads:
+    """The heads of the shapes that the empty machine can run, as a heap; what fits is remembered at the seat."""
+    misfits, memory = seat.misfits, batch.memory
+    heads: Heads = []
+    for number, _ in memory.queue.shapes():
         misfit = misfits.get(number)
         if misfit is None:
-            misfit = misfits[number] = bool(machine.misfit(shapes[number]))
+            misfit = misfits[number] = bool(machine.misfit(memory.shapes[number]))
         if not misfit:
-            yield number
+            _come_back(batch, number, heads)
+    return heads
+
+
+def _come_back(batch: Batch, number: int, heads: Heads) -> None:
+    """Put the present head of a shape among the others."""
+    head = batch.memory.queue.head(number)
+    if head is not None:
+        heappush(heads, (head, number))

@@ -41,11 +41,17 @@ def end_claim(batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int
         event = TaskEvent.RELEASE
     else:
         event = event_after(outcome, lot.retry, lot.attempts + 1, cancelling=False)
+    tried = lot.attempts
     if outcome is not None:
-        lot = lot._replace(attempts=lot.attempts + 1)
+        tried += 1
         ended_ms = now if started_ms is None or now > started_ms else started_ms
-        batch.attempts.append(attempt_row(hold, lot.attempts, started_ms, ended_ms, outcome))
-    _move_on(batch, hold.task, lot, event, now)
+        batch.attempts.append(attempt_row(hold, tried, started_ms, ended_ms, outcome))
+    after = _AFTER[event]
+    if after is TaskState.QUEUED:
+        _put_back(batch, hold.task, lot if tried == lot.attempts else lot._replace(attempts=tried))
+    else:
+        batch.memory.counts[after] += 1
+        batch.task_ended(hold.task, after, tried, now)
 
 
 def lose_claim(batch: Batch, hold: Hold, now: int) -> None:
@@ -59,12 +65,7 @@ def lose_all(batch: Batch, seat: Seat, now: int) -> None:
         lose_claim(batch, hold, now)
 
 
-def _move_on(batch: Batch, task: int, lot: Lot, event: TaskEvent, now: int) -> None:
-    after = _AFTER[event]
-    if after is TaskState.QUEUED:
-        batch.memory.enqueue(task, lot)
-        batch.task_queued(task, lot)
-        batch.queued[lot.shape] = batch.queued.get(lot.shape, 0) + 1
-    else:
-        batch.memory.counts[after] += 1
-        batch.task_ended(task, after, lot.attempts, now)
+def _put_back(batch: Batch, task: int, lot: Lot) -> None:
+    batch.memory.enqueue(task, lot)
+    batch.task_queued(task, lot)
+    batch.queued[lot.shape] = batch.queued.get(lot.shape, 0) + 1

@@ -16,7 +16,7 @@ from dataclasses import replace
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.resources import Resources
-from cloud_dispatch.domain.shape import Load, Shape
+from cloud_dispatch.domain.shape import Load, Machine, Shape, room_for
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import ShapeDemand, Target
 from cloud_dispatch.statestore.queue import Lot, ReadyQueue
@@ -86,17 +86,37 @@ class Seat:
             shown = self._shown = stored if state is stored.state else replace(stored, state=state)
         return shown
 
-    def weigh(self, shape: Shape, sign: int) -> None:
-        """Add (1) or take away (-1) one task of `shape`."""
+    def room(self, machine: Machine, shape: Shape, most: int) -> int:
+        """`domain.shape.room_for` this load, faster for shapes and machines without limits (a test holds them equal).
+
+        Only for shapes that the empty machine fits.
+        """
+        if shape.exclusive or shape.max_per_instance or machine.max_tasks or self.exclusive:
+            return room_for(machine, self.load(), shape, most)
+        have, want, used = machine.capacity, shape.resources, self.used
+        if want.cpus_milli:
+            most = min(most, (have.cpus_milli - used[0]) // want.cpus_milli)
+        if want.memory:
+            most = min(most, (have.memory - used[1]) // want.memory)
+        if want.disk:
+            most = min(most, (have.disk - used[2]) // want.disk)
+        if want.gpus:
+            most = min(most, (have.gpus - used[3]) // want.gpus)
+        return most if most > 0 else 0
+
+    def weigh(self, shape: Shape, tasks: int) -> None:
+        """Add so many tasks of `shape`; a negative number takes away."""
         resources, used = shape.resources, self.used
-        used[0] += sign * resources.cpus_milli
-        used[1] += sign * resources.memory
-        used[2] += sign * resources.disk
-        used[3] += sign * resources.gpus
+        used[0] += tasks * resources.cpus_milli
+        used[1] += tasks * resources.memory
+        if resources.disk:
+            used[2] += tasks * resources.disk
+        if resources.gpus:
+            used[3] += tasks * resources.gpus
         if shape.exclusive:
-            self.exclusive += sign
+            self.exclusive += tasks
         if shape.max_per_instance:
-            count = self.limited.get(shape.key, 0) + sign
+            count = self.limited.get(shape.key, 0) + tasks
             if count:
                 self.limited[shape.key] = count
             else:
@@ -154,15 +174,14 @@ class Memory:
     ) -> Sequence[tuple[Hold, Lot]]:
         """Move the next tasks of `shape` from the queue to `seat`, each under a new token; see `ReadyQueue.take`."""
         taken = self.queue.take(shape, most, before)
-        want = self.shapes[shape]
         holds, held, token = self.holds, seat.held, self.last_token
         made = []
         for task, lot in taken:
             token += 1
             hold = Hold(task, token, seat, now, None, lot)
             holds[task] = held[task] = hold
-            seat.weigh(want, 1)
             made.append((hold, lot))
+        seat.weigh(self.shapes[shape], len(made))
         self.last_token = token
         self.counts[TaskState.QUEUED] -= len(taken)
         self.counts[TaskState.CLAIMED] += len(taken)

@@ -112,17 +112,26 @@ class ReadyQueue:
     def take(self, shape: int, most: int, before: tuple[int, int] | None) -> list[tuple[int, Lot]]:
         """Remove and return the next tasks of `shape`, at most `most`, as long as they come before the key `before`."""
         taken: list[tuple[int, Lot]] = []
-        line = self._lines[shape]
+        line, lots = self._lines[shape], self.lots
         while len(taken) < most:
             head = self.head(shape)
             if head is None or (before is not None and head > before):
                 break
-            heap = line.heaps[-head[0]]
-            heappop(heap)
-            line.entries -= 1
-            lot = self.lots.pop(head[1])
-            self._leave(line, lot)
-            taken.append((head[1], lot))
+            priority = -head[0]
+            heap = line.heaps[priority]
+            # The head of this heap is good; go on in it as long as that stays so, without asking anew each time.
+            while heap and len(taken) < most:
+                task = heap[0]
+                lot = lots.get(task)
+                if lot is None or lot.priority != priority or lot.shape != shape:
+                    break
+                if before is not None and (-priority, task) > before:
+                    return taken
+                heappop(heap)
+                line.entries -= 1
+                del lots[task]
+                taken.append((task, lot))
+                self._leave(line, lot)
         return taken
 
     def _enter(self, line: Line, task: int, priority: int) -> None:
