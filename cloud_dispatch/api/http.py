@@ -165,7 +165,7 @@ def invalid_json(error: Exception) -> InvalidInput:
     text = str(error)
     found = _AT.search(text)
     if found is None:
-        return InvalidInput(text, place="body", hint="expected JSON as docs/reference/rest.md describes it")
+        return InvalidInput(text, place="body", hint="expected JSON as docs/reference/rest-api.md describes it")
     return InvalidInput(text[: found.start()], place=found[1] or "body")
 
 

@@ -153,5 +153,6 @@ def _of_router(error: Exception, scope: Scope) -> Exception:
     if isinstance(error, DispatchError) or not isinstance(error, HTTPException):
         return error
     if error.status_code == 405:
-        return MethodNotAllowed(f"{scope['method']} is not for {scope['path'][:200]}", hint="docs/reference/rest.md")
-    return NotFound(f"there is nothing at {scope['path'][:200]}", hint="docs/reference/rest.md lists all routes")
+        hint = "docs/reference/rest-api.md lists the methods of each route"
+        return MethodNotAllowed(f"{scope['method']} is not for {scope['path'][:200]}", hint=hint)
+    return NotFound(f"there is nothing at {scope['path'][:200]}", hint="docs/reference/rest-api.md lists all routes")

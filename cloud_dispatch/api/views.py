@@ -1,6 +1,6 @@
 """Tasks and instances as people and programs see them over REST. Pure: values in, JSON-ready dicts out.
 
-Owns the field names of docs/reference/rest.md and how an instance's life is split into boot, work and idle time.
+Owns the field names of docs/reference/rest-api.md and how an instance's life is split into boot, work and idle time.
 """
 
 from __future__ import annotations

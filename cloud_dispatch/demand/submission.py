@@ -47,7 +47,7 @@ class TransferInput(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class TaskInput(msgspec.Struct, forbid_unknown_fields=True):
-    """A task as a user writes it (docs/reference/tasks.md). `command` as text is for the shell, as a list is argv."""
+    """A task as a user writes it (docs/reference/task-file.md). `command`: text for the shell, or a list as argv."""
 
     command: str | list[str]
     name: str = ""
