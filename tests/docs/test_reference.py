@@ -1,0 +1,98 @@
+"""docs/reference agrees with the code in both directions; what is only documented is a finding here."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain import tags
+from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.task import Cause, TaskState
+from tests.architecture.reference import events
+from tests.architecture.source import product
+from tests.architecture.test_reference_is_whole import MADE_OF_PARTS
+from tests.docs.pages import DOCS, ROOT
+from tools import reference, reference_parts
+
+REFERENCE = DOCS / "reference"
+
+
+def first_cells(page: str) -> set[str]:
+    """What stands in backticks in the first column of a page's tables."""
+    rows = re.findall(r"^\| (`.*?) \|", (REFERENCE / page).read_text(), re.MULTILINE)
+    return {word for row in rows for word in re.findall(r"`([^`]+)`", row)}
+
+
+def test_generated_parts_are_what_the_code_says() -> None:
+    """Whoever changes a setting, a command, an error, a message or a state has to run `python -m tools.reference`."""
+    assert [page.name for page in reference.stale_pages()] == []
+
+
+def test_a_part_that_was_edited_by_hand_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generated part with another text counts as stale, and writing it again gives the code's words."""
+    for page in REFERENCE.glob("*.md"):
+        (tmp_path / page.name).write_text(page.read_text())
+    monkeypatch.setattr(reference, "FOLDER", tmp_path)
+    page = tmp_path / "cli.md"
+    page.write_text(page.read_text().replace("`130`", "`131`"))
+    assert list(reference.stale_pages()) == [page]
+    assert reference.rendered(page.read_text()) == (REFERENCE / "cli.md").read_text()
+
+
+def test_a_setting_without_words_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new key must be given its meaning before the reference can be written."""
+    said = dict(reference_parts.words.SETTINGS)
+    said.pop("timing.lease")
+    monkeypatch.setattr(reference_parts.words, "SETTINGS", said)
+    with pytest.raises(reference_parts.Incomplete, match=r"timing\.lease"):
+        reference_parts.settings()
+
+
+def test_no_event_is_documented_that_nobody_sends() -> None:
+    """Events that left the code leave the page."""
+    sent = {name for _, name in events(product(), MADE_OF_PARTS)}
+    assert first_cells("events.md") - sent == set()
+
+
+def test_every_route_is_documented_and_no_other() -> None:
+    """The headings of the REST page are the routes of the code, and the worker page has those of agents."""
+    code = set()
+    for path in sorted((ROOT / "cloud_dispatch" / "api").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Route":
+                route = node.args[0].value if isinstance(node.args[0], ast.Constant) else "/v1/health"
+                methods = next(ast.literal_eval(k.value) for k in node.keywords if k.arg == "methods")
+                code |= {f"{method} {route}" for method in methods}
+    said = set(
+        re.findall(r"^### `((?:GET|POST|PUT|DELETE) [^`]+)`", (REFERENCE / "rest-api.md").read_text(), re.MULTILINE)
+    )
+    assert code == said
+    from cloud_dispatch.wire import messages
+
+    worker = (REFERENCE / "worker-protocol.md").read_text()
+    routes = {value for name, value in vars(messages).items() if name.endswith("_PATH")}
+    assert len(routes) >= 5
+    assert [route for route in sorted(routes) if route not in worker] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("states.md", [*TaskState, *InstanceState]),
+        ("task-file.md", list(Cause)),
+        ("tags.md", [value for name, value in vars(tags).items() if name.isupper() and value.startswith(tags.PREFIX)]),
+    ],
+)
+def test_hand_written_tables_are_whole(page: str, words: list[str]) -> None:
+    """States, causes and tags stand in the tables that explain them."""
+    assert [str(word) for word in words if word not in first_cells(page) and word != tags.PREFIX] == []
+
+
+def test_pages_that_messages_name_exist() -> None:
+    """A hint that sends somebody to a page of the docs sends them to one that is there."""
+    named = {name for source in product() for name in re.findall(r"docs/[\w/.-]+\.md", source.text)}
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

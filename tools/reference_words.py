@@ -1,0 +1,222 @@
+"""The words of the generated reference that the code does not hold: what each setting and field means.
+
+Owns texts only. A key without words, and words without a key, are errors of `tools.reference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_DURATION, _SIZE, _COUNT = "duration", "size", "whole number"
+
+#: By the path of the key: what is expected, and what it means.
+SETTINGS: Mapping[str, tuple[str, str]] = {
+    "dispatcher.deployment": (
+        "name",
+        "Who owns the VMs, as their tags say. Empty: a random name, kept in the statestore. Set it, or note it.",
+    ),
+    "dispatcher.state_dir": (
+        "folder",
+        "Statestore, keys, operator's token, logs, outputs, drivers' folders. Relative to the file.",
+    ),
+    "dispatcher.listen": ("HOST:PORT", "Where the dispatcher answers agents and operators. It speaks plain HTTP."),
+    "dispatcher.advertise": (
+        "URL",
+        "Where VMs reach the dispatcher, if not at `listen`: another address, a proxy that speaks TLS.",
+    ),
+    "dispatcher.log_level": ("debug, info, warning or error", "The least that is logged, on standard error."),
+    "dispatcher.log_format": ("text or json", "How a log record looks. `json` is one object a line."),
+    "dispatcher.pause": ("true or false", "Launch nothing. Everything else goes on."),
+    "store.url": (
+        "URL",
+        "`sqlite:///PATH` or `postgresql://...` (needs the extra `postgres`). Empty: SQLite in the state folder.",
+    ),
+    "store.commit": (
+        "inline or thread",
+        "Where commits run. `thread` keeps the dispatcher answering while a slow disk commits, at some cost a commit.",
+    ),
+    "store.retain_tasks": (
+        _DURATION,
+        "How long tasks that ended are kept, with their attempts; instances that are gone too.",
+    ),
+    "store.retain_events": (_DURATION, "How long events are kept."),
+    "store.retain_plans": (_DURATION, "How long stored plans are kept, with their snapshots."),
+    "store.retain_logs": (_DURATION, "How long the logs of tasks are kept, from when they were last written."),
+    "timing.heartbeat": (_DURATION, "How often an agent speaks at least. A lease is at least three of them."),
+    "timing.lease": (
+        _DURATION,
+        "How long an agent may go on with what it runs without an answer. Soon after, its instance has failed.",
+    ),
+    "timing.poll": (_DURATION, "How long an answer to an agent is held back when there is nothing to say."),
+    "timing.pass_interval": (_DURATION, "The longest time between two passes of the loop; events start one at once."),
+    "timing.list_interval": (_DURATION, "How often providers are listed. More often while something is in doubt."),
+    "timing.kill_grace": (_DURATION, "From SIGTERM to SIGKILL when a task is ended."),
+    "timing.silence": (_DURATION, "An agent without any answer for so long ends itself and its VM."),
+    "timing.doubt": (
+        _DURATION,
+        "How long a launch that was not answered, or an instance that is not heard, still counts as capacity.",
+    ),
+    "limits.log_bytes_per_attempt": (_SIZE, "Of a longer log the head and the tail are kept, and a line says so."),
+    "limits.output_bytes_per_file": (_SIZE, "The largest output file that the dispatcher keeps."),
+    "limits.request_bytes": (_SIZE, "The largest submission."),
+    "limits.environment_bytes": (_SIZE, "The largest environment of one task."),
+    "limits.tasks_per_submission": (_COUNT, "Tasks in one submission, arrays and sweeps expanded."),
+    "caps.instances": (_COUNT, "At most so many instances in all."),
+    "caps.vcpus": (_COUNT, "At most so many vCPUs in all."),
+    "profiles.NAME.driver": (
+        "name of a driver",
+        "Which driver serves this profile. All keys not named here are its own.",
+    ),
+    "profiles.NAME.caps.instances": (_COUNT, "At most so many instances of this profile."),
+    "profiles.NAME.caps.vcpus": (_COUNT, "At most so many vCPUs of this profile."),
+    "profiles.NAME.types.allow": ("list of patterns", "Types that may be rented at all; empty: every one."),
+    "profiles.NAME.types.deny": ("list of patterns", "Types that may not; wins over `allow`."),
+    "pools.NAME.profiles": ("list of names", "The profiles that VMs of the pool may come from."),
+    "pools.NAME.types.allow": ("list of patterns", "Types that the pool may rent; empty: every one of its profiles."),
+    "pools.NAME.types.deny": ("list of patterns", "Types that it may not; wins over `allow`."),
+    "pools.NAME.markets": ('list of "on-demand", "spot"', "Markets that the pool may rent on."),
+    "pools.NAME.labels": ("table of texts", "Labels that every instance of the pool has; tasks can ask for them."),
+    "pools.NAME.caps.instances": (_COUNT, "At most so many instances of this pool."),
+    "pools.NAME.caps.vcpus": (_COUNT, "At most so many vCPUs of this pool."),
+    "pools.NAME.min": (_COUNT, "Instances that are kept whatever the queue holds."),
+    "pools.NAME.target": (_COUNT, "Instances wanted, as a source of demand like any other; the highest number counts."),
+    "pools.NAME.schedule.days": ("days", "On which days, such as `mon-fri`, `sat,sun`, `daily`."),
+    "pools.NAME.schedule.from": ("HH:MM", "From when."),
+    "pools.NAME.schedule.to": ("HH:MM", "Until before when; not after `from` means over midnight."),
+    "pools.NAME.schedule.timezone": ("name of a time zone", "On whose clocks."),
+    "pools.NAME.schedule.target": (_COUNT, "How many instances are wanted then."),
+    "pools.NAME.reserve.cpus": ("number of cpus", "Kept from tasks on each instance, for the system."),
+    "pools.NAME.reserve.memory": (_SIZE, "Kept from tasks on each instance."),
+    "pools.NAME.reserve.disk": (_SIZE, "Kept from tasks on each instance."),
+    "pools.NAME.max_tasks_per_instance": (_COUNT, "At most so many tasks at once on an instance; 0: as many as fit."),
+    "pools.NAME.price_factor": (
+        "factor of at least 1",
+        "Offerings dearer than this times the cheapest are not rented.",
+    ),
+    "pools.NAME.target_drain": (_DURATION, "What waits shall be done within so long: decides how many are rented."),
+    "pools.NAME.min_work_per_boot": (
+        "factor",
+        "Another instance is rented only for at least this times its boot time in expected work.",
+    ),
+    "pools.NAME.boot_deadline": (_DURATION, "An instance that has not registered by then has failed."),
+    "pools.NAME.template": ("name", "Which template of `cloud-init/` its VMs boot."),
+    "pools.NAME.end.idle": (_DURATION, "An instance without work for so long goes, if it is not needed; 0: never."),
+    "pools.NAME.end.max_tasks": (_COUNT, "An instance goes after so many tasks; 0: no limit."),
+    "pools.NAME.end.empty_claims": (
+        _COUNT,
+        "An instance asks to go after so many long polls in a row without work; 0: no limit.",
+    ),
+    "pools.NAME.end.lifetime": (_DURATION, "An instance ends after so long, whatever it does. Never endless."),
+    "pools.NAME.health_checks.command": ("text for the shell, or list", "Exit code 0 means healthy."),
+    "pools.NAME.health_checks.interval": (_DURATION, "How often it is run; no work is taken before it passed once."),
+    "pools.NAME.health_checks.timeout": (_DURATION, "How long it may take."),
+    "pools.NAME.health_checks.failures": (_COUNT, "So many failures in a row, and the instance reports itself failed."),
+}
+
+#: Defaults that say more in words than their value would.
+DEFAULTS: Mapping[str, str] = {
+    "dispatcher.state_dir": "`/var/lib/cloud-dispatch` with the file in `/etc`, else the user's data folder",
+    "dispatcher.deployment": "random",
+    "dispatcher.advertise": "`http://LISTEN`",
+    "store.url": "`STATE_DIR/store.sqlite`",
+}
+
+#: The local driver's own keys of a profile: what is expected, the default, and the meaning.
+LOCAL: Mapping[str, tuple[str, str, str]] = {
+    "root": (
+        "folder",
+        "`STATE_DIR/providers/NAME`",
+        "Where its VMs live; profiles with the same root share them.",
+    ),
+    "catalogue": ("table of types", "`local.1`, `local.2`, `local.4`", "The instance types, see below."),
+    "zone": ("name", "`local`", "The name of its one zone."),
+    "max_vms": (_COUNT, "`32`", "The account's quota of VMs."),
+    "boot_delay": (_DURATION, "`0s`", "From power-on to the first boot command."),
+    "spot_discount": ("percent, 0 to 99", "none", "How much cheaper spot is; without it there is no spot market."),
+    "shutdown_grace": (_DURATION, "`10s`", "From SIGTERM to SIGKILL when a VM is powered off."),
+    "faults": (
+        "file",
+        "`ROOT/faults.json`",
+        "Faults to inject, see [there](../explanation/local-provider.md#faults).",
+    ),
+}
+LOCAL_TYPE: Mapping[str, tuple[str, str, str]] = {
+    "cpus": ("number of cpus", "required", "What is handed out to tasks; the host does not set it aside."),
+    "memory": (_SIZE, "required", "The same of memory."),
+    "price": ("dollars an hour, as text", "required", "Made up: nobody bills it."),
+    "disk": (_SIZE, "`10GiB`", "The same of disk."),
+    "boot_delay": (_DURATION, "the profile's", "From power-on to the first boot command."),
+    "capacity": (_COUNT, "no limit", "The largest number of VMs of the type at once."),
+    "gpus": (_COUNT, "`0`", "Pretended GPUs."),
+    "gpu_type": ("text", "none", "Their type."),
+    "gpu_memory": (_SIZE, "`0`", "Memory of each."),
+}
+
+#: Fields of a submitted task.
+TASK: Mapping[str, str] = {
+    "command": "What to run. Text goes to `/bin/sh -c`; a list is run as it is.",
+    "name": "To show and to filter by.",
+    "env": "Environment variables, on top of a small base. Numbers are taken as text.",
+    "cwd": "Working folder: relative to the attempt's own folder, or absolute.",
+    "cpus": "Cpus, in steps of 0.001.",
+    "memory": "Memory. An attempt that uses more ends `out-of-memory`.",
+    "disk": "Disk, for finding an instance. Not enforced.",
+    "gpus": "Number of GPUs, or a table of `count`, `type` and `memory` of each.",
+    "labels": "Labels that the instance must have: its pool's, and `type`, `zone`, `market`, `arch`.",
+    "inputs": "Files to fetch before: tables of `url` (http, https, file) and `path` below the working folder.",
+    "outputs": "Files, folders or patterns to keep after success: a path, or a table of `path` and `url`.",
+    "max_runtime": "After so long the attempt is ended: cause `timeout`.",
+    "expected_runtime": "What the planner counts with. Telling it makes plans better; being wrong breaks nothing.",
+    "max_attempts": "How many attempts in all may start.",
+    "retry": "Causes that put the task back, instead of the default ones. `exit-code:N` is one exit code.",
+    "priority": "Higher runs first.",
+    "project": "To count and filter by.",
+    "user": "To count and filter by. The command line fills in yours.",
+    "preemptible": "`false` keeps the task off spot instances.",
+    "max_per_instance": "At most so many tasks of this shape at once on an instance; 0: no limit.",
+    "exclusive": "The instance for itself.",
+    "pool": "Only instances of this pool.",
+    "idempotency_key": "Submitting the same key again gives the same task; with another specification it is refused.",
+    "array": "So many copies; `{index}` in command, name and values of env is their number, from 0.",
+    "sweep": "One task for each combination of values; `{NAME}` stands for the value.",
+}
+TASK_DEFAULTS: Mapping[str, str] = {
+    "cpus": "`1`",
+    "memory": "`512MiB`",
+    "disk": "`0`",
+    "max_attempts": "`3`",
+    "retry": "`preempted`, `instance-lost`, `cannot-start`",
+    "max_runtime": "none",
+    "expected_runtime": "unknown",
+    "array": "none",
+}
+
+#: Errors of the core, by class: what happened and what to do.
+ERRORS: Mapping[str, str] = {
+    "InvalidInput": "The input is wrong at `place`; nothing was done. Correct it.",
+    "InvalidConfig": "The configuration has problems; the message has a line for each, with its place.",
+    "TooLarge": "A body, chunk or file is larger than its limit. Send less, or raise the limit.",
+    "MethodNotAllowed": "The route is there, but not for this method.",
+    "NotFound": "There is no such thing. Look up its name.",
+    "Conflict": "Its state forbids it, or it belongs to somebody else (such as a statestore that another process has).",
+    "StaleLease": "The fencing token is not the current one. Stop the attempt and drop what it made.",
+    "Gap": "A chunk of a log starts past the end of what is stored. Go on at the offset in `X-Offset`.",
+    "Denied": "The caller may not do this.",
+    "Unauthenticated": "No token, or not one of this dispatcher's.",
+    "Unavailable": "It can't be done now; nothing was done. Try again later.",
+    "StoreUnavailable": "The statestore can't commit (disk full, database gone). The call did nothing.",
+    "Overloaded": "A bound was reached. Try again a little later.",
+    "IllegalTransition": "A bug: a state machine was asked for an arrow that it lacks.",
+}
+
+#: Provider errors: what the dispatcher does.
+PROVIDER_ERRORS: Mapping[str, str] = {
+    "RateLimited": "Leaves the whole profile alone until the time that the provider names.",
+    "QuotaExceeded": "Blocks the scope for 5 minutes, tries the next offering.",
+    "CapacityUnavailable": "Blocks the scope for 3 minutes, tries the next offering.",
+    "InvalidRequest": "Blocks the offering for 10 minutes: an operator has to look.",
+    "CredentialsRejected": "Blocks the whole profile for 10 minutes: an operator has to look.",
+    "VmNotFound": "Takes it as one part of a proof of absence.",
+    "Transient": "Tries again, at launches with the next offering.",
+    "InDoubt": "Keeps the slots and looks for the VMs.",
+}
