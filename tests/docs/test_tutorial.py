@@ -1,0 +1,116 @@
+"""The tutorial works as it is written: its console blocks are typed, in order, at a real dispatcher."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.docs.pages import DOCS, Step, blocks, steps
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+#: The name of an instance that the page shows; a reader takes the one of their own table.
+SHOWN_INSTANCE = re.compile(r"\b[a-z][a-z0-9]{11}-\d\b")
+
+
+class Reader:
+    """Somebody who follows the tutorial with a home folder of their own. Only the port is not the default one."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            self.port = listener.getsockname()[1]
+        config = home / "config" / "cloud-dispatch" / "config.toml"
+        config.parent.mkdir(parents=True)
+        config.write_text(f'[dispatcher]\nlisten = "127.0.0.1:{self.port}"\n')
+        self.state = home / "data" / "cloud-dispatch"
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("CLOUD_DISPATCH_")},
+            "HOME": str(home),
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "XDG_DATA_HOME": str(home / "data"),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "COLUMNS": "300",
+        }
+        self.first_terminal: subprocess.Popen[bytes] | None = None
+        self.log = home / "first-terminal.log"
+        self.named = ""
+
+    def types(self, step: Step) -> str:
+        """What a command prints, both streams; `up` is typed in the first terminal and waited for."""
+        if step.command == "cloud-dispatch up":
+            self._up()
+            return ""
+        if SHOWN_INSTANCE.search(step.command):
+            self.named = self._instance()
+        command = SHOWN_INSTANCE.sub(self.named, step.command)
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=self.home, env=self.environment, timeout=60, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+        return done.stdout
+
+    def sees(self, step: Step) -> Step:
+        """The step with the name of the instance that was typed in what it shows."""
+        return Step(step.command, SHOWN_INSTANCE.sub(self.named, step.shown))
+
+    def _up(self) -> None:
+        with self.log.open("wb") as log:
+            self.first_terminal = subprocess.Popen(
+                ["cloud-dispatch", "up"], cwd=self.home, env=self.environment, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + 60
+        while "dispatcher.up" not in self.log.read_text():
+            assert self.first_terminal.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.1)
+
+    def _ask(self, method: str, path: str, **more: object) -> httpx.Response:
+        token = (self.state / "operator.token").read_text().strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx.request(method, f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=10, **more)  # type: ignore[arg-type]
+
+    def _instance(self) -> str:
+        """One from the table that has nothing to do: the page is at such a point wherever it names one."""
+        rows = self._ask("GET", "/v1/instances").json()["instances"]
+        return next(str(row["id"]) for row in rows if row["state"] == "idle")
+
+    def leave(self) -> None:
+        """End every instance, then the dispatcher; kill what does not go."""
+        if self.first_terminal is None:
+            return
+        try:
+            self._ask("POST", "/v1/shutdown", json={"terminate": True, "grace_ms": 1000})
+            self.first_terminal.wait(30)
+        except (httpx.HTTPError, OSError, subprocess.TimeoutExpired):
+            self.first_terminal.send_signal(signal.SIGKILL)
+            self.first_terminal.wait(10)
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    someone = Reader(tmp_path)
+    yield someone
+    someone.leave()
+
+
+def test_every_command_of_the_tutorial_does_what_the_page_shows(reader: Reader) -> None:
+    """Each command is typed as printed, and its output matches what stands below it."""
+    typed = 0
+    for block in blocks(DOCS / "tutorial" / "first-run.md", "console"):
+        for step in steps(block):
+            output = reader.types(step)
+            assert reader.sees(step).matches(output), f"$ {step.command}\n{output}\nbut the page shows\n{step.shown}"
+            assert "internal error" not in output
+            typed += 1
+    assert typed > 15
