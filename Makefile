@@ -10,10 +10,10 @@ TEST_DEADLINE ?= 2400
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench lock clean
+.PHONY: help setup demo test lint bench reference lock clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready ## make the environment in .venv (instant when it is up to date)
 
@@ -49,6 +49,9 @@ $(BENCH)/.ready: requirements-bench.txt pyproject.toml
 bench: $(BENCH)/.ready ## measure: make bench NAME=claims
 	@test -n "$(NAME)" || { echo "say which: make bench NAME=claims (python -m bench lists them)" >&2; exit 2; }
 	$(BENCH)/bin/python -m bench $(NAME) --json
+
+reference: setup ## rewrite the parts of docs/reference that follow from the code
+	$(BIN)/python -m tools.reference
 
 lock: setup ## resolve the dependencies again and rewrite requirements*.txt
 	$(BIN)/python tools/lock.py
