@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.processes import BenchmarkFailed, free_port, running, wait_until
+from bench.processes import BenchmarkFailed, free_port, running, tail, wait_until
 
 ROOT = Path(__file__).parent.parent
 CALL_TIMEOUT_SECONDS = 120.0
 END_SECONDS = 60.0
 SUBMIT_BULK = 20_000
+#: Less than the server keeps an idle connection.
+KEPT_ALIVE_SECONDS = 30.0
 
 
 @dataclass
@@ -36,6 +38,7 @@ class Dispatcher:
     def __post_init__(self) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=CALL_TIMEOUT_SECONDS)
         self._connection.connect()
+        self._used = time.monotonic()
         self._token = (self.folder / "state" / "operator.token").read_text().strip()
 
     @property
@@ -51,9 +54,15 @@ class Dispatcher:
     def raw(self, method: str, path: str, body: bytes | None = None) -> tuple[bytes, Mapping[str, str]]:
         """One call; the body and the headers (lower case). BenchmarkFailed unless it is answered with 2xx."""
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        self._connection.request(method, path, body, headers)
-        response = self._connection.getresponse()
-        answer = response.read()
+        if time.monotonic() - self._used > KEPT_ALIVE_SECONDS:
+            self._connection.close()  # the server has closed it, or is about to; the next request opens a new one
+        try:
+            self._connection.request(method, path, body, headers)
+            response = self._connection.getresponse()
+            answer = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise BenchmarkFailed(f"{method} {path} was not answered: {error!r}\n{tail(self.log)}") from error
+        self._used = time.monotonic()
         if not 200 <= response.status < 300:
             raise BenchmarkFailed(f"{method} {path} was answered {response.status}: {answer[:2000]!r}; see {self.log}")
         return answer, {name.lower(): value for name, value in response.getheaders()}
