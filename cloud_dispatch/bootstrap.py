@@ -33,13 +33,16 @@ from cloud_dispatch.demand.native import NativeQueue
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.demand.settings import configured_targets
 from cloud_dispatch.demand.targets import Targets
-from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName
+from cloud_dispatch.domain.errors import Unavailable
+from cloud_dispatch.domain.ids import BatchId, ProfileName
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider import registry
+from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.host import ThreadHost
 from cloud_dispatch.provider.spi import ProfileContext, Provider
 from cloud_dispatch.provider.tagfilter import TagFilter
+from cloud_dispatch.reconcile import reaping
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.keeping import Keeper
@@ -251,13 +254,32 @@ def _limits(config: Config) -> Limits:
 
 
 def backup(config: Config, target: Path) -> None:
-    """Copy the statestore of a dispatcher that is not running to `target`."""
-    asyncio.run(_with_store(config, lambda store: store.backup(target)))
+    """Copy the statestore to `target`, whether or not a dispatcher runs on it."""
+    statestore.backup(config.store_url, target)
 
 
 def restore(config: Config, source: Path) -> None:
     """Replace the statestore by the backup `source`; Conflict while a dispatcher uses it."""
     statestore.restore(source, config.store_url, now_ms=SystemClock().now())
+
+
+def reap(config: Config, deployment: str, *, end: bool) -> list[dict[str, str]]:
+    """Every VM tagged with `deployment` at the configured profiles, ended if `end`; as JSON-ready values."""
+    return asyncio.run(_reap(config, deployment, end=end))
+
+
+async def _reap(config: Config, deployment: str, *, end: bool) -> list[dict[str, str]]:
+    providers = _providers(config, deployment, SystemClock())
+    try:
+        found = await reaping.find(providers, deployment)
+        if end:
+            found = await reaping.end(providers, found)
+    except ProviderError as error:
+        raise Unavailable(f"a provider could not be asked: {error}", hint="nothing more was ended; try again") from None
+    finally:
+        for provider in providers.values():
+            await provider.close()
+    return [item.view() for item in found]
 
 
 def check_store(config: Config) -> list[str]:
@@ -273,6 +295,3 @@ async def _with_store(config: Config, work: Callable[[Store], Any]) -> Any:
         return await work(store)
     finally:
         await store.close()
-
-
-__all__ = ["PoolName", "backup", "check_store", "restore", "serve"]

@@ -37,6 +37,10 @@ class ReasonBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
+class AdoptBody(msgspec.Struct, forbid_unknown_fields=True):
+    store: str
+
+
 class TargetBody(msgspec.Struct, forbid_unknown_fields=True):
     count: int
     source: str = "rest"
@@ -44,6 +48,7 @@ class TargetBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _REASON = msgspec.json.Decoder(ReasonBody)
+_ADOPT = msgspec.json.Decoder(AdoptBody)
 _TARGET = msgspec.json.Decoder(TargetBody)
 
 
@@ -105,6 +110,7 @@ class InstanceRoutes:
             Route("/v1/instances/{instance}", self.one, methods=["GET"]),
             Route("/v1/instances/{instance}/explain", self.explain, methods=["GET"]),
             Route("/v1/instances/{instance}/{verb}", self.act, methods=["POST"]),
+            Route("/v1/adopt", self.adopt, methods=["POST"]),
             Route("/v1/pools", self.pools, methods=["GET"]),
             Route("/v1/pools/{pool}/target", self.set_target, methods=["PUT"]),
             Route("/v1/pools/{pool}/target", self.drop_target, methods=["DELETE"]),
@@ -128,6 +134,11 @@ class InstanceRoutes:
         asked = await body_of(request, _REASON, self._s.limits.operator_bytes)
         await self._acts[verb](path_instance(request), check_text(asked.reason, "reason"))
         return json_response(await self._view(await self._s.store.instance(path_instance(request))))
+
+    async def adopt(self, request: Request) -> Response:
+        asked = await body_of(request, _ADOPT, self._s.limits.operator_bytes)
+        await self._s.fleet.adopt(check_text(asked.store, "store"))
+        return json_response({"store": asked.store})
 
     async def explain(self, request: Request) -> Response:
         return json_response(await self._s.fleet.explain_instance(path_instance(request)))

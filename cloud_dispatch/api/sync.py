@@ -7,7 +7,7 @@ read last, so that it takes both into account.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +22,9 @@ from cloud_dispatch.api.sessions import Session, Sessions
 from cloud_dispatch.api.translate import MOST_CLAIMS, ReplyOut, held_of, reply_to, results_of
 from cloud_dispatch.domain.errors import InvalidInput, NotFound, StoreUnavailable
 from cloud_dispatch.domain.ids import FencingToken, InstanceId
+from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.ports.fleet import Directive, Heard
-from cloud_dispatch.ports.store import SyncCall, SyncDone
+from cloud_dispatch.ports.store import ClaimResult, SyncCall, SyncDone
 from cloud_dispatch.wire.messages import Policy, SyncRequest
 
 #: What an agent's state may be for it to be handed work.
@@ -79,12 +80,13 @@ class SyncService:
         try:
             done = await self._store.sync(call)
         except NotFound:
-            done = _NOTHING  # the fleet's directive says what becomes of it
+            await self._store.instance(instance)  # NotFound: another store's, whose agent waits to be adopted
+            done = _NOTHING  # one that is gone: the fleet's directive says what becomes of it
         except StoreUnavailable as error:
             return await self._renewal_only(request, instance, error)
         for result in results:
             self._logs.notify(result.task)
-        await self._hear(instance, request, claimed=bool(done.claims))
+        await self._hear(instance, request, claimed=bool(done.claims), results=results)
         policy = None if session.informed else self._policy(session, instance)
         directive = self._fleet.directive(instance)
         waits = request.wait_ms > 0 and not results and policy is None and session.hears(request)
@@ -100,8 +102,12 @@ class SyncService:
         self.polls.close()
 
     # -- steps
-    async def _hear(self, instance: InstanceId, request: SyncRequest, *, claimed: bool) -> None:
+    async def _hear(
+        self, instance: InstanceId, request: SyncRequest, *, claimed: bool, results: Sequence[ClaimResult] = ()
+    ) -> None:
         """Tell the fleet what the agent says of itself. An agent that just got work does not mean to end any more."""
+        ended = [result.outcome.cause for result in results if result.outcome is not None]
+        unstartable = ended.count(Cause.CANNOT_START)
         said = Heard(
             instance,
             request.incarnation,
@@ -110,6 +116,8 @@ class SyncService:
             request.ask_end and not claimed,
             request.ending,
             request.detail[:4096],
+            unstartable,
+            len(ended) - unstartable,
         )
         try:
             await self._fleet.heard(said)

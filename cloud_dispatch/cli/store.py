@@ -1,4 +1,4 @@
-"""`backup`, `restore`, `db check`: care of the statestore of a dispatcher that is not running."""
+"""`backup`, `restore`, `db check`: care of the statestore. Only a backup may be made while a dispatcher runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def backup(
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Copy the statestore to a file, consistent and whole.
+    """Copy the statestore to a file, consistent and whole, also while a dispatcher runs on it.
 
     Example: cloud-dispatch backup /backups/queue.sqlite
     """

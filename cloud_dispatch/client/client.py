@@ -156,6 +156,10 @@ class Client:
         path = f"/v1/instances/{_segment(instance)}/{verb}"
         return cast(InstanceView, self._http.json("POST", path, body={"reason": reason}))
 
+    def adopt(self, store: str) -> None:
+        """Take over the VMs that the statestore `store` made."""
+        self._http.json("POST", "/v1/adopt", body={"store": store})
+
     # -- why and what next
     def explain_task(self, task: int) -> dict[str, Any]:
         return cast("dict[str, Any]", self._http.json("GET", f"/v1/tasks/{task}/explain"))

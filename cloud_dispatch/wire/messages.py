@@ -198,8 +198,8 @@ class SyncReply:
     """`claims` to run; `settled`: tokens of the results that the dispatcher has dealt with (accepted or stale), to be
     forgotten; `kill`: tokens whose commands must end (cancelled, or not this agent's any more), reported as results
     with cause "cancelled"; `lease_ms`: all other held claims are renewed for so long, counted from when the request was
-    sent; `drain_token` > the agent's: `drain` says whether to drain (True) or to resume (False); `hold`: take no new work;
-    `end`: end the VM now; `policy`: replaces the agent's when present.
+    sent; `drain_token` > the agent's: `drain` says whether to drain (True) or to resume (False); `hold`: take no new
+    work; `end`: end the VM now; `policy`: replaces the agent's when present.
     """
 
     seq: int = 0

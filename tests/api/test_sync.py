@@ -140,12 +140,14 @@ async def test_directives_reach_the_agent(house: House) -> None:
     assert (await agent.sync(want=1, wait_ms=5000)).end is True
 
 
-async def test_an_instance_that_the_store_does_not_know_is_told_to_end(house: House) -> None:
-    """A valid token of an instance without a row is no error but the end of that VM."""
+async def test_an_instance_that_the_store_never_knew_is_not_told_to_end(house: House) -> None:
+    """A valid token without any row is another statestore's instance (lost, or not adopted yet): this one ends nothing
+    of it, and answers that it does not know it."""
     agent = await house.agent()
     agent.instance = type(agent.instance)("b00000000099-0")
     agent.token = house.tokens.service(agent.instance)
-    assert (await agent.sync(want=1, wait_ms=5000)).end is True
+    response = await agent.post(agent.request(want=1, wait_ms=5000))
+    assert (response.status_code, response.json()["code"]) == (404, "not-found")
 
 
 async def test_an_old_sync_that_comes_late_changes_nothing(house: House) -> None:

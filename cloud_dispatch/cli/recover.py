@@ -1,0 +1,65 @@
+"""`adopt` and `reap`: what an operator says about VMs whose statestore is lost."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cloud_dispatch.cli import show
+from cloud_dispatch.cli.exitcodes import OK, TASKS_FAILED
+from cloud_dispatch.cli.options import ConfigFile, Json
+from cloud_dispatch.cli.session import connect, console, emit, load_config
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(adopt)
+    app.command()(reap)
+
+
+def adopt(
+    store: Annotated[str, typer.Option("--store", help="Id of the statestore that made the VMs.")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Take over VMs of this deployment that another statestore made: one that was lost, or that this is a copy of.
+
+    Never while a dispatcher runs on that other statestore. Example: cloud-dispatch adopt --store s3k9x0a1b2c3d4e5
+    """
+    with connect(config) as client:
+        client.adopt(store)
+    emit({"store": store}, as_json, lambda: print(f"VMs of statestore {store} are taken over as they are found."))
+
+
+def reap(
+    deployment: Annotated[str, typer.Option("--deployment", help="Id of the deployment, as its VMs are tagged.")],
+    yes: Annotated[bool, typer.Option("--yes", help="End them; without it they are only listed.")] = False,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """List every VM that carries a deployment's tag, at all configured profiles, and end them with --yes.
+
+    Needs no statestore and no dispatcher; a dispatcher that runs would replace what is ended.
+    Example: cloud-dispatch reap --deployment lab --yes
+    """
+    settings = load_config(config)
+    from cloud_dispatch import bootstrap
+
+    found = bootstrap.reap(settings, deployment, end=yes)
+    left = [vm for vm in found if vm["state"] != "gone"]
+
+    def render() -> None:
+        columns = ("vm", "profile", "type", "zone", "state", "statestore", "pool")
+        keys = ("id", "profile", "type", "zone", "state", "store", "pool")
+        console().print(show.table(columns, [tuple(vm[key] for key in keys) for vm in found]))
+        if not found:
+            print(f"No VM carries the tag of deployment {deployment}.")
+        elif not yes:
+            print(f"{len(found)} VMs. Say --yes to end them.")
+        elif left:
+            print(f"{len(left)} VMs are not gone yet: run it again.")
+        else:
+            print(f"{len(found)} VMs are gone.")
+
+    emit({"vms": found}, as_json, render)
+    raise typer.Exit(TASKS_FAILED if yes and left else OK)
