@@ -61,9 +61,19 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class Shortfall:
+    """A pool has `missing` instances fewer than its minimum or a target wants, because of `reason`."""
+
+    pool: PoolName
+    missing: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """Actions in the order in which to take them, and why the rest waits."""
 
     actions: tuple[Action, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     unsatisfiable: tuple[Unsatisfiable, ...] = ()
+    shortfalls: tuple[Shortfall, ...] = ()

@@ -1,7 +1,7 @@
 """What the planner sees. Owns the frozen picture of demand, supply and rules at one moment.
 
-A snapshot is complete: replaying `plan(snapshot, snapshot.now_ms)` gives the same plan, so it is stored with every plan
-that has actions. Its size grows with shapes, instances and offerings, never with the queue.
+A snapshot is complete, the moment included: replaying `plan(snapshot)` gives the same plan, so it is stored with every
+plan that has actions. Its size grows with shapes, instances and offerings, never with the queue.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Blocked:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that a plan may depend on, besides the moment. Sequences are in a fixed, meaningful order.
+    """Everything that a plan may depend on. Sequences are in a fixed, meaningful order.
 
     `caps` bounds everything, `profile_caps` each profile. `silent`: profiles that can't be listed now: nothing is
     launched or ended there. `unknowns`: whether any instance is still unknown after a start (nothing is ended then

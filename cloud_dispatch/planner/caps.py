@@ -1,0 +1,97 @@
+"""Caps. Owns the count of what holds a slot at each level (a pool, a profile, everything) and what may still be added.
+
+Every instance that is not gone counts, whatever its state: terminating and doubtful ones may still exist and bill
+(promise P4). Lowering a cap ends nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloud_dispatch.domain.ids import PoolName, ProfileName
+from cloud_dispatch.domain.instance import COUNTED
+from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.planner.needs import UNBOUNDED
+from cloud_dispatch.planner.snapshot import Snapshot
+
+EVERYTHING = "all"
+
+
+@dataclass(slots=True)
+class _Level:
+    name: str
+    caps: Caps
+    instances: int = 0
+    vcpus: int = 0
+
+    @property
+    def instances_left(self) -> int:
+        return UNBOUNDED if self.caps.instances is None else self.caps.instances - self.instances
+
+    @property
+    def vcpus_left(self) -> int:
+        return UNBOUNDED if self.caps.vcpus is None else self.caps.vcpus - self.vcpus
+
+    def why(self, vcpus: int) -> str:
+        """Which of its caps leaves no room for `vcpus`, "" when none does."""
+        caps = self.caps
+        if caps.instances is not None and self.instances >= caps.instances:
+            return f"cap of {self.name} reached (instances {self.instances} of {caps.instances})"
+        if caps.vcpus is not None and self.vcpus + max(vcpus, 1) > caps.vcpus:
+            return f"cap of {self.name} reached (vcpus {self.vcpus} of {caps.vcpus}, another {vcpus} wanted)"
+        return ""
+
+
+class Ledger:
+    """What counts against the caps, this plan's launches included."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._all = _Level("everything", snapshot.caps)
+        self._profiles = {name: _Level(f"profile {name}", caps) for name, caps in snapshot.profile_caps}
+        self._pools = {pool.name: _Level(f"pool {pool.name}", pool.caps) for pool in snapshot.pools}
+        self._left: dict[tuple[PoolName, ProfileName], tuple[int, int]] = {}
+        for supply in snapshot.supply:
+            if supply.state in COUNTED:
+                self._count(supply.pool, supply.profile, 1, supply.vcpus)
+
+    def room(self, pool: Pool, profile: ProfileName, vcpus: int) -> int:
+        """How many more instances of `vcpus` all the caps admit."""
+        left = self._left.get((pool.name, profile))
+        if left is None:
+            levels = [level for _, level in self._levels(pool, profile)]
+            left = (min(level.instances_left for level in levels), min(level.vcpus_left for level in levels))
+            self._left[pool.name, profile] = left
+        instances, cpus = left
+        return max(min(instances, cpus // (vcpus or 1)), 0)
+
+    def take(self, pool: Pool, profile: ProfileName, vcpus: int, instances: int) -> None:
+        """Count `instances` more (or, negative, fewer)."""
+        self._count(pool.name, profile, instances, vcpus * instances)
+        self._left.clear()
+
+    def why(self, pool: Pool, profile: ProfileName, vcpus: int) -> str:
+        """Which cap leaves no room, in words; "" when none does."""
+        return next(filter(None, (level.why(vcpus) for _, level in self._levels(pool, profile))), "")
+
+    def binding(self, pool: Pool, profile: ProfileName, vcpus: int) -> frozenset[str]:
+        """The levels (as `levels_of` names them) that leave no room."""
+        return frozenset(name for name, level in self._levels(pool, profile) if level.why(vcpus))
+
+    def _levels(self, pool: Pool, profile: ProfileName) -> list[tuple[str, _Level]]:
+        found = [
+            (EVERYTHING, self._all),
+            (f"profile:{profile}", self._profiles.get(profile)),
+            (f"pool:{pool.name}", self._pools.get(pool.name)),
+        ]
+        return [(name, level) for name, level in found if level is not None]
+
+    def _count(self, pool: PoolName, profile: ProfileName, instances: int, vcpus: int) -> None:
+        for level in (self._all, self._pools.get(pool), self._profiles.get(profile)):
+            if level is not None:
+                level.instances += instances
+                level.vcpus += vcpus
+
+
+def levels_of(pool: str, profile: str) -> tuple[str, str, str]:
+    """The levels at which an instance of `pool` and `profile` counts."""
+    return (EVERYTHING, f"profile:{profile}", f"pool:{pool}")

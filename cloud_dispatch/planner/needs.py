@@ -1,0 +1,165 @@
+"""What waits, as the planner counts with it. Owns a demand item's progress in one plan, and the arithmetic of slots.
+
+A *slot* is the room of one task on an instance, kept for as long as the plan looks ahead; it serves one task after
+another. How many (its *rounds*) follows from the expected runtime and from the pool's pace. A task of unknown runtime
+takes its slot for itself: one round.
+
+Everything here is counted in shapes: nothing costs more because more tasks wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.planner.snapshot import DemandItem
+
+#: What is free on an instance: millicpus, bytes of memory, bytes of disk, gpus, tasks.
+Room = tuple[int, int, int, int, int]
+UNBOUNDED = 1 << 62
+FULL: Room = (0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pace:
+    """How much work is given to one instance before another one is rented. One object a (pool, boot time).
+
+    `drain_ms`: what waits shall be done in so long. `worth_ms`: work that is worth a boot, so that what exists is given
+    at least that much. `lifetime_ms` and `max_tasks` (0: no limit) are the ends that an instance has of its own.
+    """
+
+    drain_ms: int
+    worth_ms: int
+    lifetime_ms: int
+    max_tasks: int
+
+
+class Paces:
+    """The paces of one plan, so that equal ones are one object."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], Pace] = {}
+
+    def of(self, pool: Pool, boot_ms: int) -> Pace:
+        key = (pool.name, boot_ms)
+        pace = self._known.get(key)
+        if pace is None:
+            worth = boot_ms * pool.min_work_per_boot_percent // 100
+            pace = Pace(pool.target_drain_ms, worth, pool.end.lifetime_ms, pool.end.max_tasks)
+            self._known[key] = pace
+        return pace
+
+
+class Need:
+    """One demand item in one plan: how many of its tasks are `left` to be served, and who serves the others.
+
+    `starting` start on free slots now, `following` follow on running instances, `booting` and `opened` are served by
+    instances that boot and that this plan launches. `why` says what stands in the way of those left. `capped` are the
+    levels of caps that do, and `short` how many instances they keep from being launched.
+    """
+
+    __slots__ = (
+        "_rounds", "anywhere", "booting", "capable", "capped", "cpus", "disk", "exclusive", "following", "gpus",
+        "index", "item", "key", "left", "limit", "memory", "opened", "shape", "short", "starting", "unit", "why",
+    )  # fmt: skip
+
+    def __init__(self, index: int, item: DemandItem) -> None:
+        shape = item.shape
+        self.index = index
+        self.item = item
+        self.shape = shape
+        self.cpus = shape.resources.cpus_milli
+        self.memory = shape.resources.memory
+        self.disk = shape.resources.disk
+        self.gpus = shape.resources.gpus
+        self.limit = shape.max_per_instance
+        self.exclusive = shape.exclusive
+        self.key = shape.key if self.limit else ""
+        #: Whether resources are all that it asks for: then no machine has to be asked about anything else.
+        self.anywhere = (
+            shape.preemptible and not shape.labels and not shape.gpu_type and not shape.gpu_memory and not shape.pool
+        )
+        self.left = item.count
+        self.starting = self.following = self.booting = self.opened = 0
+        self.capable: bool | None = None
+        self.unit: int | None = None
+        self.why = ""
+        self.capped: frozenset[str] = frozenset()
+        self.short = 0
+        self._rounds: dict[Pace, int] = {}
+
+    @property
+    def urgency(self) -> tuple[int, int, int]:
+        """Sorts the most urgent first: priority, then who waits longest."""
+        return (-self.item.priority, self.item.oldest_ms, self.index)
+
+    @property
+    def difficulty(self) -> tuple[int, int, int, int, int, int]:
+        """Sorts by priority, then those that are hardest to place: small ones fill what large ones leave."""
+        return (-self.item.priority, -self.gpus, -self.cpus, -self.memory, self.item.oldest_ms, self.index)
+
+    def rounds(self, pace: Pace) -> int:
+        """How many tasks one slot serves, one after another, before another instance is worth renting."""
+        known = self._rounds.get(pace)
+        if known is None:
+            expected = self.item.expected_ms
+            known = 1
+            if expected > 0:
+                known = max(1, pace.drain_ms // expected, -(-pace.worth_ms // expected))
+                known = min(known, max(1, pace.lifetime_ms // expected))
+            self._rounds[pace] = known
+        return known
+
+    def slots_wanted(self, pace: Pace, *, capable: bool) -> int:
+        """How many new slots the tasks left are worth; `capable`: something that exists can run them in the end.
+
+        Enough to be done within the target drain; but where the runtime is known, each with a boot's worth of work.
+        What is too little for that waits for what exists, and gets one slot where nothing that exists could run it.
+        """
+        wanted = -(-self.left // self.rounds(pace))
+        if self.item.expected_ms > 0 and pace.worth_ms > 0:
+            justified = self.left * self.item.expected_ms // pace.worth_ms
+            wanted = min(wanted, max(justified, 0 if capable else 1))
+        return wanted
+
+
+def room_of(capacity: Resources, tasks: int) -> Room:
+    """`capacity` as room, for at most `tasks` tasks at once (0: no limit)."""
+    return (capacity.cpus_milli, capacity.memory, capacity.disk, capacity.gpus, tasks or UNBOUNDED)
+
+
+def fit(room: Room, need: Need) -> int:
+    """How many slots of `need` find room, its limits per instance apart."""
+    cpus, memory, disk, gpus, count = room
+    if need.cpus and cpus // need.cpus < count:
+        count = cpus // need.cpus
+    if need.memory and memory // need.memory < count:
+        count = memory // need.memory
+    if need.disk and disk // need.disk < count:
+        count = disk // need.disk
+    if need.gpus and gpus // need.gpus < count:
+        count = gpus // need.gpus
+    return max(count, 0)
+
+
+def fit_empty(room: Room, need: Need) -> int:
+    """How many slots of `need` find `room` on an instance on which nothing else runs."""
+    count = fit(room, need)
+    if need.exclusive:
+        return min(count, 1)
+    return min(count, need.limit) if need.limit else count
+
+
+def less(room: Room, need: Need, slots: int) -> Room:
+    """`room` after `slots` slots of `need` were taken from it; nothing is left beside an exclusive task."""
+    if need.exclusive and slots:
+        return FULL
+    cpus, memory, disk, gpus, tasks = room
+    return (
+        cpus - need.cpus * slots,
+        memory - need.memory * slots,
+        disk - need.disk * slots,
+        gpus - need.gpus * slots,
+        tasks - slots,
+    )

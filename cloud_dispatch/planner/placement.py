@@ -1,0 +1,272 @@
+"""Fitting demand onto what exists: running instances first, then those that boot. Owns which instances are capacity.
+
+Identical instances are counted, not walked one by one. On a running instance what is free now serves first; what its
+tasks will leave serves the rounds after the first. A new launch is only ever made for what remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any, Protocol
+
+from cloud_dispatch.domain.ids import PoolName
+from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.shape import Load, Machine
+from cloud_dispatch.planner.needs import FULL, UNBOUNDED, Need, Pace, Paces, fit, fit_empty, less, room_of
+from cloud_dispatch.planner.snapshot import Snapshot, Supply
+
+_S = InstanceState
+
+
+class Standing(StrEnum):
+    """What an instance is to demand that waits now."""
+
+    RUNNING = "running"
+    BOOTING = "booting"
+    NONE = "none"  # counts against caps only
+
+
+def standing(supply: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Standing:
+    """Whether `supply` is capacity for new work.
+
+    Not yet registered ones are, within their boot time: they must not be launched again. A launch in doubt, and an
+    instance out of contact or not yet heard after a start, is for `doubt_ms`: a short silence must not make a storm of
+    launches, a long one must not starve the queue. Held, draining, stale, failed and ending ones are not.
+    """
+    pool = pools.get(supply.pool)
+    if pool is None or supply.stale or supply.behaviour is not Behaviour.RUN:
+        return Standing.NONE
+    now = snapshot.now_ms
+    if supply.in_doubt and now - supply.intended_ms >= snapshot.doubt_ms:
+        return Standing.NONE
+    state = supply.state
+    if state is _S.IDLE or state is _S.BUSY:
+        return Standing.RUNNING
+    if state is _S.OUT_OF_CONTACT or state is _S.UNKNOWN:
+        return Standing.RUNNING if now - supply.since_ms < snapshot.doubt_ms else Standing.NONE
+    if state is _S.INTENDED or state is _S.LAUNCHING or state is _S.BOOTING:
+        return Standing.BOOTING if now - supply.intended_ms < pool.boot_deadline_ms else Standing.NONE
+    return Standing.NONE
+
+
+class Host:
+    """A machine, with the shapes that were asked about it remembered."""
+
+    __slots__ = ("_can", "identity", "machine", "room")
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.room = room_of(machine.capacity, machine.max_tasks)
+        #: Tells it from any other machine with the same room.
+        self.identity = (machine.pool, machine.labels, machine.spot, machine.gpu_type, machine.gpu_memory)
+        self._can: dict[int, bool] = {}
+
+    def can(self, need: Need) -> bool:
+        """Whether the machine, when empty, runs tasks of `need` at all."""
+        if need.anywhere:
+            return fit_empty(self.room, need) > 0
+        known = self._can.get(need.index)
+        if known is None:
+            known = self._can[need.index] = not self.machine.misfit(need.shape)
+        return known
+
+
+class Served(Protocol):
+    """Who wants to know what a launch of this plan will be used for."""
+
+    def serves(self, need: Need, tasks: int, fresh: int) -> None:
+        """`tasks` of `need` are placed on it, on instances of which `fresh` had nothing before."""
+
+
+class Bin:
+    """`count` alike instances, and what is left on each: `now`, and `later` when what runs on it has ended."""
+
+    __slots__ = (
+        "count", "fresh", "host", "later", "launch", "loaded", "now", "order", "pace", "placed", "quota", "running",
+    )  # fmt: skip
+
+    def __init__(self, host: Host, pace: Pace, count: int, load: Load, order: tuple[Any, ...]) -> None:
+        self.host = host
+        self.pace = pace
+        self.count = count
+        self.order = order
+        self.loaded = load.tasks > 0
+        self.fresh = True
+        self.later = host.room
+        cpus, memory, disk, gpus, tasks = host.room
+        used = load.used
+        self.now = (
+            FULL
+            if load.exclusive
+            else (
+                cpus - used.cpus_milli, memory - used.memory, disk - used.disk, gpus - used.gpus, tasks - load.tasks,
+            )
+        )  # fmt: skip
+        self.quota = pace.max_tasks - load.tasks if pace.max_tasks else UNBOUNDED
+        self.running = dict(load.limited)
+        self.placed: dict[str, int] = {}
+        self.launch: Served | None = None
+
+    def slots_now(self, need: Need) -> int:
+        """Slots that are free at once; the same as `domain.shape.room_for` where the machine runs `need` at all."""
+        if need.exclusive:
+            return 0 if self.loaded or not self.fresh else min(1, fit(self.now, need))
+        slots = fit(self.now, need)
+        if need.limit:
+            slots = min(slots, need.limit - self.running.get(need.key, 0) - self.placed.get(need.key, 0))
+        return slots
+
+    def slots_later(self, need: Need) -> int:
+        """Slots that come free when what runs now has ended."""
+        if need.exclusive:
+            return min(1, fit(self.later, need)) if self.fresh else 0
+        slots = fit(self.later, need)
+        return min(slots, need.limit - self.placed.get(need.key, 0)) if need.limit else slots
+
+    def put(self, need: Need, slots: int, tasks: int) -> None:
+        """Give `slots` slots of each instance to `need`, for `tasks` tasks of its quota."""
+        self.now = less(self.now, need, slots)
+        self.later = less(self.later, need, slots)
+        self.fresh = False
+        self.quota -= tasks
+        if need.limit:
+            self.placed = {**self.placed, need.key: self.placed.get(need.key, 0) + slots}
+
+    def part(self, count: int) -> Bin:
+        """Take `count` of the instances out as a group of their own."""
+        other = Bin.__new__(Bin)
+        for name in Bin.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.count = count
+        self.count -= count
+        return other
+
+
+class Capacity:
+    """What runs and what boots, in the order in which it is filled: in use before idle, cheap and small before dear."""
+
+    def __init__(self, snapshot: Snapshot, pools: Mapping[PoolName, Pool], paces: Paces) -> None:
+        boots = {(o.profile, o.type.name, o.zone, str(o.market)): o.boot_ms for o in snapshot.offerings}
+        self._interned: dict[Machine, Host] = {}
+        self._by_id: dict[int, Host] = {}
+        #: How many instances of a pool are capacity, whatever they can run.
+        self.serving: dict[PoolName, int] = {}
+        groups: dict[tuple[Any, ...], list[Supply]] = {}
+        for supply in snapshot.supply:
+            stand = standing(supply, snapshot, pools)
+            if stand is Standing.NONE:
+                continue
+            self.serving[supply.pool] = self.serving.get(supply.pool, 0) + 1
+            boot = boots.get((supply.profile, supply.type, supply.zone, supply.market), 0)
+            pace = paces.of(pools[supply.pool], boot)
+            load, used = supply.load, supply.load.used
+            key = (
+                stand, self.host(supply.machine), pace, supply.rate, load.tasks, used.cpus_milli, used.memory,
+                used.disk, used.gpus, load.exclusive, load.limited,
+            )  # fmt: skip
+            groups.setdefault(key, []).append(supply)
+        self.hosts = tuple(self._interned.values())
+        self._running: list[Bin] = []
+        self._booting: list[tuple[Host, Pace, int, Load, tuple[Any, ...]]] = []
+        for (stand, host, pace, *_), alike in groups.items():
+            load = alike[0].load
+            parts = (host, pace, len(alike), load, order_of(load.tasks > 0, alike[0].rate, host, pace))
+            if stand is Standing.RUNNING:
+                self._running.append(Bin(*parts))
+            else:
+                self._booting.append(parts)
+        self._running.sort(key=attrgetter("order"))
+
+    def host(self, machine: Machine) -> Host:
+        """The one host of all machines that equal `machine`."""
+        host = self._by_id.get(id(machine))
+        if host is None:
+            host = self._by_id[id(machine)] = self._interned.setdefault(machine, Host(machine))
+        return host
+
+    def fill_running(self, needs: Sequence[Need]) -> None:
+        """Serve `needs`, in this order, by what runs."""
+        floor = min((n.cpus for n in needs), default=0)
+        for need in needs:
+            before = need.left
+            need.starting += _sweep(need, self._running, later=False)
+            if need.left:
+                _sweep(need, self._running, later=True)
+            need.following = before - need.left - need.starting
+            if 0 < need.left < before:
+                self._running = [b for b in self._running if b.later[4] > 0 and b.later[0] >= floor]
+
+    def fill_booting(self, needs: Sequence[Need], launches: Iterable[Bin]) -> None:
+        """Serve what is left of `needs`, in this order, by what boots and by the `launches` of this plan."""
+        bins = [Bin(*parts) for parts in self._booting]
+        bins.extend(launches)
+        bins.sort(key=attrgetter("order"))
+        floor = min((n.cpus for n in needs), default=0)
+        for need in needs:
+            if need.left and bins:
+                before = need.left
+                opened = need.opened
+                _sweep(need, bins, later=False)
+                need.booting = before - need.left - (need.opened - opened)
+                if 0 < need.left < before:
+                    bins = [b for b in bins if b.now[4] > 0 and b.now[0] >= floor]
+
+    def can_run(self, need: Need) -> bool:
+        """Whether something that runs or boots is able to run `need` when it is empty."""
+        return any(host.can(need) for host in self.hosts)
+
+
+def order_of(loaded: bool, rate: int | None, host: Host, pace: Pace) -> tuple[Any, ...]:
+    """Sorts bins: those in use, then by price (unknown last), then small ones, so that the larger stay for others.
+
+    Ties are broken by what an instance is, so that launches are in the same place of the order once they boot.
+    """
+    return (not loaded, UNBOUNDED if rate is None else rate, *host.room, -pace.drain_ms, -pace.worth_ms, *host.identity)
+
+
+def _sweep(need: Need, bins: list[Bin], *, later: bool) -> int:
+    """Serve `need` by `bins`, in order, until nothing is left; returns how many slots that are free now were given.
+
+    `later`: by what comes free only after a first round.
+    """
+    started = 0
+    cpus, memory = need.cpus, need.memory
+    for index, group in enumerate(bins):
+        room = group.later if later else group.now
+        if room[0] < cpus or room[1] < memory or room[4] <= 0 or not (need.anywhere or group.host.can(need)):
+            continue
+        rounds = need.rounds(group.pace) - later
+        slots = (group.slots_later(need) if later else group.slots_now(need)) if rounds else 0
+        each = min(slots * rounds, group.quota)
+        if each <= 0:
+            continue
+        slots = min(slots, -(-each // rounds))
+        whole = min(need.left // each, group.count)
+        if whole == group.count:
+            started += _give(need, group, slots, each)
+            if not need.left:
+                break
+            continue
+        rest = need.left - whole * each
+        for count, tasks in ((whole, each), (1, rest)):
+            if count and tasks:
+                piece = group.part(count)
+                started += _give(need, piece, -(-tasks // rounds), tasks)
+                bins.insert(index, piece)  # before the untouched ones: what is in use fills up first
+        if not group.count:
+            bins.remove(group)
+        break
+    return started
+
+
+def _give(need: Need, group: Bin, slots: int, tasks: int) -> int:
+    """Give each instance of `group` `slots` slots of `need` for `tasks` tasks; returns all the slots given."""
+    need.left -= tasks * group.count
+    if group.launch is not None:
+        need.opened += tasks * group.count
+        group.launch.serves(need, tasks * group.count, group.count if group.fresh else 0)
+    group.put(need, slots, tasks)
+    return slots * group.count

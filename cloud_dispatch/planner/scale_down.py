@@ -1,0 +1,133 @@
+"""Which instances are let go. Owns draining: on an operator's word, for a changed configuration, for want of work.
+
+A drain is confirmed by the agent and fenced, so that work which arrives meanwhile is not lost; still, no instance with
+work is drained for want of it, and none that a waiting task could use: it would be rented again at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.domain.ids import InstanceId, PoolName
+from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.planner.caps import levels_of
+from cloud_dispatch.planner.needs import Need, fit_empty
+from cloud_dispatch.planner.placement import Capacity, Host
+from cloud_dispatch.planner.plan import Drain
+from cloud_dispatch.planner.snapshot import Snapshot, Supply
+from cloud_dispatch.planner.wanted import Wanted
+
+_S = InstanceState
+_AT_WORK = (_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT)
+_ENDING = (_S.DRAINING, _S.DRAINED, _S.FAILED, _S.LOST, _S.TERMINATING)
+
+
+def ordered(snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Iterator[Drain]:
+    """Drains that need no want of work: an operator's word, a type or pool that left the configuration."""
+    silent = frozenset(snapshot.silent)
+    for supply in snapshot.supply:
+        if supply.state not in _AT_WORK or supply.behaviour is Behaviour.HOLD:
+            continue
+        stale = supply.stale or ("" if supply.pool in pools else f"pool {supply.pool} left the configuration")
+        if supply.behaviour is Behaviour.DRAIN:
+            yield Drain(supply.instance, "behaviour", "an operator set it to drain")
+        elif stale and supply.profile not in silent:
+            yield Drain(supply.instance, "stale", stale)
+
+
+def release(
+    snapshot: Snapshot,
+    pools: Mapping[PoolName, Pool],
+    targets: Mapping[PoolName, Wanted],
+    capacity: Capacity,
+    needs: Sequence[Need],
+) -> Iterator[Drain]:
+    """Drains for want of work, the dearest instances first, never below what a pool shall have.
+
+    An instance goes when it was idle for its pool's timeout or asks to end, and at once when a cap keeps waiting tasks
+    from an instance that they could use. Nothing goes while any instance is unknown: it may hold the work or need it.
+    """
+    if snapshot.unknowns:
+        return
+    idle = [s for s in snapshot.supply if _is_idle(s, snapshot, pools)]
+    short = _short(snapshot, needs)
+    reasons = {s.instance: _due(s, pools[s.pool], snapshot.now_ms) for s in idle}
+    if not short:
+        idle = [s for s in idle if reasons[s.instance]]
+    idle.sort(key=lambda s: (-(s.rate or 0), s.idle_since_ms or 0, s.instance))
+    surplus = {name: capacity.serving.get(name, 0) - targets[name].count for name in pools}
+    useful = _useful(idle, needs, capacity)
+    for supply in idle:
+        if supply.instance in useful or surplus[supply.pool] <= 0 or not targets[supply.pool].may_drain:
+            continue
+        reason = reasons[supply.instance]
+        if not reason:
+            reason = _makes_room(supply, short)
+        if reason:
+            surplus[supply.pool] -= 1
+            over = targets[supply.pool].count
+            text = f"{reason}; no waiting task can use it" + (f"; {over} stay in its pool" if over else "")
+            yield Drain(supply.instance, "idle" if reasons[supply.instance] else "surplus", text)
+
+
+def _is_idle(supply: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> bool:
+    return (
+        supply.state is _S.IDLE
+        and supply.behaviour is Behaviour.RUN
+        and not supply.load.tasks
+        and not supply.stale
+        and supply.pool in pools
+        and supply.profile not in snapshot.silent
+    )
+
+
+def _due(supply: Supply, pool: Pool, now_ms: int) -> str:
+    """Why the instance has been idle for long enough, "" when it has not."""
+    if supply.asks_end:
+        return "it has nothing to do and asks to end"
+    since, timeout = supply.idle_since_ms, pool.end.idle_ms
+    if since is None or not timeout or now_ms - since < timeout:
+        return ""
+    return f"idle for {(now_ms - since) // 1000}s (timeout {format_duration(timeout)})"
+
+
+def _useful(idle: Sequence[Supply], needs: Sequence[Need], capacity: Capacity) -> set[InstanceId]:
+    """Those of `idle` on which a waiting task could start now, one slot a task, cheap instances first."""
+    alike: dict[Host, list[InstanceId]] = {}
+    for supply in reversed(idle):
+        alike.setdefault(capacity.host(supply.machine), []).append(supply.instance)
+    kept = dict.fromkeys(alike, 0)
+    for need in needs:
+        waiting = need.item.count
+        for host, members in alike.items():
+            free = len(members) - kept[host]
+            if waiting > 0 and free and host.can(need):
+                slots = fit_empty(host.room, need)
+                count = min(free, -(-waiting // slots))
+                kept[host] += count
+                waiting -= count * slots
+    return {instance for host, count in kept.items() for instance in alike[host][:count]}
+
+
+def _short(snapshot: Snapshot, needs: Sequence[Need]) -> dict[Need, int]:
+    """How many instances caps keep from each shape, less the instances that end already."""
+    ending = [levels_of(s.pool, s.profile) for s in snapshot.supply if s.state in _ENDING]
+    short: dict[Need, int] = {}
+    for need in needs:
+        if need.left and need.short and need.capped:
+            count = need.short - sum(not need.capped.isdisjoint(levels) for levels in ending)
+            if count > 0:
+                short[need] = count
+    return short
+
+
+def _makes_room(supply: Supply, short: dict[Need, int]) -> str:
+    """Why ending an instance lets waiting tasks have another one under a cap, "" when it does not."""
+    levels = levels_of(supply.pool, supply.profile)
+    for need, count in short.items():
+        if count > 0 and not need.capped.isdisjoint(levels):
+            short[need] = count - 1
+            return f"makes room under a cap for tasks of {need.shape.describe()}"
+    return ""
