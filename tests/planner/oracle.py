@@ -1,0 +1,178 @@
+"""An independent judge of plans: slow, task by task, with the domain's own `room_for`. Owns no planning.
+
+`complaints` lists every rule that a plan breaks, so that a property says which one, and so that a test can plant a
+broken plan and see the right complaint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.domain.shape import Load, Shape, room_for
+from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
+from cloud_dispatch.planner.snapshot import Snapshot
+from tests.planner.scenes import launches, machine_of
+
+_S = InstanceState
+
+
+def complaints(snapshot: Snapshot, plan: Plan) -> list[str]:
+    """Every rule that `plan` breaks for `snapshot`."""
+    return [
+        *_caps(snapshot, plan),
+        *_counts(snapshot, plan),
+        *_places(snapshot, plan),
+        *_drains(snapshot, plan),
+        *_terminations(snapshot, plan),
+        *_reasons(snapshot, plan),
+        *_satisfiable(snapshot, plan),
+        *_price(snapshot, plan),
+    ]
+
+
+def _caps(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    rows = [(s.pool, s.profile, s.vcpus) for s in snapshot.supply if s.state is not _S.GONE]
+    before = list(rows)
+    for action in launches(plan):
+        rows += [(action.pool, action.offering.profile, action.offering.type.vcpus)] * action.slots
+    levels: list[tuple[str, Caps, int | None, str]] = [("all", snapshot.caps, None, "")]
+    levels += [(f"profile {name}", caps, 1, name) for name, caps in snapshot.profile_caps]
+    levels += [(f"pool {pool.name}", pool.caps, 0, pool.name) for pool in snapshot.pools]
+    for name, caps, column, value in levels:
+        now = [row for row in rows if column is None or row[column] == value]
+        was = [row for row in before if column is None or row[column] == value]
+        if caps.instances is not None and len(now) > max(caps.instances, len(was)):
+            yield f"{name} has {len(now)} instances, cap {caps.instances}"
+        used, had = sum(row[2] for row in now), sum(row[2] for row in was)
+        if caps.vcpus is not None and used > max(caps.vcpus, had):
+            yield f"{name} has {used} vcpus, cap {caps.vcpus}"
+
+
+def _counts(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    wanted = {pool.name: pool.minimum for pool in snapshot.pools}
+    for target in snapshot.targets:
+        wanted[target.pool] = max(wanted.get(target.pool, 0), target.count)
+    tasks = sum(item.count for item in snapshot.demand if item.gang_size <= 1)
+    slots = sum(action.slots for action in launches(plan))
+    if slots > tasks + sum(wanted.values()):
+        yield f"{slots} instances for {tasks} tasks"
+    largest = dict(snapshot.max_batch)
+    for action in launches(plan):
+        if not 1 <= action.slots <= largest.get(action.offering.profile, 1):
+            yield f"a batch of {action.slots} at {action.offering.key}"
+    if snapshot.paused and slots:
+        yield "launches while paused"
+
+
+def _places(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    for action in launches(plan):
+        pool = next(pool for pool in snapshot.pools if pool.name == action.pool)
+        for rented in (action.offering, *action.alternatives):
+            if not pool.admits(rented) or rented.profile in snapshot.silent:
+                yield f"{rented.key} is not for pool {pool.name} now"
+            if any(block.covers(rented) and block.until_ms > snapshot.now_ms for block in snapshot.blocked):
+                yield f"{rented.key} is blocked"
+            if rented is not action.offering and rented.key == action.offering.key:
+                yield f"{rented.key} is its own alternative"
+
+
+def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    rows = {supply.instance: supply for supply in snapshot.supply}
+    pools = {pool.name: pool for pool in snapshot.pools}
+    gone: dict[str, int] = {}
+    for action in plan.actions:
+        if not isinstance(action, Drain):
+            continue
+        row = rows[action.instance]
+        if row.behaviour is Behaviour.HOLD:
+            yield f"{row.instance} is held and drained"
+        if action.cause in ("idle", "surplus"):
+            gone[row.pool] = gone.get(row.pool, 0) + 1
+            if row.load.tasks or row.state is not _S.IDLE:
+                yield f"{row.instance} is drained with work or not idle"
+            if snapshot.unknowns:
+                yield f"{row.instance} is drained while instances are unknown"
+            due = row.asks_end or snapshot.now_ms - (row.idle_since_ms or 0) >= pools[row.pool].end.idle_ms
+            if action.cause == "idle" and not due:
+                yield f"{row.instance} is drained before its timeout"
+        elif action.cause == "stale" and not row.stale and row.pool in pools:
+            yield f"{row.instance} is not stale"
+        elif action.cause == "behaviour" and row.behaviour is not Behaviour.DRAIN:
+            yield f"nobody wants {row.instance} drained"
+    for name, count in gone.items():
+        pool = next(p for p in snapshot.pools if p.name == name)
+        wanted = max([pool.minimum, *(t.count for t in snapshot.targets if t.pool == name)])
+        ready = (_S.IDLE, _S.BUSY, _S.INTENDED, _S.LAUNCHING, _S.BOOTING, _S.OUT_OF_CONTACT, _S.UNKNOWN)
+        serving = sum(s.pool == name and s.state in ready for s in snapshot.supply)
+        if serving - count < wanted:
+            yield f"pool {name} falls below {wanted}"
+        if not all(t.may_drain for t in snapshot.targets if t.pool == name):
+            yield f"pool {name} must not be lowered"
+
+
+def _terminations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    rows = {supply.instance: supply for supply in snapshot.supply}
+    for action in plan.actions:
+        if isinstance(action, Terminate):
+            row = rows[action.instance]
+            if row.state not in (_S.DRAINED, _S.FAILED, _S.LOST) or row.profile in snapshot.silent:
+                yield f"{row.instance} is terminated while {row.state}"
+
+
+def _reasons(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    for said in (*plan.actions, *plan.waiting, *plan.unsatisfiable, *plan.shortfalls):
+        if not said.reason.strip():
+            yield f"no reason: {said}"
+    spoken = {w.shape for w in plan.waiting} | {u.shape for u in plan.unsatisfiable}
+    for item in snapshot.demand:
+        if item.count and item.shape not in spoken and _starting(snapshot, item.shape) < item.count:
+            yield f"nothing is said of {item.shape.describe()}"
+
+
+def _starting(snapshot: Snapshot, shape: Shape) -> int:
+    """At most so many tasks of `shape` can start now."""
+    ready = (_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN)
+    return sum(room_for(s.machine, s.load, shape, 1 << 40) for s in snapshot.supply if s.state in ready)
+
+
+def _satisfiable(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    for verdict in plan.unsatisfiable:
+        for pool in snapshot.pools:
+            for rented in snapshot.offerings:
+                machine = machine_of(snapshot.pools, pool.name, rented)
+                if pool.admits(rented) and room_for(machine, Load(), verdict.shape, 1):
+                    yield f"{rented.key} can run {verdict.shape.describe()}"
+
+
+def one_each(snapshot: Snapshot, shape: Shape) -> int | None:
+    """The lowest rate at which one task of `shape` gets an instance of its own; None where none may be had."""
+    rates = [
+        rented.rate
+        for pool in snapshot.pools
+        for rented in snapshot.offerings
+        if rented.rate is not None and _may_rent(snapshot, pool, rented)
+        and room_for(machine_of(snapshot.pools, pool.name, rented), Load(), shape, 1)
+    ]  # fmt: skip
+    return min(rates, default=None)
+
+
+def _may_rent(snapshot: Snapshot, pool: Pool, rented: object) -> bool:
+    return pool.admits(rented)  # type: ignore[arg-type]
+
+
+def _price(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Without caps, blocks, targets and unknown prices: never dearer than an instance for each task."""
+    limited = snapshot.caps != Caps() or any(caps != Caps() for _, caps in snapshot.profile_caps)
+    limited = limited or any(pool.caps != Caps() or pool.minimum for pool in snapshot.pools)
+    if limited or snapshot.blocked or snapshot.silent or snapshot.targets:
+        return
+    rented = [action for action in launches(plan) if isinstance(action, Launch)]
+    if any(action.offering.rate is None for action in rented):
+        return
+    total = sum((action.offering.rate or 0) * action.slots for action in rented)
+    singles = [(item.count, one_each(snapshot, item.shape)) for item in snapshot.demand]
+    bound = sum(count * rate for count, rate in singles if rate is not None)
+    if total > bound:
+        yield f"launches at {total}, one instance a task would be {bound}"

@@ -1,0 +1,242 @@
+"""What holds for every snapshot: caps, convergence, determinism, honesty; and the checker of it sees what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.domain.shape import Load, Shape, room_for
+from cloud_dispatch.planner import plan
+from cloud_dispatch.planner.plan import Drain, Plan, Terminate, Unsatisfiable
+from cloud_dispatch.planner.snapshot import Blocked, DemandItem, Snapshot, Supply, TargetItem
+from tests.planner.oracle import complaints
+from tests.planner.scenes import (
+    AWS,
+    GCP,
+    MAIN,
+    MINUTE,
+    NOW,
+    OTHER,
+    applied,
+    busy,
+    demand,
+    instance,
+    launched,
+    launches,
+    offering,
+    pool,
+    shape,
+    snapshot,
+)  # fmt: skip
+
+S = InstanceState
+SETTINGS = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+caps = st.one_of(
+    st.just(Caps()),
+    st.builds(Caps, st.one_of(st.none(), st.integers(0, 12)), st.one_of(st.none(), st.integers(0, 40))),
+)
+shapes = st.builds(
+    lambda cpus, memory, gpus, zone, preemptible, exclusive, limit, owner: shape(
+        cpus, memory, gpus=gpus, labels=(("zone", zone),) if zone else (), preemptible=preemptible,
+        exclusive=exclusive, max_per_instance=limit, pool=owner,
+    ),
+    st.sampled_from([0.25, 0.5, 1, 2, 3, 4, 8, 20]), st.sampled_from([0.25, 1, 2, 6, 20, 100]),
+    st.sampled_from([0, 0, 0, 1]), st.sampled_from(["", "", "", "a", "b"]), st.sampled_from([True, True, False]),
+    st.sampled_from([False, False, False, True]), st.sampled_from([0, 0, 0, 2]), st.sampled_from(["", "", "", "main"]),
+)  # fmt: skip
+items = st.builds(
+    lambda wanted, count, expected, priority, oldest: DemandItem(wanted, count, expected, priority, oldest),
+    shapes, st.integers(0, 40), st.sampled_from([0, 1_000, 20_000, MINUTE, 20 * MINUTE]), st.integers(0, 2),
+    st.integers(0, 3),
+)  # fmt: skip
+rented = st.builds(
+    lambda number, cpus, memory, price, zone, market, profile, gpus, boot: offering(
+        f"t{number}", cpus, memory, price, zone=zone, market=market, profile=profile, gpus=gpus, boot_ms=boot
+    ),
+    st.integers(0, 5), st.sampled_from([1, 2, 4, 8, 16]), st.sampled_from([1, 4, 8, 32]),
+    st.one_of(st.none(), st.integers(1, 500), st.integers(1, 500)), st.sampled_from("ab"), st.sampled_from(Market),
+    st.sampled_from([AWS, GCP]), st.sampled_from([0, 0, 0, 2]), st.sampled_from([0, 30_000, 300_000]),
+)  # fmt: skip
+
+
+def _one_type_a_name(offerings: list[Offering]) -> list[Offering]:
+    """Offerings of one name and profile are of one type, as with every provider; keys are unique."""
+    types, found = {}, {}
+    for one in offerings:
+        same = types.setdefault((one.profile, one.type.name), one.type)
+        one = replace(one, type=same)
+        found.setdefault(one.key, one)
+    return list(found.values())
+
+
+pools = st.builds(
+    lambda profiles, markets, most, minimum, tasks, factor, drain, worth, reserve: pool(
+        MAIN, *profiles, markets=tuple(markets), caps=most, minimum=minimum, max_tasks_per_instance=tasks,
+        price_factor_percent=factor, target_drain_ms=drain, min_work_per_boot_percent=worth,
+        reserve=Resources(memory=reserve),
+    ),
+    st.lists(st.sampled_from([AWS, GCP]), min_size=1, max_size=2, unique=True),
+    st.lists(st.sampled_from(Market), min_size=1, max_size=2, unique=True), caps, st.sampled_from([0, 0, 3]),
+    st.sampled_from([0, 0, 3]), st.sampled_from([100, 150, 1000]), st.sampled_from([1_000, 10 * MINUTE]),
+    st.sampled_from([0, 100, 500]), st.sampled_from([0, 1 << 28]),
+)  # fmt: skip
+
+
+@st.composite
+def scenes(draw: st.DrawFn, *, supplied: bool = True, limits: bool = True) -> Snapshot:
+    """A snapshot of anything: demand, offerings, one or two pools, instances in any state, caps, blocks, targets."""
+    offerings = _one_type_a_name(draw(st.lists(rented, min_size=1, max_size=10)))
+    own = [draw(pools)]
+    if draw(st.booleans()):
+        own.append(replace(draw(pools), name=OTHER))
+    if not limits:
+        own = [replace(p, caps=Caps(), minimum=0) for p in own]
+    wanted = draw(st.lists(items, max_size=6))
+    known = [item.shape for item in wanted]
+    count = draw(st.integers(0, 8)) if supplied else 0
+    supply = [draw(_instances(number, own, offerings, known)) for number in range(count)]
+    rest = {}
+    if limits:
+        rest = {
+            "caps": draw(caps),
+            "profile_caps": ((AWS, draw(caps)),),
+            "blocked": tuple(draw(st.lists(_blocks, max_size=2))),
+            "silent": tuple(draw(st.sampled_from([(), (), (), (GCP,)]))),
+            "targets": tuple(draw(st.lists(_targets, max_size=2))),
+            "unknowns": any(s.state is S.UNKNOWN for s in supply),
+            "paused": draw(st.sampled_from([False, False, False, True])),
+            "max_batch": ((AWS, draw(st.sampled_from([1, 4, 1000]))), (GCP, 1000)),
+        }
+    return snapshot(wanted, supply=supply, pools=own, offerings=offerings, **rest)
+
+
+@st.composite
+def _instances(draw: st.DrawFn, number: int, own: list[Pool], offerings: list[Offering], known: list[Shape]) -> Supply:
+    state = draw(st.sampled_from([S.IDLE, S.IDLE, S.BUSY, S.BUSY, *S]))
+    made = instance(
+        number, draw(st.sampled_from(offerings)), state, pools=own, of=draw(st.sampled_from(own)).name,
+        intended_ms=NOW - draw(st.sampled_from([0, 70_000, 700_000])),
+        since_ms=NOW - draw(st.sampled_from([0, 70_000])),
+        behaviour=draw(st.sampled_from([Behaviour.RUN, Behaviour.RUN, Behaviour.RUN, *Behaviour])),
+        in_doubt=state is S.LAUNCHING and draw(st.booleans()), stale=draw(st.sampled_from(["", "", "", "type left"])),
+    )  # fmt: skip
+    load = Load()
+    if state is S.BUSY and known:
+        for other in draw(st.lists(st.sampled_from(known), max_size=3)):
+            if room_for(made.machine, load, other, 1):
+                load = load.plus(other)
+    idle_since = NOW - draw(st.sampled_from([0, MINUTE, 5 * MINUTE])) if state is S.IDLE else None
+    return replace(made, load=load, idle_since_ms=idle_since, asks_end=state is S.IDLE and draw(st.booleans()))
+
+
+_blocks = st.builds(
+    lambda profile, until, kind, zone: Blocked(profile, until, "no capacity", type=kind, zone=zone),
+    st.sampled_from([AWS, GCP]), st.sampled_from([NOW, NOW + MINUTE]), st.sampled_from(["", "t0", "t1"]),
+    st.sampled_from(["", "a"]),
+)  # fmt: skip
+_targets = st.builds(
+    TargetItem, st.sampled_from([MAIN, OTHER]), st.integers(0, 5), st.sampled_from(["rest", "schedule"]), st.booleans()
+)
+
+
+@SETTINGS
+@given(scene=scenes())
+def test_no_plan_breaks_a_rule(scene: Snapshot) -> None:
+    """Caps at every level, counts, places, drains, reasons, price: an independent judge has no complaint."""
+    assert complaints(scene, plan(scene)) == []
+
+
+@SETTINGS
+@given(scene=scenes(supplied=False, limits=False))
+def test_unlimited_plans_break_no_rule_and_cost_no_more_than_an_instance_a_task(scene: Snapshot) -> None:
+    """Without limits the bound on the price applies to every scene."""
+    assert complaints(scene, plan(scene)) == []
+
+
+@SETTINGS
+@given(scene=scenes())
+def test_what_was_launched_is_not_launched_again(scene: Snapshot) -> None:
+    """With its launches booting, the next plan of the same demand launches nothing: it converges in one step."""
+    first = plan(scene)
+    second = plan(applied(scene, first))
+    assert launched(second) == {}
+
+
+@SETTINGS
+@given(scene=scenes())
+def test_a_plan_says_the_same_for_the_same_snapshot(scene: Snapshot) -> None:
+    """Nothing but the snapshot matters: planned twice, equal in every word."""
+    assert plan(scene) == plan(replace(scene))
+
+
+@SETTINGS
+@given(scene=scenes(limits=False), big=st.integers(1, 5))
+def test_an_impossible_shape_changes_nothing_for_the_others(scene: Snapshot, big: int) -> None:
+    """A shape that nothing can ever run is reported, and everybody else's plan stays as it is."""
+    impossible = DemandItem(shape(1000 * big), 5, priority=99)
+    alone, beside = plan(scene), plan(replace(scene, demand=(*scene.demand, impossible)))
+    assert beside.actions == alone.actions
+    assert tuple(w for w in beside.waiting if w.shape != impossible.shape) == alone.waiting
+    listed = {one.profile for one in scene.offerings}
+    if all(profile in listed for one in scene.pools for profile in one.profiles):
+        assert [u.shape for u in beside.unsatisfiable if u not in alone.unsatisfiable] == [impossible.shape]
+
+
+@SETTINGS
+@given(scene=scenes(limits=False), more=st.integers(1, 3))
+def test_more_tasks_never_get_less(scene: Snapshot, more: int) -> None:
+    """A queue that grows in one shape never lowers what is spent on it all by more than the search's own slack."""
+    grown = tuple(replace(item, count=item.count * (1 + more)) for item in scene.demand)
+    slots = sum(action.slots for action in launches(plan(scene)))
+    if slots:
+        assert sum(action.slots for action in launches(plan(replace(scene, demand=grown)))) > 0
+
+
+BROKEN = snapshot([demand(shape(), 2)], supply=[instance(0), instance(1, state=S.BUSY, load=busy(shape(), 1))])
+LAUNCH = launches(plan(snapshot([demand(shape(), 1)])))[0]
+
+
+@pytest.mark.parametrize(
+    ("scene", "wrong", "complaint"),
+    [
+        (replace(BROKEN, caps=Caps(instances=3)), Plan((replace(LAUNCH, slots=2),)), "all has 4 instances, cap 3"),
+        (replace(BROKEN, caps=Caps(vcpus=3)), Plan((replace(LAUNCH, slots=2),)), "all has 4 vcpus, cap 3"),
+        (BROKEN, Plan((replace(LAUNCH, slots=3),)), "3 instances for 2 tasks"),
+        (replace(BROKEN, max_batch=()), Plan((replace(LAUNCH, slots=2),)), "a batch of 2"),
+        (replace(BROKEN, paused=True), Plan((LAUNCH,)), "launches while paused"),
+        (replace(BROKEN, silent=(AWS,)), Plan((LAUNCH,)), "is not for pool main now"),
+        (replace(BROKEN, blocked=(Blocked(AWS, NOW + 1, "x"),)), Plan((LAUNCH,)), "is blocked"),
+        (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "idle", "x"),)), "drained with work"),
+        (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "idle", "x"),)), "drained before its timeout"),
+        (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "stale", "x"),)), "is not stale"),
+        (BROKEN, Plan((Terminate(BROKEN.supply[0].instance, "failed", "x"),)), "terminated while idle"),
+        (BROKEN, Plan((replace(LAUNCH, reason=" "),)), "no reason"),
+        (BROKEN, Plan(), "nothing is said of 1 cpu"),
+        (BROKEN, Plan(unsatisfiable=(Unsatisfiable(shape(), 1, "x"),)), "can run 1 cpu"),
+        (BROKEN, Plan((replace(LAUNCH, offering=offering(price=250)),)), "one instance a task would be"),
+    ],
+)
+def test_the_judge_sees_a_planted_fault(scene: Snapshot, wrong: Plan, complaint: str) -> None:
+    """Each rule of the judge fires on a plan that breaks it; a judge that can't complain proves nothing."""
+    assert any(complaint in said for said in complaints(scene, wrong)), complaints(scene, wrong)
+
+
+def test_the_convergence_check_sees_a_planner_that_forgets_what_boots() -> None:
+    """Were launches not applied, the second plan would launch again: the property has something to find."""
+    scene = snapshot([demand(shape(), 3)])
+    assert launched(plan(scene)) == launched(plan(scene)) == {"small": 3}
+    assert launched(plan(applied(scene, plan(scene)))) == {}
+
+
+def test_profile_names_of_the_scenes_are_the_ones_that_offerings_use() -> None:
+    """Guards the generators: both profiles occur, so that profile caps and silence are exercised."""
+    assert {AWS, GCP} == {ProfileName("aws"), ProfileName("gcp")}
