@@ -1,0 +1,111 @@
+"""Snapshots and plans as JSON bytes, for the record. Owns their stored form and its version; knows no store.
+
+`plan(decode_snapshot(encode_snapshot(s))) == plan(s)`. Equal values have equal bytes. Offerings, which launches name
+again and again, are written once a plan. Reading ignores fields that it does not know, and fields added later have
+defaults, so that a newer version reads what an older one stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.ids import PoolName
+from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.planner.plan import Action, Drain, Launch, Plan, Shortfall, Terminate, Unsatisfiable, Waiting
+from cloud_dispatch.planner.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    pool: PoolName
+    offering: int
+    slots: int
+    reason: str
+    alternatives: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One action: exactly one of these is given."""
+
+    launch: _Launch | None = None
+    drain: Drain | None = None
+    terminate: Terminate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    offerings: tuple[Offering, ...] = ()
+    actions: tuple[_Step, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    unsatisfiable: tuple[Unsatisfiable, ...] = ()
+    shortfalls: tuple[Shortfall, ...] = ()
+
+
+_ENCODER = msgspec.json.Encoder()
+_SNAPSHOT = msgspec.json.Decoder(Snapshot)
+_PLAN = msgspec.json.Decoder(_Plan)
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """`snapshot` as JSON."""
+    return _ENCODER.encode(snapshot)
+
+
+def decode_snapshot(stored: bytes) -> Snapshot:
+    """What `encode_snapshot` wrote; InvalidInput for anything else."""
+    try:
+        return _SNAPSHOT.decode(stored)
+    except msgspec.DecodeError as error:
+        raise _unreadable("snapshot", error) from error
+
+
+def encode_plan(plan: Plan) -> bytes:
+    """`plan` as JSON."""
+    offerings: dict[str, tuple[int, Offering]] = {}
+    for action in plan.actions:
+        if isinstance(action, Launch):
+            for offering in (action.offering, *action.alternatives):
+                offerings.setdefault(offering.key, (len(offerings), offering))
+    steps = tuple(_step(action, offerings) for action in plan.actions)
+    listed = tuple(offering for _, offering in offerings.values())
+    return _ENCODER.encode(_Plan(listed, steps, plan.waiting, plan.unsatisfiable, plan.shortfalls))
+
+
+def decode_plan(stored: bytes) -> Plan:
+    """What `encode_plan` wrote; InvalidInput for anything else."""
+    try:
+        read = _PLAN.decode(stored)
+        actions = tuple(_actions(read))
+    except (msgspec.DecodeError, IndexError) as error:
+        raise _unreadable("plan", error) from error
+    return Plan(actions, read.waiting, read.unsatisfiable, read.shortfalls)
+
+
+def _step(action: Action, offerings: dict[str, tuple[int, Offering]]) -> _Step:
+    if isinstance(action, Drain):
+        return _Step(drain=action)
+    if isinstance(action, Terminate):
+        return _Step(terminate=action)
+    others = tuple(offerings[offering.key][0] for offering in action.alternatives)
+    return _Step(_Launch(action.pool, offerings[action.offering.key][0], action.slots, action.reason, others))
+
+
+def _actions(read: _Plan) -> Iterable[Action]:
+    for step in read.actions:
+        if step.launch is not None:
+            found = step.launch
+            others = tuple(read.offerings[index] for index in found.alternatives)
+            yield Launch(found.pool, read.offerings[found.offering], found.slots, found.reason, others)
+        if step.drain is not None:
+            yield step.drain
+        if step.terminate is not None:
+            yield step.terminate
+
+
+def _unreadable(what: str, error: Exception) -> InvalidInput:
+    return InvalidInput(f"this is not a stored {what}: {error}", hint="it may come from a newer version")
