@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from cloud_dispatch.api.app import Api
+from cloud_dispatch.api.cork import CorkedProtocol
 from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 
 _BACKLOG = 2048
@@ -51,7 +52,7 @@ async def serve(
     listener = _bind(listen)
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=CorkedProtocol,
         ws="none",
         lifespan="off",
         access_log=False,
