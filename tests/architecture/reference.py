@@ -116,11 +116,15 @@ def events(files: Iterable[Source], expand: Mapping[str, Iterable[str]]) -> Iter
             if not isinstance(node, ast.Call):
                 continue
             name = _event_name(node)
-            if name is None or (isinstance(name, ast.Name) and name.id in {"action", "event"}):
+            if name is None or (isinstance(name, ast.Name | ast.Attribute) and _last(name) in {"action", "event"}):
                 continue  # a function that hands on what it was given
             text = _text(name)
             for found in [text] if text is not None else expand.get(ast.unparse(name), [ast.unparse(name)]):
                 yield f"{source.path}:{node.lineno}", found
+
+
+def _last(name: ast.Name | ast.Attribute) -> str:
+    return name.id if isinstance(name, ast.Name) else name.attr
 
 
 def _event_name(call: ast.Call) -> ast.expr | None:

@@ -63,7 +63,8 @@ def test_every_metric_is_documented(docs: Reference) -> None:
 
 def test_every_event_is_documented_and_well_named(docs: Reference) -> None:
     """An event without a stable dotted name, or that the reference does not name, is a finding."""
-    found = list(reference.events(product(), MADE_OF_PARTS))
+    shipped = [source for source in product() if not source.path.startswith("cloud_dispatch/testing/")]  # test suites
+    found = list(reference.events(shipped, MADE_OF_PARTS))
     assert found
     assert [f"{where}: {name}" for where, name in found if not reference.is_event_name(name)] == []
     assert missing(docs, found) == []
@@ -152,6 +153,7 @@ def test_metrics_are_collected(text: str, names: list[str]) -> None:
         ('Event(at_ms=now, action="task.claimed")', ["task.claimed"]),
         ("log.info(f'task.{state}')", ["f'task.{state}'"]),
         ("log.info(action)", []),
+        ("Event(row.at_ms, row.action)", []),
         ('math.log("x.y")', []),
     ],
 )
