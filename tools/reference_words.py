@@ -13,7 +13,7 @@ _DURATION, _SIZE, _COUNT = "duration", "size", "whole number"
 SETTINGS: Mapping[str, tuple[str, str]] = {
     "dispatcher.deployment": (
         "name",
-        "Who owns the VMs, as their tags say. Empty: a random name, kept in the statestore. Set it, or note it.",
+        "Who owns the VMs, as their tags say. Empty: a random one, lost with the statestore: set it.",
     ),
     "dispatcher.state_dir": (
         "folder",
