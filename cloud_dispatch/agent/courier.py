@@ -18,6 +18,8 @@ MOST_RESULTS = 256
 #: With tasks longer than this a request may wait at the dispatcher even when no work is wanted, so that a cancel
 #: arrives at once. Shorter ones end before it would, and each end would cost a connection.
 LONG_MS = 1_000
+#: A dispatcher that answers so many waiting requests at once does not hold them: then only heartbeats are sent.
+_DEAF = 3
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class Courier:
             return None
         due = self._news_ms(standing, claims, now_ms)
         if sent is None:
-            if standing.polls or self.sent_ms is None:
+            listens = self.pace.vacuous < _DEAF and self._wait_ms(standing, claims, policy) > 0
+            if standing.polls or listens or self.sent_ms is None:
                 due = now_ms
             else:
                 due = _earliest(due, self.sent_ms + heartbeat_ms(policy))

@@ -24,7 +24,10 @@ from cloud_dispatch.agent.channel import check_pin
 from cloud_dispatch.wire.messages import OUTPUTS_PATH, FileTransfer, OutputFile
 
 ATTEMPTS = 4
+#: For outputs that the dispatcher keeps: it may be away, or its disk full, for some minutes.
+DEPOT_ATTEMPTS = 60
 RETRY_FIRST_S = 0.5
+RETRY_MOST_S = 5.0
 ANSWER_S = 60.0
 MOST_OUTPUTS = 10_000
 _BLOCK = 1 << 20
@@ -150,7 +153,8 @@ class Transfers:
             self._retried(what, partial(self._put, full, size, url, None))
         else:
             query = "?task=%d&token=%d&path=%s" % (self._task, self._token, quote(path, safe=""))
-            self._retried(what, partial(self._put, full, size, self._depot.url + OUTPUTS_PATH + query, self._depot))
+            put = partial(self._put, full, size, self._depot.url + OUTPUTS_PATH + query, self._depot)
+            self._retried(what, put, DEPOT_ATTEMPTS)
         return OutputFile(path, url, size, digest)
 
     def _measure(self, full: str) -> Tuple[int, str]:
@@ -193,16 +197,16 @@ class Transfers:
             sink(block)
             total += len(block)
 
-    def _retried(self, what: str, action: Callable[[], None]) -> None:
-        for attempt in range(ATTEMPTS):
+    def _retried(self, what: str, action: Callable[[], None], attempts: int = ATTEMPTS) -> None:
+        for attempt in range(attempts):
             try:
                 action()
                 return
             except (OSError, ValueError, http.client.HTTPException) as error:  # URLError and HTTPError are OSErrors
-                final = isinstance(error, urllib.error.HTTPError) and error.code in (400, 401, 403, 404, 410, 413)
-                if final or isinstance(error, (FileNotFoundError, PermissionError)) or attempt == ATTEMPTS - 1:
+                final = isinstance(error, urllib.error.HTTPError) and error.code in (400, 401, 403, 404, 409, 410, 413)
+                if final or isinstance(error, (FileNotFoundError, PermissionError)) or attempt == attempts - 1:
                     raise TransferFailed("%s: %s" % (what, error)) from None
-            if self._stop.wait(RETRY_FIRST_S * (1 << attempt)):
+            if self._stop.wait(min(RETRY_FIRST_S * (1 << min(attempt, 10)), RETRY_MOST_S)):
                 raise TransferStopped
 
 

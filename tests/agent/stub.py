@@ -38,6 +38,7 @@ class StubDispatcher:
         self.policy = policy or Policy()
         self.lock = threading.Condition()
         self.queue: deque[tuple[int, OrderSpec]] = deque()
+        self.specs: dict[int, OrderSpec] = {}
         self.given: dict[int, int] = {}  # token -> task, claims without a result
         self.confirmed: set[int] = set()  # tokens that some later running set named
         self.results: dict[int, Result] = {}  # accepted, by task
@@ -74,7 +75,8 @@ class StubDispatcher:
     def submit(self, *argv: str, shell: str = "", **fields: Any) -> int:
         with self.lock:
             self._tasks += 1
-            self.queue.append((self._tasks, OrderSpec(argv=list(argv), shell=shell, **fields)))
+            self.specs[self._tasks] = OrderSpec(argv=list(argv), shell=shell, **fields)
+            self.queue.append((self._tasks, self.specs[self._tasks]))
             self.lock.notify_all()
             return self._tasks
 
@@ -164,7 +166,7 @@ class StubDispatcher:
         deadline = time.monotonic() + request.wait_ms / 1000
         with self.lock:
             if request.seq <= self._newest.get(request.incarnation, 0):
-                self.mistakes.append(f"seq {request.seq} is not newer")
+                return None  # an abandoned request that was overtaken on its way
             self._newest[request.incarnation] = request.seq
             self.sync_count += 1
             if self.keep_syncs:
@@ -196,9 +198,10 @@ class StubDispatcher:
         for token in list(self.given):
             if token not in held and token not in reported:
                 task = self.given.pop(token)
-                self.lost.append(token)
-                if token not in self.confirmed:
-                    self.mistakes.append(f"token {token} of task {task} was given and never held")
+                if token in self.confirmed:
+                    self.lost.append(token)
+                else:  # given in an answer that was abandoned: it goes back
+                    self.queue.appendleft((task, self.specs[task]))
         if request.state == "drained" and held:
             self.mistakes.append("drained with claims held")
 

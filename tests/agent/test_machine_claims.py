@@ -129,6 +129,8 @@ def test_claims_ahead_that_do_not_start_soon_go_back() -> None:
     agent = VirtualAgent(cpus_milli=1000)
     agent.run(order(1))
     agent.reply(order(2))
+    agent.pass_ms(100)
+    agent.reply()
     agent.pass_ms(2_500)
     assert agent.running.keys() == {1}
     assert causes(agent)[2] == "released"

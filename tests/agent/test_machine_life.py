@@ -7,19 +7,32 @@ from cloud_dispatch.wire.messages import HealthCheck, Policy
 from tests.agent.virtual import KILL, TERM, VirtualAgent, order
 
 
-def test_a_full_agent_sends_heartbeats() -> None:
-    """Without room it asks for nothing, and speaks at least every heartbeat."""
+def test_a_full_agent_listens_for_a_heartbeat_at_a_time() -> None:
+    """Without room it asks for nothing; its request may wait so that a cancel arrives at once."""
+    agent = VirtualAgent(cpus_milli=1000)
+    agent.run(order(1))
+    agent.pass_ms(60)
+    for _ in range(3):
+        assert (agent.request.want, agent.request.wait_ms) == (0, agent.policy.heartbeat_ms)
+        sent = len(agent.requests)
+        agent.pass_ms(agent.policy.heartbeat_ms)
+        assert len(agent.requests) == sent
+        agent.reply()
+        assert len(agent.requests) == sent + 1
+
+
+def test_a_full_agent_sends_heartbeats_to_a_dispatcher_that_does_not_hold_them() -> None:
+    """Where a request without a wish for work is answered at once, the next one waits for the heartbeat."""
     agent = VirtualAgent(cpus_milli=1000)
     agent.run(order(1))
     agent.pass_ms(60)  # the start is told
-    moments = []
-    for _ in range(3):
+    for _ in range(5):
         agent.reply()
-        before = len(agent.requests)
-        agent.pass_ms(agent.policy.heartbeat_ms)
-        assert len(agent.requests) == before + 1
-        moments.append(agent.request.want)
-    assert moments == [0, 0, 0]
+    before = agent.now
+    for _ in range(10):
+        agent.reply()
+        assert agent.request.want == 0
+    assert 90_000 <= agent.now - before <= 110_000
 
 
 def test_heartbeats_come_faster_than_half_a_lease() -> None:

@@ -1,0 +1,143 @@
+"""A real agent under its supervisor, from the zipapp, against the stub dispatcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.agentzip import build
+from cloud_dispatch.wire.messages import Policy
+from tests.agent.stub import StubDispatcher
+
+
+@pytest.fixture(scope="session")
+def agent_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built zipapp."""
+    path = tmp_path_factory.mktemp("zip") / "agent.pyz"
+    path.write_bytes(build()[0])
+    return path
+
+
+class RunningAgent:
+    """A supervisor process and what it started. `mark` is in the environment of all of it."""
+
+    def __init__(self, folder: Path, zip_path: Path, url: str, python: str = sys.executable, **config: Any) -> None:
+        self.folder = folder
+        self.work = folder / "agent"
+        self.ended = folder / "ended"
+        settings = {
+            "url": url,
+            "join_token": "join-token",
+            "vm": "vm-1",
+            "work_dir": str(self.work),
+            "end_command": ["touch", str(self.ended)],
+            **config,
+        }
+        self.config = folder / "agent.json"
+        self.config.write_text(json.dumps(settings))
+        self.mark = f"AGENT_OF_TEST={folder}"
+        name, value = self.mark.split("=", 1)
+        self.console = folder / "console"
+        with self.console.open("wb") as console:
+            self.process = subprocess.Popen(
+                [python, "-S", "-I", str(zip_path), str(self.config)],
+                env={"PATH": os.environ["PATH"], name: value, "AGENT_SECRET": "not-for-tasks"},
+                stdout=console,
+                stderr=console,
+            )
+
+    @property
+    def agent_pid(self) -> int:
+        """The agent: the supervisor's only child."""
+        pid = self.process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+    def wait(self, timeout_s: float = 30) -> int:
+        return self.process.wait(timeout_s)
+
+    def stop(self) -> None:
+        """End everything that the test started, however it stands."""
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for pid in living(self.mark):
+            os.kill(pid, signal.SIGKILL)
+
+
+def living(mark: str) -> list[int]:
+    """Pids of the processes that have `mark` in their environment, zombies left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environment = (entry / "environ").read_bytes().split(b"\0")
+                zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            except OSError:
+                continue
+            if mark.encode() in environment and not zombie:
+                found.append(int(entry.name))
+    return found
+
+
+def until(predicate: Callable[[], Any], timeout_s: float = 20) -> Any:
+    """What `predicate` returns as soon as that is true; AssertionError after the deadline."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = predicate()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"timed out waiting for {predicate}"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def stub() -> Iterator[StubDispatcher]:
+    """A dispatcher with quick timing; its own findings about the agent fail the test."""
+    with StubDispatcher(quick_policy()) as dispatcher:
+        yield dispatcher
+    assert dispatcher.mistakes == []
+
+
+def quick_policy(**fields: Any) -> Policy:
+    """Timing for tests: seconds instead of minutes."""
+    quick: dict[str, Any] = {
+        "cpus_milli": 2000,
+        "heartbeat_ms": 1_000,
+        "lease_ms": 20_000,
+        "poll_ms": 5_000,
+        "kill_grace_ms": 500,
+    }
+    return Policy(**{**quick, **fields})
+
+
+@pytest.fixture
+def start_agent(tmp_path: Path, agent_zip: Path, stub: StubDispatcher) -> Iterator[Callable[..., RunningAgent]]:
+    """Starts an agent for `stub`; everything of it is ended after the test."""
+    started: list[RunningAgent] = []
+
+    def start(**config: Any) -> RunningAgent:
+        agent = RunningAgent(tmp_path, agent_zip, stub.url, **config)
+        started.append(agent)
+        return agent
+
+    yield start
+    for agent in started:
+        agent.stop()
+
+
+@pytest.fixture
+def agent(start_agent: Callable[..., RunningAgent]) -> RunningAgent:
+    """A running agent."""
+    return start_agent()

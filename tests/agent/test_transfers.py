@@ -1,0 +1,229 @@
+"""Inputs and outputs by URL, over real files and a real HTTP server."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.agent import transfers
+from cloud_dispatch.agent.transfers import Depot, TransferFailed, Transfers, TransferStopped
+from cloud_dispatch.wire.messages import FileTransfer
+from tests.agent.conftest import RunningAgent
+from tests.agent.stub import StubDispatcher
+
+TOKEN = 42
+
+
+class Shelf(ThreadingHTTPServer):
+    """Serves and keeps files; `cut` cuts the next answers short, `refuse` answers 503."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _ShelfHandler)
+        self.files: dict[str, bytes] = {}
+        self.cut = 0
+        self.refuse = 0
+        self.requests = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _ShelfHandler(BaseHTTPRequestHandler):
+    server: Shelf
+
+    def do_GET(self) -> None:
+        self.server.requests += 1
+        body = self.server.files.get(self.path)
+        if body is None or self.server.refuse > 0:
+            self.server.refuse -= 1
+            self.send_error(404 if body is None else 503)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.server.cut > 0:
+            self.server.cut -= 1
+            body = body[: len(body) // 2]
+        self.wfile.write(body)
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests += 1
+        if self.server.refuse > 0:
+            self.server.refuse -= 1
+            self.send_error(503)
+            return
+        self.server.files[self.path] = body
+        self.send_response(201)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
+    monkeypatch.setattr(transfers, "RETRY_FIRST_S", 0.01)
+    server = Shelf()
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Transfers]:
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+
+    def make(stop: threading.Event | None = None) -> Transfers:
+        return Transfers(str(folder), 7, TOKEN, Depot("http://127.0.0.1:9", "t", None, ""), stop or threading.Event())
+
+    return make
+
+
+def test_inputs_arrive_whole_under_their_names(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
+    """From http and from files, folders made as needed."""
+    shelf.files["/a"] = b"x" * 3_000_000
+    (tmp_path / "b c").write_bytes(b"b")
+    made().bring([FileTransfer("in/a", f"{shelf.url}/a"), FileTransfer("b", f"file://{tmp_path}/b%20c")])
+    assert (tmp_path / "attempt/in/a").read_bytes() == shelf.files["/a"]
+    assert (tmp_path / "attempt/b").read_bytes() == b"b"
+
+
+def test_an_input_that_was_cut_off_is_tried_again(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
+    """Half a file is never under the final name."""
+    shelf.files["/a"] = b"x" * 100_000
+    shelf.cut, shelf.refuse = 2, 1
+    made().bring([FileTransfer("a", f"{shelf.url}/a")])
+    assert (tmp_path / "attempt/a").stat().st_size == 100_000
+    shelf.cut = 100
+    with pytest.raises(TransferFailed, match="input b from"):
+        made().bring([FileTransfer("b", f"{shelf.url}/a")])
+    assert {path.name for path in (tmp_path / "attempt").iterdir()} == {"a"}
+
+
+@pytest.mark.parametrize("url", ["ftp://h/x", "no-url", "http://127.0.0.1:9/none", "file:///no/such/file"])
+def test_an_input_that_is_not_to_be_had_says_so(shelf: Shelf, made: Callable[..., Transfers], url: str) -> None:
+    """The message names the input and its URL."""
+    with pytest.raises(TransferFailed, match=r"input a"):
+        made().bring([FileTransfer("a", url)])
+
+
+def test_a_missing_page_is_not_asked_for_again(shelf: Shelf, made: Callable[..., Transfers]) -> None:
+    """404 is final."""
+    with pytest.raises(TransferFailed, match="404"):
+        made().bring([FileTransfer("a", f"{shelf.url}/none")])
+    assert shelf.requests == 1
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "", ".", "in/../../x", "link/x"])
+def test_paths_that_leave_the_folder_are_refused(made: Callable[..., Transfers], tmp_path: Path, path: str) -> None:
+    """For inputs and outputs, by dots, by root and by a link."""
+    (tmp_path / "x").write_text("secret")
+    (tmp_path / "attempt/link").symlink_to(tmp_path)
+    with pytest.raises(TransferFailed):
+        made().bring([FileTransfer(path, f"file://{tmp_path}/x")])
+    with pytest.raises(TransferFailed):
+        made().take([FileTransfer(path, f"file://{tmp_path}/out")])
+    assert (tmp_path / "x").read_text() == "secret"
+
+
+def test_outputs_go_to_names_of_the_attempt_alone(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
+    """A file URL gets the token, {token} is replaced, and the manifest names what was stored."""
+    (tmp_path / "attempt/r").write_bytes(b"result")
+    shelf.refuse = 2
+    manifest = made().take(
+        [FileTransfer("r", f"file://{tmp_path}/store/r"), FileTransfer("r", f"{shelf.url}/r-{{token}}")]
+    )
+    digest = hashlib.sha256(b"result").hexdigest()
+    assert [(entry.path, entry.size, entry.sha256) for entry in manifest] == [("r", 6, digest)] * 2
+    assert manifest[0].url == f"file://{tmp_path}/store/r.{TOKEN}"
+    assert (tmp_path / f"store/r.{TOKEN}").read_bytes() == b"result"
+    assert shelf.files == {f"/r-{TOKEN}": b"result"}
+
+
+def test_patterns_and_folders_take_every_file(made: Callable[..., Transfers], tmp_path: Path) -> None:
+    """A URL that ends in / gets each file's own path; several files need one."""
+    folder = tmp_path / "attempt/out"
+    (folder / "deep").mkdir(parents=True)
+    for name in ("a.txt", "b.txt", "deep/c.txt", "d.bin"):
+        (folder / name).write_text(name)
+    store = f"file://{tmp_path}/store/"
+    assert {e.path for e in made().take([FileTransfer("out/*.txt", store)])} == {"out/a.txt", "out/b.txt"}
+    assert len(made().take([FileTransfer("out", store)])) == 4
+    with pytest.raises(TransferFailed, match="several files"):
+        made().take([FileTransfer("out/*.txt", f"file://{tmp_path}/one")])
+    with pytest.raises(TransferFailed, match=r"output none\* is missing"):
+        made().take([FileTransfer("none*", store)])
+
+
+def test_a_stopped_transfer_ends_at_once(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
+    """Nothing of it is left under any name."""
+    stop = threading.Event()
+    stop.set()
+    shelf.files["/a"] = b"x"
+    with pytest.raises(TransferStopped):
+        made(stop).bring([FileTransfer("a", f"{shelf.url}/a")])
+    assert list((tmp_path / "attempt").iterdir()) == []
+
+
+@pytest.mark.process
+def test_a_task_has_its_inputs_and_its_outputs_are_kept(
+    stub: StubDispatcher, agent: RunningAgent, tmp_path: Path
+) -> None:
+    """Through a real agent: in by file URL, out to the dispatcher, with a manifest; names with odd characters too."""
+    (tmp_path / "in").write_text("hello")
+    task = stub.submit(
+        shell="tr a-z A-Z < word > 'größe & so.txt'",
+        inputs=[FileTransfer("word", f"file://{tmp_path}/in")],
+        outputs=[FileTransfer("*.txt")],
+    )
+    result = stub.result(task)
+    assert result.cause == "success"
+    assert stub.outputs == {(result.token, "größe & so.txt"): b"HELLO"}
+    assert [(entry.path, entry.url, entry.size) for entry in result.outputs] == [("größe & so.txt", "", 5)]
+
+
+@pytest.mark.process
+def test_an_output_survives_a_restart_of_the_dispatcher(
+    stub: StubDispatcher, agent: RunningAgent, tmp_path: Path
+) -> None:
+    """While the dispatcher is away the output waits with the attempt."""
+    go = tmp_path / "go"
+    task = stub.submit(shell=f"while [ ! -e {go} ]; do sleep 0.05; done; echo x > o", outputs=[FileTransfer("o")])
+    token = stub.wait_started(task)
+    stub.stop()
+    go.touch()
+    threading.Event().wait(1.5)
+    stub.start()
+    assert stub.result(task).cause == "success"
+    assert stub.outputs == {(token, "o"): b"x\n"}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("fields", "cause", "words"),
+    [
+        ({"outputs": [FileTransfer("none")]}, "output-failed", "output none is missing"),
+        ({"inputs": [FileTransfer("i", "file:///no/such")]}, "cannot-start", "input i from file:///no/such"),
+    ],
+)
+def test_a_failed_transfer_has_its_own_cause(
+    stub: StubDispatcher, agent: RunningAgent, fields: dict[str, Any], cause: str, words: str
+) -> None:
+    """A command that succeeded without its output did not succeed; one without its input never started."""
+    result = stub.result(stub.submit("true", **fields))
+    assert result.cause == cause
+    assert words in result.detail
