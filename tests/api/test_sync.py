@@ -11,9 +11,10 @@ import pytest
 from cloud_dispatch.api.translate import OrderOut, ReplyOut
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import TaskId
+from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.task import TaskState, Transfer
 from cloud_dispatch.ports.fleet import Directive
-from cloud_dispatch.ports.store import SyncCall, SyncDone
+from cloud_dispatch.ports.store import InstanceChange, SyncCall, SyncDone
 from cloud_dispatch.wire.messages import HeldClaim, Order, OutputFile, Result, SyncReply, SyncRequest
 from tests.api.house import House, error_of
 
@@ -137,6 +138,18 @@ async def test_directives_reach_the_agent(house: House) -> None:
     reply = await agent.sync(want=1, wait_ms=5000)
     assert (reply.drain_token, reply.drain, reply.end) == (5, True, False)
     house.fleet.direct(agent.instance, Directive(claiming=False, end=True))
+    assert (await agent.sync(want=1, wait_ms=5000)).end is True
+
+
+async def test_an_instance_that_is_gone_is_told_to_end(house: House) -> None:
+    """The agent of an instance whose life the store remembers as over is told to end, however long it would wait."""
+    agent = await house.agent()
+    await house.store.change(
+        [
+            InstanceChange(agent.instance, InstanceEvent.TERMINATE),
+            InstanceChange(agent.instance, InstanceEvent.GONE, {"ended_ms": 5_000}),
+        ]
+    )
     assert (await agent.sync(want=1, wait_ms=5000)).end is True
 
 
