@@ -1,0 +1,92 @@
+"""The zipapp that the dispatcher serves: the same bytes every time, and nothing needed but a Python 3.9."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.agentzip import build
+from tests.agent.conftest import RunningAgent
+from tests.agent.stub import StubDispatcher
+
+
+def test_the_same_sources_give_the_same_bytes() -> None:
+    """So that its hash names a version of the agent."""
+    body, digest = build()
+    assert (body, digest) == build()
+    assert len(digest) == 64
+
+
+def test_it_holds_the_wire_and_the_agent_and_nothing_else() -> None:
+    """The rest of the product has no business on a VM."""
+    names = zipfile.ZipFile(io.BytesIO(build()[0])).namelist()
+    assert names == sorted(names)
+    assert {"/".join(name.split("/")[:2]) for name in names} == {
+        "__main__.py",
+        "cloud_dispatch/__init__.py",
+        "cloud_dispatch/agent",
+        "cloud_dispatch/wire",
+    }
+
+
+def test_its_entry_parses_on_any_python() -> None:
+    """The sentence about an old Python must be said by that old Python: no newer syntax in it."""
+    entry = zipfile.ZipFile(io.BytesIO(build()[0])).read("__main__.py").decode()
+    tree = ast.parse(entry, feature_version=(3, 4))
+    assert not [node for node in ast.walk(tree) if isinstance(node, (ast.JoinedStr, ast.AnnAssign))]
+    assert "from __future__" not in entry
+
+
+def test_an_old_python_is_told_what_is_needed(agent_zip: Path, tmp_path: Path) -> None:
+    """One line and exit code 2; the version is the only thing pretended here."""
+    entry = zipfile.ZipFile(agent_zip).read("__main__.py").decode()
+    pretend = f"import sys; sys.version_info = (3, 8, 0); exec({entry!r})"
+    done = subprocess.run([sys.executable, "-c", pretend], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 2
+    assert done.stderr.startswith("cloud-dispatch agent: needs Python 3.9 or newer, this is ")
+    assert done.stderr.count("\n") == 1
+
+
+def other_pythons() -> list[str]:
+    """Pythons from 3.9 on that this machine has beside the one that runs the tests."""
+    candidates = [shutil.which(f"python3.{minor}") for minor in (9, 10, 12, 13)]
+    return [path for path in candidates if path and runs(path)]
+
+
+def runs(python: str) -> bool:
+    return subprocess.run([python, "-c", ""], capture_output=True, timeout=20).returncode == 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("python", [sys.executable, *other_pythons()], ids=lambda path: os.path.basename(path))
+def test_it_runs_isolated_on_every_python_there_is(
+    stub: StubDispatcher, tmp_path: Path, agent_zip: Path, python: str
+) -> None:
+    """`python -S -I agent.pyz CONFIG` needs no site-packages and no environment."""
+    agent = RunningAgent(tmp_path, agent_zip, stub.url, python)
+    try:
+        result = stub.result(stub.submit(shell="echo $CLOUD_DISPATCH_INSTANCE"))
+        assert bytes(stub.logs[result.token]) == b"batch-0\n"
+    finally:
+        agent.stop()
+
+
+@pytest.mark.process
+def test_it_loads_no_more_than_the_standard_library(agent_zip: Path) -> None:
+    """Everything that the agent imports comes from the zip or from Python itself."""
+    script = (
+        f"import sys; sys.path.insert(0, {str(agent_zip)!r})\n"
+        "import cloud_dispatch.agent.incarnation, cloud_dispatch.agent.supervisor\n"
+        "print([n for n, m in sys.modules.items() if 'site-packages' in (getattr(m, '__file__', '') or '')])\n"
+        "print(sorted({n.split('.')[1] for n in sys.modules if n.startswith('cloud_dispatch.')}))"
+    )
+    done = subprocess.run([sys.executable, "-S", "-I", "-c", script], capture_output=True, text=True, timeout=20)
+    assert done.stdout.splitlines() == ["[]", "['agent', 'wire']"]
