@@ -67,8 +67,9 @@ class Reader:
     def _up(self) -> None:
         with self.log.open("wb") as log:
             self.first_terminal = subprocess.Popen(
-                ["cloud-dispatch", "up"], cwd=self.home, env=self.environment, stdout=log, stderr=log
-            )
+                ["cloud-dispatch", "up"], cwd=self.home, env=self.environment, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
         deadline = time.monotonic() + 60
         while "dispatcher.up" not in self.log.read_text():
             assert self.first_terminal.poll() is None, self.log.read_text()
@@ -84,6 +85,10 @@ class Reader:
         """One from the table that has nothing to do: the page is at such a point wherever it names one."""
         rows = self._ask("GET", "/v1/instances").json()["instances"]
         return next(str(row["id"]) for row in rows if row["state"] == "idle")
+
+    def said(self) -> str:
+        """The end of what the first terminal shows, for the message of a failure."""
+        return "\n".join(self.log.read_text().splitlines()[-40:]) if self.log.exists() else ""
 
     def leave(self) -> None:
         """End every instance, then the dispatcher; kill what does not go."""
@@ -110,7 +115,9 @@ def test_every_command_of_the_tutorial_does_what_the_page_shows(reader: Reader) 
     for block in blocks(DOCS / "tutorial" / "first-run.md", "console"):
         for step in steps(block):
             output = reader.types(step)
-            assert reader.sees(step).matches(output), f"$ {step.command}\n{output}\nbut the page shows\n{step.shown}"
+            assert reader.sees(step).matches(output), (
+                f"$ {step.command}\n{output}\nbut the page shows\n{step.shown}\n{reader.said()}"
+            )
             assert "internal error" not in output
             typed += 1
     assert typed > 15
