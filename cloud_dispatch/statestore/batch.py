@@ -42,6 +42,11 @@ _UPDATE_ENDED = (
         | {c: null() for c in (_t.token, _t.instance, _t.claimed_ms, _t.started_ms)}
     )
 )
+#: The counter that holds the number of the last transaction.
+COMMIT = "commit"
+_SET_COUNTER = (
+    update(counters).where(counters.c.name == bindparam("counter")).values({counters.c.value: bindparam("new")})
+)
 _LIVE_ORDER = ("v_state", "v_priority", "v_attempts", "v_token", "v_instance", "v_claimed_ms", "v_started_ms", "task")
 _ENDED_ORDER = ("v_state", "v_attempts", "v_ended_ms", "task")
 TASK_ORDER = tuple(c.name for c in tasks.c)
@@ -73,6 +78,7 @@ class Batch:
         self.queued: dict[int, int] = {}  # tasks put into the queue, by shape number
         self.pruned: set[int] = set()  # ended tasks that this group deletes
         self.counters: Mapping[str, int] = {}
+        self.serial = 0  # the transaction's number
 
     def task_queued(self, task: int, lot: Lot) -> None:
         self.live[task] = (STATE_TEXT[TaskState.QUEUED], lot.priority, lot.attempts, None, None, None, None, task)
@@ -151,11 +157,14 @@ def perform(connection: Connection, statements: Statements, batch: Batch) -> dic
         _write_hot(connection, statements, batch)
         for statement, rows in batch.after:
             connection.execute(statement, list(rows) if rows else None)
-        if batch.counters:
-            values = [{"counter": name, "new": value} for name, value in batch.counters.items()]
-            set_counter = update(counters).where(counters.c.name == bindparam("counter"))
-            connection.execute(set_counter.values(value=bindparam("new")), values)
-        return _read_specs(connection, statements, batch.read_specs)
+        numbers = {**batch.counters, COMMIT: batch.serial}
+        connection.execute(_SET_COUNTER, [{"counter": name, "new": value} for name, value in numbers.items()])
+        return read_specs(connection, statements, batch.read_specs)
+
+
+def landed(connection: Connection, batch: Batch) -> bool:
+    """Whether the batch's transaction was committed, whatever its caller heard; no other may have come since."""
+    return connection.scalar(select(counters.c.value).where(counters.c.name == COMMIT)) == batch.serial
 
 
 def _write_hot(connection: Connection, statements: Statements, batch: Batch) -> None:
@@ -174,7 +183,7 @@ def _write_hot(connection: Connection, statements: Statements, batch: Batch) -> 
         cursor.close()
 
 
-def _read_specs(connection: Connection, statements: Statements, wanted: Sequence[int]) -> dict[int, bytes]:
+def read_specs(connection: Connection, statements: Statements, wanted: Sequence[int]) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     cursor: Any = connection.connection.cursor()
     try:

@@ -7,6 +7,8 @@ against the memory, writes what they planned in one transaction, and only then a
   Operations check everything before they move anything, so such an error has nothing to take back.
 - When the transaction fails, or an operation breaks in the middle, every move of the group is taken back, and each
   operation is tried once more alone: only what fails by itself gets the error.
+- When the answer to a COMMIT is lost, the writer looks whether it landed (each transaction carries a number). As long
+  as it can't look, calls are refused; before the next one the memory is loaded anew.
 
 Where the transaction runs is the executor's matter. Planning is on the loop, so plain reads are always consistent;
 while a commit is under way on a thread they may already show moves of tasks (never of instances, targets or facts) that
@@ -54,6 +56,11 @@ class Operation(Protocol[T_co]):
 
 class Writer(Protocol):
     """The database's side: `prepare` and `perform` run where the executor puts them."""
+
+    #: Whether it is not known if the last transaction was committed.
+    doubtful: bool
+
+    def reload(self) -> Memory: ...
 
     def prepare(self, operations: list[Operation[Any]]) -> None: ...
 
@@ -112,7 +119,7 @@ class GroupCommit:
         try:
             while self._waiting:
                 group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
-                if not await self._try(group, last=len(group) == 1):
+                if not await self._try(group, last=False):
                     for waiting in group:
                         await self._try([waiting], last=True)
         finally:
@@ -125,26 +132,33 @@ class GroupCommit:
         refused: list[tuple[_Waiting[Any], DispatchError]] = []
         specs: Mapping[int, bytes] = {}
         try:
+            if self._writer.doubtful:
+                self._memory.become(await self._executor.run(self._writer.reload))
             reading = [waiting.operation for waiting in group if waiting.operation.reads]
             if reading:
                 await self._executor.run(self._writer.prepare, reading)
             self._plan(group, batch, planned, refused)
             batch.counters = self._memory.counters()
             if batch.writes:
+                batch.serial = self._memory.commits + 1
                 specs = await self._executor.run(self._writer.perform, batch)
         except Exception as error:
             self._memory.undo()
             unavailable = self._writer.error(error)
             log.warning("store.commit_failed", calls=len(group), error=repr(error), alone=last)
-            if last:
-                group[0].fail(unavailable or error)
-            return last
+            # What may have been committed must not be made twice: in doubt nothing is tried again.
+            if not last and not self._writer.doubtful:
+                return False
+            for waiting in group:
+                waiting.fail(unavailable or error)
+            return True
+        self._memory.commits = max(self._memory.commits, batch.serial)
         self._apply(batch)
         for waiting, refusal in refused:
             waiting.fail(refusal)
         for waiting in planned:
             if not waiting.future.done():
-                waiting.future.set_result(waiting.operation.answer(specs))
+                _answer(waiting, specs)
         self._announce(batch)
         return True
 
@@ -177,4 +191,15 @@ class GroupCommit:
     def _announce(self, batch: Batch) -> None:
         for shape, count in batch.queued.items():
             for listener in self._listeners:
-                listener(self._memory.shapes[shape], count)
+                try:
+                    listener(self._memory.shapes[shape], count)
+                except Exception:  # a listener's bug must not stop the commits of others
+                    log.exception("store.listener_failed")
+
+
+def _answer(waiting: _Waiting[Any], specs: Mapping[int, bytes]) -> None:
+    try:
+        waiting.future.set_result(waiting.operation.answer(specs))
+    except Exception as error:  # committed, yet there is no answer: a bug that must not stop the commits of others
+        log.exception("store.answer_failed")
+        waiting.fail(error)

@@ -101,9 +101,9 @@ def _copy_rows(out: Connection, into: Connection) -> None:
     for table in metadata.sorted_tables:
         if table is owner:
             continue
-        rows: Any = out.execution_options(yield_per=_ROWS).execute(select(table))
-        for part in rows.mappings().partitions():
-            into.execute(insert(table), [dict(row) for row in part])
+        with out.execute(select(table).execution_options(yield_per=_ROWS)) as rows:
+            for part in rows.mappings().partitions():
+                into.execute(insert(table), [dict(row) for row in part])
 
 
 def _check_source(source: Path) -> None:

@@ -16,13 +16,16 @@ from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import Target
+from cloud_dispatch.statestore.batch import COMMIT
 from cloud_dispatch.statestore.memory import Hold, Memory, Seat
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.rows import instance_of, retry_of, shape_of
 from cloud_dispatch.statestore.schema import counters, facts, instances, shapes, targets, tasks
 
 STORE_ID = "store-id"
-_COUNTERS = ("task", "token", "plan", *sorted(state.value for state in TERMINAL))
+#: Rows fetched at a time.
+_PART = 10_000
+_COUNTERS = ("task", "token", "plan", COMMIT, *sorted(state.value for state in TERMINAL))
 
 
 def initialise(connection: Connection, store_id: str) -> None:
@@ -55,6 +58,7 @@ def _load_small(connection: Connection, memory: Memory) -> None:
         memory.targets[pool, source] = Target(PoolName(pool), source, count, expires_ms)
     numbers = {row.name: row.value for row in connection.execute(select(counters))}
     memory.last_task, memory.last_token, memory.last_plan = numbers["task"], numbers["token"], numbers["plan"]
+    memory.commits = numbers[COMMIT]
     for state in TERMINAL:
         memory.counts[state] = numbers[state.value]
 
@@ -71,22 +75,8 @@ def _load_tasks(connection: Connection, memory: Memory) -> None:
     )  # fmt: skip
     lots: dict[tuple[Any, ...], Lot] = {}
     add, queued = memory.queue.add, TaskState.QUEUED.value
-    rows: Any = connection.execution_options(yield_per=10_000).execute(query)
-    for partition in rows.partitions():
-        for (
-            task,
-            state,
-            priority,
-            tried,
-            token,
-            instance,
-            claimed,
-            started,
-            submitted,
-            expected,
-            shape,
-            retry,
-        ) in partition:
+    with connection.execute(query.execution_options(yield_per=_PART)) as rows:
+        for task, state, priority, tried, token, instance, claimed, started, submitted, expected, shape, retry in rows:
             kind = (shape, priority, submitted, expected, tried, retry)
             lot = lots.get(kind)
             if lot is None:

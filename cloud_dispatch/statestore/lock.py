@@ -135,9 +135,8 @@ class AdvisoryLock:
             session.execute(delete(owner))
             session.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": ADVISORY_KEY})
         except DBAPIError:
-            pass  # the session is gone, and its lock with it
+            session.invalidate()  # the session is gone, and its lock with it
         finally:
-            session.invalidate()
             session.close()
 
 

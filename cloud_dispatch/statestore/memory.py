@@ -140,6 +140,7 @@ class Memory:
         self.last_task = 0
         self.last_token = 0
         self.last_plan = 0
+        self.commits = 0  # the number of the last transaction
         self.facts: dict[str, str] = {}
         self.targets: dict[tuple[str, str], Target] = {}
         self._journal: list[Callable[[], object]] = []
@@ -248,6 +249,10 @@ class Memory:
             self._journal.pop()()
         self.last_task, self.last_token, self.last_plan, counts = self._kept
         self.counts = dict(counts)
+
+    def become(self, other: Memory) -> None:
+        """Take over everything of `other`, which is given up."""
+        self.__dict__.update(other.__dict__)
 
     def _numbers(self) -> tuple[int, int, int, dict[TaskState, int]]:
         return self.last_task, self.last_token, self.last_plan, dict(self.counts)

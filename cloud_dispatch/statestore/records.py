@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 from cloud_dispatch.domain.events import Event
 from cloud_dispatch.ports.store import StoredPlan, Target
 from cloud_dispatch.statestore.batch import Batch
+from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.schema import events, facts, plans, targets
 
 
@@ -45,22 +46,24 @@ def record_events(recorded: Sequence[Event]) -> Write:
     return Write((insert(events), rows))
 
 
-def set_target(target: Target, known: dict[tuple[str, str], Target]) -> Write:
+def set_target(target: Target, memory: Memory) -> Write:
     key = (target.pool, target.source)
     old = delete(targets).where(targets.c.pool == target.pool, targets.c.source == target.source)
     row = {name: getattr(target, name) for name in Target.__slots__}
-    return Write((old, ()), (insert(targets), [row]), effect=lambda: known.__setitem__(key, target))
+    return Write((old, ()), (insert(targets), [row]), effect=lambda: memory.targets.__setitem__(key, target))
 
 
-def drop_target(pool: str, source: str, known: dict[tuple[str, str], Target]) -> Write:
+def drop_target(pool: str, source: str, memory: Memory) -> Write:
     old = delete(targets).where(targets.c.pool == pool, targets.c.source == source)
-    return Write((old, ()), effect=lambda: known.pop((pool, source), None))
+    return Write((old, ()), effect=lambda: memory.targets.pop((pool, source), None))
 
 
-def set_fact(name: str, value: str, known: dict[str, str]) -> Write:
+def set_fact(name: str, value: str, memory: Memory) -> Write:
     old = delete(facts).where(facts.c.name == name)
     return Write(
-        (old, ()), (insert(facts), [{"name": name, "value": value}]), effect=lambda: known.__setitem__(name, value)
+        (old, ()),
+        (insert(facts), [{"name": name, "value": value}]),
+        effect=lambda: memory.facts.__setitem__(name, value),
     )
 
 

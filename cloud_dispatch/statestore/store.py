@@ -177,10 +177,10 @@ class SqlStore:
         return await self._read(reading.list_events, instance, task, _limited(limit))
 
     async def set_target(self, target: Target) -> None:
-        await self._commit.run(records.set_target(target, self._memory.targets))
+        await self._commit.run(records.set_target(target, self._memory))
 
     async def drop_target(self, pool: PoolName, source: str) -> None:
-        await self._commit.run(records.drop_target(pool, source, self._memory.targets))
+        await self._commit.run(records.drop_target(pool, source, self._memory))
 
     def targets(self) -> Sequence[Target]:
         return list(self._memory.targets.values())
@@ -191,7 +191,7 @@ class SqlStore:
     async def set_fact(self, name: str, value: str) -> None:
         if name == STORE_ID:
             raise InvalidInput("a statestore keeps its identity", place=name)
-        await self._commit.run(records.set_fact(name, value, self._memory.facts))
+        await self._commit.run(records.set_fact(name, value, self._memory))
 
     # -- care
     async def prune(self, now_ms: int, retention: Retention, *, batch: int = 10_000) -> Mapping[str, int]:
@@ -209,8 +209,8 @@ class SqlStore:
         self._closed = True
         await self._commit.close()
         await self._executor.run(self._writer.close)
-        self._engine.dispose()
         self._lock.release()
+        self._engine.dispose()
 
     async def _read(self, query: Callable[..., T], *args: Any) -> T:
         if self._closed:

@@ -7,10 +7,12 @@ from typing import Any
 from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import StoreUnavailable
-from cloud_dispatch.statestore.batch import Batch, Statements, perform
+from cloud_dispatch.statestore.batch import Batch, Statements, landed, perform, read_specs
 from cloud_dispatch.statestore.commit import Operation
 from cloud_dispatch.statestore.engine import driver_errors, translate
+from cloud_dispatch.statestore.loading import load
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
+from cloud_dispatch.statestore.memory import Memory
 
 
 class DatabaseWriter:
@@ -22,6 +24,7 @@ class DatabaseWriter:
         self._lock = lock
         self._statements = Statements(engine.dialect)
         self._connection: Connection | None = None
+        self.doubtful = False
 
     def prepare(self, operations: list[Operation[Any]]) -> None:
         connection = self._open()
@@ -39,7 +42,40 @@ class DatabaseWriter:
             return perform(connection, self._statements, batch)
         except self.errors:
             self._drop()
+            specs = self._look(batch)
+            if specs is None:
+                raise
+            return specs
+
+    def reload(self) -> Memory:
+        """The memory as the tables have it, once they can be read again."""
+        try:
+            with self._open().begin():
+                memory = load(self._open())
+        except self.errors:
+            self._drop()
             raise
+        self.doubtful = False
+        return memory
+
+    def _look(self, batch: Batch) -> dict[int, bytes] | None:
+        """What `perform` would have answered, if the failed transaction was committed all the same; None if not.
+
+        StoreUnavailable, and doubt, when that can't be found out now.
+        """
+        try:
+            connection = self._open()
+            with connection.begin():
+                return read_specs(connection, self._statements, batch.read_specs) if landed(connection, batch) else None
+        except Exception as error:
+            if self.error(error) is None:
+                raise
+            self._drop()
+            self.doubtful = True
+            raise StoreUnavailable(
+                f"the statestore was lost in the middle of a commit: {error}",
+                hint="whether this call was committed is not known; look before you repeat it",
+            ) from error
 
     def error(self, error: BaseException) -> StoreUnavailable | None:
         if isinstance(error, StoreUnavailable):

