@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple  # noqa: UP035
+from typing import Dict, List, Optional, Set, Tuple  # noqa: UP035
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: The mark in the environment of everything that belongs to an attempt.
@@ -44,16 +44,16 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
-def reap() -> List[Exit]:
-    """Every child that has ended, orphans included. Never waits."""
+def reap() -> Tuple[List[Exit], bool]:
+    """Every child that has ended, orphans included, and whether any child is left. Never waits."""
     exits: List[Exit] = []
     while True:
         try:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
-            return exits
+            return exits, False
         if pid == 0:
-            return exits
+            return exits, True
         exits.append(Exit(pid, status, usage.ru_maxrss * 1024, int((usage.ru_utime + usage.ru_stime) * 1000)))
 
 
@@ -62,7 +62,8 @@ class Processes:
 
     def __init__(self) -> None:
         self._mains: Dict[int, int] = {}  # token -> pid of the main process, also its session and process group
-        self._others: set[int] = set()  # health checks
+        self._others: Set[int] = set()  # health checks
+        self._childless = True  # the agent had no child at all when it last looked, and has made none since
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
 
     def spawn(self, argv: List[str], env: Dict[str, str], cwd: str, output: int) -> int:
@@ -73,8 +74,15 @@ class Processes:
         child = subprocess.Popen(
             argv, env=env, cwd=cwd, stdin=self._null, stdout=output, stderr=output, start_new_session=True
         )
+        self._childless = False
         child.returncode = 0  # reaped by `reap`, not by Popen
         return child.pid
+
+    def reap(self) -> List[Exit]:
+        """Every child that has ended, orphans included."""
+        exits, more = reap()
+        self._childless = not more
+        return exits
 
     def own(self, token: int, pid: int) -> None:
         """From here on `pid` is the main process of attempt `token`."""
@@ -108,11 +116,11 @@ class Processes:
     def strays(self, token: int) -> List[int]:
         """Orphans of the attempt, now children of the agent. One that hides whose it is counts as the attempt's if no
         other attempt runs, so that an idle instance has nothing of a past attempt."""
-        mains = set(self._mains.values())
+        if self._childless:
+            return []
+        ours = self._others.union(self._mains.values())
         found = []
-        for pid in children(os.getpid()):
-            if pid in mains or pid in self._others:
-                continue
+        for pid in orphans(os.getpid(), ours):
             owner = self._owner(pid)
             if owner == token or (owner is None and len(self._mains) <= 1):
                 found.append(pid)
@@ -145,6 +153,16 @@ def children(pid: int) -> List[int]:
         except OSError:
             continue
     return [child for child in found if stat_fields(child)[0] not in ("Z", "X", "")]
+
+
+def orphans(pid: int, known: Set[int]) -> List[int]:
+    """Living children of `pid`, which is a subreaper, without those in `known`: orphans go to its first thread."""
+    try:
+        with open("/proc/%d/task/%d/children" % (pid, pid), "rb") as file:
+            unknown = [int(child) for child in file.read().split() if int(child) not in known]
+    except OSError:
+        return [child for child in children(pid) if child not in known]
+    return [child for child in unknown if stat_fields(child)[0] not in ("Z", "X", "")]
 
 
 def _children_by_scan(pid: int) -> List[int]:

@@ -24,7 +24,7 @@ from cloud_dispatch.agent.identity import Config, Identity, explain_error, save_
 from cloud_dispatch.agent.lookout import Lookout
 from cloud_dispatch.agent.machine import Machine
 from cloud_dispatch.agent.memory import KernelKills
-from cloud_dispatch.agent.processes import Exit, Processes, reap
+from cloud_dispatch.agent.processes import Exit, Processes
 from cloud_dispatch.agent.register import cpu_count
 from cloud_dispatch.agent.transfers import Depot
 from cloud_dispatch.agent.uploads import ChannelPool
@@ -197,7 +197,7 @@ class Shell:
         return self._threads.run(work, *args)
 
     def _reap(self) -> None:
-        for end in reap():
+        for end in self.processes.reap():
             self._exited(end)
 
     def _exited(self, end: Exit) -> None:

@@ -133,7 +133,7 @@ class Supervisor:
         return self._status is None
 
     def _reap(self) -> None:
-        for end in reap():
+        for end in reap()[0]:
             if end.pid == self._child:
                 self._status = end.status
 

@@ -100,9 +100,9 @@ class StubDispatcher:
         return next(token for token, given in self.given.items() if given == task)
 
     def wait_started(self, task: int, timeout_s: float = 20.0) -> int:
-        token = self.token_of(task, timeout_s)
-        self.wait(lambda: token in self.started, timeout_s)
-        return token
+        """The token under which the task's command runs (a claim in an abandoned answer is given anew)."""
+        self.wait(lambda: any(self.given.get(token) == task for token in self.started), timeout_s)
+        return next(token for token in self.started if self.given.get(token) == task)
 
     def change(self, **fields: Any) -> None:
         """Set attributes and wake the long polls."""
