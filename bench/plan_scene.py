@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.processes import BenchmarkFailed
-from bench.seats import SeatSettings, plugin
+from bench.seats import Seats, SeatSettings
 from cloud_dispatch import statestore
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy
@@ -31,7 +31,7 @@ from cloud_dispatch.domain.task import TaskSpec
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Launch
 from cloud_dispatch.ports.store import HeldClaim, InstanceChange, Store, SyncCall
-from cloud_dispatch.provider.spi import ProfileContext
+from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, ProfileContext
 from cloud_dispatch.reconcile import picture
 from cloud_dispatch.reconcile.context import Context, ProfileView
 from cloud_dispatch.reconcile.launch import Launcher
@@ -44,6 +44,8 @@ OFFERINGS = TYPES * ZONES
 SMALLEST_CPUS = 2
 #: How many instances a pass may add: it must find something to do, and the cap must bind.
 ROOM = 100
+#: At most so many VMs a launch, so that every scene commits about as many intents (ROOM / BATCH, a few more or less).
+BATCH = 10
 #: What the instances are: 16 cpus.
 FLEET_TYPE = 7
 FLEET_TASKS = 10_000
@@ -52,16 +54,31 @@ CLAIMS_A_SYNC = 64
 POOL, PROFILE = PoolName("bench"), ProfileName("seats")
 
 
+class GatedSeats(Seats):
+    """Seats whose launches are answered when the gate opens: after the pass, whose time they must not take."""
+
+    def __init__(self, context: ProfileContext) -> None:
+        super().__init__(context)
+        self.gate = asyncio.Event()
+
+    async def launch(self, request: LaunchRequest) -> LaunchResult:
+        """Wait for the gate, then as ever."""
+        await self.gate.wait()
+        return await super().launch(request)
+
+
 @dataclass
 class Scene:
     """A context over a filled store, ready for passes."""
 
     context: Context
     queue: NativeQueue
+    provider: GatedSeats
 
     async def one_pass(self) -> float:
         """Seconds of snapshot, plan and intents; what was launched is taken back afterwards, outside the time."""
         launcher = Launcher(self.context)
+        self.provider.gate.clear()
         before = set(self.context.store.instances())
         started = time.perf_counter()
         snapshot = picture.take(self.context, [self.queue])
@@ -70,6 +87,7 @@ class Scene:
         for launch in launches:
             await launcher.launch(launch)
         taken = time.perf_counter() - started
+        self.provider.gate.set()
         await self.context.calls.settle()
         new = [row for name, row in self.context.store.instances().items() if name not in before]
         if not launches or len(new) != ROOM:
@@ -148,8 +166,8 @@ async def scene(folder: Path, tasks: int) -> Scene:
     store = await statestore.open_store(
         f"sqlite:///{folder / 'store.sqlite'}", clock=clock, entropy=entropy, executor=Inline()
     )
-    settings = SeatSettings(folder=folder, cpus=SMALLEST_CPUS, types=TYPES, zones=ZONES)
-    provider = plugin.create(ProfileContext(PROFILE, settings, folder, now=clock.now))
+    settings = SeatSettings(folder=folder, cpus=SMALLEST_CPUS, types=TYPES, zones=ZONES, batch=BATCH)
+    provider = GatedSeats(ProfileContext(PROFILE, settings, folder, now=clock.now))
     offerings = tuple(await provider.offerings())
     pool = Pool(POOL, (PROFILE,), caps=Caps(instances=INSTANCES + ROOM), end=EndRules(idle_ms=3_600_000))
     context = Context(
@@ -170,7 +188,7 @@ async def scene(folder: Path, tasks: int) -> Scene:
     await fill_queue(store, FLEET_TASKS)
     await fill_fleet(store, pool, offerings[FLEET_TYPE], clock.now())
     await fill_queue(store, tasks - waiting(store))
-    return Scene(context, NativeQueue(store))
+    return Scene(context, NativeQueue(store), provider)
 
 
 async def main(folder: Path, tasks: int) -> None:

@@ -26,7 +26,7 @@ ENTRY_POINT = "[cloud_dispatch.providers]\nseats = bench.seats:plugin\n"
 class SeatSettings(BaseModel):
     """Keys of a profile: where the user data of launched seats go; offerings are ``types`` x ``zones``.
 
-    The types have ``cpus``, twice, three times ... as many.
+    The types have ``cpus``, twice, three times ... as many. A launch takes at most ``batch`` seats.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -35,16 +35,16 @@ class SeatSettings(BaseModel):
     cpus: int = 1
     types: int = 1
     zones: int = 1
+    batch: int = MAX_BATCH
 
 
 class Seats:
     """The driver: VMs that are nothing but a row in memory and a file of user data."""
 
-    traits = Traits(max_batch=MAX_BATCH, max_user_data=1_000_000, hard_end=True, named_slots=True)
-
     def __init__(self, context: ProfileContext) -> None:
         self._context = context
         self._settings: SeatSettings = context.settings
+        self.traits = Traits(max_batch=self._settings.batch, max_user_data=1_000_000, hard_end=True, named_slots=True)
         self._vms: dict[VmId, Vm] = {}
 
     async def offerings(self) -> Sequence[Offering]:
