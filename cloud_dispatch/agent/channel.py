@@ -165,20 +165,34 @@ class Channel:
         self._endpoint = endpoint
         self._connect_s = connect_s
         self._wire: Optional[_Wire] = None
+        self._turn = 0
         self._head = "Host: %s:%d\r\nAuthorization: Bearer %s\r\n" % (endpoint.host, endpoint.port, token)
 
     async def request(self, method: str, path: str, body: bytes, kind: str = "application/json") -> Tuple[int, bytes]:
-        """Status and body of the answer. Unreachable when there is none; cancelling it closes the connection."""
+        """Status and body of the answer. Unreachable when there is none; cancelling it closes the connection.
+
+        A request made while another is out takes its place: that one's connection is closed. Cancelling alone is not
+        enough, because `wait_for` swallows a cancellation that comes in the moment in which the connection is made.
+        """
+        self._turn += 1
+        turn = self._turn
         wire = self._wire
-        if wire is None or wire.closed:
-            wire = self._wire = await self._connect()
+        if wire is not None and wire.answer is not None:
+            self.close()
+        if self._wire is None or self._wire.closed:
+            made = await self._connect()
+            if turn != self._turn:
+                made.abort()
+                raise Unreachable("abandoned for a newer request")
+            self._wire = made
+        wire = self._wire
         head = "%s %s%s HTTP/1.1\r\n%sContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (
             method, self._endpoint.prefix, path, self._head, kind, len(body),
         )  # fmt: skip
         try:
             return await wire.send(head.encode("latin-1"), body)
         except asyncio.CancelledError:
-            self.close()
+            wire.abort()
             raise
 
     async def _connect(self) -> _Wire:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import structlog
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.ids import BatchId, InstanceId, instance_id
+from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Caps, Pool
@@ -28,36 +29,72 @@ _S, _E = InstanceState, InstanceEvent
 BATCH_ID_LENGTH = 12
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """A launch that is being made: its slots, and what to try if it is refused."""
+
+    pool: Pool
+    offering: Offering
+    instances: tuple[Instance, ...]
+    reason: str
+    alternatives: tuple[Offering, ...]
+
+    def intent(self, now_ms: int) -> LaunchIntent:
+        batch = self.instances[0].batch
+        return LaunchIntent(batch, self.pool.name, self.offering.key, len(self.instances), now_ms, self.reason)
+
+
 class Launcher:
     def __init__(self, context: Context) -> None:
         self._c = context
+        self._reserved: dict[InstanceId, Instance] = {}
 
-    async def launch(self, action: Launch) -> None:
-        """Commit the intent and start the call beside the loop."""
-        await self._begin(action.pool, action.offering, action.slots, action.reason, action.alternatives)
+    async def launch(self, actions: Sequence[Launch]) -> None:
+        """Commit the intents of all `actions`, together, and start their calls beside the loop."""
+        prepared = (self._prepare(a.pool, a.offering, a.slots, a.reason, a.alternatives) for a in actions)
+        await self._begin([batch for batch in prepared if batch is not None])
 
-    async def _begin(
-        self, pool_name: str, offering: Offering, slots: int, reason: str, alternatives: Sequence[Offering]
-    ) -> None:
-        pool = next((p for p in self._c.settings.pools.values() if p.name == pool_name), None)
+    def _prepare(
+        self,
+        pool_name: PoolName,
+        offering: Offering,
+        slots: int,
+        reason: str,
+        alternatives: Sequence[Offering],
+    ) -> _Batch | None:
+        """A batch with as many slots as the caps still admit, None for none. The slots are reserved from here on: other
+        launches are prepared while this one's commit is under way (promise P4)."""
+        pool = self._c.settings.pools.get(pool_name)
         if pool is None or self._c.paused:
-            return
+            return None
         slots = min(slots, self._room(pool, offering))
         if slots <= 0:
-            return
+            return None
         batch = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH))
         instances = self._slots(batch, pool, offering, slots, reason)
-        await self._c.store.intend(
-            LaunchIntent(batch, pool.name, offering.key, slots, self._c.clock.now(), reason), instances
-        )
-        await self._c.store.change([InstanceChange(i.id, _E.LAUNCH) for i in instances])
-        for instance in instances:
-            self._c.note("instance.launching", instance=instance.id, detail=reason)
-        self._c.calls.start(f"launch:{batch}", self._call(pool, offering, instances, reason, alternatives))
+        self._reserved.update({instance.id: instance for instance in instances})
+        return _Batch(pool, offering, instances, reason, tuple(alternatives))
+
+    async def _begin(self, batches: Sequence[_Batch]) -> None:
+        """Intents first, durable; then that the calls are about to be made; then the calls."""
+        store, now = self._c.store, self._c.clock.now()
+        try:
+            await asyncio.gather(*(store.intend(batch.intent(now), batch.instances) for batch in batches))
+        finally:
+            for batch in batches:
+                for instance in batch.instances:
+                    del self._reserved[instance.id]
+        about_to = [InstanceChange(i.id, _E.LAUNCH) for batch in batches for i in batch.instances]
+        if about_to:
+            await store.change(about_to)
+        for batch in batches:
+            for instance in batch.instances:
+                self._c.note("instance.launching", instance=instance.id, detail=batch.reason)
+            self._c.calls.start(f"launch:{batch.instances[0].batch}", self._call(batch))
 
     def _room(self, pool: Pool, offering: Offering) -> int:
-        """How many more instances every cap admits, by the store's own count at this moment (promise P4)."""
-        rows = list(self._c.store.instances().values())
+        """How many more instances every cap admits, by the store's own count and what is reserved at this moment."""
+        rows = list({**self._reserved, **self._c.store.instances()}.values())
         levels = (
             (self._c.settings.caps, rows),
             (self._c.settings.profile_caps.get(offering.profile, Caps()),
@@ -86,47 +123,40 @@ class Launcher:
             for slot in range(slots)
         )  # fmt: skip
 
-    async def _call(
-        self,
-        pool: Pool,
-        offering: Offering,
-        instances: Sequence[Instance],
-        reason: str,
-        alternatives: Sequence[Offering],
-    ) -> None:
-        provider = self._c.settings.providers[offering.profile]
+    async def _call(self, batch: _Batch) -> None:
+        provider = self._c.settings.providers[batch.offering.profile]
         try:
-            request = self._request(pool, offering, instances)
+            request = self._request(batch)
         except Exception as error:
-            log.exception("launch.not_made", batch=instances[0].batch)
+            log.exception("launch.not_made", batch=batch.instances[0].batch)
             unmade = errors.InvalidRequest(f"the launch could not be prepared: {error}")
-            await self._refused(pool, offering, [i.id for i in instances], unmade, reason, alternatives)
+            await self._refused(batch, [i.id for i in batch.instances], unmade)
             return
         try:
             async with asyncio.timeout(self._c.settings.timing.call_timeout_ms / 1000):
                 result = await provider.launch(request)
         except (errors.InDoubt, TimeoutError) as error:
-            await self._doubt(instances, repr(error))
+            await self._doubt(batch.instances, repr(error))
             return
         except errors.ProviderError as error:
             result = LaunchResult((), error)
         except Exception as error:
-            await self._doubt(instances, repr(error))
+            await self._doubt(batch.instances, repr(error))
             raise
-        missing = await self._bind(instances, result)
+        missing = await self._bind(batch.instances, result)
         if missing:
-            await self._refused(pool, offering, missing, result.shortfall, reason, alternatives)
+            await self._refused(batch, missing, result.shortfall)
 
-    def _request(self, pool: Pool, offering: Offering, instances: Sequence[Instance]) -> LaunchRequest:
-        first = instances[0]
+    def _request(self, batch: _Batch) -> LaunchRequest:
+        first, offering, slots = batch.instances[0], batch.offering, len(batch.instances)
         return LaunchRequest(
             batch=first.batch,
-            slots=len(instances),
+            slots=slots,
             offering=offering,
             tags=tags.of_instance(first, self._c.settings.deployment, self._c.store.id).encode(),
-            user_data=self._c.settings.user_data(pool, first.batch, len(instances), offering.profile),
+            user_data=self._c.settings.user_data(batch.pool, first.batch, slots, offering.profile),
             ends_ms=first.ends_ms,
-            instances=tuple(instance.id for instance in instances),
+            instances=tuple(instance.id for instance in batch.instances),
         )
 
     async def _doubt(self, instances: Sequence[Instance], why: str) -> None:
@@ -161,22 +191,17 @@ class Launcher:
         self._c.wake()
         return unbound
 
-    async def _refused(
-        self,
-        pool: Pool,
-        offering: Offering,
-        missing: Sequence[InstanceId],
-        error: errors.ProviderError | None,
-        reason: str,
-        alternatives: Sequence[Offering],
-    ) -> None:
+    async def _refused(self, batch: _Batch, missing: Sequence[InstanceId], error: errors.ProviderError | None) -> None:
         """The provider said no: give the slots back, remember it, try the next offering."""
         error = error or errors.CapacityUnavailable("fewer VMs than asked for")
         now = self._c.clock.now()
-        self._c.failures.refused(offering, error, now)
-        why = f"{offering.key} refused: {type(error).__name__}: {error.message}"
+        self._c.failures.refused(batch.offering, error, now)
+        why = f"{batch.offering.key} refused: {type(error).__name__}: {error.message}"
         for slot in missing:
             await self._c.apply(slot, _E.REFUSED, cause="refused", reason=why, ended_ms=now)
-        rest = [other for other in alternatives if not self._c.failures.covers(other, now)]
-        if rest:
-            await self._begin(pool.name, rest[0], len(missing), f"{reason}; {why}", rest[1:])
+        rest = [other for other in batch.alternatives if not self._c.failures.covers(other, now)]
+        if not rest:
+            return
+        again = self._prepare(batch.pool.name, rest[0], len(missing), f"{batch.reason}; {why}", rest[1:])
+        if again is not None:
+            await self._begin([again])

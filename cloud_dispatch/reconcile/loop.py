@@ -115,12 +115,11 @@ class Loop:
                 )
 
     async def _execute(self, decided: Plan) -> None:
+        await self._launcher.launch([action for action in decided.actions if isinstance(action, Launch)])
         for action in decided.actions:
-            if isinstance(action, Launch):
-                await self._launcher.launch(action)
-            elif isinstance(action, Drain):
+            if isinstance(action, Drain):
                 await self._drain(action)
-            else:
+            elif isinstance(action, Terminate):
                 await self._terminate(action)
 
     async def _drain(self, action: Drain) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from cloud_dispatch.domain.ids import BatchId, VmId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.pool import Caps, EndRules, Pool, TypeFilter
 from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.planner.plan import Launch
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.ports.store import SyncCall, TaskFilter
 from cloud_dispatch.provider.errors import CapacityUnavailable
 from cloud_dispatch.provider.spi import Traits, VmState
+from cloud_dispatch.reconcile.launch import Launcher
 from tests.reconcile.examples import offering
 from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, World, world
 
@@ -424,3 +427,21 @@ async def test_a_launch_that_cannot_be_prepared_gives_its_slots_back(tmp_path: P
         past = await w.store.past_instances()
         assert len(past) == 1
         assert "agent.yaml.j2:3" in past[0].reason
+
+
+async def test_launches_prepared_at_the_same_moment_do_not_share_their_room(tmp_path: Path) -> None:
+    """Several refusals fail over at once, each while the others' commits are under way: the cap holds all the same."""
+    offers = (offering("cheap", rate=1000), offering("dear", rate=1200))
+    cloud = Cloud(ManualClock(), offers=offers, traits=Traits(max_batch=1, named_slots=True))
+    cloud.refusals["local/cheap/z/on-demand"] = CapacityUnavailable("none")
+    async with world(tmp_path, cloud=cloud, caps=Caps(instances=3)) as w:
+        await w.submit(1000)
+        await w.passes()
+        w.context.settings = replace(w.context.settings, caps=Caps(instances=1))
+        launcher = Launcher(w.context)
+        actions = [Launch(POOL, offering("dear", rate=1200), 1, "test")] * 4
+        for row in w.rows:
+            await w.fleet.kill(row.id, "")
+        await w.passes(3)
+        await asyncio.gather(*(launcher.launch([action]) for action in actions))
+        assert len([r for r in w.rows if r.state is not S.TERMINATING]) <= 1
