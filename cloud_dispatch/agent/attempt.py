@@ -7,7 +7,6 @@ without inputs, outputs and output passes through without a single task of the e
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import threading
@@ -26,6 +25,7 @@ LEFTOVER_GRACE_S = 0.5
 LEFTOVER_DEADLINE_S = 10.0
 _READ_BYTES = 262_144
 _POLL_S = 0.01
+_LINGER_STEP_S = 0.25
 
 
 class Attempt:
@@ -189,12 +189,19 @@ class Attempt:
                 result.cause, result.detail = "output-failed", str(error)
             except TransferStopped:
                 result.cause, result.detail = "cancelled", "killed while its outputs were stored"
-        deadline = asyncio.get_running_loop().time() + LINGER_S
-        while not self._hurry and asyncio.get_running_loop().time() < deadline:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self.log.done.wait(), 0.5)
-                break
+        await self._linger()
         self._report(result)
+
+    async def _linger(self) -> None:
+        """Wait for the log to be brought away, for a bounded time. While the dispatcher is out of reach the result
+        could not be told either: that time does not count, and the end of the lease bounds it."""
+        waited_s = 0.0
+        while not self._hurry and waited_s < LINGER_S:
+            try:
+                await asyncio.wait_for(self.log.done.wait(), _LINGER_STEP_S)
+                return
+            except asyncio.TimeoutError:  # noqa: PERF203
+                waited_s += _LINGER_STEP_S if self._host.in_contact else 0
 
     def _over(self, cause: str, detail: str) -> None:
         self._report(Result(self.order.task, self.token, cause, detail=detail))

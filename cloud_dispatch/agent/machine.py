@@ -68,6 +68,11 @@ class Machine:
         return min((moment for moment in moments if moment > now_ms), default=now_ms + 1000)
 
     @property
+    def in_contact(self) -> bool:
+        """Whether the last request that is over was answered."""
+        return self.courier.pace.failures == 0
+
+    @property
     def state(self) -> str:
         """idle, busy, draining, drained or failed, as told to the dispatcher."""
         stuck = any(attempt.stuck for attempt in self.claims.running.values())

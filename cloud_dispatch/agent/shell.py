@@ -163,6 +163,11 @@ class Shell:
         attempt = self._attempts[order.token] = Attempt(order, self)
         attempt.begin()
 
+    @property
+    def in_contact(self) -> bool:
+        """Whether the dispatcher answered the last request that is over."""
+        return self._machine.in_contact
+
     def spill_path(self, order: Order) -> str:
         """Where an attempt's unsent log goes when it is too much for memory."""
         return os.path.join(self.config.work_dir, "attempts", "%d-%d.log" % (order.task, order.token))

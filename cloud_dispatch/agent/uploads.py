@@ -13,7 +13,7 @@ from cloud_dispatch.wire.messages import LOGS_PATH
 
 #: Later bytes are gathered for so long, unless a full chunk waits.
 GATHER_S = 0.1
-#: A result waits for its log at most so long after the command ended.
+#: A result waits for its log at most so long after the command ended, the dispatcher's absence not counted.
 LINGER_S = 10.0
 _ANSWER_S = 15.0
 _RETRY_FIRST_S = 0.2

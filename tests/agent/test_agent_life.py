@@ -26,12 +26,12 @@ def test_a_dispatcher_that_was_away_finds_the_running_task_and_the_result(
     """Neither what ends nor what runs during the absence is lost, logs included."""
     go = tmp_path / "go"
     ends = stub.submit(shell=f"echo early; while [ ! -e {go} ]; do sleep 0.05; done; echo late")
-    runs = stub.submit(shell="sleep 4; echo done")
+    runs = stub.submit(shell="sleep 14; echo done")
     stub.wait_started(ends)
     stub.wait_started(runs)
     stub.stop()
     go.touch()
-    time.sleep(2)
+    time.sleep(12)  # longer than a result waits for its log when the dispatcher is there
     stub.start()
     assert stub.result(ends).cause == "success"
     assert bytes(stub.logs[stub.results[ends].token]) == b"early\nlate\n"
