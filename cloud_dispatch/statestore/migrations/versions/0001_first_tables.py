@@ -17,12 +17,30 @@ NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
+    _counters()
+    _events()
+    _facts()
+    _instances()
+    _intents()
+    _owner()
+    _plans()
+    _shapes()
+    _targets()
+    _tasks()
+    _attempts()
+    _specs()
+
+
+def _counters() -> None:
     op.create_table(
         "counters",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("value", NUMBER, nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("counters_pk")),
     )
+
+
+def _events() -> None:
     op.create_table(
         "events",
         sa.Column("id", NUMBER, autoincrement=True, nullable=False),
@@ -50,12 +68,18 @@ def upgrade() -> None:
         sqlite_where=sa.text("task IS NOT NULL"),
         postgresql_where=sa.text("task IS NOT NULL"),
     )
+
+
+def _facts() -> None:
     op.create_table(
         "facts",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("value", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("facts_pk")),
     )
+
+
+def _instances() -> None:
     op.create_table(
         "instances",
         sa.Column("id", sa.Text(), nullable=False),
@@ -86,6 +110,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("instances_pk")),
     )
     op.create_index("instances_state", "instances", ["state", "ended_ms"], unique=False)
+
+
+def _intents() -> None:
     op.create_table(
         "intents",
         sa.Column("batch", sa.Text(), nullable=False),
@@ -96,6 +123,9 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("batch", name=op.f("intents_pk")),
     )
+
+
+def _owner() -> None:
     op.create_table(
         "owner",
         sa.Column("one", sa.Boolean(), autoincrement=False, nullable=False),
@@ -104,6 +134,9 @@ def upgrade() -> None:
         sa.Column("since_ms", NUMBER, nullable=False),
         sa.PrimaryKeyConstraint("one", name=op.f("owner_pk")),
     )
+
+
+def _plans() -> None:
     op.create_table(
         "plans",
         sa.Column("id", NUMBER, autoincrement=False, nullable=False),
@@ -112,6 +145,9 @@ def upgrade() -> None:
         sa.Column("plan", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("plans_pk")),
     )
+
+
+def _shapes() -> None:
     op.create_table(
         "shapes",
         sa.Column("id", NUMBER, autoincrement=False, nullable=False),
@@ -120,6 +156,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("shapes_pk")),
         sa.UniqueConstraint("key", name=op.f("shapes_key_unique")),
     )
+
+
+def _targets() -> None:
     op.create_table(
         "targets",
         sa.Column("pool", sa.Text(), nullable=False),
@@ -128,6 +167,9 @@ def upgrade() -> None:
         sa.Column("expires_ms", NUMBER, nullable=True),
         sa.UniqueConstraint("pool", "source", name=op.f("targets_pool_source_unique")),
     )
+
+
+def _tasks() -> None:
     op.create_table(
         "tasks",
         sa.Column("id", NUMBER, autoincrement=False, nullable=False),
@@ -191,6 +233,9 @@ def upgrade() -> None:
         sqlite_where=sa.text("user_name != ''"),
         postgresql_where=sa.text("user_name != ''"),
     )
+
+
+def _attempts() -> None:
     op.create_table(
         "attempts",
         sa.Column("task", NUMBER, autoincrement=False, nullable=False),
@@ -212,6 +257,9 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_index("attempts_instance", "attempts", ["instance", "token"], unique=False)
+
+
+def _specs() -> None:
     op.create_table(
         "specs",
         sa.Column("task", NUMBER, autoincrement=False, nullable=False),
