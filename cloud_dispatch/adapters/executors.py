@@ -3,11 +3,13 @@
 `Inline` is for the simulation and for tests: everything happens in one order. `Thread` keeps slow work (a commit on a
 slow disk, a plan) off the loop; pieces of work run one at a time, in the order in which they were given.
 
-Measured for commits (SQLite FULL, the store alone, 2 cores, 200,000 queued, tasks claimed and completed a second, in one
-quiet run beside a loop of 1,000,000 additions in 76 ms and an fdatasync of 0.11 ms): 2 callers x 100 tasks 40,300 inline
-and 40,200 on a thread; 128 callers x 1 task 18,500 and 17,400. A later, faster version: 41,300; 21,500 and 18,200 beside
-130 ms. So a thread costs nothing at large batches and some 6-15 % at single ones, and a slow disk never freezes the
-loop: commits belong on a `Thread`, except in the simulation.
+Measured for commits (SQLite FULL, the store alone, 2 cores, 200,000 queued, tasks claimed and completed a second):
+
+- 2 callers x 100 tasks: 40,300 inline, 40,200 on a thread (in that run 1,000,000 additions took 76 ms);
+- 128 callers x 1 task: 18,500 and 17,400 in the same run; 21,500 and 18,200 with a later version (130 ms).
+
+A thread costs nothing at large batches and some 6-15 % at single ones, and a slow disk never freezes the loop: commits
+belong on a `Thread`, except in the simulation.
 """
 
 from __future__ import annotations

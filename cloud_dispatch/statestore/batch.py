@@ -15,9 +15,10 @@ from sqlalchemy.engine import Connection, Dialect
 
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.task import TaskSpec, TaskState
-from cloud_dispatch.statestore.memory import Hold, Memory
+from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.schema import attempts, counters, specs, tasks
+from cloud_dispatch.statestore.seats import Hold
 
 #: Specifications are read in statements of this many ids, the last one filled up.
 _READ_SIZES = (1, 16, 128)

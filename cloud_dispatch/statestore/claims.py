@@ -20,7 +20,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Claimed, SyncCall, SyncDone
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.endings import end_claim, lose_claim
-from cloud_dispatch.statestore.memory import Seat
+from cloud_dispatch.statestore.seats import Seat
 
 #: States in which an instance that speaks to us is given work, if its caller says so too.
 _TAKING = frozenset({InstanceState.IDLE, InstanceState.BUSY, InstanceState.OUT_OF_CONTACT, InstanceState.UNKNOWN})

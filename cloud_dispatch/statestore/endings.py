@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from cloud_dispatch.domain.task import TASK_TABLE, Cause, Outcome, TaskEvent, TaskState, event_after
 from cloud_dispatch.statestore.batch import Batch
-from cloud_dispatch.statestore.memory import Hold, Seat
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.rows import attempt_row
+from cloud_dispatch.statestore.seats import Hold, Seat
 
 #: Of a command that never started these say nothing about the task: the claim goes back and costs no attempt.
 _NOTHING_TRIED = frozenset({Cause.CANCELLED, Cause.PREEMPTED, Cause.INSTANCE_LOST})

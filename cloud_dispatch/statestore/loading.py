@@ -17,10 +17,11 @@ from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import Target
 from cloud_dispatch.statestore.batch import COMMIT
-from cloud_dispatch.statestore.memory import Hold, Memory, Seat
+from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.rows import instance_of, retry_of, shape_of
 from cloud_dispatch.statestore.schema import counters, facts, instances, shapes, targets, tasks
+from cloud_dispatch.statestore.seats import Hold, Seat
 
 STORE_ID = "store-id"
 #: Rows fetched at a time.

@@ -11,119 +11,14 @@ read of them. Moves of tasks are made while a group is planned, so that the call
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceState
-from cloud_dispatch.domain.resources import Resources
-from cloud_dispatch.domain.shape import Load, Machine, Shape, room_for
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import ShapeDemand, Target
 from cloud_dispatch.statestore.queue import Lot, ReadyQueue
-
-
-class Hold:
-    """A current lease: `task` under `token` at `seat`."""
-
-    __slots__ = ("cancelling", "claimed_ms", "lot", "seat", "started_ms", "task", "token")
-
-    def __init__(
-        self,
-        task: int,
-        token: int,
-        seat: Seat,
-        claimed_ms: int,
-        started_ms: int | None,
-        lot: Lot,
-        cancelling: bool = False,
-    ) -> None:
-        self.task = task
-        self.token = token
-        self.seat = seat
-        self.claimed_ms = claimed_ms
-        self.started_ms = started_ms
-        self.lot = lot
-        self.cancelling = cancelling
-
-    @property
-    def state(self) -> TaskState:
-        if self.cancelling:
-            return TaskState.CANCELLING
-        return TaskState.CLAIMED if self.started_ms is None else TaskState.RUNNING
-
-
-class Seat:
-    """An instance that is not gone, with what it holds.
-
-    Its stored state is `idle` for both idle and busy: claims alone tell which, so that a claim writes no instance.
-    """
-
-    __slots__ = ("_shown", "exclusive", "held", "instance", "limited", "misfits", "order", "used")
-
-    def __init__(self, instance: Instance) -> None:
-        self.instance = instance
-        self.held: dict[int, Hold] = {}
-        self.used = [0, 0, 0, 0]
-        self.exclusive = 0
-        self.limited: dict[str, int] = {}
-        self.order = 0
-        self.misfits: dict[int, bool] = {}  # by shape number, for this machine
-        self._shown = instance
-
-    def put(self, instance: Instance) -> None:
-        if instance.machine != self.instance.machine:
-            self.misfits.clear()
-        self.instance = self._shown = instance
-
-    @property
-    def shown(self) -> Instance:
-        """The instance as others see it: busy when it serves and holds claims."""
-        shown, stored = self._shown, self.instance
-        state = stored.state
-        if state is InstanceState.IDLE and self.held:
-            state = InstanceState.BUSY
-        if shown.state is not state:
-            shown = self._shown = stored if state is stored.state else replace(stored, state=state)
-        return shown
-
-    def room(self, machine: Machine, shape: Shape, most: int) -> int:
-        """`domain.shape.room_for` this load, faster for shapes and machines without limits (a test holds them equal).
-
-        Only for shapes that the empty machine fits.
-        """
-        if shape.exclusive or shape.max_per_instance or machine.max_tasks or self.exclusive:
-            return room_for(machine, self.load(), shape, most)
-        have, want, used = machine.capacity, shape.resources, self.used
-        if want.cpus_milli:
-            most = min(most, (have.cpus_milli - used[0]) // want.cpus_milli)
-        if want.memory:
-            most = min(most, (have.memory - used[1]) // want.memory)
-        if want.disk:
-            most = min(most, (have.disk - used[2]) // want.disk)
-        if want.gpus:
-            most = min(most, (have.gpus - used[3]) // want.gpus)
-        return most if most > 0 else 0
-
-    def weigh(self, shape: Shape, tasks: int) -> None:
-        """Add so many tasks of `shape`; a negative number takes away."""
-        resources, used = shape.resources, self.used
-        used[0] += tasks * resources.cpus_milli
-        used[1] += tasks * resources.memory
-        if resources.disk:
-            used[2] += tasks * resources.disk
-        if resources.gpus:
-            used[3] += tasks * resources.gpus
-        if shape.exclusive:
-            self.exclusive += tasks
-        if shape.max_per_instance:
-            count = self.limited.get(shape.key, 0) + tasks
-            if count:
-                self.limited[shape.key] = count
-            else:
-                del self.limited[shape.key]
-
-    def load(self) -> Load:
-        return Load(Resources(*self.used), len(self.held), self.exclusive > 0, tuple(sorted(self.limited.items())))
+from cloud_dispatch.statestore.seats import Hold, Seat
 
 
 class Memory:

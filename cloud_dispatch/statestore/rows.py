@@ -24,7 +24,7 @@ from cloud_dispatch.domain.task import (
     TaskSpec,
     TaskState,
 )
-from cloud_dispatch.statestore.memory import Hold
+from cloud_dispatch.statestore.seats import Hold
 
 encode = msgspec.json.encode
 _spec = msgspec.json.Decoder(TaskSpec)

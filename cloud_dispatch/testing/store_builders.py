@@ -112,5 +112,12 @@ class Agent:
         del self.holding[claimed.task]
 
 
+async def adopted(store: Store, batch: str = "batch", **more: Any) -> Agent:
+    """The agent of a new instance that the store has adopted; keywords as for `instance`."""
+    own = instance(batch, **more)
+    await store.adopt(own)
+    return Agent(store, own)
+
+
 def result(claimed: Claimed, outcome: Outcome | None = SUCCESS, ran_ms: int | None = 5) -> ClaimResult:
     return ClaimResult(claimed.task, claimed.token, ran_ms, outcome)

@@ -8,29 +8,21 @@ import pytest
 from cloud_dispatch.domain.errors import NotFound
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId
 from cloud_dispatch.domain.instance import InstanceState
-from cloud_dispatch.domain.resources import GIB, Resources
-from cloud_dispatch.domain.shape import Load, Machine
+from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.domain.task import Cause, Lease, Outcome, RetryRules, TaskSpec, TaskState
 from cloud_dispatch.ports.store import ClaimResult, Store, SyncCall, SyncDone, TaskFilter
 from cloud_dispatch.testing.store_builders import (
     FAILURE,
     START_MS,
     SUCCESS,
-    Agent,
     ManualClock,
     OpenStore,
-    instance,
+    adopted,
     result,
     spec,
 )
 
 RETRY = RetryRules(max_attempts=2, causes=frozenset(Cause))
-
-
-async def _agent(store: Store, batch: str = "batch", **more: object) -> Agent:
-    own = instance(batch, **more)  # type: ignore[arg-type]
-    await store.adopt(own)
-    return Agent(store, own)
 
 
 class ClaimsContract:
@@ -39,7 +31,7 @@ class ClaimsContract:
     async def test_a_claim_is_a_lease_under_a_rising_token(self, store: Store) -> None:
         """A claim carries the stored specification, its attempt and a token; the task shows the lease."""
         await store.submit([spec("a"), spec("b")])
-        agent = await _agent(store)
+        agent = await adopted(store)
         one, two = await agent.claim(2)
         assert (one.task, one.attempt, two.task, two.attempt) == (1, 1, 2, 1)
         assert one.token < two.token
@@ -60,7 +52,7 @@ class ClaimsContract:
     async def test_a_result_ends_the_attempt_and_the_task(self, store: Store, clock: ManualClock) -> None:
         """An accepted result is the task's outcome and an attempt; the lease is gone."""
         await store.submit([spec()])
-        agent = await _agent(store)
+        agent = await adopted(store)
         (claim,) = await agent.claim()
         clock.now_ms += 100
         done = await agent.sync(result(claim, Outcome(Cause.SUCCESS, 0, None, "fine", (), 7, 8), ran_ms=60))
@@ -77,7 +69,7 @@ class ClaimsContract:
     async def test_a_result_is_accepted_once(self, store: Store) -> None:
         """The same result sent again is settled and changes nothing."""
         await store.submit([spec()])
-        agent = await _agent(store)
+        agent = await adopted(store)
         (claim,) = await agent.claim()
         await agent.sync(result(claim))
         assert (await agent.sync(result(claim, FAILURE))).settled == (claim.token,)
@@ -87,7 +79,7 @@ class ClaimsContract:
     async def test_a_stale_or_foreign_result_has_no_effect(self, store: Store) -> None:
         """Only the current token from the instance that holds it counts; anything else is settled as stale."""
         await store.submit([spec()])
-        old, new = await _agent(store, "old"), await _agent(store, "new")
+        old, new = await adopted(store, "old"), await adopted(store, "new")
         (first,) = await old.claim()
         await old.sync(result(first, None, None))
         (second,) = await new.claim()
@@ -99,7 +91,7 @@ class ClaimsContract:
     async def test_a_claim_handed_back_costs_no_attempt_and_keeps_its_place(self, store: Store) -> None:
         """Outcome None: the task is queued again before later ones, without an attempt."""
         await store.submit([spec(), spec()])
-        agent = await _agent(store)
+        agent = await adopted(store)
         (claim,) = await agent.claim()
         await agent.sync(result(claim, None, None))
         task = await store.task(claim.task)
@@ -112,7 +104,7 @@ class ClaimsContract:
     async def test_a_failed_attempt_is_retried_by_the_rules_of_its_task(self, store: Store) -> None:
         """A retried task is queued with its place; the last allowed attempt fails it."""
         await store.submit([spec(retry=RETRY), spec()])
-        agent = await _agent(store)
+        agent = await adopted(store)
         (first,) = await agent.claim()
         await agent.sync(result(first, FAILURE))
         assert (await store.task(first.task)).state is TaskState.QUEUED
@@ -126,7 +118,7 @@ class ClaimsContract:
     async def test_a_failure_outside_the_rules_ends_the_task(self, store: Store) -> None:
         """By default a command's own failure is final."""
         await store.submit([spec()])
-        agent = await _agent(store)
+        agent = await adopted(store)
         (claim,) = await agent.claim()
         await agent.sync(result(claim, FAILURE))
         assert (await store.task(claim.task)).state is TaskState.FAILED
@@ -134,7 +126,7 @@ class ClaimsContract:
     async def test_what_cannot_start_costs_an_attempt(self, store: Store) -> None:
         """A claim that could not be started is an attempt without a start, bounded by the rules."""
         await store.submit([spec()])
-        agent = await _agent(store)
+        agent = await adopted(store)
         for number in (1, 2, 3):
             (claim,) = await agent.claim()
             assert claim.attempt == number
@@ -146,7 +138,7 @@ class ClaimsContract:
     async def test_an_unstarted_claim_that_its_agent_gave_up_goes_back(self, store: Store) -> None:
         """An end that says nothing of the task (the agent was drained by force) costs no attempt if nothing ran."""
         await store.submit([spec()])
-        agent = await _agent(store)
+        agent = await adopted(store)
         (claim,) = await agent.claim()
         await agent.sync(result(claim, Outcome(Cause.CANCELLED), None))
         task = await store.task(claim.task)
@@ -155,7 +147,7 @@ class ClaimsContract:
     async def test_a_start_is_told_by_the_running_set(self, store: Store, clock: ManualClock) -> None:
         """A held claim that runs makes its task running since then, never before its claim."""
         await store.submit([spec(), spec()])
-        agent = await _agent(store)
+        agent = await adopted(store)
         one, two = await agent.claim(2)
         clock.now_ms += 100
         agent.runs(one, 30)
@@ -173,7 +165,7 @@ class ClaimsContract:
     async def test_unstarted_claims_that_the_agent_lacks_go_back(self, store: Store) -> None:
         """A claim whose answer was lost is released: queued in its place, no attempt."""
         await store.submit([spec(), spec()])
-        agent = await _agent(store)
+        agent = await adopted(store)
         one, two = await agent.claim(2)
         agent.forgets(one)
         done = await agent.sync(want=1)
@@ -184,7 +176,7 @@ class ClaimsContract:
     async def test_started_claims_that_the_agent_lacks_are_lost(self, store: Store, clock: ManualClock) -> None:
         """A started claim that the agent no longer has ends instance-lost and is retried only by its rules."""
         await store.submit([spec(), spec(retry=RetryRules(causes=frozenset()))])
-        agent = await _agent(store)
+        agent = await adopted(store)
         for claim in await agent.claim(2):
             agent.runs(claim)
         await agent.sync()
@@ -201,7 +193,7 @@ class ClaimsContract:
     async def test_claims_that_are_not_current_are_killed(self, store: Store) -> None:
         """What an agent holds without the current token is to be ended, and the holder is not disturbed."""
         await store.submit([spec()])
-        old, new = await _agent(store, "old"), await _agent(store, "new")
+        old, new = await adopted(store, "old"), await adopted(store, "new")
         (claim,) = await old.claim()
         await old.sync(result(claim, None, None))
         (current,) = await new.claim()
@@ -213,7 +205,7 @@ class ClaimsContract:
     async def test_a_cancelled_task_ends_cancelled_whatever_is_reported(self, store: Store, reported: Outcome) -> None:
         """Cancelling is final: neither a success nor a retry can undo it."""
         await store.submit([spec(retry=RETRY)])
-        agent = await _agent(store)
+        agent = await adopted(store)
         (claim,) = await agent.claim()
         agent.runs(claim)
         await agent.sync()
@@ -227,7 +219,7 @@ class ClaimsContract:
     async def test_a_cancelled_claim_that_never_started_leaves_no_attempt(self, store: Store) -> None:
         """Handing it back, or not having it any more, ends the task cancelled."""
         await store.submit([spec(), spec()])
-        agent = await _agent(store)
+        agent = await adopted(store)
         one, two = await agent.claim(2)
         await store.cancel(TaskFilter(ids=(one.task, two.task)))
         agent.forgets(two)
@@ -235,64 +227,10 @@ class ClaimsContract:
         for task in await store.tasks(TaskFilter()):
             assert (task.state, task.attempts, task.lease) == (TaskState.CANCELLED, 0, None)
 
-    async def test_claims_take_what_fits_best_first(self, store: Store) -> None:
-        """A task that does not fit never blocks one that does: priority, then id, among those with room."""
-        await store.submit(
-            [spec("large", cpus_milli=64_000, priority=9), spec("a"), spec("b", cpus_milli=3000), spec("c"), spec("d")]
-        )
-        agent = await _agent(store, cpus=4)
-        claims = await agent.claim(9)
-        assert [claim.task for claim in claims] == [2, 3]
-        assert store.load_of(agent.id) == Load(Resources(4000, 2 * GIB), 2)
-        assert (await agent.sync(result(claims[1]), want=9)).claims[0].task == 4
-
-    async def test_claims_are_bounded_by_want(self, store: Store) -> None:
-        """Never more than asked for; nothing when nothing is wanted or claiming is off."""
-        await store.submit([spec() for _ in range(4)])
-        agent = await _agent(store)
-        assert len(await agent.claim(2)) == 2
-        assert (await agent.sync(want=0)).claims == ()
-        assert (await agent.sync(want=2, claiming=False)).claims == ()
-
-    async def test_ahead_claims_exceed_what_is_free(self, store: Store) -> None:
-        """Up to `ahead` of `want` may wait on the instance, if the empty machine fits each of them."""
-        await store.submit([spec() for _ in range(9)])
-        await store.submit([spec(cpus_milli=64_000, priority=9), spec(exclusive=True)])
-        await store.submit([spec(max_per_instance=1, priority=9), spec(max_per_instance=1, priority=9)])
-        agent = await _agent(store, cpus=4)
-        assert [claim.task for claim in await agent.claim(2)] == [12, 1]
-        claims = await agent.claim(9, ahead=3)
-        assert [claim.task for claim in claims] == [2, 3, 4, 5, 6]
-        assert store.load_of(agent.id).tasks == 7
-
-    async def test_an_exclusive_task_has_the_instance_to_itself(self, store: Store) -> None:
-        """It is claimed only when nothing else runs, and nothing is claimed beside it."""
-        await store.submit([spec(), spec(exclusive=True, priority=1), spec()])
-        agent = await _agent(store)
-        (claim,) = await agent.claim(5, ahead=5)
-        assert claim.task == 2
-        assert store.load_of(agent.id).exclusive
-        assert await agent.claim(5, ahead=5) == ()
-        done = await agent.sync(result(claim), want=5)
-        assert [claim.task for claim in done.claims] == [1, 3]
-        assert not store.load_of(agent.id).exclusive
-
-    async def test_limits_per_instance_hold(self, store: Store) -> None:
-        """Neither a shape's own limit nor the machine's is exceeded; a result makes room again."""
-        await store.submit([spec(max_per_instance=2) for _ in range(4)])
-        limited = await _agent(store)
-        claims = await limited.claim(9)
-        assert [claim.task for claim in claims] == [1, 2]
-        assert store.load_of(limited.id).limited == ((spec(max_per_instance=2).shape.key, 2),)
-        assert [claim.task for claim in (await limited.sync(result(claims[0]), want=9)).claims] == [3]
-        await store.submit([spec() for _ in range(4)])
-        machine = Machine(Resources(8000, 64 * GIB), pool="default", max_tasks=1)
-        assert len(await (await _agent(store, "single", machine=machine)).claim(9)) == 1
-
     async def test_an_overtaken_sync_claims_and_ends_nothing(self, store: Store) -> None:
         """An older sync that comes to its turn late gets no claims, and its running set is history."""
         await store.submit([spec(), spec()])
-        agent = await _agent(store)
+        agent = await adopted(store)
         (claim,) = (await agent.sync(want=1, order=7)).claims
         late = await store.sync(SyncCall(agent.id, 6, want=1))
         assert late == SyncDone()
@@ -305,14 +243,14 @@ class ClaimsContract:
     async def test_an_instance_that_does_not_serve_gets_no_work(self, store: Store, state: InstanceState) -> None:
         """Whatever its agent asks for."""
         await store.submit([spec()])
-        agent = await _agent(store, state=state)
+        agent = await adopted(store, state=state)
         assert await agent.claim(1) == ()
 
     async def test_leases_survive_a_restart(self, open_store: OpenStore, clock: ManualClock) -> None:
         """After a restart the same tokens are current, the load is the same, and tokens go on rising."""
         first = await open_store(clock)
         await first.submit([spec(), spec(), spec(), spec()])
-        agent = await _agent(first)
+        agent = await adopted(first)
         one, two, three = await agent.claim(3)
         agent.runs(one)
         await agent.sync(result(three, None, None))
@@ -333,7 +271,7 @@ class ClaimsContract:
         """Even that of a claim that went back, which leaves no other trace."""
         first = await open_store(clock)
         await first.submit([spec()])
-        agent = await _agent(first)
+        agent = await adopted(first)
         (claim,) = await agent.claim()
         await agent.sync(result(claim, None, None))
         await first.close()

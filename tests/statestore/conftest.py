@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-for _name in ("builders", "contract", "contract_tasks", "contract_claims", "contract_fleet"):
+for _name in ("builders", "contract", "contract_tasks", "contract_claims", "contract_matching", "contract_fleet"):
     pytest.register_assert_rewrite(f"cloud_dispatch.testing.store_{_name}")
 
 from cloud_dispatch.adapters.executors import Inline  # noqa: E402

@@ -9,8 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Machine, Shape, room_for
 from cloud_dispatch.domain.task import RetryRules
-from cloud_dispatch.statestore.memory import Hold, Memory, Seat
+from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.queue import Lot, ReadyQueue
+from cloud_dispatch.statestore.seats import Hold, Seat
 from cloud_dispatch.testing.store_builders import instance
 
 SHAPES = st.integers(1, 3)
