@@ -84,8 +84,7 @@ class Scene:
         snapshot = picture.take(self.context, [self.queue])
         decided = plan(snapshot)
         launches = [action for action in decided.actions if isinstance(action, Launch)]
-        for launch in launches:
-            await launcher.launch(launch)
+        await launcher.launch(launches)
         taken = time.perf_counter() - started
         self.provider.gate.set()
         await self.context.calls.settle()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,10 +82,14 @@ class _Stop:
 async def _serve(config: Config) -> int:
     clock, entropy = SystemClock(), SystemEntropy()
     async with contextlib.AsyncExitStack() as stack:
+        committing, reading = _commit_executor(config), Thread("reads")
+        stack.push_async_callback(committing.close)
+        stack.push_async_callback(reading.close)
         store = await statestore.open_store(
-            config.store_url, clock=clock, entropy=entropy, executor=_commit_executor(config)
+            config.store_url, clock=clock, entropy=entropy, executor=committing, reads=reading
         )
         stack.push_async_callback(store.close)
+        _spare_the_collector()
         deployment = await _deployment(config, store, entropy)
         tokens = Tokens.open(config.state_dir, entropy)
         providers = _providers(config, deployment, clock)
@@ -164,6 +169,14 @@ def _say_up(config: Config) -> Callable[[str, int], None]:
 
 def _commit_executor(config: Config) -> Inline | Thread:
     return Thread("commit") if config.store.commit == "thread" else Inline()
+
+
+def _spare_the_collector() -> None:
+    """The queue is millions of small objects that live on: keep the garbage collector from walking them again and again
+    (measured once: 44 instead of 54 µs of CPU a claim)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 async def _deployment(config: Config, store: Store, entropy: SystemEntropy) -> str:

@@ -8,7 +8,7 @@ slots until its VMs are seen or their absence is proved.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -51,7 +51,8 @@ class Launcher:
 
     async def launch(self, actions: Sequence[Launch]) -> None:
         """Commit the intents of all `actions`, together, and start their calls beside the loop."""
-        prepared = (self._prepare(a.pool, a.offering, a.slots, a.reason, a.alternatives) for a in actions)
+        rows = self._c.store.instances()
+        prepared = (self._prepare(a.pool, a.offering, a.slots, a.reason, a.alternatives, rows) for a in actions)
         await self._begin([batch for batch in prepared if batch is not None])
 
     def _prepare(
@@ -61,13 +62,14 @@ class Launcher:
         slots: int,
         reason: str,
         alternatives: Sequence[Offering],
+        rows: Mapping[InstanceId, Instance],
     ) -> _Batch | None:
         """A batch with as many slots as the caps still admit, None for none. The slots are reserved from here on: other
         launches are prepared while this one's commit is under way (promise P4)."""
         pool = self._c.settings.pools.get(pool_name)
         if pool is None or self._c.paused:
             return None
-        slots = min(slots, self._room(pool, offering))
+        slots = min(slots, self._room(pool, offering, rows))
         if slots <= 0:
             return None
         batch = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH))
@@ -92,9 +94,9 @@ class Launcher:
                 self._c.note("instance.launching", instance=instance.id, detail=batch.reason)
             self._c.calls.start(f"launch:{batch.instances[0].batch}", self._call(batch))
 
-    def _room(self, pool: Pool, offering: Offering) -> int:
+    def _room(self, pool: Pool, offering: Offering, living: Mapping[InstanceId, Instance]) -> int:
         """How many more instances every cap admits, by the store's own count and what is reserved at this moment."""
-        rows = list({**self._reserved, **self._c.store.instances()}.values())
+        rows = list({**self._reserved, **living}.values())
         levels = (
             (self._c.settings.caps, rows),
             (self._c.settings.profile_caps.get(offering.profile, Caps()),
@@ -202,6 +204,8 @@ class Launcher:
         rest = [other for other in batch.alternatives if not self._c.failures.covers(other, now)]
         if not rest:
             return
-        again = self._prepare(batch.pool.name, rest[0], len(missing), f"{batch.reason}; {why}", rest[1:])
+        again = self._prepare(
+            batch.pool.name, rest[0], len(missing), f"{batch.reason}; {why}", rest[1:], self._c.store.instances()
+        )
         if again is not None:
             await self._begin([again])

@@ -56,6 +56,7 @@ def _is_silent(context: Context, profile: ProfileName) -> bool:
 
 
 def _supply(context: Context, rows: Iterable[Instance], now: int) -> Iterable[Supply]:
+    stale = _Stale(context)
     for row in rows:
         contact = context.contact(row.id)
         if contact.state != row.state:
@@ -83,20 +84,37 @@ def _supply(context: Context, rows: Iterable[Instance], now: int) -> Iterable[Su
             idle_since_ms=contact.idle_since_ms,
             in_doubt=row.id in context.in_doubt,
             asks_end=contact.asks_end,
-            stale=_stale(context, row),
+            stale=stale.of(row),
         )
 
 
-def _stale(context: Context, row: Instance) -> str:
-    """Why the configuration no longer wants this instance, "" when it does."""
-    pool = context.settings.pools.get(row.pool)
-    if pool is None:
-        return f"pool {row.pool} left the configuration"
-    if row.profile not in pool.profiles:
-        return f"profile {row.profile} left pool {pool.name}"
-    if not pool.types.admits(row.type):
-        return f"type {row.type} is no longer allowed in pool {pool.name}"
-    view = context.profiles.get(row.profile)
-    if view is not None and view.offerings and all(o.type.name != row.type for o in view.offerings):
-        return f"type {row.type} is no longer offered by profile {row.profile}"
-    return ""
+class _Stale:
+    """Why the configuration no longer wants an instance; found out once for each pool, profile and type."""
+
+    def __init__(self, context: Context) -> None:
+        self._pools = context.settings.pools
+        self._offered = {
+            name: frozenset(offering.type.name for offering in view.offerings)
+            for name, view in context.profiles.items()
+        }
+        self._known: dict[tuple[str, str, str], str] = {}
+
+    def of(self, row: Instance) -> str:
+        """The reason, "" while it is wanted."""
+        key = (row.pool, row.profile, row.type)
+        if key not in self._known:
+            self._known[key] = self._find(row)
+        return self._known[key]
+
+    def _find(self, row: Instance) -> str:
+        pool = self._pools.get(row.pool)
+        if pool is None:
+            return f"pool {row.pool} left the configuration"
+        if row.profile not in pool.profiles:
+            return f"profile {row.profile} left pool {pool.name}"
+        if not pool.types.admits(row.type):
+            return f"type {row.type} is no longer allowed in pool {pool.name}"
+        offered = self._offered.get(row.profile)
+        if offered and row.type not in offered:
+            return f"type {row.type} is no longer offered by profile {row.profile}"
+        return ""
