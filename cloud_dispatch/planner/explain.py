@@ -40,17 +40,21 @@ def _launch_reason(opening: Opening) -> str:
     parts = []
     served = sorted(opening.served.items(), key=lambda entry: entry[0].urgency)
     if served:
-        named = ", ".join(f"{tasks} tasks of {need.shape.describe()}" for need, tasks in served[:_SHAPES_NAMED])
+        named = ", ".join(f"{_tasks(count)} of {need.shape.describe()}" for need, count in served[:_SHAPES_NAMED])
         more = len(served) - _SHAPES_NAMED
         others = f" and {more} other shapes" if more > 0 else ""
         drain = format_duration(opening.kind.pool.target_drain_ms)
-        parts.append(f"{named}{others} wait that what runs and boots would not serve within {drain}")
+        parts.append(f"{named}{others} would not be served by what runs and boots within {drain}")
     if opening.purpose:
         parts.append(opening.purpose)
     if rate is not None:
         others = f" of {len(opening.alternatives) + 1} acceptable offerings" if opening.alternatives else ""
         parts.append(f"{opening.offering.key} at {format_rate(rate)} is the cheapest{others}")
     return "; ".join(parts)
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task" if count == 1 else f"{count} tasks"
 
 
 def waiting(need: Need, snapshot: Snapshot, *, unseen: Sequence[str] = ()) -> Waiting | None:
@@ -104,7 +108,7 @@ def unsatisfiable(need: Need, snapshot: Snapshot, catalogue: Catalogue) -> Unsat
 def _machines(catalogue: Catalogue, shape: Shape) -> Iterator[tuple[Machine, Offering, Pool]]:
     """One offering a kind; all of them where labels tell them apart."""
     for kind in catalogue.shelf(()).kinds:
-        for offering in kind.offerings if shape.labels else kind.offerings[:1]:
+        for offering in kind.stock.offerings if shape.labels else kind.stock.offerings[:1]:
             yield catalogue.host(kind.pool, offering).machine, offering, kind.pool
 
 

@@ -95,9 +95,10 @@ class Need:
         return (-self.item.priority, self.item.oldest_ms, self.index)
 
     @property
-    def difficulty(self) -> tuple[int, int, int, int, int, int]:
+    def difficulty(self) -> tuple[int, int, int, int, int, int, int]:
         """Sorts by priority, then those that are hardest to place: small ones fill what large ones leave."""
-        return (-self.item.priority, -self.gpus, -self.cpus, -self.memory, self.item.oldest_ms, self.index)
+        choosy = -2 if self.exclusive else -1 if not self.anywhere else 0
+        return (-self.item.priority, choosy, -self.gpus, -self.cpus, -self.memory, self.item.oldest_ms, self.index)
 
     def rounds(self, pace: Pace) -> int:
         """How many tasks one slot serves, one after another, before another instance is worth renting."""
@@ -145,10 +146,20 @@ def fit(room: Room, need: Need) -> int:
 
 def fit_empty(room: Room, need: Need) -> int:
     """How many slots of `need` find `room` on an instance on which nothing else runs."""
-    count = fit(room, need)
-    if need.exclusive:
-        return min(count, 1)
-    return min(count, need.limit) if need.limit else count
+    cpus, memory, disk, gpus, count = room
+    if need.cpus and cpus // need.cpus < count:
+        count = cpus // need.cpus
+    if need.memory and memory // need.memory < count:
+        count = memory // need.memory
+    if need.gpus and gpus // need.gpus < count:
+        count = gpus // need.gpus
+    if need.disk and disk // need.disk < count:
+        count = disk // need.disk
+    if need.limit and need.limit < count:
+        count = need.limit
+    if count < 0:
+        return 0
+    return 1 if count and need.exclusive else count
 
 
 def less(room: Room, need: Need, slots: int) -> Room:

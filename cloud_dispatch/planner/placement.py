@@ -29,6 +29,18 @@ class Standing(StrEnum):
     NONE = "none"  # counts against caps only
 
 
+_STANDING = {
+    _S.IDLE: Standing.RUNNING,
+    _S.BUSY: Standing.RUNNING,
+    _S.OUT_OF_CONTACT: Standing.RUNNING,
+    _S.UNKNOWN: Standing.RUNNING,
+    _S.INTENDED: Standing.BOOTING,
+    _S.LAUNCHING: Standing.BOOTING,
+    _S.BOOTING: Standing.BOOTING,
+}
+_SILENT = frozenset({_S.OUT_OF_CONTACT, _S.UNKNOWN})
+
+
 def standing(supply: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Standing:
     """Whether `supply` is capacity for new work.
 
@@ -42,14 +54,12 @@ def standing(supply: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool])
     now = snapshot.now_ms
     if supply.in_doubt and now - supply.intended_ms >= snapshot.doubt_ms:
         return Standing.NONE
-    state = supply.state
-    if state is _S.IDLE or state is _S.BUSY:
-        return Standing.RUNNING
-    if state is _S.OUT_OF_CONTACT or state is _S.UNKNOWN:
-        return Standing.RUNNING if now - supply.since_ms < snapshot.doubt_ms else Standing.NONE
-    if state is _S.INTENDED or state is _S.LAUNCHING or state is _S.BOOTING:
-        return Standing.BOOTING if now - supply.intended_ms < pool.boot_deadline_ms else Standing.NONE
-    return Standing.NONE
+    stand = _STANDING.get(supply.state, Standing.NONE)
+    if stand is Standing.BOOTING:
+        return stand if now - supply.intended_ms < pool.boot_deadline_ms else Standing.NONE
+    if supply.state in _SILENT:
+        return stand if now - supply.since_ms < snapshot.doubt_ms else Standing.NONE
+    return stand
 
 
 class Host:
@@ -150,7 +160,7 @@ class Capacity:
 
     def __init__(self, snapshot: Snapshot, pools: Mapping[PoolName, Pool], paces: Paces) -> None:
         boots = {(o.profile, o.type.name, o.zone, str(o.market)): o.boot_ms for o in snapshot.offerings}
-        self._interned: dict[Machine, Host] = {}
+        self._interned: dict[tuple[object, ...], Host] = {}
         self._by_id: dict[int, Host] = {}
         #: How many instances of a pool are capacity, whatever they can run.
         self.serving: dict[PoolName, int] = {}
@@ -184,35 +194,48 @@ class Capacity:
         """The one host of all machines that equal `machine`."""
         host = self._by_id.get(id(machine))
         if host is None:
-            host = self._by_id[id(machine)] = self._interned.setdefault(machine, Host(machine))
+            amounts = machine.capacity
+            key = (
+                amounts.cpus_milli, amounts.memory, amounts.disk, amounts.gpus, machine.max_tasks, machine.gpu_type,
+                machine.gpu_memory, machine.labels, machine.spot, machine.pool,
+            )  # fmt: skip
+            host = self._interned.get(key)
+            if host is None:
+                host = self._interned[key] = Host(machine)
+            self._by_id[id(machine)] = host
         return host
 
     def fill_running(self, needs: Sequence[Need]) -> None:
-        """Serve `needs`, in this order, by what runs."""
-        floor = min((n.cpus for n in needs), default=0)
+        """Serve `needs`, in this order, by what runs: by what is free now, then by what comes free."""
+        cpus = min((n.cpus for n in needs), default=0)
+        memory = min((n.memory for n in needs), default=0)
+        free = [b for b in self._running if b.now[4] > 0 and b.now[0] >= cpus and b.now[1] >= memory]
+        loaded = [b for b in self._running if b.loaded]
         for need in needs:
             before = need.left
-            need.starting += _sweep(need, self._running, later=False)
+            need.starting += sweep(need, free, loaded)
             if need.left:
-                _sweep(need, self._running, later=True)
+                sweep(need, loaded, free, later=True)
             need.following = before - need.left - need.starting
             if 0 < need.left < before:
-                self._running = [b for b in self._running if b.later[4] > 0 and b.later[0] >= floor]
+                free = [b for b in free if b.now[4] > 0 and b.now[0] >= cpus and b.now[1] >= memory]
+                loaded = [b for b in loaded if b.later[4] > 0 and b.later[0] >= cpus and b.later[1] >= memory]
 
-    def fill_booting(self, needs: Sequence[Need], launches: Iterable[Bin]) -> None:
-        """Serve what is left of `needs`, in this order, by what boots and by the `launches` of this plan."""
+    def fill_booting(self, needs: Iterable[Need], launches: Iterable[Bin]) -> None:
+        """Serve what is left of `needs` by what boots and by the `launches` of this plan.
+
+        Who has the fewest places to go chooses first, whatever its urgency: nothing is claimed yet, and the question is
+        whether there is a place for everybody.
+        """
         bins = [Bin(*parts) for parts in self._booting]
         bins.extend(launches)
         bins.sort(key=attrgetter("order"))
-        floor = min((n.cpus for n in needs), default=0)
-        for need in needs:
-            if need.left and bins:
-                before = need.left
-                opened = need.opened
-                _sweep(need, bins, later=False)
+        places = {n: sum(b.count for b in bins if b.host.can(n)) for n in needs if n.left}
+        for need in sorted(places, key=lambda n: (places[n], n.difficulty[1:])):
+            if places[need]:
+                before, opened = need.left, need.opened
+                sweep(need, bins)
                 need.booting = before - need.left - (need.opened - opened)
-                if 0 < need.left < before:
-                    bins = [b for b in bins if b.now[4] > 0 and b.now[0] >= floor]
 
     def can_run(self, need: Need) -> bool:
         """Whether something that runs or boots is able to run `need` when it is empty."""
@@ -227,10 +250,10 @@ def order_of(loaded: bool, rate: int | None, host: Host, pace: Pace) -> tuple[An
     return (not loaded, UNBOUNDED if rate is None else rate, *host.room, -pace.drain_ms, -pace.worth_ms, *host.identity)
 
 
-def _sweep(need: Need, bins: list[Bin], *, later: bool) -> int:
+def sweep(need: Need, bins: list[Bin], mirror: list[Bin] | None = None, *, later: bool = False) -> int:
     """Serve `need` by `bins`, in order, until nothing is left; returns how many slots that are free now were given.
 
-    `later`: by what comes free only after a first round.
+    `later`: by what comes free only after a first round. A bin that is divided is divided in `mirror` too.
     """
     started = 0
     cpus, memory = need.cpus, need.memory
@@ -246,7 +269,7 @@ def _sweep(need: Need, bins: list[Bin], *, later: bool) -> int:
         slots = min(slots, -(-each // rounds))
         whole = min(need.left // each, group.count)
         if whole == group.count:
-            started += _give(need, group, slots, each)
+            started += give(need, group, slots, each)
             if not need.left:
                 break
             continue
@@ -254,15 +277,15 @@ def _sweep(need: Need, bins: list[Bin], *, later: bool) -> int:
         for count, tasks in ((whole, each), (1, rest)):
             if count and tasks:
                 piece = group.part(count)
-                started += _give(need, piece, -(-tasks // rounds), tasks)
+                started += give(need, piece, -(-tasks // rounds), tasks)
                 bins.insert(index, piece)  # before the untouched ones: what is in use fills up first
-        if not group.count:
-            bins.remove(group)
+                if mirror and group in mirror:
+                    mirror.insert(mirror.index(group), piece)
         break
     return started
 
 
-def _give(need: Need, group: Bin, slots: int, tasks: int) -> int:
+def give(need: Need, group: Bin, slots: int, tasks: int) -> int:
     """Give each instance of `group` `slots` slots of `need` for `tasks` tasks; returns all the slots given."""
     need.left -= tasks * group.count
     if group.launch is not None:

@@ -15,6 +15,7 @@ from cloud_dispatch.planner.collect import collect
 from cloud_dispatch.planner.needs import Need, Paces
 from cloud_dispatch.planner.placement import Capacity
 from cloud_dispatch.planner.plan import Plan, Unsatisfiable, Waiting
+from cloud_dispatch.planner.pricing import Pricing
 from cloud_dispatch.planner.scale_up import Opening, ScaleUp
 from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.planner.wanted import open_wanted, wanted
@@ -32,12 +33,13 @@ def plan(snapshot: Snapshot) -> Plan:
     paces = Paces()
     capacity = Capacity(snapshot, pools, paces)
     catalogue = Catalogue(snapshot, paces)
-    scale_up = ScaleUp(catalogue, Ledger(snapshot), capacity)
+    pricing = Pricing(catalogue, Ledger(snapshot), capacity)
+    scale_up = ScaleUp(catalogue, pricing)
     needs = [Need(i, item) for i, item in enumerate(snapshot.demand) if item.count > 0 and item.gang_size <= 1]
 
     openings = _serve(needs, capacity, scale_up, paused=snapshot.paused)
     targets = wanted(snapshot)
-    more, shortfalls = open_wanted(snapshot, targets, capacity.serving, openings, scale_up)
+    more, shortfalls = open_wanted(snapshot, targets, capacity.serving, openings, scale_up, pricing)
     still, never = _unserved(snapshot, needs, catalogue, capacity)
     return Plan(
         actions=(
@@ -58,15 +60,14 @@ def _serve(needs: Sequence[Need], capacity: Capacity, scale_up: ScaleUp, *, paus
     What is rented is placed on again, exactly as the next plan will see it booting: so that the next plan, if nothing
     else changes, rents nothing. What that leaves unused is given back, what it leaves unserved is rented for.
     """
-    by_difficulty = sorted(needs, key=lambda need: need.difficulty)
     by_urgency = sorted(needs, key=lambda need: need.urgency)
-    capacity.fill_running(by_difficulty)
+    capacity.fill_running(sorted(needs, key=lambda need: need.difficulty))
     beyond = {need: need.left for need in needs}
     openings: list[Opening] = []
     for check in range(MAX_CHECKS + 1):
         for need, left in beyond.items():
             need.left, need.booting, need.opened = left, 0, 0
-        capacity.fill_booting(by_difficulty, scale_up.bins(openings))
+        capacity.fill_booting(needs, scale_up.bins(openings))
         for opening in openings:
             if opening.used < opening.count:
                 scale_up.give_back(opening, opening.count - opening.used)

@@ -103,7 +103,7 @@ def _useful(idle: Sequence[Supply], needs: Sequence[Need], capacity: Capacity) -
         waiting = need.item.count
         for host, members in alike.items():
             free = len(members) - kept[host]
-            if waiting > 0 and free and host.can(need):
+            if free and waiting > 0 and host.room[0] >= need.cpus and host.can(need):
                 slots = fit_empty(host.room, need)
                 count = min(free, -(-waiting // slots))
                 kept[host] += count

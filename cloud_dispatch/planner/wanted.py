@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.planner.plan import Shortfall
+from cloud_dispatch.planner.pricing import Pricing
 from cloud_dispatch.planner.scale_up import Opening, ScaleUp
 from cloud_dispatch.planner.snapshot import Snapshot
 
@@ -43,6 +44,7 @@ def open_wanted(
     serving: dict[PoolName, int],
     openings: list[Opening],
     scale_up: ScaleUp,
+    pricing: Pricing,
 ) -> tuple[list[Opening], list[Shortfall]]:
     """Openings that bring pools up to what they shall have, and where that can't be done; `serving` counts what runs
     or boots, `openings` what the plan rents for demand already."""
@@ -62,6 +64,6 @@ def open_wanted(
             missing -= opening.count
         opened.extend(more)
         if missing > 0:
-            why = "launching is paused" if snapshot.paused else scale_up.why_plain(pool.name)
+            why = "launching is paused" if snapshot.paused else pricing.why_plain(pool.name)
             shortfalls.append(Shortfall(pool.name, missing, f"{target.source} wants {target.count} instances; {why}"))
     return opened, shortfalls

@@ -14,6 +14,7 @@ from tests.planner.scenes import (
     MINUTE,
     NOW,
     OTHER,
+    applied,
     demand,
     instance,
     launched,
@@ -282,7 +283,7 @@ def test_a_launch_says_what_for_and_why_this_one() -> None:
     """Who reads the reason learns the tasks, the target and the price."""
     (launch,) = launches(plan(snapshot([demand(shape(), 3, expected_ms=10 * MINUTE)])))
     assert launch.reason == (
-        "3 tasks of 1 cpu, 1GiB memory wait that what runs and boots would not serve within 10m;"
+        "3 tasks of 1 cpu, 1GiB memory would not be served by what runs and boots within 10m;"
         " aws/small/a/on-demand at $0.10/h is the cheapest"
     )
 
@@ -300,3 +301,22 @@ def test_profiles_of_other_pools_are_left_alone() -> None:
         snapshot([demand(shape(), 1)], offerings=[offering(profile=ProfileName("azure"), price=1), offering()])
     )
     assert [launch.offering.profile for launch in launches(found)] == [AWS]
+
+
+def test_a_choosy_shape_is_not_robbed_of_its_launch_by_one_that_fits_anywhere() -> None:
+    """Six large tasks fit either type, a small one only zone b: seven instances at most, and none in a second plan."""
+    offerings = [offering("t", memory=4, price=1, zone="a"), offering("t", memory=4, price=1, zone="b", profile=GCP)]
+    items = [demand(shape(0.25, 0.25, labels=(("zone", "b"),)), 1), demand(shape(0.25, 4), 6)]
+    scene = snapshot(items, pools=[pool(MAIN, AWS, GCP)], offerings=offerings)
+    found = plan(scene)
+    assert sum(launched(found).values()) == 7
+    assert launched(plan(applied(scene, found))) == {}
+
+
+def test_little_work_is_no_reason_to_pay_a_dear_offering_that_boots_fast() -> None:
+    """The sixteenth task is not worth another slow boot; it follows, and does not rent at nineteen times the price."""
+    pools = [pool(MAIN, AWS, GCP, target_drain_ms=1_000)]
+    offerings = [offering(price=1, boot_ms=300_000), offering("fast", price=19, boot_ms=0, profile=GCP)]
+    found = plan(snapshot([demand(shape(), 16, expected_ms=20_000)], pools=pools, offerings=offerings))
+    assert launched(found) == {"small": 1}
+    assert "1: too little work for another boot" in found.waiting[0].reason

@@ -1,0 +1,216 @@
+"""What an instance costs a slot of a shape. Owns the search for offers, the price factor, and why there is no offer.
+
+Every kind is priced by the slots that would really be used. Offerings dearer than the pool's price factor over its
+cheapest one for the shape are not rented. The cheapest one counts although it is blocked (it will be back), not while a
+cap forbids it (it will not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from cloud_dispatch.planner.caps import Ledger
+from cloud_dispatch.planner.catalogue import Catalogue, Kind, Shelf
+from cloud_dispatch.planner.needs import Need, fit_empty
+from cloud_dispatch.planner.placement import Capacity
+
+#: Prices a slot are compared in this fraction of a nano-dollar an hour.
+FINE = 1024
+#: How many of the cheapest offers are looked at.
+TRIED = 8
+#: Instances that one plan may launch; what is beyond waits for the next one.
+MAX_INSTANCES = 10_000
+MAX_REASONS = 4
+EXHAUSTED = f"a plan launches at most {MAX_INSTANCES} instances: more in the next one"
+
+#: (price a slot, rate, number of the kind, slots, price a slot were it full, kind): sorts the cheapest first, never
+#: compares kinds.
+Offer = tuple[int, int, int, int, int, Kind]
+
+
+class _Candidates:
+    """Kinds that may be launched now and run a shape: (price a slot when full, rate, number, slots, kind).
+
+    `groups` are those that share their caps, with one kind of each."""
+
+    __slots__ = ("_by_rate", "by_full", "groups", "paces", "typical")
+
+    def __init__(self, kinds: Iterable[Kind], need: Need) -> None:
+        found: list[tuple[int, int, int, int, Kind]] = []
+        cpus, memory, anywhere = need.cpus, need.memory, need.anywhere
+        for kind in kinds:
+            rate, room = kind.rate, kind.room
+            if rate is None or room[0] < cpus or room[1] < memory or not (anywhere or kind.serves(need)):
+                continue
+            slots = fit_empty(room, need)
+            if slots > 0:
+                found.append((rate * FINE // slots, rate, kind.number, slots, kind))
+        found.sort()
+        self.by_full = found
+        self._by_rate: list[tuple[int, int, int, int, Kind]] | None = None
+        self.paces = {entry[-1].pace for entry in found}
+        self.groups = {entry[-1].group: entry[-1] for entry in found}
+        #: The slots of the kind that is cheapest when full: with fewer wanted, small kinds win.
+        self.typical = self.by_full[0][3] if found else 0
+
+    @property
+    def by_rate(self) -> list[tuple[int, int, int, int, Kind]]:
+        """The same, the cheapest instance first."""
+        if self._by_rate is None:
+            self._by_rate = sorted(self.by_full, key=itemgetter(1, 2))
+        return self._by_rate
+
+
+@dataclass(slots=True)
+class Search:
+    """Offers found; the kinds that caps forbid; the lowest rate of those for whose boot the work left is too little."""
+
+    offers: list[Offer] = field(default_factory=list)
+    capped: list[Kind] = field(default_factory=list)
+    thin: int | None = None
+
+
+class Pricing:
+    """Offers of one catalogue under one ledger."""
+
+    def __init__(self, catalogue: Catalogue, ledger: Ledger, capacity: Capacity) -> None:
+        self._catalogue = catalogue
+        self._ledger = ledger
+        self._capacity = capacity
+        self._candidates: dict[int, _Candidates] = {}
+        self._left = MAX_INSTANCES
+
+    def take(self, kind: Kind, count: int) -> None:
+        """`count` more instances of `kind` are launched by this plan (or, negative, fewer)."""
+        self._ledger.take(kind.pool, kind.profile, kind.vcpus, count)
+        self._left -= count
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether this plan launches as much as one plan may."""
+        return self._left <= 0
+
+    def search(self, need: Need) -> Search:
+        """Offers for `need` that may be launched now, with what keeps others away."""
+        shelf = self._catalogue.shelf(need.shape.labels)
+        found = self._offers(need, self._candidates_of(need, shelf))
+        if not found.offers and any(self.room(kind, vcpus=1) > 0 for kind in found.capped):
+            # the front keeps the largest at a price: a smaller one may still be within the cap on vCPUs
+            found = self._offers(need, _Candidates(shelf.kinds, need))
+        return found
+
+    def unit(self, need: Need) -> int:
+        """What a slot of `need` costs if an instance is rented for it alone; 0 where none can be."""
+        if need.unit is None:
+            shelf = self._catalogue.shelf(need.shape.labels)
+            offers = self._offers(need, self._candidates_of(need, shelf)).offers
+            need.unit = min(offers)[0] if offers else 0
+        return need.unit
+
+    def within_factor(self, search: Search, need: Need, shelf: Shelf) -> list[Offer]:
+        """The offers that are no dearer than their pool's factor over the cheapest that the pool lists, or over what is
+        not worth a boot: a little work is no reason to pay more."""
+        offers = search.offers
+        cheapest: dict[str, int] = {}
+        for price, *_, kind in offers:
+            known = cheapest.get(kind.pool.name, price if search.thin is None else search.thin * FINE)
+            cheapest[kind.pool.name] = min(price, known)
+        for kind, slots in slots_of(shelf.dimmed, need):
+            best = cheapest.get(kind.pool.name)
+            listed = kind.stock.listed
+            if best is not None and listed is not None and self.room(kind) > 0:
+                wanted = max(need.slots_wanted(kind.pace, capable=True), 1)
+                cheapest[kind.pool.name] = min(best, listed * FINE // min(slots, wanted))
+        return [o for o in offers if o[0] * 100 <= cheapest[o[-1].pool.name] * o[-1].pool.price_factor_percent]
+
+    def capable(self, need: Need) -> bool:
+        if need.capable is None:
+            need.capable = self._capacity.can_run(need)
+        return need.capable
+
+    def room(self, kind: Kind, *, vcpus: int = 0) -> int:
+        """How many more of `kind` (or of its pool and profile, with so many `vcpus`) may be opened."""
+        return min(self._ledger.room(kind.pool, kind.profile, vcpus or kind.vcpus), self._left)
+
+    def _candidates_of(self, need: Need, shelf: Shelf) -> _Candidates:
+        found = self._candidates.get(need.index)
+        if found is None:
+            found = self._candidates[need.index] = _Candidates(shelf.front, need)
+        return found
+
+    def _offers(self, need: Need, candidates: _Candidates) -> Search:
+        """The cheapest offers, at least `TRIED` of them where there are so many; prices are of slots really used.
+
+        A slot costs at least what it costs on a full instance, and at least the instance over the slots wanted: in the
+        order of such a bound the search ends early.
+        """
+        search = Search()
+        wanted = {pace: need.slots_wanted(pace, capable=self.capable(need)) for pace in candidates.paces}
+        most = max(wanted.values(), default=0)
+        few = most < candidates.typical
+        full_up = {group: kind for group, kind in candidates.groups.items() if self.room(kind, vcpus=1) <= 0}
+        search.capped.extend(full_up.values())
+        if len(full_up) == len(candidates.groups):
+            return search
+        dearest = 0
+        for full, rate, number, slots, kind in candidates.by_rate if few else candidates.by_full:
+            if len(search.offers) >= TRIED and (rate * FINE // most if few else full) > dearest:
+                break
+            used = min(slots, wanted[kind.pace])
+            if used <= 0:
+                search.thin = rate if search.thin is None else min(search.thin, rate)
+            elif kind.group in full_up:
+                continue
+            elif self.room(kind) <= 0:
+                search.capped.append(kind)
+            else:
+                search.offers.append((rate * FINE // used, rate, number, used, full, kind))
+                if len(search.offers) >= TRIED:
+                    dearest = sorted(offer[0] for offer in search.offers)[TRIED - 1]
+        return search
+
+    # -- why not
+
+    def why_plain(self, pool: str) -> str:
+        """What stands in the way of another instance of `pool`, whatever it would run."""
+        kinds = [kind for kind in self._catalogue.shelf(()).kinds if kind.pool.name == pool]
+        reasons: dict[str, None] = {}
+        for kind in kinds:
+            reasons[self._ledger.why(kind.pool, kind.profile, kind.vcpus)] = None
+            reasons.update(dict.fromkeys(self._catalogue.shut.get(id(o), "") for o in kind.stock.offerings))
+        reasons.pop("", None)
+        if not kinds:
+            return "no offering is known that it may rent"
+        return "; ".join(list(reasons)[:MAX_REASONS]) or "its offerings cost more than the price factor allows"
+
+    def why(self, need: Need, search: Search, shelf: Shelf) -> str:
+        """What stands in the way of renting more for `need`, in words; notes which caps do."""
+        if search.thin is not None and not search.capped:
+            return "too little work for another boot: it follows on what runs or boots"
+        reasons: dict[str, None] = {}
+        for kind in search.capped[:TRIED]:
+            text = self._ledger.why(kind.pool, kind.profile, kind.vcpus)
+            reasons[text or EXHAUSTED] = None
+            need.capped |= self._ledger.binding(kind.pool, kind.profile, kind.vcpus)
+        if search.capped:
+            slots = max(fit_empty(search.capped[0].room, need), 1)
+            need.short = max(1, need.slots_wanted(search.capped[0].pace, capable=True) // slots)
+        for kind, _ in slots_of(shelf.dimmed, need):
+            shut = [self._catalogue.shut[id(o)] for o in kind.stock.offerings if id(o) in self._catalogue.shut]
+            reasons.update(dict.fromkeys(shut))
+            if len(reasons) >= MAX_REASONS:
+                break
+        if search.offers:
+            reasons["other offerings cost more than the price factor allows"] = None
+        return "; ".join(reasons)
+
+
+def slots_of(kinds: Iterable[Kind], need: Need) -> Iterator[tuple[Kind, int]]:
+    """Those of `kinds` that run `need`, with the slots that each gives it when empty."""
+    for kind in kinds:
+        if kind.serves(need):
+            slots = fit_empty(kind.room, need)
+            if slots > 0:
+                yield kind, slots

@@ -1,0 +1,118 @@
+"""Offerings as they are searched, whatever the pool. Owns which may be launched now, and which types can't win.
+
+Offerings that differ in zone only are one *stock*. For a shape without labels most stocks can't win: another one is as
+large and no dearer. The *front* is what is left without them; it makes the search short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
+
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.planner.snapshot import Blocked, Snapshot
+
+
+class Stock:
+    """A type on a market of a profile.
+
+    `open` may be launched now and have a price, cheapest first; `rate` is the first one's. `listed` is the lowest price
+    among all, blocked and silent ones included. `unpriced` may be launched and have none.
+    """
+
+    __slots__ = (
+        "capacity", "listed", "market", "offerings", "open", "profile", "rate", "spot", "type", "unpriced", "vcpus",
+    )  # fmt: skip
+
+    def __init__(self, offerings: list[Offering], shut: Mapping[int, str]) -> None:
+        first = offerings[0]
+        self.profile = first.profile
+        self.type = first.type
+        self.market = first.market
+        self.vcpus = first.type.vcpus
+        self.spot = first.market is Market.SPOT
+        amounts = first.type.capacity
+        self.capacity = (amounts.cpus_milli, amounts.memory, amounts.disk, amounts.gpus)
+        self.offerings = offerings
+        free = [o for o in offerings if id(o) not in shut] if shut else offerings
+        self.open = [o for o in free if o.rate is not None]
+        self.unpriced = [o for o in free if o.rate is None] if len(self.open) < len(free) else []
+        if len(free) > 1:
+            self.open.sort(key=lambda o: (o.rate, o.zone))
+            self.unpriced.sort(key=lambda o: o.zone)
+        self.rate: Rate | None = self.open[0].rate if self.open else None
+        self.listed: Rate | None = min((o.rate for o in offerings if o.rate is not None), default=None)
+
+    @property
+    def first(self) -> Offering:
+        """The offering that is launched first, or would be."""
+        return (self.open or self.unpriced or self.offerings)[0]
+
+
+def stocks(offerings: Iterable[Offering], shut: Mapping[int, str]) -> list[Stock]:
+    """`offerings` by profile, type and market, in their order."""
+    grouped: dict[tuple[str, str, Market], list[Offering]] = {}
+    for offering in offerings:
+        grouped.setdefault((offering.profile, offering.type.name, offering.market), []).append(offering)
+    return [Stock(alike, shut) for alike in grouped.values()]
+
+
+def front(ranked: Iterable[Stock]) -> list[int]:
+    """The positions in `ranked` of the stocks that no other one covers at no higher price, cheapest first. One covers
+    another when whatever runs on that one could run on it, labels apart."""
+    order = [(stock.rate, -stock.capacity[0], index, stock) for index, stock in enumerate(ranked) if stock.open]
+    order.sort(key=itemgetter(0, 1, 2))
+    found: list[int] = []
+    recent: list[tuple[int, int, int, int, bool, str, int]] = []  # what covered last is likeliest to cover the next
+    for _, _, index, stock in order:
+        cpus, memory, disk, gpus = stock.capacity
+        spot, gpu, gpu_memory = stock.spot, stock.type.gpu_type, stock.type.gpu_memory
+        for position, other in enumerate(recent):
+            if other[0] < cpus or other[1] < memory or other[2] < disk or other[3] < gpus:
+                continue
+            if (spot or not other[4]) and (not gpu or gpu == other[5]) and other[6] >= gpu_memory:
+                if position:
+                    recent.insert(0, recent.pop(position))
+                break
+        else:
+            recent.append((cpus, memory, disk, gpus, spot, gpu, gpu_memory))
+            found.append(index)
+    return found
+
+
+def closed(snapshot: Snapshot) -> dict[int, str]:
+    """Why offerings may not be launched now, by the id of the offering: its profile is silent, or a failure there is
+    remembered."""
+    silent = frozenset(snapshot.silent)
+    blocks = _blocks(snapshot)
+    if not silent and not blocks:
+        return {}
+    masks = {name: sorted({tuple(map(bool, key)) for key in known}) for name, known in blocks.items()}
+    shut: dict[int, str] = {}
+    for offering in snapshot.offerings:
+        if offering.profile in silent:
+            shut[id(offering)] = f"profile {offering.profile} can't be listed now, so nothing is launched there"
+            continue
+        own = (offering.type.name, offering.zone, str(offering.market), offering.type.family)
+        for mask in masks.get(offering.profile, ()):
+            kept = [part if used else "" for part, used in zip(own, mask, strict=True)]
+            found = blocks[offering.profile].get((kept[0], kept[1], kept[2], kept[3]))
+            if found is not None:
+                seconds = -(-(found.until_ms - snapshot.now_ms) // 1000)
+                where = "/".join(filter(None, (found.profile, *kept)))
+                shut[id(offering)] = f"{where} blocked for another {seconds}s: {found.reason}"
+                break
+    return shut
+
+
+def _blocks(snapshot: Snapshot) -> dict[str, dict[tuple[str, str, str, str], Blocked]]:
+    """The remembered failures that still hold, by profile and by what they speak of; of equal ones the longest."""
+    blocks: dict[str, dict[tuple[str, str, str, str], Blocked]] = {}
+    for block in snapshot.blocked:
+        if block.until_ms > snapshot.now_ms:
+            known = blocks.setdefault(block.profile, {})
+            key = (block.type, block.zone, block.market, block.family)
+            if key not in known or known[key].until_ms < block.until_ms:
+                known[key] = block
+    return blocks
