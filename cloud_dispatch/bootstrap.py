@@ -272,7 +272,7 @@ def backup(config: Config, target: Path) -> None:
 
 
 def restore(config: Config, source: Path) -> None:
-    """Replace the statestore by the backup `source`; Conflict while a dispatcher uses it."""
+    """Make the statestore from the backup `source`; Conflict where there is one already, in use or not."""
     statestore.restore(source, config.store_url, now_ms=SystemClock().now())
 
 

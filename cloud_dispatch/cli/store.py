@@ -46,7 +46,7 @@ def restore(
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Replace the statestore by a backup. Refused while a dispatcher uses it.
+    """Make the statestore from a backup. Refused where there is one already: move it away first.
 
     Example: cloud-dispatch restore /backups/queue.sqlite
     """

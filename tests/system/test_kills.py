@@ -130,3 +130,22 @@ def test_a_hung_dispatcher_does_not_lose_tasks_to_their_lease(make_house: Any, t
     causes = [a["cause"] for a in house.task(number)["attempts_list"]]
     assert causes == ["instance-lost", "success"]
     assert len(witness.read_text().split()) == 2
+
+
+def test_a_shutdown_of_the_operating_system_is_an_end_and_not_a_failure(make_house: Any, tmp_path: Path) -> None:
+    """The machine powers off: its task ends preempted and runs elsewhere, the stopped VM is deleted, and the instance
+    counts as ended, not as failed."""
+    house = make_house()
+    house.up()
+    flag = tmp_path / "flag"
+    (number,) = house.submit({"command": ["sh", "-c", f"test -e {flag} || {{ touch {flag}; sleep 600; }}"]})
+    house.until(lambda: flag.exists() and house.task(number)["state"] == "running", 30, "it runs")
+    first = house.task(number)["instance"]
+    agents = pids_of(house, "--agent")
+    for pid in set(pids_of(house, "agent.pyz")) - set(agents):
+        os.kill(pid, signal.SIGTERM)
+    assert house.until_ended(number)["state"] == "succeeded"
+    assert [a["cause"] for a in house.task(number)["attempts_list"]] == ["preempted", "success"]
+    house.until(lambda: house.get(f"/v1/instances/{first}")["state"] == "gone", 30, "the stopped VM is deleted")
+    assert house.get(f"/v1/instances/{first}")["cause"] == "shutdown"
+    house.until_no_instance()
