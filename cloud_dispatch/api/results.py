@@ -50,6 +50,9 @@ class ResultRoutes:
         with self._s.logs.watch(asked) as changed:
             while True:
                 changed.clear()
+                fresh = self._running(asked, chosen, offset)
+                if fresh is not None:
+                    return fresh
                 task = await self._s.store.task(asked)
                 token = await self._attempt(task, chosen)
                 chunk = self._s.logs.read(asked, token, offset)
@@ -61,6 +64,15 @@ class ResultRoutes:
                         await changed.wait()
                 except TimeoutError:
                     continue
+
+    def _running(self, asked: TaskId, chosen: FencingToken | None, offset: int) -> Response | None:
+        """The answer for an attempt that is under way and has written more: from memory and its file alone, so that
+        who follows a log waits for no query."""
+        current = self._s.store.token_of(asked)
+        if current is None or chosen not in (None, current):
+            return None
+        chunk = self._s.logs.read(asked, current, offset)
+        return self._answer(current, offset, chunk) if chunk else None
 
     async def _attempt(self, task: Task, chosen: FencingToken | None) -> FencingToken:
         """The chosen attempt if it is one of the task's; else the current or the last one, 0 when there was none."""
@@ -75,10 +87,13 @@ class ResultRoutes:
         return chosen
 
     def _log_answer(self, task: Task, token: FencingToken, offset: int, chunk: bytes) -> Response:
-        end = offset + len(chunk)
-        headers = {"X-Offset": str(end), "X-Attempt": str(token)}
-        if task.state in TERMINAL and (not chunk or end >= self._s.logs.size(task.id, token)):
-            headers["X-Complete"] = "1"
+        answer = self._answer(token, offset, chunk)
+        if task.state in TERMINAL and (not chunk or offset + len(chunk) >= self._s.logs.size(task.id, token)):
+            answer.headers["X-Complete"] = "1"
+        return answer
+
+    def _answer(self, token: FencingToken, offset: int, chunk: bytes) -> Response:
+        headers = {"X-Offset": str(offset + len(chunk)), "X-Attempt": str(token)}
         return Response(chunk, headers=headers, media_type="application/octet-stream")
 
     async def manifest(self, request: Request) -> Response:

@@ -184,6 +184,9 @@ class Store(Protocol):
     def holds(self, task: TaskId, token: FencingToken, instance: InstanceId) -> bool:
         """Whether this is a current claim: guards logs and outputs."""
 
+    def token_of(self, task: TaskId) -> FencingToken | None:
+        """The token of the task's current claim, from memory; None while nobody holds it."""
+
     def leases_of(self, instance: InstanceId) -> Mapping[TaskId, FencingToken]: ...
 
     def load_of(self, instance: InstanceId) -> Load: ...

@@ -106,6 +106,10 @@ class SqlStore:
     async def sync(self, call: SyncCall) -> SyncDone:
         return await self._commit.run(Sync(call, self._clock))
 
+    def token_of(self, task: TaskId) -> FencingToken | None:
+        hold = self._memory.holds.get(task)
+        return None if hold is None else FencingToken(hold.token)
+
     def holds(self, task: TaskId, token: FencingToken, instance: InstanceId) -> bool:
         hold = self._memory.holds.get(task)
         return hold is not None and hold.token == token and hold.seat.instance.id == instance
