@@ -30,7 +30,8 @@ def launches(snapshot: Snapshot, openings: Sequence[Opening]) -> tuple[Launch, .
         batch = max(largest.get(opening.offering.profile, 1), 1)
         while left > 0 and len(found) < MAX_LAUNCHES:
             slots = min(left, batch)
-            found.append(Launch(opening.kind.pool.name, opening.offering, slots, reason, opening.alternatives))
+            others = tuple(o for o in opening.alternatives if largest.get(o.profile, 1) >= slots)
+            found.append(Launch(opening.kind.pool.name, opening.offering, slots, reason, others))
             left -= slots
     return tuple(found)
 

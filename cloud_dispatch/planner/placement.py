@@ -257,7 +257,7 @@ def sweep(need: Need, bins: list[Bin], mirror: list[Bin] | None = None, *, later
     """
     started = 0
     cpus, memory = need.cpus, need.memory
-    for index, group in enumerate(bins):
+    for group in bins:
         room = group.later if later else group.now
         if room[0] < cpus or room[1] < memory or room[4] <= 0 or not (need.anywhere or group.host.can(need)):
             continue
@@ -278,9 +278,14 @@ def sweep(need: Need, bins: list[Bin], mirror: list[Bin] | None = None, *, later
             if count and tasks:
                 piece = group.part(count)
                 started += give(need, piece, -(-tasks // rounds), tasks)
-                bins.insert(index, piece)  # before the untouched ones: what is in use fills up first
+                # in the order in which instances one by one would have been filled: the untouched ones come last
+                bins.insert(bins.index(group), piece)
                 if mirror and group in mirror:
                     mirror.insert(mirror.index(group), piece)
+        if not group.count:
+            bins.remove(group)
+            if mirror and group in mirror:
+                mirror.remove(group)
         break
     return started
 

@@ -60,8 +60,9 @@ def _counts(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         yield f"{slots} instances for {tasks} tasks"
     largest = dict(snapshot.max_batch)
     for action in launches(plan):
-        if not 1 <= action.slots <= largest.get(action.offering.profile, 1):
-            yield f"a batch of {action.slots} at {action.offering.key}"
+        for rented in (action.offering, *action.alternatives):
+            if not 1 <= action.slots <= largest.get(rented.profile, 1):
+                yield f"a batch of {action.slots} at {rented.key}"
     if snapshot.paused and slots:
         yield "launches while paused"
 
@@ -163,7 +164,11 @@ def _may_rent(snapshot: Snapshot, pool: Pool, rented: object) -> bool:
 
 
 def _price(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """Without caps, blocks, targets and unknown prices: never dearer than an instance for each task."""
+    """Without caps, blocks, targets and unknown prices: never dearer than an instance for each task. Where boots must
+    be worth their while a cheap slow one may be, so that the bound says nothing there."""
+    worth = any(pool.min_work_per_boot_percent for pool in snapshot.pools)
+    if worth and any(item.expected_ms for item in snapshot.demand):
+        return
     limited = snapshot.caps != Caps() or any(caps != Caps() for _, caps in snapshot.profile_caps)
     limited = limited or any(pool.caps != Caps() or pool.minimum for pool in snapshot.pools)
     if limited or snapshot.blocked or snapshot.silent or snapshot.targets:
