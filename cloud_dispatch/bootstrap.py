@@ -22,7 +22,7 @@ import cloud_dispatch
 from cloud_dispatch import agentzip, statestore
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy
-from cloud_dispatch.adapters.executors import Inline, Thread
+from cloud_dispatch.adapters.executors import Adaptive, Inline, Thread
 from cloud_dispatch.api.app import Api, make_app
 from cloud_dispatch.api.auth import Tokens
 from cloud_dispatch.api.logs import LogStore
@@ -171,8 +171,10 @@ def _say_up(config: Config) -> Callable[[str, int], None]:
     return lambda host, port: log.info("dispatcher.up", listen=f"{host}:{port}", state_dir=str(config.state_dir))
 
 
-def _commit_executor(config: Config) -> Inline | Thread:
-    return Thread("commit") if config.store.commit == "thread" else Inline()
+def _commit_executor(config: Config) -> Inline | Thread | Adaptive:
+    if config.store.commit == "inline":
+        return Inline()
+    return Thread("commit") if config.store.commit == "thread" else Adaptive("commit")
 
 
 def _spare_the_collector() -> None:

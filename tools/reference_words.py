@@ -33,7 +33,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     ),
     "store.commit": (
         "inline or thread",
-        "Where commits run. `thread` keeps the dispatcher answering while a slow disk commits, at some cost a commit.",
+        "Where commits run: `inline` on the event loop, on a `thread`, or `auto`: inline while commits are quick.",
     ),
     "store.retain_tasks": (
         _DURATION,

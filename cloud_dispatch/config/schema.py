@@ -145,7 +145,7 @@ class StoreSettings(Section):
     """Where the statestore is and how long it remembers what has ended. None keeps it for ever."""
 
     url: Annotated[str, AfterValidator(_store_url)] = ""
-    commit: Literal["inline", "thread"] = "inline"
+    commit: Literal["auto", "inline", "thread"] = "auto"
     retain_tasks_ms: Duration | None = Field(default=90 * 86_400_000, alias="retain_tasks")
     retain_events_ms: Duration | None = Field(default=90 * 86_400_000, alias="retain_events")
     retain_plans_ms: Duration | None = Field(default=30 * 86_400_000, alias="retain_plans")
