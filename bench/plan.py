@@ -17,7 +17,7 @@ from bench.report import Metric, Repetition, Target
 from bench.yardsticks import take
 
 LARGE_QUEUE, SMALL_QUEUE = 1_000_000, 10_000
-PASSES = 5
+PASSES = 21
 LOOP, SMALL = "loop", "10,000 tasks"
 TARGETS = (Target(LOOP, 2.0), Target(SMALL, 1.2))
 
