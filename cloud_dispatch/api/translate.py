@@ -80,11 +80,15 @@ def _outcome(result: wire.Result, at: int) -> Outcome:
         cause=cause,
         exit_code=result.exit_code,
         signal=result.signal,
-        detail=result.detail[:_DETAIL].replace("\0", ""),
-        manifest=tuple(_artifact(file, f"results[{at}].outputs[{n}]") for n, file in enumerate(result.outputs)),
+        detail=result.detail[:_DETAIL].replace("\0", "") if result.detail else "",
+        manifest=_manifest(result, at) if result.outputs else (),
         max_rss=result.max_rss,
         cpu_ms=result.cpu_ms,
     )
+
+
+def _manifest(result: wire.Result, at: int) -> tuple[Artifact, ...]:
+    return tuple(_artifact(file, f"results[{at}].outputs[{n}]") for n, file in enumerate(result.outputs))
 
 
 def _artifact(file: wire.OutputFile, place: str) -> Artifact:

@@ -25,11 +25,11 @@ async def test_slow_work_moves_to_the_thread_and_quick_work_comes_back() -> None
     """One slow commit among quick ones changes nothing, many do; it takes as many quick ones to come back."""
     watch = Stopwatch()
     executor = Adaptive("commit", lambda: watch.now)
-    assert await executor.run(watch.work, 0.02)
+    assert await executor.run(watch.work, 0.08)
     assert await executor.run(watch.work, 0.0005)
     for _ in range(5):
-        await executor.run(watch.work, 0.05)
-    assert not await executor.run(watch.work, 0.05), "a slow disk froze the loop again"
+        await executor.run(watch.work, 0.15)
+    assert not await executor.run(watch.work, 0.15), "a slow disk froze the loop again"
     inline = [await executor.run(watch.work, 0.0005) for _ in range(60)]
     assert not inline[0]
     assert inline[-1]
