@@ -42,7 +42,7 @@ EXPECTED = {
     "gpus": 'a whole number or a table (e.g. {"count": 1, "type": "a100", "memory": "40GiB"})',
     "labels": 'a table of names and texts (e.g. {"zone": "b"})',
     "inputs": 'a list of tables (e.g. {"url": "https://...", "path": "data.bin"})',
-    "outputs": 'a list of paths or tables (e.g. "out.txt" or {"path": "out.txt", "url": "https://..."})',
+    "outputs": 'a list of paths or tables (e.g. "out.txt" or {"path": "out.txt", "url": "https://.../{token}"})',
     "max_runtime": "a duration (e.g. 90, 10m, 2h)",
     "expected_runtime": "a duration (e.g. 90, 10m, 2h)",
     "max_attempts": f"a whole number from 1 to {MAX_ATTEMPTS}",

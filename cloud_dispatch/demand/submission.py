@@ -302,5 +302,10 @@ def _outputs(items: Sequence[str | TransferInput]) -> tuple[Transfer, ...]:
         path = fields.read(place if isinstance(item, str) else f"{place}.path", fields.relative_path, given.path)
         if path in taken:
             raise ValueError(f"{place}: expected each output once, got {fields.shorten(path)} again")
-        taken[path] = Transfer(path, fields.read(f"{place}.url", fields.url, given.url) if given.url else "")
+        url = fields.read(f"{place}.url", fields.url, given.url) if given.url else ""
+        if url.startswith(("http:", "https:")) and "{token}" not in url:
+            raise ValueError(
+                f"{place}.url: expected {{token}} in it, so that each attempt stores under a name of its own"
+            )
+        taken[path] = Transfer(path, url)
     return tuple(taken.values())

@@ -41,7 +41,7 @@ def test_every_option_arrives_as_its_field(cli: Any, dispatcher: Any) -> None:
         " --exclusive --no-preempt --max-per-instance 3 -e A=1 -e B=x=y --cwd sub --max-runtime 2h"
         " --expected-runtime 5m --max-attempts 5 --retry timeout --retry exit-code:75 -p 7 --project night --user you"
         " --key k --name n"
-        " --input in.txt=https://h/x --output out.txt --output o2=https://h/y -- true"
+        " --input in.txt=https://h/x --output out.txt --output o2=https://h/{token}/y -- true"
     )
     assert cli(*words.split()).code == 0
     assert dispatcher.submitted == [
@@ -52,7 +52,7 @@ def test_every_option_arrives_as_its_field(cli: Any, dispatcher: Any) -> None:
             "max_runtime": "2h", "expected_runtime": "5m", "max_attempts": 5, "retry": ["timeout", "exit-code:75"],
             "priority": 7, "project": "night", "user": "you", "idempotency_key": "k", "name": "n",
             "inputs": [{"path": "in.txt", "url": "https://h/x"}],
-            "outputs": ["out.txt", {"path": "o2", "url": "https://h/y"}],
+            "outputs": ["out.txt", {"path": "o2", "url": "https://h/{token}/y"}],
         }
     ]  # fmt: skip
 

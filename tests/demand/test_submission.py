@@ -98,6 +98,7 @@ BAD: list[tuple[dict[str, Any] | Any, str]] = [
     ({"command": "a", "labels": {"": "x"}}, "labels"),
     ({"command": "a", "labels": {"a": "x" * 300}}, "labels.a"),
     ({"command": "a", "inputs": [{"url": "https://h/x", "path": "../x"}]}, "inputs[0].path"),
+    ({"command": "a", "outputs": [{"url": "https://h/x", "path": "x"}]}, "outputs[0].url"),
     ({"command": "a", "inputs": [{"url": "nothing", "path": "x"}]}, "inputs[0].url"),
     ({"command": "a", "inputs": [{"path": "x", "url": 3}]}, "inputs[0].url"),
     ({"command": "a", "outputs": ["a", "/etc/passwd"]}, "outputs[1]"),
