@@ -108,7 +108,7 @@ def test_the_standard_library_of_python_39_is_no_finding() -> None:
         "https://py" + "pi.org/simple",
         "files.python" + "hosted.org/packages/x.whl",
         "registry.np" + "mjs.org",
-        "--extra-index-" + "url https://wheels.example/simple",
+        "--extra-index-" + "url https:" + "//wheels.example/" + "simple",
         "see /wo" + "rk/main/README.md",
         "/ro" + "ot/.pyenv/versions",
         "/ho" + "me/jane/cloud-dispatch",
