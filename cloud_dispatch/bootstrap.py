@@ -234,7 +234,6 @@ def _settings(
             list_interval_ms=timing.list_interval_ms,
             doubt_ms=timing.doubt_ms,
         ),
-        paused=config.dispatcher.pause,
     )
 
 

@@ -108,28 +108,27 @@ class Observer:
         view.listed_ms = self._c.clock.monotonic()
 
     async def _handle(self, finding: Finding, profile: ProfileName, provider: Provider, started: int) -> None:
-        match_on = finding
-        if isinstance(match_on, Bound):
-            await self.bind(match_on.instance, match_on.vm)
-        elif isinstance(match_on, Seen):
-            self._c.absences.pop(match_on.instance, None)
-            if match_on.behaviour is not None:
-                self._retag(match_on.instance, provider)
-        elif isinstance(match_on, Ended):
-            await self._ended(match_on)
-        elif isinstance(match_on, Missing):
-            self._missing(match_on.instance, provider, started)
-        elif isinstance(match_on, Foreign):
-            key = f"foreign:{match_on.vm.id}"
+        if isinstance(finding, Bound):
+            await self.bind(finding.instance, finding.vm)
+        elif isinstance(finding, Seen):
+            self._c.absences.pop(finding.instance, None)
+            if finding.behaviour is not None:
+                self._retag(finding.instance, provider)
+        elif isinstance(finding, Ended):
+            await self._ended(finding)
+        elif isinstance(finding, Missing):
+            self._missing(finding.instance, provider, started)
+        elif isinstance(finding, Foreign):
+            key = f"foreign:{finding.vm.id}"
             if self._c.store.fact(key) is None:
-                await self._c.store.set_fact(key, match_on.facts.store)
+                await self._c.store.set_fact(key, finding.facts.store)
                 self._c.note(
                     "instance.foreign",
-                    detail=f"VM {match_on.vm.id} of profile {profile} belongs to statestore {match_on.facts.store}: "
+                    detail=f"VM {finding.vm.id} of profile {profile} belongs to statestore {finding.facts.store}: "
                     "left alone; take it with `adopt --store` or end it with `reap`",
                 )
         else:
-            await self._stranger(match_on, profile, provider)
+            await self._stranger(finding, profile, provider)
 
     async def bind(self, instance: InstanceId, vm: Vm) -> None:
         """`vm` is the VM of the slot `instance`."""

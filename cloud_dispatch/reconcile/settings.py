@@ -46,4 +46,3 @@ class Settings:
     user_data: UserData
     profile_types: Mapping[ProfileName, TypeFilter] = field(default_factory=dict)
     timing: Timing = field(default_factory=Timing)
-    paused: bool = False
