@@ -1,0 +1,165 @@
+"""What the core of the simulator and the simulated clouds are to each other. Protocols only; knows domain and SPI.
+
+A cloud account is made once a run, with `(clock, streams, settings, its faults)`, and outlives every incarnation of the
+dispatcher. The core gives each incarnation a driver, attaches itself as `Guests` to start what runs on the VMs, and
+reads the truth (`inventory`, `bill`) for the checkers; the dispatcher sees the driver and nothing else.
+
+Everything runs on one virtual-time asyncio loop: waiting is `asyncio.sleep` or `loop.call_later` (in seconds; the loop
+counts whole milliseconds and rounds a wait up), no threads, no real I/O. Iterate over dicts and lists, never over sets
+of strings: their order differs from one process to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
+from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.provider.spi import Provider, VmState
+
+T = TypeVar("T")
+
+
+class Stream(Protocol):
+    """Chance for one purpose. Draws of one stream never move another's."""
+
+    def fraction(self) -> float:
+        """In [0, 1)."""
+
+    def below(self, bound: int) -> int:
+        """An integer in [0, `bound`)."""
+
+    def between(self, low: int, high: int) -> int:
+        """An integer in [`low`, `high`], both included."""
+
+    def chance(self, probability: float) -> bool:
+        """True so often; draws once whatever the probability."""
+
+    def pick(self, among: Sequence[T]) -> T:
+        """One of them."""
+
+    def exponential(self, mean: float) -> float:
+        """A waiting time of mean `mean`."""
+
+    def lognormal(self, median: float, sigma: float) -> float:
+        """A duration around `median`; `sigma` is the deviation of its logarithm (0: always the median)."""
+
+
+class Streams(Protocol):
+    """All chance of a run: a stream a purpose, made from the seed and the purpose's text alone."""
+
+    def stream(self, *purpose: str | int) -> Stream:
+        """The stream of `purpose`, e.g. `stream("boot", account, vm)`; the same object every time. Key by what the draw
+        is for (the VM, the fault), not by when it is made, so that taking one fault out moves nothing else."""
+
+
+class SimClock(Protocol):
+    """`ports.clock.Clock` on the virtual loop: `now` in epoch ms, `monotonic` in ms since the start."""
+
+    def now(self) -> int: ...
+
+    def monotonic(self) -> int: ...
+
+
+class EndCause(StrEnum):
+    """Why a VM ended, as the cloud knows it."""
+
+    TERMINATED = "terminated"  # the dispatcher asked
+    SHUT_DOWN = "shut-down"  # its guest did
+    PREEMPTED = "preempted"
+    DIED = "died"  # hardware, host maintenance
+    HARD_END = "hard-end"  # a hand independent of the guest, at `ends_at`
+
+
+@dataclass(slots=True)
+class TrueVm:
+    """A VM as it truly is, whatever lists say. The account's own record: others read it and keep references.
+
+    Times are epoch milliseconds. `state` is PENDING until the guest starts, GONE when it no longer bills nor counts.
+    """
+
+    id: VmId
+    account: str  # `CloudAccount.name`
+    profile: ProfileName
+    batch: BatchId
+    type: str
+    vcpus: int
+    zone: str
+    market: Market
+    created_ms: int
+    deployment: str = ""
+    pool: str = ""
+    slot: int = -1  # where slots are named, else -1
+    state: VmState = VmState.PENDING
+    since_ms: int = 0  # when it came into `state`
+    ended_ms: int | None = None
+    #: Parts per million by which the guest's clock runs fast (negative: slow).
+    drift_ppm: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A disk, NIC or address that still exists and bills although its VM is gone."""
+
+    id: str
+    kind: str
+    batch: BatchId
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BillLine:
+    """What one VM (or leftover) has cost to now, by the account's own meter: micro-dollars, billed milliseconds."""
+
+    vm: str
+    batch: BatchId
+    amount: Amount
+    billed_ms: int
+    running: bool
+
+
+class Guests(Protocol):
+    """The core, as an account sees it. Calls return at once and never raise."""
+
+    def on_boot(self, vm: TrueVm, user_data: str) -> None:
+        """The guest of `vm` has started and runs its user data now. Not called for a VM that never boots or whose user
+        data fails."""
+
+    def on_end(self, vm: TrueVm, cause: EndCause) -> None:
+        """The guest of `vm` is dead from this moment; nothing on it runs on. At most once a VM that booted."""
+
+    def on_notice(self, vm: TrueVm, ends_ms: int) -> None:
+        """The VM will be taken at `ends_ms`; the guest may read so from its metadata. Not where there is no notice."""
+
+    def on_change(self, vm: TrueVm) -> None:
+        """The truth about `vm` has changed (created, running, stopping, gone): counted by the checkers, at once."""
+
+
+class CloudAccount(Protocol):
+    """One simulated account at one cloud: its VMs, quotas, capacity, prices, meter and faults."""
+
+    @property
+    def name(self) -> str: ...
+
+    def attach(self, guests: Guests) -> None:
+        """From here on the account calls `guests`; once, before the first driver is made."""
+
+    def driver(self, profile: ProfileName) -> Provider:
+        """A driver for an incarnation of the dispatcher. Calls of one that crashed are cancelled, or never answered:
+        what the cloud has accepted goes on."""
+
+    def inventory(self) -> Sequence[TrueVm]:
+        """Every VM ever made, gone ones included, in order of creation. Cheap; not a copy."""
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """What exists beside the VMs now."""
+
+    def bill(self) -> Sequence[BillLine]:
+        """The meter's own lines to now, in order of creation; the dispatcher never sees them."""
+
+    def guest_shuts_down(self, vm: VmId) -> None:
+        """The guest of `vm` powers it off: ends the VM, or (ARM) only stops it, which still bills."""
