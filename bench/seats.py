@@ -44,7 +44,12 @@ class Seats:
     def __init__(self, context: ProfileContext) -> None:
         self._context = context
         self._settings: SeatSettings = context.settings
-        self.traits = Traits(max_batch=self._settings.batch, max_user_data=1_000_000, hard_end=True, named_slots=True)
+        self.traits = Traits(
+            max_batch=self._settings.batch,
+            max_user_data=1_000_000,
+            named_slots=True,
+            vm_name="seat-{instance}",
+        )
         self._vms: dict[VmId, Vm] = {}
 
     async def offerings(self) -> Sequence[Offering]:

@@ -38,7 +38,8 @@ class Offering:
     """An instance type x zone x market of a provider profile, with its price.
 
     `rate` None is an unknown price: nothing is launched at it where a limit is set. `max_rate` bounds what a spot
-    machine can cost (equal to `rate` on demand).
+    machine can cost (equal to `rate` on demand): the bid where the provider takes one, else its own ceiling. `region`
+    holds the zone; empty where the provider has none.
     """
 
     profile: ProfileName
@@ -52,6 +53,8 @@ class Offering:
     priced_ms: int = 0  # when the price was true
     boot_ms: int = 60_000  # expected time from launch to registration
     labels: Labels = ()
+    region: str = ""
+    estimated: bool = False  # the price is from a table of known age, not the provider's own word
 
     @property
     def key(self) -> str:

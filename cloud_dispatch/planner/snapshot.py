@@ -79,6 +79,7 @@ class Blocked:
     zone: str = ""
     market: str = ""
     family: str = ""
+    region: str = ""
 
     def covers(self, offering: Offering) -> bool:
         return (
@@ -87,6 +88,7 @@ class Blocked:
             and self.zone in ("", offering.zone)
             and self.market in ("", offering.market)
             and self.family in ("", offering.type.family)
+            and self.region in ("", offering.region)
         )
 
 

@@ -81,6 +81,10 @@ def front(ranked: Iterable[Stock]) -> list[int]:
     return found
 
 
+#: What a remembered failure speaks of: type, zone, market, family, region; empty for any.
+_What = tuple[str, str, str, str, str]
+
+
 def closed(snapshot: Snapshot) -> dict[int, str]:
     """Why offerings may not be launched now, by the id of the offering: its profile is silent, or a failure there is
     remembered."""
@@ -94,10 +98,10 @@ def closed(snapshot: Snapshot) -> dict[int, str]:
         if offering.profile in silent:
             shut[id(offering)] = f"profile {offering.profile} can't be listed now, so nothing is launched there"
             continue
-        own = (offering.type.name, offering.zone, str(offering.market), offering.type.family)
+        own = (offering.type.name, offering.zone, str(offering.market), offering.type.family, offering.region)
         for mask in masks.get(offering.profile, ()):
             kept = [part if used else "" for part, used in zip(own, mask, strict=True)]
-            found = blocks[offering.profile].get((kept[0], kept[1], kept[2], kept[3]))
+            found = blocks[offering.profile].get((kept[0], kept[1], kept[2], kept[3], kept[4]))
             if found is not None:
                 seconds = -(-(found.until_ms - snapshot.now_ms) // 1000)
                 where = "/".join(filter(None, (found.profile, *kept)))
@@ -106,13 +110,13 @@ def closed(snapshot: Snapshot) -> dict[int, str]:
     return shut
 
 
-def _blocks(snapshot: Snapshot) -> dict[str, dict[tuple[str, str, str, str], Blocked]]:
+def _blocks(snapshot: Snapshot) -> dict[str, dict[_What, Blocked]]:
     """The remembered failures that still hold, by profile and by what they speak of; of equal ones the longest."""
-    blocks: dict[str, dict[tuple[str, str, str, str], Blocked]] = {}
+    blocks: dict[str, dict[_What, Blocked]] = {}
     for block in snapshot.blocked:
         if block.until_ms > snapshot.now_ms:
             known = blocks.setdefault(block.profile, {})
-            key = (block.type, block.zone, block.market, block.family)
+            key = (block.type, block.zone, block.market, block.family, block.region)
             if key not in known or known[key].until_ms < block.until_ms:
                 known[key] = block
     return blocks

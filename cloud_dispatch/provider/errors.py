@@ -15,16 +15,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cloud_dispatch.domain.offering import Offering
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an error speaks of; empty fields mean any. All empty: the whole account."""
+    """What an error speaks of; empty fields mean any. All empty: the whole account.
+
+    `family` is the unit of quotas (with `market`, where spot has its own), `type` x `zone` x `market` that of capacity.
+    """
 
     type: str = ""
     zone: str = ""
     market: str = ""
     region: str = ""
     family: str = ""
+
+    def covers(self, offering: Offering) -> bool:
+        """Whether the error speaks of `offering` too."""
+        return (
+            self.type in ("", offering.type.name)
+            and self.zone in ("", offering.zone)
+            and self.market in ("", offering.market)
+            and self.region in ("", offering.region)
+            and self.family in ("", offering.type.family)
+        )
 
     def __str__(self) -> str:
         parts = [

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from cloud_dispatch.domain.ids import InstanceId, VmId
-from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.provider.errors import Transient
-from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Listing, Plugin, ProfileContext, Provider, Vm
+from cloud_dispatch.provider.funnel import Call, Funnel
+from cloud_dispatch.provider.spi import Plugin, ProfileContext, Provider
 
 _T = TypeVar("_T")
 #: How long a driver may take to be made, and to let go of its connections.
@@ -30,7 +29,7 @@ def inline(plugin: Plugin, context: ProfileContext) -> Provider:
     return plugin.create(context)
 
 
-class ThreadHost:
+class ThreadHost(Funnel):
     """A driver whose every call runs on an event loop in one thread of its own.
 
     A call that is cancelled here is cancelled there, at its next await; one that blocks runs on, alone. The thread
@@ -51,40 +50,19 @@ class ThreadHost:
             raise
         self.traits = self._driver.traits
 
-    async def offerings(self) -> Sequence[Offering]:
-        return await self._call(self._driver.offerings)
-
-    async def launch(self, request: LaunchRequest) -> LaunchResult:
-        return await self._call(self._driver.launch, request)
-
-    async def list(self, deployment: str) -> Listing:
-        return await self._call(self._driver.list, deployment)
-
-    def vm_name(self, instance: InstanceId) -> VmId:
-        return self._driver.vm_name(instance)
-
-    async def get(self, vm: VmId) -> Vm:
-        return await self._call(self._driver.get, vm)
-
-    async def terminate(self, vm: VmId) -> None:
-        await self._call(self._driver.terminate, vm)
-
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        await self._call(self._driver.tag, vm, tags)
-
-    async def console(self, vm: VmId) -> str:
-        return await self._call(self._driver.console, vm)
-
     async def close(self) -> None:
         """Let the driver close, for a bounded time, and end its thread; calls after it are Transient errors."""
         if self._closed:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
-                await self._call(self._driver.close)
+                await self._ask(self._driver.close)
         self._stop()
 
-    async def _call(self, method: Callable[..., Coroutine[Any, Any, _T]], *args: Any) -> _T:
+    async def call(self, name: Call, *args: Any) -> Any:
+        return await self._ask(getattr(self._driver, name), *args)
+
+    async def _ask(self, method: Callable[..., Coroutine[Any, Any, _T]], *args: Any) -> _T:
         if self._closed:
             raise Transient(f"{self._name}: the driver was closed")
         return await asyncio.wrap_future(self._submit(method(*args)))

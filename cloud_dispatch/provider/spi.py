@@ -2,7 +2,8 @@
 
 All values are frozen and serialisable, so that a driver can live in another process. Methods are asynchronous, raise
 only `cloud_dispatch.provider.errors`, and must be safe to call again: a launch is idempotent by its batch id, a
-terminate of what is gone succeeds.
+terminate of what is gone succeeds. What a driver can't do it says in its `Traits`, and only there: no method is asked
+for what the traits deny, and `cloud_dispatch.provider.lacking` has the answers of those who are asked all the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 from cloud_dispatch.domain.ids import BatchId, InstanceId, ProfileName, VmId
 from cloud_dispatch.domain.offering import Offering
-from cloud_dispatch.provider.errors import ProviderError
+from cloud_dispatch.provider.errors import ProviderError, Scope
 
 
 class VmState(StrEnum):
@@ -42,11 +43,20 @@ class Vm:
     slot: int = -1
     address: str = ""
     spot: bool = False
+    #: The provider took it back (or has said that it will): the market's doing, not the VM's.
+    preempted: bool = False
+    #: The provider's own words for why it is no longer running, "" where it has none.
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """`slots` VMs of one offering in one call. `batch` is the idempotency token, `user_data` what cloud-init gets."""
+    """`slots` VMs of one offering in one call. `batch` is the idempotency token, `user_data` what cloud-init gets.
+
+    A spot VM may cost up to `offering.max_rate`. `min_slots`: with room for fewer, none is made and the error raised
+    (all or nothing: `min_slots == slots`); more than 1 only where the traits say `all_or_nothing`. `ends_ms` 0: no hard
+    end.
+    """
 
     batch: BatchId
     slots: int
@@ -56,14 +66,32 @@ class LaunchRequest:
     ends_ms: int
     #: Which slots are wanted, for providers that name VMs by slot: a repeated call makes only what is missing.
     instances: tuple[InstanceId, ...] = ()
+    min_slots: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A launch that the provider has accepted and not finished, to be asked for by `Provider.resume`.
+
+    `token` is the driver's own (an operation's name or link): opaque, printable, no secret, and good in another process
+    after a restart. `instances` are the slots that it will fill.
+    """
+
+    token: str
+    batch: BatchId
+    instances: tuple[InstanceId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """The VMs that exist now for the batch, and why there are fewer than asked where there are."""
+    """The VMs that exist now for the batch, and why there are fewer than asked where there are.
+
+    A slot of the request is in `vms`, or in one of `pending`, or refused: `shortfall` says why.
+    """
 
     vms: tuple[Vm, ...]
     shortfall: ProviderError | None = None
+    pending: tuple[Operation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +102,97 @@ class Listing:
     complete: bool = True
 
 
+class LeftoverKind(StrEnum):
+    """What of a VM can outlive it and bill on."""
+
+    DISK = "disk"
+    NIC = "nic"
+    ADDRESS = "address"
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something that carries our tags and belongs to no VM. `created_ms` 0 where the provider does not say."""
+
+    id: str
+    kind: LeftoverKind
+    zone: str
+    tags: Mapping[str, str]
+    created_ms: int = 0
+
+
+class QuotaUnit(StrEnum):
+    INSTANCES = "instances"
+    VCPUS = "vcpus"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A limit of the account on what launches may hold in `scope`, by the provider's own `name`. None: not told."""
+
+    name: str
+    scope: Scope
+    unit: QuotaUnit
+    limit: int | None
+    used: int | None
+
+
+class HardEnd(StrEnum):
+    """Whether a hand that is independent of the guest ends VMs at their `ends_ms`, and whether that can be moved."""
+
+    NONE = "none"
+    FIXED = "fixed"  # at creation, for ever (GCE maxRunDuration)
+    EXTENDABLE = "extendable"  # `extend` moves it (a reaper that reads tags, the local machine)
+
+
+class Host(StrEnum):
+    """Where a driver wants to run. `process` for what parses much (SDKs), `thread` for what blocks for moments only."""
+
+    INLINE = "inline"
+    THREAD = "thread"
+    PROCESS = "process"
+
+
 @dataclass(frozen=True, slots=True)
 class Traits:
     """What a driver can do and how its cloud behaves. Times in milliseconds."""
 
-    #: How long after a create a listing or get may still miss the VM.
+    #: How long after a change (a create, a tag, an end) a listing or get may still miss it.
     consistency_ms: int = 0
     #: Largest number of VMs in one launch.
     max_batch: int = 1
     #: Largest user data in bytes.
     max_user_data: int = 16_384
     #: Whether a hand independent of the guest ends VMs at `ends_ms`.
-    hard_end: bool = False
+    hard_end: HardEnd = HardEnd.NONE
+    #: That hand's period: how long after `ends_ms` it may look first.
+    hard_end_period_ms: int = 0
+    #: How long a VM may go on billing after its end was asked for (by that hand or by `terminate`).
+    stop_lag_ms: int = 0
     #: Whether each slot is named by us, so that a launch may be repeated for ever.
     named_slots: bool = False
+    #: The id of a slot's VM, where named: `{instance}` and `{zone}` are put in.
+    vm_name: str = "{instance}"
+    #: How long after a launch it may be repeated without making VMs twice; 0: for ever.
+    token_window_ms: int = 0
+    #: Whether `min_slots` may be more than 1.
+    all_or_nothing: bool = False
+    #: How often to `resume` pending operations; 0: launches end with their answer, `resume` is never asked.
+    operation_poll_ms: int = 0
+    #: How long before a spot VM is taken back its guest is told; 0: not at all, or no spot market.
+    spot_notice_ms: int = 0
+    #: Whether `offering.max_rate` is a bid: a spot VM is taken back rather than cost more.
+    spot_bid: bool = False
+    #: Whether `leftovers` looks for disks, NICs and addresses; False: nothing of a VM can outlive it.
+    leftovers: bool = False
+    #: Whether `quotas` tells anything.
+    quotas: bool = False
+    #: Whether there is a console to read.
+    console: bool = True
+
+    def vm_id(self, instance: InstanceId, zone: str) -> VmId | None:
+        """The id of the slot's VM in `zone`, known before it exists; None where slots are not named."""
+        return VmId(self.vm_name.format(instance=instance, zone=zone)) if self.named_slots else None
 
 
 class Provider(Protocol):
@@ -99,26 +204,44 @@ class Provider(Protocol):
         """Everything that the profile could rent now, with prices."""
 
     async def launch(self, request: LaunchRequest) -> LaunchResult:
-        """Make the batch's VMs, or say why not. Idempotent by batch id (and slot). A definitive error means that no VM
-        of the batch was made; `InDoubt` that some may have been."""
+        """Make the batch's VMs; called again with the same batch, answer with the same VMs and make only what is
+        missing. CapacityUnavailable or QuotaExceeded when it makes none; InDoubt when it can't be known. What the
+        provider only accepted is `pending`."""
+
+    async def resume(self, operation: Operation) -> LaunchResult:
+        """What has become of a pending operation's slots, in one look: VMs, a shortfall, or still pending. Answers in
+        any process, any number of times; of an operation that the provider has forgotten, with what exists. Raises only
+        when the question failed (Transient, RateLimited, CredentialsRejected)."""
 
     async def list(self, deployment: str) -> Listing:
-        """All VMs tagged with `deployment`, whatever their state. An empty `deployment` lists nothing."""
-
-    def vm_name(self, instance: InstanceId) -> VmId:
-        """The id that the VM of this slot has or would have; only asked where `traits.named_slots`."""
+        """All VMs that carry this deployment tag, whatever their state."""
 
     async def get(self, vm: VmId) -> Vm:
         """One VM, read as consistently as the provider can; VmNotFound when there is none."""
 
     async def terminate(self, vm: VmId) -> None:
-        """Ask for the VM and all that belongs to it to be deleted. Returns once asked; success when already gone."""
+        """Ask for the VM and all that belongs to it to be deleted. Returns once asked; success when already gone. A
+        deletion that fails later is seen by `get`, and asked for again."""
+
+    async def extend(self, vm: VmId, ends_ms: int) -> None:
+        """Move the hard end, later or earlier, and the tag that says it. Returns when the hand will heed it; VmNotFound
+        when there is no VM. Only where the traits say EXTENDABLE."""
 
     async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
         """Set these tags, keep the others; VmNotFound when there is none."""
 
     async def console(self, vm: VmId) -> str:
-        """The VM's console output, "" where there is none (yet)."""
+        """The VM's console output, the last 64 KiB at most, "" where there is none (yet)."""
+
+    async def leftovers(self, deployment: str) -> Sequence[Leftover]:
+        """What carries this deployment tag and is attached to no VM. What a launch is just making may be among it: the
+        caller waits until nothing of its batch is under way."""
+
+    async def delete_leftover(self, leftover: Leftover) -> None:
+        """Delete it; success when already gone. InvalidRequest when a VM has it now."""
+
+    async def quotas(self) -> Sequence[Quota]:
+        """The account's limits and what is used of them, as far as the provider tells."""
 
     async def close(self) -> None:
         """Release connections; the VMs live on."""
@@ -136,13 +259,17 @@ class ProfileContext:
 
 
 class Plugin(Protocol):
-    """What the entry point `cloud_dispatch.providers` names. Importing it must not import the SDK."""
+    """What the entry point `cloud_dispatch.providers` names. Importing it must not import the SDK.
+
+    It may have an attribute `host: Host`, where its drivers want to run; without, in a thread.
+    """
 
     name: str
 
     @property
     def settings(self) -> type[Any]:
-        """A pydantic model class: the driver's own keys of a profile."""
+        """A pydantic model class: the driver's own keys of a profile. Its JSON must give the same settings again, and
+        hold no secret: drivers find credentials where their SDK looks for them."""
 
     def create(self, context: ProfileContext) -> Provider:
         """A driver for one profile."""

@@ -1,71 +1,58 @@
-"""A wrapper around any driver that believes tags and nothing else. Owns the one question: is this VM ours?
+"""A wrapper around any driver that believes tags and nothing else. Owns the one question: is this ours?
 
 Providers filter by tag with varying care (case, prefixes, stale indexes), and a wrong answer would end somebody's VM.
-So what a listing brings is decoded here, and VMs whose tags do not carry the deployment are dropped.
+So what a listing brings is decoded here, and what does not carry the deployment in its tags is dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import structlog
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.ids import InstanceId, VmId
-from cloud_dispatch.domain.offering import Offering
-from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Listing, Provider, Vm
+from cloud_dispatch.provider.funnel import Call, Wrapper
+from cloud_dispatch.provider.spi import Listing, Provider
 
 log = structlog.get_logger(__name__)
 
 
-class TagFilter:
-    """`driver` seen by `deployment`: lists its VMs and no others.
+class TagFilter(Wrapper):
+    """`driver` seen by `deployment`: lists its VMs and leftovers, and no others.
 
     An empty deployment, and any other than its own, lists nothing; such a listing is not complete, so that it proves
-    no absence.
+    no absence. A get is not filtered: a VM whose tags are late must not look absent.
     """
 
     def __init__(self, driver: Provider, deployment: str) -> None:
-        self._driver = driver
+        super().__init__(driver)
         self._deployment = deployment
-        self.traits = driver.traits
 
-    async def offerings(self) -> Sequence[Offering]:
-        return await self._driver.offerings()
+    async def call(self, name: Call, *args: Any) -> Any:
+        if name is Call.LIST:
+            return await self._list(*args)
+        if name is Call.LEFTOVERS:
+            return await self._leftovers(*args)
+        return await self.pass_on(name, *args)
 
-    async def launch(self, request: LaunchRequest) -> LaunchResult:
-        return await self._driver.launch(request)
-
-    async def list(self, deployment: str) -> Listing:
+    async def _list(self, deployment: str) -> Listing:
         if not deployment or deployment != self._deployment:
             return Listing((), complete=False)
-        listing = await self._driver.list(deployment)
-        return Listing(tuple(vm for vm in listing.vms if self._ours(vm)), listing.complete)
+        listing: Listing = await self.pass_on(Call.LIST, deployment)
+        return Listing(tuple(vm for vm in listing.vms if self._ours(vm.id, vm.tags)), listing.complete)
 
-    def vm_name(self, instance: InstanceId) -> VmId:
-        return self._driver.vm_name(instance)
+    async def _leftovers(self, deployment: str) -> tuple[Any, ...]:
+        if not deployment or deployment != self._deployment:
+            return ()
+        found = await self.pass_on(Call.LEFTOVERS, deployment)
+        return tuple(item for item in found if self._ours(item.id, item.tags))
 
-    async def get(self, vm: VmId) -> Vm:
-        """Not filtered: a VM whose tags are late must not look absent."""
-        return await self._driver.get(vm)
-
-    async def terminate(self, vm: VmId) -> None:
-        await self._driver.terminate(vm)
-
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        await self._driver.tag(vm, tags)
-
-    async def console(self, vm: VmId) -> str:
-        return await self._driver.console(vm)
-
-    async def close(self) -> None:
-        await self._driver.close()
-
-    def _ours(self, vm: Vm) -> bool:
-        facts = tags.decode(vm.tags)
+    def _ours(self, name: str, worn: Mapping[str, str]) -> bool:
+        facts = tags.decode(worn)
         if facts is not None:
             return facts.deployment == self._deployment
-        if vm.tags.get(tags.DEPLOYMENT) == self._deployment:
+        if worn.get(tags.DEPLOYMENT) == self._deployment:
             # Nobody will end it for us: an operator has to see it.
-            log.warning("provider.tags_unreadable", vm=vm.id, tags=dict(vm.tags))
+            log.warning("provider.tags_unreadable", vm=name, tags=dict(worn))
         return False

@@ -49,7 +49,7 @@ class FailureMemory:
         return any(blocked.covers(offering) for blocked in self.blocked(now_ms))
 
     def _remember(self, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int) -> Blocked:
-        key = (offering.profile, scope.type, scope.zone, scope.market, scope.family)
+        key = (offering.profile, scope.type, scope.zone, scope.market, scope.family, scope.region)
         before = self._entries.get(key)
         if before is not None:
             length_ms = min(max(before.length_ms * 2, length_ms), LONGEST_MS)
@@ -61,6 +61,7 @@ class FailureMemory:
             zone=scope.zone,
             market=scope.market,
             family=scope.family,
+            region=scope.region,
         )
         self._entries[key] = _Entry(blocked, length_ms)
         return blocked

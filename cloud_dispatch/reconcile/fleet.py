@@ -5,7 +5,7 @@ Implements `ports.fleet.Fleet`. Owns no deciding of its own: what words mean is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, NotFound
@@ -15,7 +15,7 @@ from cloud_dispatch.ports.fleet import Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.reconcile import explain
 from cloud_dispatch.reconcile.context import Context
-from cloud_dispatch.reconcile.liveness import event_heard
+from cloud_dispatch.reconcile.liveness import Verdict, event_heard
 from cloud_dispatch.reconcile.observe import inherit
 from cloud_dispatch.reconcile.preview import Preview
 
@@ -68,7 +68,7 @@ class FleetService:
         unbound = [row for row in slots if not row.vm and row.state is _S.LAUNCHING]
         for row in unbound:
             provider = self._c.settings.providers.get(row.profile)
-            if provider is not None and provider.traits.named_slots and provider.vm_name(row.id) != vm:
+            if provider is not None and provider.traits.vm_id(row.id, row.zone) not in (None, vm):
                 continue
             return row
         if not slots:
@@ -82,14 +82,14 @@ class FleetService:
         contact.idle_since_ms = self._c.clock.now()
         contact.asks_end = False
 
-    async def heard(self, said: Heard) -> None:
+    def heard(self, said: Heard) -> Awaitable[None] | None:
         row = self._c.store.living(said.instance)
         if row is None:
             raise NotFound(f"instance {said.instance} does not live", hint="end this VM")
         contact = self._c.contact(said.instance)
         contact.heard_ms = self._c.clock.monotonic()
         contact.incarnation = said.incarnation
-        tasks = self._c.store.load_of(said.instance).tasks
+        tasks = self._c.store.held_by(said.instance)
         if tasks:
             contact.idle_since_ms = None
         elif contact.idle_since_ms is None:
@@ -97,12 +97,18 @@ class FleetService:
         if said.ask_end and not contact.asks_end:
             self._c.wake()
         contact.asks_end = said.ask_end and not tasks and self._c.clock.now() >= contact.patience_ms
+        if said.started:
+            contact.unstartable = 0
+        else:
+            contact.unstartable += said.unstartable
         verdict = event_heard(row, said, tasks)
+        return self._act(said, verdict, contact.unstartable) if verdict is not None or said.unstartable else None
+
+    async def _act(self, said: Heard, verdict: Verdict | None, unstartable: int) -> None:
         if verdict is not None:
-            await self._c.apply(row.id, verdict.event, cause=verdict.cause, reason=verdict.reason)
-        if said.unstartable or said.started:
-            contact.unstartable = 0 if said.started else contact.unstartable + said.unstartable
-            await self._drain_if_unfit(row.id, contact.unstartable)
+            await self._c.apply(said.instance, verdict.event, cause=verdict.cause, reason=verdict.reason)
+        if said.unstartable:
+            await self._drain_if_unfit(said.instance, unstartable)
 
     async def _drain_if_unfit(self, instance: InstanceId, unstartable: int) -> None:
         """A machine on which nothing can be started would take, and fail, the whole queue: let it go."""

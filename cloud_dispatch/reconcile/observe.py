@@ -173,7 +173,7 @@ class Observer:
             self._c.calls.start(f"absence:{instance}", self._prove_absence(row, provider))
 
     async def _prove_absence(self, row: Instance, provider: Provider) -> None:
-        vm = row.vm or (provider.vm_name(row.id) if provider.traits.named_slots else None)
+        vm = row.vm or provider.traits.vm_id(row.id, row.zone)
         if vm:
             try:
                 found = await provider.get(vm)

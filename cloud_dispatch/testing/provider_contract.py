@@ -189,13 +189,15 @@ class ProviderContract:
         assert len(await self.ids(provider)) == 1
 
     async def test_a_batch_has_the_slots_asked_for(self, provider: Provider, make_request: MakeRequest) -> None:
-        """A launch of several slots makes so many VMs; named ones have the ids that `vm_name` foretold."""
+        """A launch of several slots makes so many VMs; named ones have the ids that the traits foretold."""
         slots = min(3, provider.traits.max_batch)
         request = await make_request(slots=slots)
         result = await provider.launch(request)
         assert len({vm.id for vm in result.vms}) == slots
         if provider.traits.named_slots:
-            assert [vm.id for vm in result.vms] == [provider.vm_name(slot) for slot in request.instances]
+            assert [vm.id for vm in result.vms] == [
+                provider.traits.vm_id(slot, request.offering.zone) for slot in request.instances
+            ]
             assert [vm.slot for vm in result.vms] == list(range(slots))
 
     async def test_a_repeated_launch_makes_only_the_slot_that_is_missing(

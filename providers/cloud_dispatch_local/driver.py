@@ -29,7 +29,19 @@ from cloud_dispatch.provider.errors import (
     Transient,
     VmNotFound,
 )
-from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Listing, ProfileContext, Traits, Vm, VmState
+from cloud_dispatch.provider.lacking import Lacking
+from cloud_dispatch.provider.spi import (
+    HardEnd,
+    LaunchRequest,
+    LaunchResult,
+    Listing,
+    ProfileContext,
+    Quota,
+    QuotaUnit,
+    Traits,
+    Vm,
+    VmState,
+)
 from cloud_dispatch_local import catalogue, processes
 from cloud_dispatch_local.faults import FaultFile
 from cloud_dispatch_local.folder import Damaged, MachineRecord, Phase, VmFolder, VmRecord
@@ -54,7 +66,7 @@ _PHASES = {
 }
 
 
-class LocalProvider:
+class LocalProvider(Lacking):
     """A driver for one profile. Any number of them, in any number of processes, may share a root."""
 
     def __init__(self, context: ProfileContext) -> None:
@@ -71,8 +83,11 @@ class LocalProvider:
             max_batch=16,
             max_user_data=16_384,
             # The machine ends itself at ends_ms; a watchdog that is independent of it does not exist yet.
-            hard_end=False,
+            hard_end=HardEnd.NONE,
+            stop_lag_ms=self._settings.shutdown_grace + _PATIENCE_MS,
             named_slots=True,
+            all_or_nothing=True,
+            quotas=True,
         )
 
     async def offerings(self) -> Sequence[Offering]:
@@ -83,6 +98,8 @@ class LocalProvider:
         async with self._call("launch", request.offering.type.name, request.offering.zone), self._registry.locked():
             present = self._all()
             room, shortfall = self._room(present, request, kind)
+            if room + sum(name in present for name in wanted) < request.min_slots:
+                raise shortfall
             result = []
             for name in wanted:
                 folder = self._registry.folder(name)
@@ -118,9 +135,6 @@ class LocalProvider:
             gone = await self._sweep([pair for pair in found if pair[1].terminate_ms])
             vms = tuple(self._vm(folder, record) for folder, record in found if record.id not in gone)
         return Listing(vms, complete)
-
-    def vm_name(self, instance: InstanceId) -> VmId:
-        return VmId(instance)
 
     async def get(self, vm: VmId) -> Vm:
         folder, record = self._find(vm)
@@ -173,6 +187,10 @@ class LocalProvider:
         except FileNotFoundError:
             return ""
 
+    async def quotas(self) -> Sequence[Quota]:
+        used = sum(1 for _ in self._registry.folders())
+        return (Quota("max_vms", Scope(), QuotaUnit.INSTANCES, self._settings.max_vms, used),)
+
     async def close(self) -> None:
         """Nothing is held open; the VMs live on."""
 
@@ -208,6 +226,8 @@ class LocalProvider:
             raise InvalidRequest(
                 f"{request.slots} slots, {len(wanted)} names (expected 1-{self.traits.max_batch} of each)"
             )
+        if not 1 <= request.min_slots <= request.slots:
+            raise InvalidRequest(f"min_slots = {request.min_slots} of {request.slots} slots")
         for instance in wanted:
             if not _VM_NAME.fullmatch(instance) or slot_of(instance)[0] != request.batch:
                 raise InvalidRequest(f"{instance!r} does not name a slot of batch {request.batch!r}")

@@ -1,5 +1,7 @@
 """How many instances are rented, which, and why not more."""
 
+from dataclasses import replace
+
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.offering import Market
@@ -217,6 +219,17 @@ def test_beyond_the_price_factor_the_task_waits_for_the_block_to_end() -> None:
     assert found.waiting[0].reason == (
         "aws/small/a blocked for another 42s: no capacity; other offerings cost more than the price factor allows"
     )
+
+
+def test_a_blocked_region_leaves_the_others_open() -> None:
+    """A failure of one region, whatever the zone, sends the work to the next region."""
+    blocked = (Blocked(AWS, NOW + 42_000, "quota", region="r1"),)
+    offerings = [
+        replace(offering(zone=zone, price=price), region=zone[:2])
+        for zone, price in (("r1a", 100), ("r1b", 101), ("r2a", 149))
+    ]
+    (launch,) = launches(plan(snapshot([demand(shape(), 1)], offerings=offerings, blocked=blocked)))
+    assert launch.offering.zone == "r2a"
 
 
 def test_a_block_that_has_passed_blocks_nothing() -> None:

@@ -48,7 +48,7 @@ class Careless:
     """A driver that lists whatever it has, blocks its loop when asked for a console, and remembers its threads."""
 
     def __init__(self, vms: Sequence[Vm] = ()) -> None:
-        self.traits = Traits(max_batch=7)
+        self.traits = Traits(max_batch=7, named_slots=True, vm_name="vm-{instance}")
         self.vms = tuple(vms)
         self.threads = {threading.get_ident()}
         self.closed = False
@@ -63,9 +63,6 @@ class Careless:
     async def list(self, deployment: str) -> Listing:
         self.threads.add(threading.get_ident())
         return Listing(self.vms)
-
-    def vm_name(self, instance: InstanceId) -> VmId:
-        return VmId(f"vm-{instance}")
 
     async def get(self, vm: VmId) -> Vm:
         try:
@@ -136,7 +133,7 @@ async def test_a_blocking_driver_does_not_stall_the_callers_loop() -> None:
         (driver,) = plugin.made
         assert len(driver.threads) == 1
         assert threading.get_ident() not in driver.threads
-        assert (host.traits.max_batch, host.vm_name(InstanceId("i"))) == (7, "vm-i")
+        assert (host.traits.max_batch, host.traits.vm_id(InstanceId("i"), "z")) == (7, "vm-i")
     finally:
         await host.close()
 

@@ -68,7 +68,7 @@ class Cloud:
 
     clock: ManualClock
     offers: tuple[Offering, ...] = (offering(),)
-    traits: Traits = Traits(max_batch=10, named_slots=True)
+    traits: Traits = Traits(max_batch=10, named_slots=True, vm_name="vm-{instance}")
     vms: dict[VmId, Vm] = field(default_factory=dict)
     refusals: dict[str, ProviderError] = field(default_factory=dict)  # by offering key
     grant_at_most: int = 1000

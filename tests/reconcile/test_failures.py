@@ -26,6 +26,14 @@ def test_a_quota_blocks_its_family() -> None:
     assert not memory.covers(offering(family="g"), 1)
 
 
+def test_an_error_of_a_region_blocks_that_region_only() -> None:
+    """A quota is often a region's: the same family is free in the next one."""
+    memory = FailureMemory()
+    memory.refused(offering(region="r1"), errors.QuotaExceeded("vcpus", scope=errors.Scope(region="r1")), 0)
+    assert memory.covers(offering("u", "other", region="r1"), 1)
+    assert not memory.covers(offering(region="r2"), 1)
+
+
 def test_blocks_end_and_grow_when_repeated_up_to_a_bound() -> None:
     """Endless retry at full speed is what peers are blamed for."""
     memory, now, lengths = FailureMemory(), 0, []

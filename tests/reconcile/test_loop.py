@@ -26,6 +26,13 @@ from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, World, world
 S = InstanceState
 
 
+async def hear(w: World, said: Heard) -> None:
+    """An agent's words, and whatever they make the dispatcher write."""
+    news = w.fleet.heard(said)
+    if news is not None:
+        await news
+
+
 async def booted(w: World, tasks: int = 1) -> None:
     """One instance that serves, and its tasks in the queue."""
     await w.submit(tasks)
@@ -87,7 +94,9 @@ async def test_a_lost_reply_is_found_by_the_listing_and_never_launched_again(tmp
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_lost_request_keeps_its_slot_until_absence_is_proved(tmp_path: Path, named: bool) -> None:
     """Two complete listings after the horizon and a get; only then is the slot free and the work launched again."""
-    cloud = Cloud(ManualClock(), traits=Traits(max_batch=10, named_slots=named, consistency_ms=5_000))
+    cloud = Cloud(
+        ManualClock(), traits=Traits(max_batch=10, named_slots=named, vm_name="vm-{instance}", consistency_ms=5_000)
+    )
     async with world(tmp_path, cloud=cloud, caps=Caps(instances=1)) as w:
         cloud.lose_request = True
         await w.submit(1)
@@ -169,7 +178,7 @@ async def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
         assert [r.state for r in w.rows] == [S.UNKNOWN]
         await w.passes(3)
         assert (len(w.cloud.requests), len(w.rows)) == (1, 1)
-        await w.fleet.heard(Heard(row.id, "i", "idle"))
+        await hear(w, Heard(row.id, "i", "idle"))
         assert [r.state for r in w.rows] == [S.IDLE]
 
 
@@ -316,9 +325,9 @@ async def test_idle_instances_are_drained_fenced_and_ended(tmp_path: Path) -> No
         directive = w.fleet.directive(row.id)
         assert directive.drain
         assert not directive.claiming
-        await w.fleet.heard(Heard(row.id, "i", "drained", drain_token=directive.drain_token - 1))
+        await hear(w, Heard(row.id, "i", "drained", drain_token=directive.drain_token - 1))
         assert w.store.instances()[row.id].state is S.DRAINING
-        await w.fleet.heard(Heard(row.id, "i", "drained", drain_token=directive.drain_token))
+        await hear(w, Heard(row.id, "i", "drained", drain_token=directive.drain_token))
         await w.passes(3)
         assert row.vm not in w.cloud.vms
         assert (await w.store.instance(row.id)).cause == "idle"
@@ -334,7 +343,7 @@ async def test_a_drain_can_be_taken_back_until_it_is_confirmed(tmp_path: Path) -
         assert w.fleet.directive(row.id).claiming
         await w.fleet.drain(row.id, "")
         token = w.fleet.directive(row.id).drain_token
-        await w.fleet.heard(Heard(row.id, "i", "drained", drain_token=token))
+        await hear(w, Heard(row.id, "i", "drained", drain_token=token))
         with pytest.raises(Conflict):
             await w.fleet.resume(row.id, "")
 
@@ -406,9 +415,9 @@ async def test_a_machine_that_can_start_nothing_is_drained(tmp_path: Path) -> No
         await booted(w)
         (row,) = w.rows
         for unstartable, started in ((2, 0), (0, 1), (2, 0)):
-            await w.fleet.heard(Heard(row.id, "i", "idle", unstartable=unstartable, started=started))
+            await hear(w, Heard(row.id, "i", "idle", unstartable=unstartable, started=started))
             assert w.fleet.directive(row.id).claiming
-        await w.fleet.heard(Heard(row.id, "i", "idle", unstartable=1))
+        await hear(w, Heard(row.id, "i", "idle", unstartable=1))
         assert w.fleet.directive(row.id).drain
         assert w.store.instances()[row.id].cause == "cannot-start"
 

@@ -1,0 +1,35 @@
+"""What a driver answers for capabilities that its traits deny. Owns those answers, so that no driver makes up its own.
+
+A driver inherits `Lacking` and overrides what it can do. Nobody asks for what the traits deny; whoever does, because of
+a bug or of an intent from another version, gets the truth: there is nothing, or the request is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cloud_dispatch.domain.ids import VmId
+from cloud_dispatch.provider.errors import InvalidRequest
+from cloud_dispatch.provider.spi import LaunchResult, Leftover, Operation, Quota
+
+
+class Lacking:
+    """The answers of a driver without operations, movable hard ends, console, leftovers and quotas."""
+
+    async def resume(self, operation: Operation) -> LaunchResult:
+        raise InvalidRequest(f"{operation.token}: launches of this driver leave no operations")
+
+    async def extend(self, vm: VmId, ends_ms: int) -> None:
+        raise InvalidRequest(f"{vm}: this driver can't move a hard end")
+
+    async def console(self, vm: VmId) -> str:
+        return ""
+
+    async def leftovers(self, deployment: str) -> Sequence[Leftover]:
+        return ()
+
+    async def delete_leftover(self, leftover: Leftover) -> None:
+        raise InvalidRequest(f"{leftover.id}: this driver leaves nothing behind")
+
+    async def quotas(self) -> Sequence[Quota]:
+        return ()
