@@ -1,0 +1,51 @@
+"""The event log of a run: virtual milliseconds, who, what. Owns its form and its digest; decides nothing.
+
+Two runs are the same run if their journals are equal to the byte. A bounded journal keeps its last lines only; its
+digest covers all of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Protocol
+
+
+class _Time(Protocol):
+    @property
+    def now_ms(self) -> int: ...
+
+
+class Journal:
+    """Lines `MILLISECONDS WHO WHAT`. `keep` None keeps all of them."""
+
+    def __init__(self, time: _Time, keep: int | None = None) -> None:
+        self._time = time
+        self._lines: deque[str] = deque(maxlen=keep)
+        self._digest = blake2b(digest_size=16)
+        self.count = 0
+
+    def note(self, who: str, what: str) -> None:
+        """Something happened now. `what` is on one line; line breaks in it are shown as such."""
+        line = f"{self._time.now_ms:>9} {who} {what}"
+        if "\n" in line:
+            line = line.replace("\n", "\\n")
+        self._lines.append(line)
+        self._digest.update(line.encode())
+        self.count += 1
+
+    @property
+    def digest(self) -> str:
+        """Of all lines, kept or not; hex."""
+        return self._digest.hexdigest()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def text(self) -> str:
+        """The lines that were kept."""
+        return "".join(f"{line}\n" for line in self._lines)

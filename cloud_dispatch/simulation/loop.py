@@ -1,0 +1,242 @@
+"""An asyncio event loop in virtual time. Owns the order of all that happens in a run; knows no product.
+
+It jumps to the next timer when nothing else is left to do. Time is whole milliseconds since its start: a wait is
+rounded up, and timers of one moment fire in the order in which they were set. There is no I/O and there are no threads.
+When nobody can ever go on it says so, and who waits (`Deadlock`); a moment that never ends is found too (`Livelock`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from asyncio import base_events, events
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, ContextVar
+from typing import Any, TypeVar, TypeVarTuple
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+#: So many steps without a millisecond passing are a livelock.
+MAX_STEPS_A_MOMENT = 1_000_000
+#: Cancelled timers are swept when there are so many, and more of them than of the others.
+_SWEEP = 1_000
+_NAMED = 20
+
+
+class Deadlock(RuntimeError):
+    """Nothing is left to run and no timer is set, but somebody still waits."""
+
+
+class Livelock(RuntimeError):
+    """The same virtual moment goes on and on."""
+
+
+class Group:
+    """The tasks of one part of a run, e.g. of one incarnation of the dispatcher: what is started from one of them is of
+    the group too. `hook`, when set, is called before each step of one of them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.steps = 0
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._sweep_at = 256
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.append(task)
+        if len(self._tasks) >= self._sweep_at:
+            self._tasks = self.tasks
+            self._sweep_at = max(256, 2 * len(self._tasks))
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Those that are not done, oldest first."""
+        return [task for task in self._tasks if not task.done()]
+
+
+_GROUP: ContextVar[Group | None] = ContextVar("simulation_group", default=None)
+
+
+class VirtualLoop(base_events.BaseEventLoop):
+    """See the module. `now_ms` is the virtual time; `steps` counts callbacks run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 0
+        self.steps = 0
+        self.watched: Group | None = None
+        self.trap: Callable[[], None] | None = None
+        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+        self._order = 0
+        self._cancelled = 0
+        self._moment_began = 0
+        self._tasks_made = 0
+
+    # -- time
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self.now_ms / 1000
+
+    def call_at(
+        self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As asyncio's; the moment is rounded up to a millisecond (a hair over one is floating point's doing)."""
+        return self.at_ms(math.ceil(when * 1000 - 1e-4), callback, *args, context=context)
+
+    def at_ms(
+        self, when_ms: int, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """`call_at` for whole milliseconds of virtual time."""
+        timer = asyncio.TimerHandle(when_ms / 1000, callback, args, self, context)
+        self._order += 1
+        heapq.heappush(self._timers, (when_ms, self._order, timer))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._cancelled += 1
+        if self._cancelled > _SWEEP and self._cancelled * 2 > len(self._timers):
+            self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled = 0
+
+    # -- tasks
+    def create_task(
+        self,
+        coro: Generator[Any, None, _T] | Coroutine[Any, Any, _T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[_T]:
+        """As asyncio's, but names count within this loop, and the task joins its creator's group."""
+        self._tasks_made += 1
+        task: asyncio.Task[_T] = asyncio.Task(
+            coro,
+            loop=self,
+            name=str(name or f"task-{self._tasks_made}"),
+            context=context,
+        )
+        group = _GROUP.get() if context is None else context.get(_GROUP)
+        if group is not None:
+            group.add(task)
+        return task
+
+    def start(self, coro: Coroutine[Any, Any, _T], group: Group, name: str = "") -> asyncio.Task[_T]:
+        """Run `coro` as a member of `group`."""
+        context = Context()
+        context.run(_GROUP.set, group)
+        return self.create_task(coro, name=name or None, context=context)
+
+    def outside(self) -> Context:
+        """A context of no group: for callbacks and tasks that outlive whoever makes them."""
+        return Context()
+
+    # -- running
+    def _run_once(self) -> None:
+        """All that is ready now; when nothing is, time passes first."""
+        ready: Any = self._ready  # type: ignore[attr-defined]
+        if not ready:
+            self._advance(ready)
+        if self.watched is not None:
+            self._run_watched(ready)
+            return
+        count = len(ready)
+        self.steps += count
+        for _ in range(count):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+        if self.steps - self._moment_began > MAX_STEPS_A_MOMENT:
+            raise Livelock(f"{MAX_STEPS_A_MOMENT} steps at {self.now_ms} ms: {self._describe()}")
+
+    def _run_watched(self, ready: Any) -> None:
+        """One step; `trap` is called before a step of the watched group."""
+        handle = ready.popleft()
+        self.steps += 1
+        if handle._cancelled:
+            return
+        if self.trap is not None and handle._context.get(_GROUP) is self.watched:
+            self.trap()
+            if handle._cancelled:
+                return
+        handle._run()
+
+    def _advance(self, ready: Any) -> None:
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+            self._cancelled = max(self._cancelled - 1, 0)
+        if not timers:
+            if self._stopping:  # type: ignore[attr-defined]
+                return
+            raise Deadlock(f"nothing will ever happen after {self.now_ms} ms: {self._describe()}")
+        moment = timers[0][0]
+        if moment > self.now_ms:
+            self.now_ms = moment
+            self._moment_began = self.steps
+        while timers and timers[0][0] <= moment:
+            timer = heapq.heappop(timers)[2]
+            if timer._cancelled:
+                self._cancelled = max(self._cancelled - 1, 0)
+            else:
+                ready.append(timer)
+
+    def _describe(self) -> str:
+        waiting = sorted((task.get_name(), _place(task)) for task in asyncio.all_tasks(self))
+        shown = "; ".join(f"{name} at {place}" for name, place in waiting[:_NAMED])
+        more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
+        return f"{len(waiting)} tasks wait: {shown}{more}"
+
+    # -- what there is not
+    def _process_events(self, event_list: object) -> None:
+        """There are none."""
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps in a selector."""
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
+        """RuntimeError: a thread would make the order of things depend on the machine."""
+        raise RuntimeError(f"no threads in the simulation: {func}")
+
+
+def _place(task: asyncio.Task[Any]) -> str:
+    """Where a task waits: the innermost frame, as `file:function`."""
+    awaited: Any = task.get_coro()
+    place = "its start"
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is None:
+            break
+        place = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno} {frame.f_code.co_name}"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return place
+
+
+def run(main: Callable[[VirtualLoop], Coroutine[Any, Any, _T]]) -> _T:
+    """Run `main(loop)` on a loop of its own until it returns; tasks that are left are cancelled."""
+    loop = VirtualLoop()
+    previous = events._get_running_loop()
+    if previous is not None:
+        raise RuntimeError("a simulation can't run inside a running event loop")
+    try:
+        return loop.run_until_complete(main(loop))
+    finally:
+        _cancel_rest(loop)
+        loop.close()
+
+
+def _cancel_rest(loop: VirtualLoop) -> None:
+    """End what still waits, in order of creation, so that a run leaves nothing behind."""
+    for _ in range(3):
+        left = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        try:
+            loop.run_until_complete(_settle(left))
+        except (Deadlock, Livelock):
+            return
+
+
+async def _settle(tasks: list[asyncio.Task[Any]]) -> None:
+    await asyncio.wait(tasks, timeout=1)
