@@ -34,11 +34,14 @@ from cloud_dispatch.config import Config
 from cloud_dispatch.demand.native import NativeQueue
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.demand.settings import configured_targets
-from cloud_dispatch.demand.targets import Targets
+from cloud_dispatch.demand.targets import PoolTargets, Targets
 from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.domain.ids import BatchId, ProfileName
 from cloud_dispatch.domain.pool import Pool
-from cloud_dispatch.ports.store import Store
+from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.entropy import Entropy
+from cloud_dispatch.ports.executor import Executor
+from cloud_dispatch.ports.store import Retention, Store
 from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.host import ThreadHost
@@ -53,6 +56,7 @@ from cloud_dispatch.reconcile.preview import Preview
 from cloud_dispatch.reconcile.settings import Settings, Timing
 from cloud_dispatch.telemetry import log as logging
 from cloud_dispatch.telemetry.metrics import Metrics
+from cloud_dispatch.wire.messages import Policy
 
 log = structlog.get_logger(__name__)
 DEPLOYMENT_FACT = "deployment"
@@ -67,6 +71,80 @@ def serve(config: Config) -> int:
     config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     sys.setswitchinterval(SWITCH_S)
     return uvloop.run(_serve(config))
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What a dispatcher stands on: the system's own in `serve`, others where time and chance are not the system's."""
+
+    clock: Clock
+    entropy: Entropy
+    store: Store
+    tokens: Tokens
+    planning: Executor
+    logs: LogStore
+    outputs: OutputStore
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a dispatcher shall do, as its parts need it. `policy` is the template of every agent's."""
+
+    settings: Settings
+    policy: Policy
+    agent: AgentBundle
+    limits: Limits = Limits()
+    targets: Sequence[PoolTargets] = ()
+    retention: Retention = Retention()
+    retain_logs_ms: int | None = None
+    paused: bool = False
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A dispatcher, assembled and not yet running: `loop.run()`, `keeper.run()` and a server for `app` make it run."""
+
+    context: Context
+    loop: Loop
+    fleet: FleetService
+    app: Api
+    keeper: Keeper
+
+
+def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None]) -> Parts:
+    """Wire the parts of a dispatcher together. Starts nothing; `shutdown` is what the operator's route calls."""
+    context = Context(
+        store=ports.store,
+        clock=ports.clock,
+        entropy=ports.entropy,
+        planning=ports.planning,
+        settings=rules.settings,
+        paused=rules.paused,
+    )
+    sources: Sequence[DemandSource] = (NativeQueue(ports.store), Targets(rules.targets, ports.store))
+    loop = Loop(context, sources)
+    fleet = FleetService(context, Preview(context, sources))
+    services = Services(
+        store=ports.store,
+        fleet=fleet,
+        clock=ports.clock,
+        entropy=ports.entropy,
+        tokens=ports.tokens,
+        logs=ports.logs,
+        outputs=ports.outputs,
+        policy=rules.policy,
+        agent=rules.agent,
+        executor=ports.planning,
+        shutdown=shutdown,
+        metrics=Metrics(ports.store, ports.clock).render,
+        deployment=rules.settings.deployment,
+        version=cloud_dispatch.__version__,
+        limits=rules.limits,
+        pools=rules.settings.pools,
+        problems=lambda: [view.problem for view in context.profiles.values() if view.problem],
+    )
+    keeper = Keeper(ports.store, ports.clock, rules.retention, ports.logs, rules.retain_logs_ms)
+    return Parts(context, loop, fleet, make_app(services), keeper)
 
 
 @dataclass
@@ -102,42 +180,30 @@ async def _serve(config: Config) -> int:
         bundle = AgentBundle(*agentzip.build())
         planning = Thread("planning")
         stack.push_async_callback(planning.close)
-        context = Context(
-            store=store,
-            clock=clock,
-            entropy=entropy,
-            planning=planning,
-            settings=_settings(config, deployment, providers, tokens, bundle, clock),
-            paused=config.dispatcher.pause,
-        )
-        sources: Sequence[DemandSource] = (NativeQueue(store), Targets(configured_targets(config), store))
-        loop = Loop(context, sources)
-        fleet = FleetService(context, Preview(context, sources))
         stop = _Stop(asyncio.Event())
         files = Thread("files")
         stack.push_async_callback(files.close)
-        logs = LogStore(config.state_dir / "logs", config.limits.log_bytes_per_attempt)
-        services = Services(
-            store=store,
-            fleet=fleet,
+        ports = Ports(
             clock=clock,
             entropy=entropy,
+            store=store,
             tokens=tokens,
-            logs=logs,
+            planning=planning,
+            logs=LogStore(config.state_dir / "logs", config.limits.log_bytes_per_attempt),
             outputs=OutputStore(config.state_dir / "outputs", config.limits.output_bytes_per_file, files),
+        )
+        rules = Rules(
+            settings=_settings(config, deployment, providers, tokens, bundle, clock),
             policy=config.policy(next(iter(config.pool_sections))),
             agent=bundle,
-            executor=planning,
-            shutdown=stop.ask,
-            metrics=Metrics(store, clock).render,
-            deployment=deployment,
-            version=cloud_dispatch.__version__,
             limits=_limits(config),
-            pools=context.settings.pools,
-            problems=lambda: [view.problem for view in context.profiles.values() if view.problem],
+            targets=configured_targets(config),
+            retention=config.retention(),
+            retain_logs_ms=config.store.retain_logs_ms,
+            paused=config.dispatcher.pause,
         )
-        keeper = Keeper(store, clock, config.retention(), logs, config.store.retain_logs_ms)
-        return await _run(config, make_app(services), loop, keeper, stop)
+        parts = assemble(ports, rules, shutdown=stop.ask)
+        return await _run(config, parts.app, parts.loop, parts.keeper, stop)
 
 
 async def _run(config: Config, app: Api, loop: Loop, keeper: Keeper, stop: _Stop) -> int:
