@@ -2,7 +2,7 @@
 
 The intent with its slots is committed before the call; whatever happens then, the slots are found again by their batch.
 A definitive refusal fails over to the next alternative in the same pass under a new batch. A launch in doubt keeps its
-slots until its VMs are seen or their absence is proved.
+slots until its VMs are seen or their absence is proved; one that the provider only accepted is followed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.planner.plan import Launch
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.provider import errors
-from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult
+from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Operation
 from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.operations import Operations
 
 log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
@@ -48,6 +49,7 @@ class Launcher:
     def __init__(self, context: Context) -> None:
         self._c = context
         self._reserved: dict[InstanceId, Instance] = {}
+        self.operations = Operations(context)
 
     async def launch(self, actions: Sequence[Launch]) -> None:
         """Commit the intents of all `actions`, together, and start their calls beside the loop."""
@@ -145,9 +147,29 @@ class Launcher:
         except Exception as error:
             await self._doubt(batch.instances, repr(error))
             raise
-        missing = await self._bind(batch.instances, result)
+        await self._answered(batch, batch.instances, result)
+
+    async def _answered(self, batch: _Batch, asked: Sequence[Instance], result: LaunchResult) -> None:
+        """Each slot that was asked for has a VM, is pending, or was refused."""
+        missing = await self._bind(asked, result)
+        for operation in result.pending:
+            self._follow(batch, operation)
+            missing = [slot for slot in missing if slot not in operation.instances]
         if missing:
             await self._refused(batch, missing, result.shortfall)
+        elif result.shortfall is not None:  # of a VM that was seen and bound while its operation ran
+            self._c.failures.refused(batch.offering, result.shortfall, self._c.clock.now())
+
+    def _follow(self, batch: _Batch, operation: Operation) -> None:
+        asked = [instance for instance in batch.instances if instance.id in operation.instances]
+
+        async def answered(_: Operation, result: LaunchResult | None) -> None:
+            if result is None:
+                await self._doubt(asked, "its operation does not end")
+            else:
+                await self._answered(batch, asked, result)
+
+        self.operations.follow(batch.offering.profile, operation, answered, batch.pool.boot_deadline_ms)
 
     def _request(self, batch: _Batch) -> LaunchRequest:
         first, offering, slots = batch.instances[0], batch.offering, len(batch.instances)

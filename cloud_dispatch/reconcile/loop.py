@@ -73,9 +73,9 @@ class Loop:
 
     async def _wait(self) -> None:
         longest = self._c.settings.timing.pass_interval_ms
-        reap_due = self._reaper.next_due_ms()
-        if reap_due is not None:
-            longest = min(longest, max(reap_due, GATHER_MS))
+        for due in (self._reaper.next_due_ms(), self._launcher.operations.next_due_ms()):
+            if due is not None:
+                longest = min(longest, max(due, GATHER_MS))
         try:
             async with asyncio.timeout(longest / 1000):
                 await self._c.woken.wait()
@@ -95,6 +95,7 @@ class Loop:
                 snapshot.now_ms, encode_snapshot(snapshot), encode_plan(decided)
             )
         await self._execute(decided)
+        self._launcher.operations.ask()
         self._reaper.reap()
         await self._flush_events()
         self._c.contacts.keep_only(frozenset(self._c.store.instances()))
