@@ -43,7 +43,7 @@ from cloud_dispatch.provider.spi import (
     VmState,
 )
 from cloud_dispatch_local import catalogue, processes
-from cloud_dispatch_local.faults import FaultFile
+from cloud_dispatch_local.faults import Fault, FaultFile
 from cloud_dispatch_local.folder import Damaged, MachineRecord, Phase, VmFolder, VmRecord
 from cloud_dispatch_local.registry import Registry
 from cloud_dispatch_local.settings import LocalSettings, LocalType
@@ -117,12 +117,13 @@ class LocalProvider(Lacking):
         return LaunchResult(tuple(result), shortfall)
 
     async def list(self, deployment: str) -> Listing:
-        async with self._call("list"):
+        async with self._call("list") as fault:
             if not deployment:
                 return Listing((), complete=False)
             found: list[tuple[VmFolder, VmRecord]] = []
-            complete = True
-            for i, folder in enumerate(self._registry.folders()):
+            complete = not fault.cut
+            folders = list(self._registry.folders())
+            for i, folder in enumerate(folders[: len(folders) // 2] if fault.cut else folders):
                 if i % _YIELD_EVERY == _YIELD_EVERY - 1:
                     await asyncio.sleep(0)
                 try:
@@ -195,7 +196,7 @@ class LocalProvider(Lacking):
         """Nothing is held open; the VMs live on."""
 
     @asynccontextmanager
-    async def _call(self, operation: str, type_name: str = "", zone: str = "") -> AsyncIterator[None]:
+    async def _call(self, operation: str, type_name: str = "", zone: str = "") -> AsyncIterator[Fault]:
         """Around every call: the faults that were asked for, and the host's own errors as the SPI's."""
         fault = self._faults.take(operation, type_name, zone)
         if fault.delay_ms:
@@ -203,7 +204,7 @@ class LocalProvider(Lacking):
         if not fault.commit:
             fault.refuse(type_name, zone)
         try:
-            yield
+            yield fault
         except (OSError, subprocess.SubprocessError, Damaged) as error:
             # A launch may have made some of its VMs by then; everything else is harmless to repeat.
             kind = InDoubt if operation == "launch" else Transient

@@ -10,8 +10,11 @@ The file is a JSON list, read again at every call, so that faults come and go un
 operation  launch, list, get, terminate, tag or boot
 type zone  only there; left out: anywhere
 times      how often; left out: as long as the file says so
+after      so many calls pass before it begins; left out: none
 error      capacity, quota, rate, credentials, invalid, transient or in-doubt; left out: only the delay
 commit     with in-doubt: carry the call out, then lose the answer
+retry_after_ms  of rate: how long to wait
+cut        of list: leave out the VMs after the first half, and say so
 delay_ms   before anything else
 boot       of a VM that is launched: hang, fail or slow
 
@@ -50,7 +53,6 @@ _ERRORS: dict[str, type[ProviderError]] = {
     "transient": Transient,
     "in-doubt": InDoubt,
 }
-_RETRY_AFTER_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,10 @@ class Fault:
     zone: str = ""
     times: int | None = None
     error: str = ""
+    after: int = 0
     commit: bool = False
+    retry_after_ms: int = 1_000
+    cut: bool = False
     delay_ms: int = 0
     boot: str = ""
 
@@ -74,7 +79,7 @@ class Fault:
         if not self.error:
             return
         scope = Scope(type=type_name, zone=zone) if self.error == "capacity" else Scope()
-        retry = _RETRY_AFTER_MS if self.error == "rate" else 0
+        retry = self.retry_after_ms if self.error == "rate" else 0
         raise _ERRORS[self.error](
             f"{self.operation}: injected {self.error}", code=f"injected-{self.error}", scope=scope, retry_after_ms=retry
         )
@@ -110,10 +115,10 @@ class FaultFile:
         stamp = [stat.st_mtime_ns, stat.st_ino, stat.st_size]
         used = self._used(stamp, len(faults))
         for i, fault in enumerate(faults):
-            if fault.hits(operation, type_name, zone) and (fault.times is None or used[i] < fault.times):
+            if fault.hits(operation, type_name, zone) and (fault.times is None or used[i] < fault.after + fault.times):
                 used[i] += 1
                 self._used_path.write_text(json.dumps({"stamp": stamp, "used": used}))
-                return fault
+                return fault if used[i] > fault.after else NO_FAULT
         return NO_FAULT
 
     def _used(self, stamp: list[int], count: int) -> list[int]:

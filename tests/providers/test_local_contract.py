@@ -12,7 +12,7 @@ from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.host import ThreadHost
 from cloud_dispatch.provider.spi import ProfileContext, Provider
-from cloud_dispatch.testing.provider_contract import ProviderContract
+from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
 from cloud_dispatch_local import plugin
 from cloud_dispatch_local.settings import LocalSettings
 from tests.providers.local import NOW_MS, end_everything, living
@@ -30,25 +30,50 @@ WORDS = {
 }
 
 
-class LocalFaults:
+class LocalFaults(Faults):
     """Writes the faults file, and the settings that the next driver is made with."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.settings = LocalSettings()
+        self.settings = LocalSettings(spot_discount=60)
 
-    def fail(self, operation: str, error: type[ProviderError], *, commit: bool = False, times: int = 1) -> None:
-        entry = {"operation": operation, "error": WORDS[error.__name__], "commit": commit, "times": times}
-        (self.root / "faults.json").write_text(json.dumps([entry]))
+    def fail(
+        self,
+        call: str,
+        error: type[ProviderError],
+        *,
+        commit: bool = False,
+        times: int = 1,
+        after: int = 0,
+        type_name: str = "",
+        retry_after_ms: int = 0,
+    ) -> None:
+        self._write(
+            operation=call, error=WORDS[error.__name__], commit=commit, times=times, after=after, type=type_name,
+            retry_after_ms=retry_after_ms,
+        )  # fmt: skip
+
+    def delay(self, call: str, delay_ms: int, *, times: int = 1) -> None:
+        self._write(operation=call, delay_ms=delay_ms, times=times)
+
+    def cut_short(self, *, times: int = 1) -> None:
+        self._write(operation="list", cut=True, times=times)
 
     def capacity(self, type_name: str, vms: int) -> None:
         catalogue = dict(self.settings.catalogue)
         catalogue[type_name] = catalogue[type_name].model_copy(update={"capacity": vms})
         self.settings = self.settings.model_copy(update={"catalogue": catalogue})
 
+    def quota(self, vms: int) -> None:
+        self.settings = self.settings.model_copy(update={"max_vms": vms})
+
+    def _write(self, **fault: object) -> None:
+        (self.root / "faults.json").write_text(json.dumps([fault]))
+
 
 class LocalContract(ProviderContract):
     settle_s = 20.0
+    poll_s = 0.02
 
     @pytest.fixture
     def root(self, tmp_path: Path) -> Iterator[Path]:

@@ -1,0 +1,171 @@
+"""Ends: deletion repeated until not found, the hard end and its moves, a VM that its provider takes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from cloud_dispatch.domain.instance import Behaviour
+from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.tags import BEHAVIOUR, decode
+from cloud_dispatch.provider.errors import InDoubt, InvalidRequest, Transient, VmNotFound
+from cloud_dispatch.provider.spi import HardEnd, Provider, VmState
+from cloud_dispatch.testing.provider_contract_base import (
+    DEPLOYMENT,
+    FAR_FUTURE_MS,
+    UP,
+    ContractBase,
+    Faults,
+    Leftovers,
+    MakeRequest,
+)
+
+Now = Callable[[], int] | None
+
+
+class EndingContract(ContractBase):
+    """`lives_ms`: how long a VM of the tests of the hard end lives; they need the fixture `now`."""
+
+    lives_ms = 5_000
+
+    async def test_terminate_repeated_ends_in_not_found(
+        self, provider: Provider, make_request: MakeRequest, leftovers: Leftovers
+    ) -> None:
+        """Terminate is asked until get says not found; then nothing of the VM is left, and asking again succeeds."""
+        (vm,) = await self.launched(provider, await make_request())
+        await self.running(provider, vm.id)
+        await self.end(provider, vm.id)
+        assert await self.known(provider) == set()
+        assert list(leftovers()) == []
+        await provider.terminate(vm.id)
+        with pytest.raises(VmNotFound):
+            await provider.tag(vm.id, {BEHAVIOUR: Behaviour.HOLD})
+
+    async def test_a_vm_that_ends_is_not_shown_as_up(self, provider: Provider, make_request: MakeRequest) -> None:
+        """From the first terminate on (and its horizon), a VM is stopping, stopped or gone: nobody counts on it."""
+        (vm,) = await self.launched(provider, await make_request())
+        await self.running(provider, vm.id)
+        await provider.terminate(vm.id)
+        await self.horizon(provider)
+        assert not [found for found in (await provider.list(DEPLOYMENT)).vms if found.state in UP]
+
+    async def test_a_vm_can_be_terminated_as_soon_as_it_is_launched(
+        self, provider: Provider, make_request: MakeRequest, leftovers: Leftovers
+    ) -> None:
+        """A terminate that comes before the VM has started leaves nothing that starts later."""
+        (vm,) = await self.launched(provider, await make_request())
+        await provider.terminate(vm.id)
+        await self.horizon(provider)
+        await self.end(provider, vm.id)
+        assert await self.known(provider) == set()
+        assert list(leftovers()) == []
+
+    async def test_an_end_leaves_the_other_vms_alone(self, provider: Provider, make_request: MakeRequest) -> None:
+        """Of two VMs, of one batch where that can be, one is ended and the other runs on."""
+        if provider.traits.max_batch > 1:
+            first, second = await self.launched(provider, await make_request(slots=2))
+        else:
+            (first,) = await self.launched(provider, await make_request())
+            (second,) = await self.launched(provider, await make_request())
+        await self.running(provider, first.id)
+        await self.end(provider, first.id)
+        assert await self.known(provider) == {second.id}
+        assert (await provider.get(second.id)).state in UP
+
+    async def test_terminate_of_an_unknown_vm_succeeds(self, provider: Provider) -> None:
+        """What does not exist is terminated already."""
+        await provider.terminate(self.unknown_vm)
+
+    async def test_a_failed_terminate_says_so_and_can_be_repeated(
+        self, provider: Provider, faults: Faults, make_request: MakeRequest
+    ) -> None:
+        """A deletion that was not made is an error, and the VM is still shown as up until it is."""
+        (vm,) = await self.launched(provider, await make_request())
+        await self.running(provider, vm.id)
+        faults.fail("terminate", Transient)
+        with pytest.raises(Transient):
+            await provider.terminate(vm.id)
+        assert (await provider.get(vm.id)).state in UP
+        await self.end(provider, vm.id)
+
+    async def test_a_terminate_in_doubt_is_repeated(
+        self, provider: Provider, faults: Faults, make_request: MakeRequest
+    ) -> None:
+        """A deletion whose answer was lost has been made: the repeats find nothing more to do."""
+        (vm,) = await self.launched(provider, await make_request())
+        await self.running(provider, vm.id)
+        faults.fail("terminate", InDoubt, commit=True)
+        with pytest.raises(InDoubt):
+            await provider.terminate(vm.id)
+        await self.until(lambda: self._ended(provider, vm.id), bool)
+        await self.end(provider, vm.id)
+
+    async def _ended(self, provider: Provider, vm: object) -> bool:
+        return not [found for found in (await provider.list(DEPLOYMENT)).vms if found.id == vm and found.state in UP]
+
+    async def test_the_hard_end_comes_by_itself(self, provider: Provider, make_request: MakeRequest, now: Now) -> None:
+        """Nobody asks, and the VM ends: not before `ends_ms`, and within the hand's period and stop lag after it."""
+        traits = provider.traits
+        if traits.hard_end is HardEnd.NONE or now is None:
+            pytest.skip("no hard end, or the account's clock is not given")
+        ends_ms = now() + self.lives_ms
+        (vm,) = await self.launched(provider, await make_request(ends_ms=ends_ms))
+        await asyncio.sleep(max(ends_ms - now() - self.lives_ms // 10, 0) / 1000)
+        assert (await provider.get(vm.id)).state in UP
+        late = ends_ms + traits.hard_end_period_ms + traits.stop_lag_ms + traits.consistency_ms
+        await asyncio.sleep((late - now()) / 1000 + self.poll_s)
+        assert not [found for found in (await provider.list(DEPLOYMENT)).vms if found.state in UP]
+
+    async def test_an_extended_hard_end_comes_later(
+        self, provider: Provider, make_request: MakeRequest, now: Now
+    ) -> None:
+        """Where the end can be moved it is, with its tag; the VM is up when the old one has passed."""
+        traits = provider.traits
+        if traits.hard_end is not HardEnd.EXTENDABLE or now is None:
+            pytest.skip("the hard end can't be moved, or the account's clock is not given")
+        ends_ms = now() + self.lives_ms
+        (vm,) = await self.launched(provider, await make_request(ends_ms=ends_ms))
+        await self.horizon(provider)
+        await provider.extend(vm.id, FAR_FUTURE_MS)
+        late = ends_ms + traits.hard_end_period_ms + traits.stop_lag_ms + traits.consistency_ms
+        await asyncio.sleep((late - now()) / 1000 + self.poll_s)
+        found = await provider.get(vm.id)
+        assert found.state in UP
+        facts = decode(found.tags)
+        assert facts is not None
+        assert facts.ends_ms == FAR_FUTURE_MS
+        await provider.extend(vm.id, now() + 1)
+        gone_ms = traits.hard_end_period_ms + traits.stop_lag_ms + traits.consistency_ms
+        await asyncio.sleep(gone_ms / 1000 + self.poll_s)
+        assert not [listed for listed in (await provider.list(DEPLOYMENT)).vms if listed.state in UP]
+
+    async def test_a_hard_end_that_can_not_be_moved_says_so(
+        self, provider: Provider, make_request: MakeRequest
+    ) -> None:
+        """Without an end that can be moved, `extend` is an invalid request; with one, of no VM it is not found."""
+        if provider.traits.hard_end is HardEnd.EXTENDABLE:
+            with pytest.raises(VmNotFound):
+                await provider.extend(self.unknown_vm, FAR_FUTURE_MS)
+            return
+        (vm,) = await self.launched(provider, await make_request())
+        await self.horizon(provider)
+        with pytest.raises(InvalidRequest):
+            await provider.extend(vm.id, FAR_FUTURE_MS - 1)
+
+    async def test_a_vm_that_was_taken_back_says_so(
+        self, provider: Provider, faults: Faults, make_request: MakeRequest
+    ) -> None:
+        """A spot VM that its provider takes back is shown as preempted for as long as it is shown, and ends."""
+        spot = [offer for offer in await provider.offerings() if offer.market is Market.SPOT and offer.rate is not None]
+        if not spot:
+            pytest.skip("no spot market")
+        (vm,) = await self.launched(provider, await make_request(offering=spot[0]))
+        await self.running(provider, vm.id)
+        faults.preempt(vm.id)
+        await self.horizon(provider)
+        shown = [found for found in (await provider.list(DEPLOYMENT)).vms if found.id == vm.id]
+        assert all(found.preempted for found in shown)
+        await self.until(lambda: self._ended(provider, vm.id), bool)
+        assert not [found for found in (await provider.list(DEPLOYMENT)).vms if found.state is VmState.RUNNING]

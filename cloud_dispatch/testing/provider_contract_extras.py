@@ -1,0 +1,79 @@
+"""What only some clouds have: things that outlive a VM, quotas that are told, a console. Traits say which."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloud_dispatch.provider.errors import InvalidRequest
+from cloud_dispatch.provider.spi import Leftover, LeftoverKind, Provider
+from cloud_dispatch.testing.provider_contract_base import (
+    DEPLOYMENT,
+    OTHER_DEPLOYMENT,
+    ContractBase,
+    Faults,
+    MakeRequest,
+)
+
+_CONSOLE_CHARACTERS = 65_536
+
+
+class ExtrasContract(ContractBase):
+    async def test_a_driver_that_looks_for_no_leftovers_has_none(self, provider: Provider) -> None:
+        """Without the trait there is nothing to list, and deleting is an invalid request."""
+        if provider.traits.leftovers:
+            pytest.skip("the driver looks for leftovers")
+        assert list(await provider.leftovers(DEPLOYMENT)) == []
+        with pytest.raises(InvalidRequest):
+            await provider.delete_leftover(Leftover("no-such-disk", LeftoverKind.DISK, "z", {}))
+
+    async def test_a_vm_that_lives_has_no_leftovers(self, provider: Provider, make_request: MakeRequest) -> None:
+        """What is attached to a VM is no leftover of it, while it lives and after a clean end."""
+        (vm,) = await self.launched(provider, await make_request())
+        await self.running(provider, vm.id)
+        assert list(await provider.leftovers(DEPLOYMENT)) == []
+        await self.end(provider, vm.id)
+        await self.horizon(provider)
+        assert list(await provider.leftovers(DEPLOYMENT)) == []
+
+    @pytest.mark.parametrize("kind", list(LeftoverKind), ids=str)
+    async def test_what_outlives_a_vm_is_found_and_deleted(
+        self, provider: Provider, faults: Faults, make_request: MakeRequest, kind: LeftoverKind
+    ) -> None:
+        """A disk, NIC or address of a VM that is gone is listed with its tags until it is deleted; twice is once."""
+        if not provider.traits.leftovers:
+            pytest.skip("nothing of this driver's VMs can outlive them")
+        request = await make_request()
+        (vm,) = await self.launched(provider, request)
+        await self.running(provider, vm.id)
+        faults.leave_behind(kind)
+        await self.end(provider, vm.id)
+        await self.horizon(provider)
+        (found,) = await provider.leftovers(DEPLOYMENT)
+        assert (found.kind, dict(found.tags)) == (kind, dict(request.tags))
+        assert list(await provider.leftovers(OTHER_DEPLOYMENT)) == []
+        assert list(await provider.leftovers("")) == []
+        await provider.delete_leftover(found)
+        await self.horizon(provider)
+        assert list(await provider.leftovers(DEPLOYMENT)) == []
+        await provider.delete_leftover(found)
+
+    async def test_quotas_are_told_or_denied(self, provider: Provider, make_request: MakeRequest) -> None:
+        """With the trait there are quotas whose use rises with a launch; without it, none."""
+        before = await provider.quotas()
+        if not provider.traits.quotas:
+            assert list(before) == []
+            return
+        assert len({(quota.name, quota.scope) for quota in before}) == len(before) > 0
+        used = {(quota.name, quota.scope): quota.used for quota in before}
+        await self.launched(provider, await make_request())
+        await self.horizon(provider)
+        after = await provider.quotas()
+        assert any((quota.used or 0) > (used[quota.name, quota.scope] or 0) for quota in after)
+
+    async def test_a_console_is_text_of_a_bounded_length(self, provider: Provider, make_request: MakeRequest) -> None:
+        """A VM's console can be asked for at any time; without the trait it is empty."""
+        (vm,) = await self.launched(provider, await make_request())
+        await self.running(provider, vm.id)
+        text = await provider.console(vm.id)
+        assert len(text) <= _CONSOLE_CHARACTERS
+        assert provider.traits.console or text == ""
