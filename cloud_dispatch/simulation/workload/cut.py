@@ -1,0 +1,146 @@
+"""How much of a log is wanted. Owns windows, scales, the bound on tasks, and the splitting of jobs too wide for a VM.
+
+A log may be far larger than memory: `collect` holds at most as many items as tasks are wanted.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.resources import Resources, format_cpus
+from cloud_dispatch.simulation.workload.items import WorkItem, Workload, compact
+
+#: What is read where nobody says how many.
+DEFAULT_TASKS = 1_000_000
+#: More than this is never held in memory.
+MAX_TASKS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The part of a workload that is simulated.
+
+    The window [`from_ms`, `until_ms`) is in the log's own time, from its first moment; what is left then starts at the
+    window's start. `tasks` keeps the first so many. `arrivals` and `runtimes` multiply the times of submission and of
+    running (and what was expected of it). A task of more than `split_cpus_milli` and no GPU becomes several of at most
+    so many; 0 leaves it whole.
+    """
+
+    from_ms: int = 0
+    until_ms: int | None = None
+    tasks: int = DEFAULT_TASKS
+    arrivals: Fraction = Fraction(1)
+    runtimes: Fraction = Fraction(1)
+    split_cpus_milli: int = 0
+
+    def __post_init__(self) -> None:
+        if self.from_ms < 0 or (self.until_ms is not None and self.until_ms <= self.from_ms):
+            raise InvalidInput("expected a window that begins at 0 or later and ends after it begins", place="window")
+        if not 1 <= self.tasks <= MAX_TASKS:
+            raise InvalidInput(f"expected 1 to {MAX_TASKS} tasks, got {self.tasks}", place="tasks")
+        if self.arrivals < 0 or self.runtimes <= 0:
+            raise InvalidInput("expected scales above 0 (of arrivals also 0: all at once)", place="scale")
+        if self.split_cpus_milli < 0:
+            raise InvalidInput("expected a number of cpus above 0", place="split")
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was left out or changed, for the assumptions."""
+
+    outside: int = 0
+    beyond: int = 0
+    split: int = 0
+
+
+def collect(items: Iterable[WorkItem], cut: Cut, origin: str) -> Workload:
+    """The workload that `cut` leaves of `items`, which may come in any order and are read to the end. Its assumptions
+    are what was left out or changed. InvalidInput when nothing is left."""
+    tally = _Tally()
+    chosen = _first(compact(_inside(items, cut, tally)), cut.tasks, tally)
+    if not chosen:
+        raise InvalidInput("expected at least one task in the window, got none", place=origin)
+    if cut.from_ms or cut.arrivals != 1 or cut.runtimes != 1:
+        chosen = [
+            replace(
+                item,
+                submit_ms=_scale(item.submit_ms - cut.from_ms, cut.arrivals),
+                run_ms=_scale(item.run_ms, cut.runtimes),
+                expected_ms=_scale(item.expected_ms, cut.runtimes),
+            )
+            for item in chosen
+        ]
+    return Workload(tuple(compact(chosen)), origin, tuple(_told(cut, tally)))
+
+
+def _inside(items: Iterable[WorkItem], cut: Cut, tally: _Tally) -> Iterator[WorkItem]:
+    for item in items:
+        if item.submit_ms < cut.from_ms or (cut.until_ms is not None and item.submit_ms >= cut.until_ms):
+            tally.outside += item.count
+        elif 0 < cut.split_cpus_milli < item.shape.resources.cpus_milli and not item.shape.resources.gpus:
+            tally.split += item.count
+            yield from divided(item, cut.split_cpus_milli)
+        else:
+            yield item
+
+
+def divided(item: WorkItem, cpus_milli: int) -> Iterator[WorkItem]:
+    """`item`, which asks for no GPU, as tasks of at most `cpus_milli`, each with its share (rounded up) of memory and
+    disk."""
+    want = item.shape.resources
+    whole, rest = divmod(want.cpus_milli, cpus_milli)
+    for cpus, count in ((cpus_milli, whole), (rest, 1)):
+        if cpus and count:
+            share = Resources(
+                cpus, -(-want.memory * cpus // want.cpus_milli), -(-want.disk * cpus // want.cpus_milli), 0
+            )
+            yield replace(item, shape=replace(item.shape, resources=share), count=item.count * count)
+
+
+def _first(items: Iterable[WorkItem], tasks: int, tally: _Tally) -> list[WorkItem]:
+    """The `tasks` that are submitted first, in order; those of one moment in the order in which they came."""
+    heap: list[tuple[int, int, WorkItem]] = []  # the latest of those kept is on top
+    held = 0
+    for number, item in enumerate(items):
+        heapq.heappush(heap, (-item.submit_ms, -number, item))
+        held += item.count
+        while held - heap[0][2].count >= tasks:
+            latest = heapq.heappop(heap)[2]
+            held -= latest.count
+            tally.beyond += latest.count
+    if held > tasks:
+        latest_ms, number, latest = heap[0]
+        tally.beyond += held - tasks
+        heap[0] = (latest_ms, number, replace(latest, count=latest.count - (held - tasks)))
+    return [item for _, _, item in sorted(heap, reverse=True)]
+
+
+def _scale(milliseconds: int, by: Fraction) -> int:
+    """Rounded half up."""
+    if by == 1:
+        return milliseconds
+    return (2 * milliseconds * by.numerator + by.denominator) // (2 * by.denominator)
+
+
+def _told(cut: Cut, tally: _Tally) -> list[str]:
+    told = []
+    if tally.outside:
+        until = "the end" if cut.until_ms is None else format_duration(cut.until_ms)
+        told.append(f"{tally.outside} tasks outside the window {format_duration(cut.from_ms)} to {until} are left out")
+    if tally.beyond:
+        told.append(f"only the first {cut.tasks} tasks are taken, {tally.beyond} later ones are left out")
+    if tally.split:
+        told.append(
+            f"{tally.split} tasks of more than {format_cpus(cut.split_cpus_milli)} cpu are split into independent tasks"
+            " of at most so many, which need not run at the same time"
+        )
+    if cut.arrivals != 1:
+        told.append(f"times between submissions are multiplied by {cut.arrivals}")
+    if cut.runtimes != 1:
+        told.append(f"run times are multiplied by {cut.runtimes}")
+    return told

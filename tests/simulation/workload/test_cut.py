@@ -1,0 +1,117 @@
+"""Windows, scales, bounds and splits of a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.simulation.workload.cut import Cut, collect
+from cloud_dispatch.simulation.workload.items import WorkItem, compact
+
+SMALL = Shape(Resources(1000, GIB))
+
+
+def item(submit_ms: int, *, count: int = 1, run_ms: int = 100, shape: Shape = SMALL) -> WorkItem:
+    return WorkItem(submit_ms, shape, run_ms, count)
+
+
+def test_neighbours_that_are_alike_become_one_item() -> None:
+    """An array of equal tasks is one item with a count; what differs stays apart."""
+    assert list(compact([item(0), item(0, count=2), item(5), item(0)])) == [item(0, count=3), item(5), item(0)]
+
+
+def test_work_is_in_order_of_submission_whatever_the_order_of_the_log() -> None:
+    """A log may be out of order; tasks of one moment keep the order in which they came."""
+    found = collect([item(7), item(3, run_ms=2), item(3, run_ms=1)], Cut(), "log")
+    assert [(one.submit_ms, one.run_ms) for one in found.items] == [(3, 2), (3, 1), (7, 100)]
+
+
+def test_a_window_holds_its_first_moment_and_not_its_last() -> None:
+    """Times count from the window's start, and what lies outside is counted in the assumptions."""
+    found = collect([item(9), item(10), item(19), item(20, count=4)], Cut(from_ms=10, until_ms=20), "log")
+    assert [one.submit_ms for one in found.items] == [0, 9]
+    assert found.assumptions == ("5 tasks outside the window 10ms to 20ms are left out",)
+
+
+def test_the_bound_keeps_the_tasks_submitted_first() -> None:
+    """Of an unordered log the earliest tasks are kept, of an array as many as still fit."""
+    found = collect([item(30), item(10, count=2), item(20, count=5), item(40)], Cut(tasks=4), "log")
+    assert [(one.submit_ms, one.count) for one in found.items] == [(10, 2), (20, 2)]
+    assert found.assumptions == ("only the first 4 tasks are taken, 5 later ones are left out",)
+
+
+def test_a_log_larger_than_the_bound_is_never_held() -> None:
+    """While a long log is read, no more items live than tasks are wanted."""
+    living = most = 0
+
+    class Counted(WorkItem):
+        def __init__(self, *values: object, **named: object) -> None:
+            nonlocal living, most
+            super().__init__(*values, **named)  # type: ignore[arg-type]
+            living += 1
+            most = max(most, living)
+
+        def __del__(self) -> None:
+            nonlocal living
+            living -= 1
+
+    def log() -> Iterator[WorkItem]:
+        for moment in range(2000):
+            yield Counted(moment, SMALL, moment)
+
+    found = collect(log(), Cut(tasks=10), "log")
+    assert found.tasks == 10
+    assert 0 < most < 40
+
+
+def test_scales_multiply_times_rounded_half_up() -> None:
+    """Arrivals and run times have scales of their own; expectations follow the run times."""
+    one = replace(item(3), expected_ms=7)
+    found = collect([one], Cut(arrivals=Fraction(1, 2), runtimes=Fraction(3, 2)), "log")
+    assert [(own.submit_ms, own.run_ms, own.expected_ms) for own in found.items] == [(2, 150, 11)]
+    assert found.assumptions == ("times between submissions are multiplied by 1/2", "run times are multiplied by 3/2")
+
+
+def test_a_wide_job_becomes_tasks_that_fit() -> None:
+    """A job of 10 cpu split at 4 is two tasks of 4 and one of 2, each with its share of memory and disk."""
+    wide = item(0, count=3, shape=Shape(Resources(10_000, 100, 50)))
+    found = collect([wide], Cut(split_cpus_milli=4000), "log")
+    assert [(own.shape.resources, own.count) for own in found.items] == [
+        (Resources(4000, 40, 20), 6),
+        (Resources(2000, 20, 10), 3),
+    ]
+    assert found.assumptions[0].startswith("3 tasks of more than 4 cpu are split")
+
+
+def test_a_job_with_gpus_stays_whole() -> None:
+    """GPUs can't be divided by cpus."""
+    wide = item(0, shape=Shape(Resources(10_000, 100, 0, 2)))
+    assert collect([wide], Cut(split_cpus_milli=4000), "log").items == (wide,)
+
+
+def test_nothing_left_is_refused() -> None:
+    """A window without tasks is a mistake that is told, not an empty run."""
+    with pytest.raises(InvalidInput, match="log: expected at least one task in the window"):
+        collect([item(1)], Cut(from_ms=5), "log")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"from_ms": -1},
+        {"from_ms": 5, "until_ms": 5},
+        {"tasks": 0},
+        {"runtimes": Fraction(0)},
+        {"arrivals": Fraction(-1)},
+    ],
+)
+def test_a_cut_that_makes_no_sense_is_refused(bad: dict[str, int]) -> None:
+    """Windows that end before they begin, no tasks, scales below zero."""
+    with pytest.raises(InvalidInput):
+        Cut(**bad)  # type: ignore[arg-type]
