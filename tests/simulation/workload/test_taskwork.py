@@ -1,0 +1,52 @@
+"""Task files as workloads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.demand.submission import SubmissionLimits
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.task import Cause
+from cloud_dispatch.simulation.workload.items import Workload
+from cloud_dispatch.simulation.workload.read import Reading, read_workload
+
+
+def read(tmp_path: Path, *tasks: dict[str, Any], limit: int = 100) -> Workload:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("\n".join(map(json.dumps, tasks)))
+    return read_workload(path, Reading(run_ms=90_000, limits=SubmissionLimits(tasks=limit)))
+
+
+def test_an_array_stays_one_item(tmp_path: Path) -> None:
+    """A thousand copies are one item with a count of a thousand."""
+    array = {"command": "true", "array": 1000, "cpus": 2, "memory": "4GiB", "expected_runtime": "5m", "project": "p"}
+    found = read(tmp_path, array, limit=1000)
+    (item,) = found.items
+    assert (item.count, item.run_ms, item.expected_ms, item.project) == (1000, 300_000, 300_000, "p")
+    assert item.shape.resources == Resources(2000, 4 * GIB)
+
+
+def test_a_task_without_an_expected_runtime_takes_the_stated_default(tmp_path: Path) -> None:
+    """The planner is told nothing of it, the simulated task takes the default, and the assumptions say so."""
+    found = read(tmp_path, {"command": "true"}, {"command": "true", "expected_runtime": 5})
+    assert [(item.run_ms, item.expected_ms) for item in found.items] == [(90_000, 0), (5_000, 5_000)]
+    assert "1 tasks say no expected_runtime: 90s is assumed" in found.assumptions
+
+
+def test_a_task_does_not_run_past_its_limit(tmp_path: Path) -> None:
+    """A task that would run longer than its max_runtime times out there."""
+    (item,) = read(tmp_path, {"command": "true", "max_runtime": 10}).items
+    assert (item.run_ms, item.outcome) == (10_000, Cause.TIMEOUT)
+
+
+def test_what_the_dispatcher_would_refuse_is_refused(tmp_path: Path) -> None:
+    """The same checks, the same places, the same bound on a submission."""
+    with pytest.raises(InvalidInput, match=r"tasks\.jsonl:2: cpus: expected a number of cpus"):
+        read(tmp_path, {"command": "true"}, {"command": "true", "cpus": "many"})
+    with pytest.raises(InvalidInput, match="expected at most 100 tasks"):
+        read(tmp_path, {"command": "true", "array": 101})
