@@ -39,6 +39,12 @@ class Cork:
             if not self._transport.is_closing():
                 self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
 
+    def write_through(self, answer: bytes) -> None:
+        """Write `answer` now, after what was gathered."""
+        if self._parts:
+            self.flush()
+        self._transport.write(answer)
+
     def close(self) -> None:
         """Close once everything is written."""
         self.flush()

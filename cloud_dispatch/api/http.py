@@ -129,10 +129,11 @@ def check_length(scope: Scope, limit: int) -> None:
     """TooLarge when the client itself says that its body is larger than `limit` bytes."""
     declared = header(scope, b"content-length")
     if declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
-        raise _too_large(limit)
+        raise too_large(limit)
 
 
-def _too_large(limit: int) -> TooLarge:
+def too_large(limit: int) -> TooLarge:
+    """What answers a body of more than `limit` bytes."""
     return TooLarge(f"the body is larger than the limit of {limit} bytes", place="body", hint="send less at a time")
 
 
@@ -143,7 +144,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         raise ClientGone
     body: bytes = message.get("body", b"")
     if len(body) > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
     if not message.get("more_body", False):
         return body
     check_length(scope, limit)
@@ -155,7 +156,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         part = message.get("body", b"")
         size += len(part)
         if size > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         parts.append(part)
     return b"".join(parts)
 

@@ -10,11 +10,13 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 
 from cloud_dispatch.api.app import Api
-from cloud_dispatch.api.cork import CorkedProtocol
+from cloud_dispatch.api.lane import LaneProtocol
 from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 
 _BACKLOG = 2048
@@ -52,7 +54,7 @@ async def serve(
     listener = _bind(listen)
     config = uvicorn.Config(
         app,
-        http=CorkedProtocol,
+        http=cast(Any, partial(LaneProtocol, app.worker.sync_answer)),
         ws="none",
         lifespan="off",
         access_log=False,

@@ -7,11 +7,11 @@ read last, so that it takes both into account.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
 from cloud_dispatch.api.http import ClientGone
 from cloud_dispatch.api.logs import LogStore
@@ -86,7 +86,9 @@ class SyncService:
             return await self._renewal_only(request, instance, error)
         for result in results:
             self._logs.notify(result.task)
-        await self._hear(instance, request, claimed=bool(done.claims), results=results)
+        news = self._hear(instance, request, claimed=bool(done.claims), results=results)
+        if news is not None:
+            await self._written(news, request)
         policy = None if session.informed else self._policy(session, instance)
         directive = self._fleet.directive(instance)
         waits = request.wait_ms > 0 and not results and policy is None and session.hears(request)
@@ -102,10 +104,11 @@ class SyncService:
         self.polls.close()
 
     # -- steps
-    async def _hear(
+    def _hear(
         self, instance: InstanceId, request: SyncRequest, *, claimed: bool, results: Sequence[ClaimResult] = ()
-    ) -> None:
-        """Tell the fleet what the agent says of itself. An agent that just got work does not mean to end any more."""
+    ) -> Awaitable[None] | None:
+        """Tell the fleet what the agent says of itself; what to wait for, if anything has to be written. An agent that
+        just got work does not mean to end any more."""
         ended = [result.outcome.cause for result in results if result.outcome is not None]
         unstartable = ended.count(Cause.CANNOT_START)
         said = Heard(
@@ -120,13 +123,19 @@ class SyncService:
             len(ended) - unstartable,
         )
         try:
-            await self._fleet.heard(said)
+            return self._fleet.heard(said)
+        except NotFound:
+            return None
+
+    async def _written(self, news: Awaitable[None], request: SyncRequest) -> None:
+        try:
+            await news
         except NotFound:
             return
         except StoreUnavailable:
             if request.ending:  # its last word must not be lost
                 raise
-            log.warning("api.heard-not-stored", instance=instance, state=request.state)
+            log.warning("api.heard-not-stored", incarnation=request.incarnation, state=request.state)
 
     def _policy(self, session: Session, instance: InstanceId) -> Policy | None:
         """The policy for an agent that this process has not told it yet: the configuration may be another one now."""
@@ -195,7 +204,9 @@ class SyncService:
         log.error("api.sync-not-stored", instance=instance, error=str(error))
         if request.ending:
             raise error
-        await self._hear(instance, request, claimed=True)
+        news = self._hear(instance, request, claimed=True)
+        if news is not None:
+            await self._written(news, request)
         await asyncio.sleep(_FULL_PAUSE_S)
         current = frozenset(self._store.leases_of(instance).values())
         kill = tuple(FencingToken(c.token) for c in request.held if c.token not in current)

@@ -20,11 +20,12 @@ from cloud_dispatch.api.http import (
     decode_json,
     header,
     read_body,
+    too_large,
 )
 from cloud_dispatch.api.limiter import RateLimiter
 from cloud_dispatch.api.policy import policy_for
 from cloud_dispatch.api.services import Services
-from cloud_dispatch.api.sync import SyncService
+from cloud_dispatch.api.sync import Departure, SyncService
 from cloud_dispatch.domain.errors import Denied, InvalidInput, StaleLease
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId, VmId
 from cloud_dispatch.wire.messages import (
@@ -80,16 +81,22 @@ class WorkerRoutes:
 
     async def sync(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One round trip of an agent."""
-        instance = self._caller(scope)
+        self._caller(scope)  # before the body is read
         body = await read_body(scope, receive, self._s.limits.sync_bytes)
-        request: SyncRequest = decode_json(_SYNC, body)
 
         async def departure() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        reply = await self._sync.answer(instance, request, departure)
-        await answer(send, _encode(reply))
+        await answer(send, await self.sync_answer(header(scope, b"authorization"), body, departure))
+
+    async def sync_answer(self, authorization: bytes, body: bytes, departure: Departure) -> bytes:
+        """The body that answers the sync `body` of whoever `authorization` speaks for; also `api.lane`'s route."""
+        instance = self._s.tokens.instance_of(authorization)
+        if len(body) > self._s.limits.sync_bytes:
+            raise too_large(self._s.limits.sync_bytes)
+        request: SyncRequest = decode_json(_SYNC, body)
+        return _encode(await self._sync.answer(instance, request, departure))
 
     async def register(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A VM's agent presents its join token and becomes the compute service of its slot."""

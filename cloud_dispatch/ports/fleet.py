@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
 from cloud_dispatch.domain.instance import Instance
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True):
     """What an agent said of itself in one sync. `state`: idle, busy, draining, drained, failed. `ending` not empty: it
     ends now, for that reason. Of the sync's results, `unstartable` could not be started and `started` were."""
 
@@ -26,8 +26,7 @@ class Heard:
     started: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Directive:
+class Directive(Struct, frozen=True):
     """What the dispatcher wants of an agent now. `claiming`: it may be handed work."""
 
     claiming: bool = True
@@ -42,9 +41,9 @@ class Fleet(Protocol):
         """The VM `vm` of `batch` registers: bind its slot. Admits at most the batch's number of distinct VMs, the same
         VM again any time while its instance lives. Denied otherwise."""
 
-    async def heard(self, said: Heard) -> None:
-        """Record the contact and what the agent said; called after the results of the same sync were stored. Writes
-        nothing when there is no news. NotFound for an unknown instance."""
+    def heard(self, said: Heard) -> Awaitable[None] | None:
+        """Record the contact and what the agent said; called after the results of the same sync were stored. None when
+        there is no news that has to be written, else what to wait for. NotFound for an unknown instance."""
 
     def directive(self, instance: InstanceId) -> Directive:
         """From memory. An instance that is unknown, terminating or gone is told to end."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import ArrayId, FencingToken, InstanceId, PoolName, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, LaunchIntent
@@ -18,8 +20,7 @@ from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Outcome, Task, TaskSpec, TaskState
 
 
-@dataclass(frozen=True, slots=True)
-class HeldClaim:
+class HeldClaim(Struct, frozen=True):
     """A claim that an agent says it holds; `ran_ms` None until the command was started."""
 
     task: TaskId
@@ -27,8 +28,7 @@ class HeldClaim:
     ran_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimResult:
+class ClaimResult(Struct, frozen=True):
     """How a claim ended. `outcome` None: handed back unstarted (costs no attempt)."""
 
     task: TaskId
@@ -37,8 +37,7 @@ class ClaimResult:
     outcome: Outcome | None
 
 
-@dataclass(frozen=True, slots=True)
-class SyncCall:
+class SyncCall(Struct, frozen=True):
     """An agent's sync as the store needs it. `order` rises with every sync of an instance: an older one that comes to
     its turn late claims nothing. `claiming` False (draining, on hold): nothing is handed out whatever `want` says."""
 
@@ -51,8 +50,7 @@ class SyncCall:
     claiming: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(Struct, frozen=True):
     """A claim handed out. `spec` is the task's specification as stored JSON (field names of `TaskSpec`)."""
 
     task: TaskId
@@ -61,8 +59,7 @@ class Claimed:
     spec: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SyncDone:
+class SyncDone(Struct, frozen=True):
     """`settled`: tokens of results dealt with; `kill`: tokens that the agent must end."""
 
     claims: tuple[Claimed, ...] = ()
@@ -188,6 +185,9 @@ class Store(Protocol):
         """The token of the task's current claim, from memory; None while nobody holds it."""
 
     def leases_of(self, instance: InstanceId) -> Mapping[TaskId, FencingToken]: ...
+
+    def held_by(self, instance: InstanceId) -> int:
+        """How many claims `instance` holds."""
 
     def load_of(self, instance: InstanceId) -> Load: ...
 

@@ -4,7 +4,7 @@ from memory, writes through the group commit, other reads on a reader's connecti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -103,8 +103,8 @@ class SqlStore:
         return counts
 
     # -- claims
-    async def sync(self, call: SyncCall) -> SyncDone:
-        return await self._commit.run(Sync(call, self._clock))
+    def sync(self, call: SyncCall) -> Coroutine[Any, Any, SyncDone]:
+        return self._commit.run(Sync(call, self._clock))
 
     def token_of(self, task: TaskId) -> FencingToken | None:
         hold = self._memory.holds.get(task)
@@ -116,6 +116,10 @@ class SqlStore:
 
     def leases_of(self, instance: InstanceId) -> Mapping[TaskId, FencingToken]:
         return self._memory.leases(instance)
+
+    def held_by(self, instance: InstanceId) -> int:
+        seat = self._memory.seats.get(instance)
+        return len(seat.held) if seat else 0
 
     def load_of(self, instance: InstanceId) -> Load:
         seat = self._memory.seats.get(instance)

@@ -81,7 +81,7 @@ class StubFleet:
                 return (await self.store.change([change]))[0]
         raise Denied(f"all instances of batch {batch} are taken", hint="end this VM")
 
-    async def heard(self, said: Heard) -> None:
+    def heard(self, said: Heard) -> None:
         self.said.append(said)
         if self.store.living(said.instance) is None:
             raise NotFound("no such instance")
