@@ -1,0 +1,44 @@
+"""The cloud in memory passes the suite in both flavours: the suite asks for nothing that can't be given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cloud_dispatch.provider.spi import Provider, Traits
+from cloud_dispatch.testing.provider_contract import ProviderContract
+from tests.providers.memory import NAMED, TOKENS, MemoryCloud, MemoryProvider, now_ms
+
+VIRTUAL_TIME = True
+
+
+class MemoryContract(ProviderContract):
+    traits: Traits
+    driver: type[MemoryProvider] = MemoryProvider
+    settle_s = 10.0
+    many = 6
+
+    @pytest.fixture
+    def faults(self) -> MemoryCloud:
+        return MemoryCloud(self.traits)
+
+    @pytest.fixture
+    def connect(self, faults: MemoryCloud) -> Callable[[], Provider]:
+        return lambda: self.driver(faults)
+
+    @pytest.fixture
+    def now(self) -> Callable[[], int]:
+        return now_ms
+
+
+class TestNamed(MemoryContract):
+    """Slots are names, launches are operations, hard ends are fixed, disks outlive VMs."""
+
+    traits = NAMED
+
+
+class TestTokens(MemoryContract):
+    """A batch is a token, launches are answered at once, whole if wanted, hard ends can be moved."""
+
+    traits = TOKENS
