@@ -1,0 +1,107 @@
+"""What comes upon VMs from outside: the faults of a moment, and the reaper that is independent of dispatcher and guest.
+Owns when they act and upon whom; ending a VM is the engine's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from cloud_dispatch.domain.ids import VmId
+from cloud_dispatch.domain.tags import ENDS_AT
+from cloud_dispatch.provider.spi import Vm, VmState
+from cloud_dispatch.simulation.clouds.faults import STRIKES, Fault, FaultKind
+from cloud_dispatch.simulation.clouds.records import Record
+from cloud_dispatch.simulation.ports import EndCause
+
+if TYPE_CHECKING:
+    from cloud_dispatch.simulation.clouds.account import Account
+
+#: Which of these VMs a reaper ends at this moment (epoch ms): pure, and the same that a cloud-side reaper runs.
+Rule = Callable[[Sequence[Vm], int], Iterable[VmId]]
+#: A fault of a moment that finds no VM looks again so often, while its window is open.
+_AGAIN_MS = 10_000
+
+
+def overdue(vms: Sequence[Vm], now: int) -> list[VmId]:
+    """The VMs whose `ends_at` tag lies in the past; 0 or an unreadable tag is no end."""
+    late = []
+    for vm in vms:
+        ends_at = vm.tags.get(ENDS_AT, "")
+        if ends_at.isdecimal() and 0 < int(ends_at) <= now:
+            late.append(vm.id)
+    return late
+
+
+class Reaper:
+    """Looks every period while there are VMs, and believes the tags as they truly are."""
+
+    def __init__(self, account: Account, rule: Rule) -> None:
+        self._account, self._rule = account, rule
+        self._period_ms = account.settings.reaper_period_ms
+        self._watching = False
+
+    def watch(self) -> None:
+        """There is a VM: the next look will come, at the next multiple of the period."""
+        if self._period_ms and not self._watching:
+            self._watching = True
+            since_birth = self._account.clock.now() - self._account.born_ms
+            self._account.later(self._period_ms - since_birth % self._period_ms, self._look)
+
+    def _look(self) -> None:
+        self._watching = False
+        now = self._account.clock.now()
+        live = self._account.live()
+        if live and self._account.book.standing(FaultKind.REAPER_DOWN, now) is None:
+            shown = [view for record in live if (view := record.seen[-1][1]) is not None]
+            for vm in self._rule(shown, now):
+                record = self._account.find(vm)
+                if record is not None:
+                    self._account.end(record, EndCause.HARD_END, "ended by the reaper: past its ends_at")
+        if live:
+            self.watch()
+
+
+class Strikes:
+    """The faults that happen to running VMs at a moment."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    def start(self) -> None:
+        """Set their timers; those of the past are passed over."""
+        account, now = self._account, self._account.clock.now()
+        for fault in account.book.of(*STRIKES):
+            wait_ms = account.book.epoch_ms(fault.from_ms) - now
+            if wait_ms >= 0:
+                account.later(wait_ms, self._strike, fault, max(fault.times, 1))
+
+    def _strike(self, fault: Fault, left: int) -> None:
+        """Strike up to `left` VMs; as long as the window is open, come again for those that were not there."""
+        account, now = self._account, self._account.clock.now()
+        there = [
+            record
+            for record in account.live()
+            if record.state is VmState.RUNNING and fault.speaks_of(record.type, record.zone, record.market)
+        ]
+        scope = (fault.type, fault.zone, fault.market or "")
+        stream = account.streams.stream("strike", account.name, fault.kind, fault.from_ms, *scope)
+        while left and there:
+            self._hit(fault, there.pop(stream.below(len(there))))
+            left -= 1
+        again = now + _AGAIN_MS - account.born_ms
+        if left and again < fault.until_ms and fault.kind is not FaultKind.CUT_OFF:
+            account.later(_AGAIN_MS, self._strike, fault, left)
+
+    def _hit(self, fault: Fault, record: Record) -> None:
+        account = self._account
+        if fault.kind is FaultKind.DEATH:
+            account.stop(record, EndCause.DIED, fault.code or "the host failed")
+        elif fault.kind is FaultKind.HANG:
+            account.hang(record)
+        elif fault.kind is FaultKind.PREEMPT:
+            account.preempt(record, fault.amount)
+        elif fault.kind is FaultKind.HIDDEN:
+            length_ms = min(fault.amount, account.settings.consistency_ms)
+            record.hidden_until_ms = account.clock.now() + length_ms
+        else:
+            record.cut_off_until_ms = account.book.epoch_ms(fault.until_ms)
