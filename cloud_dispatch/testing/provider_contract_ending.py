@@ -168,4 +168,5 @@ class EndingContract(ContractBase):
         shown = [found for found in (await provider.list(DEPLOYMENT)).vms if found.id == vm.id]
         assert all(found.preempted for found in shown)
         await self.until(lambda: self._ended(provider, vm.id), bool)
+        await self.horizon(provider)  # one listing may be later than the one before
         assert not [found for found in (await provider.list(DEPLOYMENT)).vms if found.state is VmState.RUNNING]
