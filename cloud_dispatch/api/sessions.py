@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Container
 
 from cloud_dispatch.api.poll import Poll, Wake
+from cloud_dispatch.api.translate import SyncIn
 from cloud_dispatch.domain.ids import InstanceId
-from cloud_dispatch.wire.messages import SyncRequest
 
 _RETIRED = 16
 _FIRST_SWEEP = 4096
@@ -45,7 +45,7 @@ class Session:
         self.hold = self.informed = False
         self.supersede()
 
-    def hears(self, request: SyncRequest) -> bool:
+    def hears(self, request: SyncIn) -> bool:
         """Whether `request` is still the newest sync."""
         return self.seq == request.seq and self.incarnation == request.incarnation
 

@@ -19,13 +19,13 @@ from cloud_dispatch.api.policy import policy_for
 from cloud_dispatch.api.poll import Poll, Polls, Wake
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.sessions import Session, Sessions
-from cloud_dispatch.api.translate import MOST_CLAIMS, ReplyOut, held_of, reply_to, results_of
+from cloud_dispatch.api.translate import MOST_CLAIMS, ReplyOut, SyncIn, held_of, reply_to, results_of
 from cloud_dispatch.domain.errors import InvalidInput, NotFound, StoreUnavailable
 from cloud_dispatch.domain.ids import FencingToken, InstanceId
 from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.ports.fleet import Directive, Heard
 from cloud_dispatch.ports.store import ClaimResult, SyncCall, SyncDone
-from cloud_dispatch.wire.messages import Policy, SyncRequest
+from cloud_dispatch.wire.messages import Policy
 
 #: What an agent's state may be for it to be handed work.
 _TAKES_WORK = frozenset({"idle", "busy"})
@@ -54,13 +54,14 @@ class SyncService:
         self._closing = False
         services.fleet.on_directive(self._directive_changed)
 
-    async def answer(self, instance: InstanceId, request: SyncRequest, departure: Departure) -> ReplyOut:
+    async def answer(self, instance: InstanceId, request: SyncIn, departure: Departure) -> ReplyOut:
         """The reply to `request` of `instance`, as soon as there is something to say or its wait is over.
 
         ClientGone when the client left meanwhile; DispatchError as the store and the fleet raise them.
         """
-        if request.state not in _STATES or len(request.incarnation) > 64:
-            raise InvalidInput("no such state, or an incarnation longer than 64", place="state")
+        if request.state not in _STATES:
+            known = ", ".join(sorted(_STATES))
+            raise InvalidInput(f"{request.state[:40]!r} is no state", place="state", hint=f"one of: {known}")
         held, results = held_of(request), results_of(request)
         session = self.sessions.accept(instance, request.incarnation, request.seq)
         if session is None:
@@ -105,7 +106,7 @@ class SyncService:
 
     # -- steps
     def _hear(
-        self, instance: InstanceId, request: SyncRequest, *, claimed: bool, results: Sequence[ClaimResult] = ()
+        self, instance: InstanceId, request: SyncIn, *, claimed: bool, results: Sequence[ClaimResult] = ()
     ) -> Awaitable[None] | None:
         """Tell the fleet what the agent says of itself; what to wait for, if anything has to be written. An agent that
         just got work does not mean to end any more."""
@@ -127,7 +128,7 @@ class SyncService:
         except NotFound:
             return None
 
-    async def _written(self, news: Awaitable[None], request: SyncRequest) -> None:
+    async def _written(self, news: Awaitable[None], request: SyncIn) -> None:
         try:
             await news
         except NotFound:
@@ -143,7 +144,7 @@ class SyncService:
         session.informed = True
         return None if row is None else policy_for(row, self._services.policy, self._services.pools)
 
-    def _has_news(self, request: SyncRequest, done: SyncDone, directive: Directive, session: Session) -> bool:
+    def _has_news(self, request: SyncIn, done: SyncDone, directive: Directive, session: Session) -> bool:
         return bool(
             done.claims
             or done.kill
@@ -156,7 +157,7 @@ class SyncService:
         )
 
     async def _hold(
-        self, session: Session, request: SyncRequest, call: SyncCall, seen: int, departure: Departure
+        self, session: Session, request: SyncIn, call: SyncCall, seen: int, departure: Departure
     ) -> SyncDone:
         """Wait for work, news, the end of the wait, a newer sync or the client's leaving; what the store did then."""
         row = self._store.living(call.instance)
@@ -198,7 +199,7 @@ class SyncService:
             self.polls.looked(poll, 0)
             self.polls.add(poll)
 
-    async def _renewal_only(self, request: SyncRequest, instance: InstanceId, error: StoreUnavailable) -> ReplyOut:
+    async def _renewal_only(self, request: SyncIn, instance: InstanceId, error: StoreUnavailable) -> ReplyOut:
         """The answer while the store can't commit: nothing is settled or handed out, but what the instance holds is
         renewed from memory, so that a full disk costs no running task."""
         log.error("api.sync-not-stored", instance=instance, error=str(error))
@@ -213,7 +214,7 @@ class SyncService:
         directive = self._fleet.directive(instance)
         return reply_to(request, SyncDone(kill=kill), directive, lease_ms=self._lease_ms)
 
-    def _abandoned(self, request: SyncRequest) -> ReplyOut:
+    def _abandoned(self, request: SyncIn) -> ReplyOut:
         """The empty answer to a sync that is out of date: its agent does not listen any more."""
         return reply_to(request, _NOTHING, _NO_NEWS, lease_ms=self._lease_ms)
 

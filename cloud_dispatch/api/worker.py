@@ -26,6 +26,7 @@ from cloud_dispatch.api.limiter import RateLimiter
 from cloud_dispatch.api.policy import policy_for
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.sync import Departure, SyncService
+from cloud_dispatch.api.translate import SyncIn
 from cloud_dispatch.domain.errors import Denied, InvalidInput, StaleLease
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId, VmId
 from cloud_dispatch.wire.messages import (
@@ -37,12 +38,11 @@ from cloud_dispatch.wire.messages import (
     SYNC_PATH,
     RegisterReply,
     RegisterRequest,
-    SyncRequest,
 )
 
 Route = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_SYNC: msgspec.json.Decoder[SyncRequest] = msgspec.json.Decoder(SyncRequest)
+_SYNC: msgspec.json.Decoder[SyncIn] = msgspec.json.Decoder(SyncIn)
 _REGISTER: msgspec.json.Decoder[RegisterRequest] = msgspec.json.Decoder(RegisterRequest)
 _encode = msgspec.json.Encoder().encode
 _REGISTER_BYTES = 65_536
@@ -95,7 +95,7 @@ class WorkerRoutes:
         instance = self._s.tokens.instance_of(authorization)
         if len(body) > self._s.limits.sync_bytes:
             raise too_large(self._s.limits.sync_bytes)
-        request: SyncRequest = decode_json(_SYNC, body)
+        request: SyncIn = decode_json(_SYNC, body)
         return _encode(await self._sync.answer(instance, request, departure))
 
     async def register(self, scope: Scope, receive: Receive, send: Send) -> None:

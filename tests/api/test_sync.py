@@ -8,14 +8,14 @@ import typing
 import msgspec
 import pytest
 
-from cloud_dispatch.api.translate import OrderOut, ReplyOut
+from cloud_dispatch.api.translate import HeldIn, OrderOut, OutputIn, ReplyOut, ResultIn, SyncIn
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import TaskId
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.task import TaskState, Transfer
 from cloud_dispatch.ports.fleet import Directive
 from cloud_dispatch.ports.store import InstanceChange, SyncCall, SyncDone
-from cloud_dispatch.wire.messages import HeldClaim, Order, OutputFile, Result, SyncReply, SyncRequest
+from cloud_dispatch.wire.messages import SYNC_PATH, HeldClaim, Order, OutputFile, Result, SyncReply, SyncRequest
 from tests.api.house import House, error_of
 
 
@@ -48,6 +48,39 @@ def test_the_fast_reply_has_the_fields_and_defaults_of_the_wire(fast: type, slow
             name: tuple(value) if name in ("settled", "kill") else value for name, value in plain.items()
         }
     assert set(typing.get_type_hints(slow)) == set(fast.__struct_fields__)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow"), [(SyncIn, SyncRequest), (ResultIn, Result), (HeldIn, HeldClaim), (OutputIn, OutputFile)]
+)
+def test_the_fast_request_has_the_fields_and_defaults_of_the_wire(fast: type, slow: type) -> None:
+    """What the dispatcher decodes is the wire's message: same names in the same order, and equal defaults."""
+    assert fast.__struct_fields__ == tuple(f.name for f in dataclasses.fields(slow))  # type: ignore[attr-defined]
+    assert msgspec.to_builtins(fast()) == msgspec.to_builtins(slow())
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        ({"results": [{"task": 2**63}]}, "results[0].task"),
+        ({"results": [{"max_rss": -(2**63)}]}, "results[0].max_rss"),
+        ({"results": [{"outputs": [{"size": -1}]}]}, "results[0].outputs[0].size"),
+        ({"held": [{"token": 2**64}]}, "held[0].token"),
+        ({"incarnation": "x" * 65}, "incarnation"),
+        ({"results": [{"cause": "boredom"}]}, "results[0].cause"),
+        ({"results": [{"cause": "success", "outputs": [{"path": "\0"}]}]}, "results[0].outputs[0]"),
+        ({"state": "asleep"}, "state"),
+    ],
+)
+async def test_what_no_agent_may_say_is_refused_with_its_place(
+    house: House, said: dict[str, typing.Any], place: str
+) -> None:
+    """Numbers that no column holds, words that nobody knows, NULs: refused whole, and the place is named."""
+    agent = await house.agent()
+    whole = {"incarnation": agent.incarnation, "seq": 9, **said}
+    answer = await house.http.post(SYNC_PATH, json=whole, headers=agent.headers)
+    status, code, where = error_of(answer)
+    assert (status, code, where) == (400, "invalid-input", place)
 
 
 async def test_results_are_settled_and_the_task_ends(house: House) -> None:
