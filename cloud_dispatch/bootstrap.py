@@ -17,6 +17,7 @@ from typing import Any
 
 import structlog
 import uvloop
+from prometheus_client.registry import Collector
 
 import cloud_dispatch
 from cloud_dispatch import agentzip, statestore
@@ -45,8 +46,10 @@ from cloud_dispatch.ports.store import Retention, Store
 from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.host import ThreadHost
+from cloud_dispatch.provider.metered import Metered
 from cloud_dispatch.provider.spi import ProfileContext, Provider
 from cloud_dispatch.provider.tagfilter import TagFilter
+from cloud_dispatch.provider.throttle import Throttled
 from cloud_dispatch.reconcile import reaping
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.fleet import FleetService
@@ -56,6 +59,7 @@ from cloud_dispatch.reconcile.preview import Preview
 from cloud_dispatch.reconcile.settings import Settings, Timing
 from cloud_dispatch.telemetry import log as logging
 from cloud_dispatch.telemetry.metrics import Metrics
+from cloud_dispatch.telemetry.provider_calls import ProviderCalls
 from cloud_dispatch.wire.messages import Policy
 
 log = structlog.get_logger(__name__)
@@ -84,6 +88,7 @@ class Ports:
     planning: Executor
     logs: LogStore
     outputs: OutputStore
+    counters: Sequence[Collector] = ()  # what is measured outside the core, for its metrics
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,7 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
         agent=rules.agent,
         executor=ports.planning,
         shutdown=shutdown,
-        metrics=Metrics(ports.store, ports.clock).render,
+        metrics=Metrics(ports.store, ports.clock, ports.counters).render,
         deployment=rules.settings.deployment,
         version=cloud_dispatch.__version__,
         limits=rules.limits,
@@ -174,7 +179,8 @@ async def _serve(config: Config) -> int:
         _spare_the_collector()
         deployment = await _deployment(config, store, entropy)
         tokens = Tokens.open(config.state_dir, entropy)
-        providers = _providers(config, deployment, clock)
+        calls = ProviderCalls(config.profiles)
+        providers = _providers(config, deployment, clock, calls)
         for provider in providers.values():
             stack.push_async_callback(provider.close)
         bundle = AgentBundle(*agentzip.build())
@@ -191,6 +197,7 @@ async def _serve(config: Config) -> int:
             planning=planning,
             logs=LogStore(config.state_dir / "logs", config.limits.log_bytes_per_attempt),
             outputs=OutputStore(config.state_dir / "outputs", config.limits.output_bytes_per_file, files),
+            counters=(calls,),
         )
         rules = Rules(
             settings=_settings(config, deployment, providers, tokens, bundle, clock),
@@ -263,15 +270,18 @@ async def _deployment(config: Config, store: Store, entropy: SystemEntropy) -> s
     return made
 
 
-def _providers(config: Config, deployment: str, clock: SystemClock) -> dict[ProfileName, Provider]:
-    """A driver a profile, in a thread of its own, behind the tag filter."""
+def _providers(
+    config: Config, deployment: str, clock: SystemClock, calls: ProviderCalls
+) -> dict[ProfileName, Provider]:
+    """A driver a profile, where it wants to run, counted, at its provider's pace, and behind the tag filter."""
     made: dict[ProfileName, Provider] = {}
     for name, profile in config.profiles.items():
         plugin = registry.plugin(profile.driver)
         context = ProfileContext(
             ProfileName(name), profile.settings, config.state_dir / "providers" / name, now=clock.now
         )
-        made[ProfileName(name)] = TagFilter(ThreadHost(plugin, context), deployment)
+        driver = Metered(ThreadHost(plugin, context), calls.of(name), clock.monotonic)
+        made[ProfileName(name)] = TagFilter(Throttled(driver, clock.monotonic), deployment)
     return made
 
 
@@ -353,7 +363,7 @@ def reap(config: Config, deployment: str, *, end: bool) -> list[dict[str, str]]:
 
 
 async def _reap(config: Config, deployment: str, *, end: bool) -> list[dict[str, str]]:
-    providers = _providers(config, deployment, SystemClock())
+    providers = _providers(config, deployment, SystemClock(), ProviderCalls(config.profiles))
     try:
         found = await reaping.find(providers, deployment)
         if end:

@@ -41,16 +41,17 @@ class Scope:
             and self.family in ("", offering.type.family)
         )
 
+    @property
+    def level(self) -> str:
+        """Which fields are given, without their values: `type+zone`, or `account` for none."""
+        return "+".join(name for name, _ in self._given()) or "account"
+
     def __str__(self) -> str:
-        parts = [
-            f"{name}={value}"
-            for name, value in (
-                ("type", self.type), ("family", self.family), ("zone", self.zone), ("market", self.market),
-                ("region", self.region),
-            )
-            if value
-        ]  # fmt: skip
-        return " ".join(parts) or "account"
+        return " ".join(f"{name}={value}" for name, value in self._given()) or "account"
+
+    def _given(self) -> list[tuple[str, str]]:
+        names = ("type", "family", "zone", "market", "region")
+        return [(name, value) for name in names if (value := getattr(self, name))]
 
 
 class ProviderError(Exception):

@@ -189,6 +189,9 @@ class Traits:
     quotas: bool = False
     #: Whether there is a console to read.
     console: bool = True
+    #: How many calls of one kind a second the provider allows, as far as known, and how many at once after a rest.
+    calls_per_s: int = 20
+    call_burst: int = 100
 
     def vm_id(self, instance: InstanceId, zone: str) -> VmId | None:
         """The id of the slot's VM in `zone`, known before it exists; None where slots are not named."""

@@ -49,11 +49,12 @@ class _StoreCollector(Collector):
 
 
 class Metrics:
-    """The registry of one dispatcher."""
+    """The registry of one dispatcher: what its store says, and what `others` have counted."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, others: Iterable[Collector] = ()) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_StoreCollector(store, clock))
+        for collector in (_StoreCollector(store, clock), *others):
+            self._registry.register(collector)
 
     def render(self) -> bytes:
         """The exposition text."""

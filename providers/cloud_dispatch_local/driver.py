@@ -88,6 +88,8 @@ class LocalProvider(Lacking):
             named_slots=True,
             all_or_nothing=True,
             quotas=True,
+            calls_per_s=1_000,
+            call_burst=1_000,
         )
 
     async def offerings(self) -> Sequence[Offering]:
