@@ -25,13 +25,12 @@ from cloud_dispatch.simulation.clouds.fate import draw, overruled
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultBook, FaultKind
 from cloud_dispatch.simulation.clouds.gate import Gate
 from cloud_dispatch.simulation.clouds.hands import Reaper, Rule, Strikes, overdue
-from cloud_dispatch.simulation.clouds.records import Record, Shelf, deployment_of
+from cloud_dispatch.simulation.clouds.records import Record, Register, deployment_of
 from cloud_dispatch.simulation.clouds.settings import AccountSettings
 from cloud_dispatch.simulation.clouds.stock import Pool, Stock
 from cloud_dispatch.simulation.ports import EndCause, Guests, SimClock, Streams, TrueVm
 
 _UP = (VmState.PENDING, VmState.RUNNING)
-_SWEEP_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +105,8 @@ class Account:
         self._guests: Guests = Nobody()
         self._strikes = Strikes(self)
         self._reaper = Reaper(self, rule)
-        self._records: list[Record] = []
-        self._unswept: list[Record] = []
-        self._by_id: dict[VmId, Record] = {}
-        self._shelves: dict[str, Shelf] = {}
+        self.register = Register()
         self.extras = Extras(settings.extras)
-        self._swept_ms = self.born_ms
         self._started = False
 
     # -- what the core of the simulator calls
@@ -129,18 +124,18 @@ class Account:
         return self._dialect.connect(self, profile)
 
     def inventory(self) -> Sequence[TrueVm]:
-        return self._records
+        return self.register.all
 
     def leftovers(self) -> Sequence[ports.Leftover]:
         return [ports.Leftover(e.id, str(e.kind), e.batch, e.since_ms) for e in self.extras.loose.values()]
 
     def bill(self) -> Sequence[ports.BillLine]:
         now = self.clock.now()
-        lines = [meter.of_vm(record, self.settings, self.stock, now) for record in self._records]
+        lines = [meter.of_vm(record, self.settings, self.stock, now) for record in self.register.all]
         return lines + [meter.of_extra(extra, now) for extra in self.extras.all if extra.rate]
 
     def guest_shuts_down(self, vm: VmId) -> None:
-        record = self._by_id.get(vm)
+        record = self.register.find(vm)
         if record is not None and record.guest_lives:
             self.stop(record, EndCause.SHUT_DOWN, "the guest shut itself down")
 
@@ -162,14 +157,11 @@ class Account:
             id=order.name, account=self.name, profile=order.profile, batch=order.batch, type=pool.type.name,
             vcpus=pool.type.vcpus, zone=pool.zone, market=pool.market, created_ms=now,
             deployment=deployment_of(order.tags), pool=order.tags.get(POOL, ""), slot=order.slot, since_ms=now,
-            drift_ppm=fate.drift_ppm, number=len(self._records), tags=dict(order.tags), user_data=order.user_data,
+            drift_ppm=fate.drift_ppm, number=len(self.register.all), tags=dict(order.tags), user_data=order.user_data,
             ends_ms=order.ends_ms, bid=order.bid, fate=fate, refused=refused,
         )  # fmt: skip
         self.stock.take(pool)
-        self._records.append(record)
-        self._unswept.append(record)
-        self._by_id[record.id] = record
-        self._shelf(record.deployment).put(record)
+        self.register.add(record)
         self.extras.equip(record, now)
         self.enter(record, VmState.PENDING)
         if refused is not None:
@@ -227,7 +219,7 @@ class Account:
         record.tagged += 1
         record.tags = {**record.tags, **tags}
         record.deployment = deployment_of(record.tags)
-        self._shelf(record.deployment).put(record)
+        self.register.shelve(record)
         last = record.seen[-1][1]
         if last is not None:
             self._show(record, replace(last, tags=record.tags))
@@ -279,7 +271,6 @@ class Account:
             notice_ms = self.settings.spot.notice_ms if record.fate.announced else 0
         record.preempted, record.why = True, "preempted"
         if not notice_ms or record.state is VmState.PENDING:
-            self._cancel(record)
             self._gone(record, EndCause.PREEMPTED)
             return
         ends_ms = self.clock.now() + notice_ms
@@ -288,23 +279,19 @@ class Account:
             self.enter(record, VmState.STOPPING)
         else:
             self._show(record, record.view(record.state))
-        self.after(record, notice_ms, self._taken)
+        self.after(record, notice_ms, self._gone, EndCause.PREEMPTED)
         if record.guest_lives:
             self._guests.on_notice(record, ends_ms)
 
-    def _taken(self, record: Record) -> None:
-        self._cancel(record)
-        self._gone(record, EndCause.PREEMPTED)
-
     def _refuse(self, record: Record) -> None:
         """The create that was accepted fails."""
-        self._cancel(record)
         record.why = record.refused.message if record.refused else ""
         record.shell = self._dialect.ways.failed_stays
         self._gone(record, EndCause.TERMINATED)
 
     def _gone(self, record: Record, cause: EndCause) -> None:
         now = self.clock.now()
+        self._cancel(record)
         self._stop_billing(record)
         self.stock.give_back(self.stock.pool(record.type, record.zone, record.market))
         record.ended_ms = now
@@ -344,42 +331,11 @@ class Account:
         now = self.clock.now()
         record.show(view, now, now - self.settings.consistency_ms)
 
-    def find(self, vm: VmId) -> Record | None:
-        """The newest VM of that id."""
-        return self._by_id.get(vm)
-
-    def made(self, number: int) -> Record | None:
-        """The VM of that number, None where none was made."""
-        return self._records[number] if 0 <= number < len(self._records) else None
-
-    def live(self) -> list[Record]:
-        """The VMs that are not gone, in order of creation."""
-        self._sweep()
-        return [record for record in self._unswept if record.state is not VmState.GONE]
-
     def page(self, deployment: str, after: int, as_of_ms: int) -> tuple[list[Vm], int | None]:
-        """A page of a listing, see `Shelf.page`."""
-        self._sweep()
-        shelf = self._shelves.get(deployment)
-        return (
-            shelf.page(after, as_of_ms, self.settings.reads.page, self.clock.now()) if shelf is not None else ([], None)
-        )
-
-    def _shelf(self, deployment: str) -> Shelf:
-        return self._shelves.setdefault(deployment, Shelf(deployment))
-
-    def _sweep(self) -> None:
-        """Now and then, let go of what no read shows any more."""
+        """A page of a listing: VMs, and the number to go on after."""
         now = self.clock.now()
-        if now < self._swept_ms + _SWEEP_MS:
-            return
-        self._swept_ms = now
-        before_ms = now - self.settings.consistency_ms
-        for shelf in self._shelves.values():
-            for record in shelf.sweep(before_ms):
-                if self._by_id.get(record.id) is record:
-                    del self._by_id[record.id]
-        self._unswept = [record for record in self._unswept if record.state is not VmState.GONE]
+        self.register.sweep(now, self.settings.consistency_ms)
+        return self.register.page(deployment, after, as_of_ms, self.settings.reads.page, now)
 
     # -- timers
 

@@ -81,7 +81,7 @@ class ArmDriver(NamedDriver, TaggedEnds):
         """A NIC under the VM's name; the VM's own where it has one."""
         account, zone = self._account, request.offering.zone
         name = self._name(slot, zone)
-        existing = account.find(name)
+        existing = account.register.find(name)
         if self._nic is not None and (existing is None or (existing.state is VmState.GONE and not existing.shell)):
             account.extras.make(self._nic, name, request.batch, zone, request.tags, account.clock.now())
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId, instance_id
+from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
 from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, Transient, VmNotFound
@@ -106,7 +107,7 @@ class CloudDriver(Lacking):
 
     def _seen(self, vm: VmId, operation: str) -> Vm | None:
         """How a read by id shows the VM now."""
-        record = self._account.find(vm)
+        record = self._account.register.find(vm)
         if record is None:
             return None
         return record.as_of(self._account.clock.now() - self._late(operation, self._settings.reads.get_ms))
@@ -117,14 +118,14 @@ class CloudDriver(Lacking):
         return view
 
     def _scope(self, vm: VmId) -> Scope:
-        record = self._account.find(vm)
+        record = self._account.register.find(vm)
         return ANYWHERE if record is None else (record.type, record.zone, record.market)
 
     async def terminate(self, vm: VmId) -> None:
         await self._send("terminate", lambda: self._end(vm), self._scope(vm))
 
     def _end(self, vm: VmId) -> None:
-        record = self._account.find(vm)
+        record = self._account.register.find(vm)
         if record is not None:
             self._account.end(record, EndCause.TERMINATED, "the dispatcher asked")
 
@@ -133,7 +134,7 @@ class CloudDriver(Lacking):
 
     def _living(self, vm: VmId, operation: str) -> Record:
         """The VM that a change is for; VmNotFound where the cloud does not see it (yet)."""
-        record, view = self._account.find(vm), self._seen(vm, operation)
+        record, view = self._account.register.find(vm), self._seen(vm, operation)
         if record is None or record.state is VmState.GONE:
             view = None
         self._there(view, vm)
@@ -142,7 +143,7 @@ class CloudDriver(Lacking):
 
     async def console(self, vm: VmId) -> str:
         def read() -> str:
-            record = self._account.find(vm)
+            record = self._account.register.find(vm)
             return "" if record is None else record.console[-_CONSOLE_BYTES:]
 
         return await self._send("console", read, changes=False)
@@ -201,7 +202,7 @@ def wanted(request: LaunchRequest) -> tuple[InstanceId, ...]:
     return request.instances or tuple(instance_id(request.batch, slot) for slot in range(request.slots))
 
 
-def bid_of(request: LaunchRequest) -> int | None:
+def bid_of(request: LaunchRequest) -> Rate | None:
     """The most that a spot VM may cost, nano-dollars an hour; None on demand."""
     return request.offering.max_rate if request.offering.market is Market.SPOT else None
 

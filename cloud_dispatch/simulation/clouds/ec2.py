@@ -102,6 +102,8 @@ class Ec2Driver(TaggedEnds):
         )
         if over is not None:
             raise over
+        if spot:
+            account.stock.check_bid(pool, bid_of(request), now, "SpotMaxPriceTooLow")
         granted = min(request.slots, account.stock.room(pool, now))
         if granted < max(request.min_slots, 1):
             raise account.stock.sold_out(pool, "InsufficientInstanceCapacity")
@@ -112,12 +114,11 @@ class Ec2Driver(TaggedEnds):
     def _order(self, request: LaunchRequest, number: int) -> Order:
         account = self._account
         lot = (request.batch, number)
-        bid = bid_of(request)
         return Order(
             name=VmId(f"i-{account.streams.stream('vm-id', account.name, *lot).below(16**17):017x}"),
             lot=lot, profile=self._profile, batch=request.batch, slot=-1,
             pool=account.stock.pool(*scope_of(request)), tags=request.tags, user_data=request.user_data,
-            ends_ms=request.ends_ms, bid=None if bid is None else Rate(bid),
+            ends_ms=request.ends_ms, bid=bid_of(request),
         )  # fmt: skip
 
     def _expire(self, now: int) -> None:
@@ -129,7 +130,7 @@ class Ec2Driver(TaggedEnds):
 
     def _end(self, vm: VmId) -> None:
         """What is not seen yet is not found, which looks like success."""
-        record = self._account.find(vm)
+        record = self._account.register.find(vm)
         if record is not None and self._seen(vm, "terminate") is not None:
             self._account.end(record, EndCause.TERMINATED, "the dispatcher asked")
 

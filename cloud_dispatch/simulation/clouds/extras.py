@@ -16,6 +16,7 @@ class Extras:
         self._kinds = kinds
         self.all: list[ExtraRecord] = []
         self.loose: dict[str, ExtraRecord] = {}
+        self._attached: dict[str, ExtraRecord] = {}
 
     def make(self, kind: Extra, vm: str, batch: BatchId, zone: str, tags: Mapping[str, str], now: int) -> ExtraRecord:
         """A loose one for the VM `vm` that may come; the same one where it exists."""
@@ -31,14 +32,13 @@ class Extras:
         """Give a new VM what comes with it: what stands ready under its name, else a new one."""
         for kind in self._kinds:
             extra = self.make(kind, record.id, record.batch, record.zone, record.tags, now)
-            del self.loose[extra.id]
-            extra.vm = record
+            self._attached[extra.id] = self.loose.pop(extra.id)
             record.extras.append(extra)
 
     def strip(self, record: Record, now: int, *, every: bool, stays: str | None) -> None:
         """The VM is gone: so is what came with it, but for `every` one, or the kind that `stays` ("" for all)."""
         for extra in record.extras:
-            extra.vm = None
+            del self._attached[extra.id]
             if every or stays in ("", extra.kind):
                 self.loose[extra.id] = extra
             else:
@@ -51,4 +51,4 @@ class Extras:
         if extra is not None:
             extra.until_ms = now
             return True
-        return not any(made.id == name and made.vm is not None for made in reversed(self.all))
+        return name not in self._attached

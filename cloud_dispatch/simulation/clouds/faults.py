@@ -46,6 +46,7 @@ class FaultKind(StrEnum):
     REAPER_DOWN = "reaper-down"  # the hand that ends VMs at their `ends_at` does nothing
 
 
+_NEVER_MS = 32_503_680_000_000
 #: Faults that happen to VMs at a moment.
 STRIKES = (FaultKind.DEATH, FaultKind.HANG, FaultKind.PREEMPT, FaultKind.CUT_OFF, FaultKind.HIDDEN)
 
@@ -83,19 +84,24 @@ class Fault:
         )
 
 
+@dataclass(slots=True)
+class _Counted:
+    fault: Fault
+    seen: int = 0
+
+
 class FaultBook:
     """The faults of one account, with what is left of their counts."""
 
     def __init__(self, faults: Iterable[Fault], born_ms: int) -> None:
         self._born_ms = born_ms
-        self._by_kind: dict[FaultKind, list[Fault]] = {}
-        self._seen: dict[int, int] = {}
+        self._by_kind: dict[FaultKind, list[_Counted]] = {}
         for fault in faults:
             self.add(fault)
 
     def add(self, fault: Fault) -> None:
         """One more; a fault of a moment strikes only where it is listed from the start."""
-        self._by_kind.setdefault(fault.kind, []).append(fault)
+        self._by_kind.setdefault(fault.kind, []).append(_Counted(fault))
 
     def drop(self, kind: FaultKind) -> None:
         """No more faults of this kind."""
@@ -103,36 +109,44 @@ class FaultBook:
 
     def of(self, *kinds: FaultKind) -> list[Fault]:
         """All faults of these kinds, in the order of the kinds and of the scenario."""
-        return [fault for kind in kinds for fault in self._by_kind.get(kind, ())]
+        return [counted.fault for kind in kinds for counted in self._by_kind.get(kind, ())]
 
-    def epoch_ms(self, since_birth_ms: int) -> int:
-        """The moment of a fault's time."""
-        return self._born_ms + since_birth_ms
+    def begins_ms(self, fault: Fault) -> int:
+        """When its window opens, epoch ms."""
+        return self._born_ms + fault.from_ms
+
+    def ends_ms(self, fault: Fault) -> int:
+        """When its window closes, epoch ms; in the year 3000 where it never does."""
+        return self._born_ms + fault.until_ms if fault.until_ms else _NEVER_MS
 
     def take(
         self, kind: FaultKind, now: int, operation: str = "", type_name: str = "", zone: str = "",
         market: Market | None = None,
     ) -> Fault | None:  # fmt: skip
         """The first fault of this kind that strikes here and now, and it counts as having struck."""
-        for fault in self._by_kind.get(kind, ()):
+        for counted in self._by_kind.get(kind, ()):
+            fault = counted.fault
             if fault.operation not in ("", operation) or not fault.covers(now - self._born_ms):
                 continue
             if not fault.speaks_of(type_name, zone, market):
                 continue
-            seen = self._seen[id(fault)] = self._seen.get(id(fault), 0) + 1
-            if seen > fault.skip and (not fault.times or seen <= fault.skip + fault.times):
+            counted.seen += 1
+            if counted.seen > fault.skip and (not fault.times or counted.seen <= fault.skip + fault.times):
                 return fault
         return None
 
     def standing(
         self, kind: FaultKind, now: int, type_name: str = "", zone: str = "", market: Market | None = None
     ) -> Fault | None:
-        """The first fault of a state of affairs (capacity, quota, price) that holds now; nothing is counted."""
-        for fault in self._by_kind.get(kind, ()):
-            if fault.covers(now - self._born_ms) and fault.speaks_of(type_name, zone, market):
+        """The first fault of a state of affairs (capacity, price) that holds now; nothing is counted."""
+        for fault in self.all_standing(kind, now):
+            if fault.speaks_of(type_name, zone, market):
                 return fault
         return None
 
     def all_standing(self, kind: FaultKind, now: int) -> list[Fault]:
         """Every fault of a state of affairs that holds now, whatever its scope."""
-        return [fault for fault in self._by_kind.get(kind, ()) if fault.covers(now - self._born_ms)]
+        entries = self._by_kind.get(kind)
+        if not entries:
+            return []
+        return [counted.fault for counted in entries if counted.fault.covers(now - self._born_ms)]

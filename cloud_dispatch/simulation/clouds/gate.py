@@ -90,6 +90,9 @@ class Gate:
             value = work()
         except errors.ProviderError as raised:
             error = raised
+        except Exception as bug:
+            _settle(answer, None, bug)
+            return
         if self._struck(FaultKind.NO_ANSWER, operation, now, scope):
             return
         if self._struck(FaultKind.LOST_ANSWER, operation, now, scope):
@@ -133,7 +136,7 @@ def told(fault: Fault, message: str) -> errors.ProviderError:
     return error
 
 
-def _settle(answer: asyncio.Future[T], value: T | None, error: errors.ProviderError | None) -> None:
+def _settle(answer: asyncio.Future[T], value: T | None, error: Exception | None) -> None:
     if answer.done():
         return  # the caller has gone
     if error is not None:

@@ -69,7 +69,7 @@ class GceDriver(NamedDriver):
         }
         super().__init__(account, profile, common_traits(account, WAYS, **own))
 
-    def _ask(self, request: LaunchRequest, slot: InstanceId) -> asyncio.Future[Record]:  # type: ignore[override]
+    def _ask(self, request: LaunchRequest, slot: InstanceId) -> asyncio.Future[Record]:
         return self._send("launch", lambda: self._insert(request, slot, _CODES), scope_of(request))
 
     async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:

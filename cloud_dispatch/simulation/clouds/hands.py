@@ -50,11 +50,11 @@ class Reaper:
     def _look(self) -> None:
         self._watching = False
         now = self._account.clock.now()
-        live = self._account.live()
+        live = self._account.register.live()
         if live and self._account.book.standing(FaultKind.REAPER_DOWN, now) is None:
             shown = [view for record in live if (view := record.seen[-1][1]) is not None]
             for vm in self._rule(shown, now):
-                record = self._account.find(vm)
+                record = self._account.register.find(vm)
                 if record is not None:
                     self._account.end(record, EndCause.HARD_END, "ended by the reaper: past its ends_at")
         if live:
@@ -71,7 +71,7 @@ class Strikes:
         """Set their timers; those of the past are passed over."""
         account, now = self._account, self._account.clock.now()
         for fault in account.book.of(*STRIKES):
-            wait_ms = account.book.epoch_ms(fault.from_ms) - now
+            wait_ms = account.book.begins_ms(fault) - now
             if wait_ms >= 0:
                 account.later(wait_ms, self._strike, fault, max(fault.times, 1))
 
@@ -80,7 +80,7 @@ class Strikes:
         account, now = self._account, self._account.clock.now()
         there = [
             record
-            for record in account.live()
+            for record in account.register.live()
             if record.state is VmState.RUNNING and fault.speaks_of(record.type, record.zone, record.market)
         ]
         scope = (fault.type, fault.zone, fault.market or "")
@@ -104,4 +104,4 @@ class Strikes:
             length_ms = min(fault.amount, account.settings.consistency_ms)
             record.hidden_until_ms = account.clock.now() + length_ms
         else:
-            record.cut_off_until_ms = account.book.epoch_ms(fault.until_ms)
+            record.cut_off_until_ms = account.book.ends_ms(fault)

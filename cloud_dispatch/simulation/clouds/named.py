@@ -4,10 +4,10 @@ later. Owns operations; a dialect says how a slot is asked for and what a failur
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from cloud_dispatch.domain.ids import InstanceId, VmId, slot_of
-from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider.errors import InDoubt, ProviderError, RateLimited, Transient
 from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Operation, VmState
 from cloud_dispatch.simulation.clouds.account import Order
@@ -40,7 +40,7 @@ class NamedDriver(CloudDriver):
         result = self._result([(slot, self._operation(request, slot, record), record) for slot, record in records])
         return LaunchResult(result.vms, result.shortfall or (refusals[0] if refusals else None), result.pending)
 
-    async def _ask(self, request: LaunchRequest, slot: InstanceId) -> Record:
+    def _ask(self, request: LaunchRequest, slot: InstanceId) -> Awaitable[Record]:
         """Have the slot's VM made; the one that exists where it does."""
         raise NotImplementedError
 
@@ -48,7 +48,7 @@ class NamedDriver(CloudDriver):
         """What the cloud does when the request for one slot arrives. Raises what it refuses at once."""
         account, now = self._account, self._account.clock.now()
         name = self._name(slot, request.offering.zone)
-        existing = account.find(name)
+        existing = account.register.find(name)
         if existing is not None and (existing.state is not VmState.GONE or existing.shell):
             return existing
         scope = scope_of(request)
@@ -56,6 +56,8 @@ class NamedDriver(CloudDriver):
         over = account.stock.over_quota(pool, 1, now, codes.quota)
         if over is not None:
             raise over
+        if pool.market is Market.SPOT and self.traits.spot_bid:
+            account.stock.check_bid(pool, bid_of(request), now, codes.capacity)
         refused: ProviderError | None = None
         if not account.stock.room(pool, now):
             refused = account.stock.sold_out(pool, codes.capacity)
@@ -64,11 +66,10 @@ class NamedDriver(CloudDriver):
         fault = account.book.take(FaultKind.ASYNC_FAILURE, now, "launch", *scope)
         if fault is not None:
             refused = told(fault, f"the creation of {name} failed")
-        bid = bid_of(request)
         order = Order(
             name=name, lot=(slot,), profile=self._profile, batch=request.batch, slot=slot_of(slot)[1], pool=pool,
             tags=request.tags, user_data=request.user_data, ends_ms=request.ends_ms,
-            bid=Rate(bid) if bid is not None and self.traits.spot_bid else None,
+            bid=bid_of(request) if self.traits.spot_bid else None,
         )  # fmt: skip
         return account.create(order, refused)
 
@@ -94,10 +95,10 @@ class NamedDriver(CloudDriver):
 
     def _operated(self, operation: Operation) -> Record | None:
         name, _, number = operation.token.rpartition(" ")
-        made = self._account.made(int(number)) if number.isdecimal() else None
+        made = self._account.register.numbered(int(number)) if number.isdecimal() else None
         if made is not None and made.id == name:
             return made
-        return self._account.find(VmId(name))
+        return self._account.register.find(VmId(name))
 
     async def _clear_away(self, record: Record) -> None:
         """Delete what a failed create has left."""

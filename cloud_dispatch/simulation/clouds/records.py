@@ -8,13 +8,15 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cloud_dispatch.domain.ids import BatchId
+from cloud_dispatch.domain.ids import BatchId, VmId
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.tags import DEPLOYMENT
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import LeftoverKind, Vm, VmState
 from cloud_dispatch.simulation.clouds.fate import Fate
 from cloud_dispatch.simulation.ports import TrueVm
+
+_SWEEP_MS = 60_000
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -75,7 +77,7 @@ class Record(TrueVm):
 
 @dataclass(slots=True, eq=False)
 class ExtraRecord:
-    """A disk, NIC or address: made with (or, a NIC on ARM, before) its VM; `vm` is None once it belongs to none."""
+    """A disk, NIC or address: made with its VM, or (a NIC on ARM) before it."""
 
     id: str
     kind: LeftoverKind
@@ -84,7 +86,6 @@ class ExtraRecord:
     batch: BatchId
     rate: Rate
     since_ms: int
-    vm: Record | None = None
     until_ms: int | None = None
 
 
@@ -123,6 +124,56 @@ class Shelf:
         if swept:
             self._records = [record for record in self._records if not record.forgotten(before_ms)]
         return swept
+
+
+class Register:
+    """Every VM of an account: all that were ever made, those that may still be seen by their ids and deployments."""
+
+    def __init__(self) -> None:
+        self.all: list[Record] = []
+        self._unswept: list[Record] = []
+        self._by_id: dict[VmId, Record] = {}
+        self._shelves: dict[str, Shelf] = {}
+        self._swept_ms = 0
+
+    def add(self, record: Record) -> None:
+        """A new VM; its id is its own from now on."""
+        self.all.append(record)
+        self._unswept.append(record)
+        self._by_id[record.id] = record
+        self.shelve(record)
+
+    def shelve(self, record: Record) -> None:
+        """Have it listed by the deployment that its tags name now."""
+        self._shelves.setdefault(record.deployment, Shelf(record.deployment)).put(record)
+
+    def find(self, vm: VmId) -> Record | None:
+        """The newest VM of that id."""
+        return self._by_id.get(vm)
+
+    def numbered(self, number: int) -> Record | None:
+        """The VM of that number, None where none was made."""
+        return self.all[number] if 0 <= number < len(self.all) else None
+
+    def live(self) -> list[Record]:
+        """The VMs that are not gone, in order of creation."""
+        return [record for record in self._unswept if record.state is not VmState.GONE]
+
+    def page(self, deployment: str, after: int, as_of_ms: int, size: int, now: int) -> tuple[list[Vm], int | None]:
+        """A page of a listing, see `Shelf.page`."""
+        shelf = self._shelves.get(deployment)
+        return shelf.page(after, as_of_ms, size, now) if shelf is not None else ([], None)
+
+    def sweep(self, now: int, horizon_ms: int) -> None:
+        """Now and then, let go of what no read shows any more."""
+        if now < self._swept_ms + _SWEEP_MS:
+            return
+        self._swept_ms = now
+        for shelf in self._shelves.values():
+            for record in shelf.sweep(now - horizon_ms):
+                if self._by_id.get(record.id) is record:
+                    del self._by_id[record.id]
+        self._unswept = self.live()
 
 
 def _number(record: Record) -> int:

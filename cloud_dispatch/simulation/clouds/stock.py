@@ -123,6 +123,16 @@ class Stock:
             self._tides[key] = Tides(tide, dry, self._streams.stream("tide", self._settings.name, *key), self._born_ms)
         return self._tides[key]
 
+    def check_bid(self, pool: Pool, bid: Rate | None, now: int, code: str) -> None:
+        """CapacityUnavailable where the spot price is above the bid."""
+        rate = self.walk(pool.type.name, pool.zone).rate_at(now)
+        if bid is not None and rate > bid:
+            raise CapacityUnavailable(
+                f"{pool.type.name} in {pool.zone} costs {rate} nano-dollars an hour now, the bid is {bid}",
+                code=code,
+                scope=Scope(type=pool.type.name, zone=pool.zone, market=pool.market),
+            )
+
     def sold_out(self, pool: Pool, code: str) -> CapacityUnavailable:
         """The refusal for a pool without room."""
         return CapacityUnavailable(

@@ -52,7 +52,7 @@ class CloudFaults(Faults):
         self.account.book.add(Fault(FaultKind.QUOTA, amount=vms * cheapest.type.vcpus))
 
     def hide(self, vm: VmId, for_ms: int) -> None:
-        record = self.account.find(vm)
+        record = self.account.register.find(vm)
         assert record is not None
         record.hidden_until_ms = self.account.clock.now() + for_ms
 
@@ -65,7 +65,7 @@ class CloudFaults(Faults):
         self.account.book.add(Fault(FaultKind.LEFTOVER, times=1, code=kind))
 
     def preempt(self, vm: VmId) -> None:
-        record = self.account.find(vm)
+        record = self.account.register.find(vm)
         assert record is not None
         self.account.preempt(record)
 
