@@ -303,7 +303,6 @@ class Account:
         linger_ms = self.settings.life.linger_ms
         if linger_ms and not record.shell:
             record.seen.append((now + linger_ms, None))
-        record.user_data = ""
 
     def _silence(self, record: Record, cause: EndCause) -> None:
         if record.guest_lives:

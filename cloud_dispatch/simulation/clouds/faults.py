@@ -39,7 +39,7 @@ class FaultKind(StrEnum):
     # `times` running VMs (at least one) at `from_ms`
     DEATH = "death"  # the VM dies, and the cloud knows
     HANG = "hang"  # the guest dies, and the cloud shows it running
-    PREEMPT = "preempt"  # with `amount` ms of notice; -1 for the cloud's own
+    PREEMPT = "preempt"  # spot VMs only; with `amount` ms of notice; -1 for the cloud's own
     CUT_OFF = "cut-off"  # from then to `until_ms` nothing passes between the VM and the dispatcher
     HIDDEN = "hidden"  # from then on listings leave it out for `amount` ms, at most the consistency horizon
     # the account

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cloud_dispatch.domain.ids import VmId
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.spi import Vm, VmState
 from cloud_dispatch.simulation.clouds.faults import STRIKES, Fault, FaultKind
@@ -81,7 +82,9 @@ class Strikes:
         there = [
             record
             for record in account.register.live()
-            if record.state is VmState.RUNNING and fault.speaks_of(record.type, record.zone, record.market)
+            if record.state is VmState.RUNNING
+            and fault.speaks_of(record.type, record.zone, record.market)
+            and (fault.kind is not FaultKind.PREEMPT or record.market is Market.SPOT)
         ]
         scope = (fault.type, fault.zone, fault.market or "")
         stream = account.streams.stream("strike", account.name, fault.kind, fault.from_ms, *scope)

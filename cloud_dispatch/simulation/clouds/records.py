@@ -109,7 +109,9 @@ class Shelf:
         vms: list[Vm] = []
         for place in range(bisect_right(records, after, key=_number), len(records)):
             record = records[place]
-            view = record.as_of(as_of_ms)
+            since_ms, view = record.seen[-1]
+            if since_ms > as_of_ms:
+                view = record.as_of(as_of_ms)
             if view is None or record.hidden_until_ms > now or view.tags.get(DEPLOYMENT) != self._deployment:
                 continue
             if len(vms) == size:

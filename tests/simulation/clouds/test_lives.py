@@ -203,15 +203,16 @@ async def test_a_vm_that_is_deleted_within_its_notice_ends_once() -> None:
 
 
 async def test_a_price_above_the_bid_takes_the_vm_back() -> None:
-    """Where spot has a bid, the VM goes when the price rises above it, and stays where the bid is on-demand's price."""
-    usual = steady(Cloud.EC2)
-    dear = Fault(FaultKind.PRICE, amount=60_000_000, from_ms=10 * HOUR_MS, until_ms=11 * HOUR_MS)
+    """Where spot has a bid, the VM goes when the price rises above it, be it days later, and stays where the bid is
+    on-demand's price."""
+    usual = steady(Cloud.EC2, spot=Spot(swing=0.0))
+    dear = Fault(FaultKind.PRICE, amount=60_000_000, from_ms=50 * HOUR_MS, until_ms=51 * HOUR_MS)
     scene = Scene(usual, [dear])
     offering = await scene.offering(market=Market.SPOT)
     (low,) = await scene.up(offering=replace(offering, max_rate=Rate(59_000_000)))
     (high,) = await scene.up(offering=offering)
-    await asyncio.sleep(12 * 3_600)
-    assert scene.of("end") == [(10 * HOUR_MS + 120_000, low.id, EndCause.PREEMPTED)]
+    await asyncio.sleep(52 * 3_600)
+    assert scene.of("end") == [(50 * HOUR_MS + 120_000, low.id, EndCause.PREEMPTED)]
     assert high.state is VmState.RUNNING
 
 

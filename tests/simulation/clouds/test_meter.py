@@ -33,6 +33,7 @@ async def test_the_stop_is_billed_on_gce() -> None:
     """The five seconds between the order and the end are on the bill there."""
     scene = Scene(steady(Cloud.GCE, extras=()))
     (record,) = await scene.up()
+    await asyncio.sleep(600)
     scene.account.end(record, EndCause.TERMINATED)
     asked_ms = record.since_ms
     await asyncio.sleep(60)
