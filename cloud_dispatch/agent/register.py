@@ -26,9 +26,10 @@ class Refused(Exception):
 
 async def register(
     config: Config, endpoint: Endpoint, incarnation: str, boot_ms: int, fraction: Callable[[], float],
-    say: Callable[[str], None],
+    say: Callable[[str], None], connect: Callable[[Endpoint, str], Channel] = Channel,
 ) -> Identity:  # fmt: skip
-    """An identity from the join token. Refused when the dispatcher says no for good or stays silent too long."""
+    """An identity from the join token. Refused when the dispatcher says no for good or stays silent too long. `connect`
+    makes the channel, for whoever has no network."""
     request = RegisterRequest(
         config.vm, config.proof, version=VERSION, incarnation=incarnation, boot_ms=boot_ms,
         facts={**machine_facts(), **config.facts},
@@ -36,7 +37,7 @@ async def register(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + Policy().silence_ms / 1000
     refusals, pause, last = 0, _RETRY_FIRST_S, ""
-    channel = Channel(endpoint, config.join_token)
+    channel = connect(endpoint, config.join_token)
     try:
         while loop.time() < deadline and refusals < _MOST_REFUSALS:
             try:
