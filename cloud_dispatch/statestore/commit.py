@@ -113,7 +113,7 @@ class GroupCommit:
     async def close(self) -> None:
         """Finish what waits, take nothing more."""
         self._closed = True
-        if self._drain is not None:
+        if self._drain is not None and not self._drain.done():  # done: cancelled before its first step
             await self._drain
 
     async def _drain_all(self) -> None:
