@@ -69,7 +69,8 @@ class SeededStreams:
     def stream(self, *purpose: str | int) -> SeededStream:
         known = self._streams.get(purpose)
         if known is None:
-            text = repr((self.seed, *purpose)).encode()
+            # An enum's member is its text: the two are equal, and must be the same purpose.
+            text = repr((self.seed, *(str(part) if isinstance(part, str) else part for part in purpose))).encode()
             known = self._streams[purpose] = SeededStream(int.from_bytes(sha256(text).digest()[:8], "big"))
         return known
 

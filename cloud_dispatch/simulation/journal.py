@@ -18,10 +18,12 @@ class _Time(Protocol):
 
 
 class Journal:
-    """Lines `MILLISECONDS WHO WHAT`. `keep` None keeps all of them."""
+    """Lines `MILLISECONDS WHO WHAT`. `keep` None keeps all of them. `hidden` is a text that differs from run to run,
+    the name of a temporary folder: it is not written."""
 
-    def __init__(self, time: _Time, keep: int | None = None) -> None:
+    def __init__(self, time: _Time, keep: int | None = None, hidden: str = "") -> None:
         self._time = time
+        self._hidden = hidden
         self._lines: deque[str] = deque(maxlen=keep)
         self._digest = blake2b(digest_size=16)
         self.count = 0
@@ -31,6 +33,8 @@ class Journal:
         line = f"{self._time.now_ms:>9} {who} {what}"
         if "\n" in line:
             line = line.replace("\n", "\\n")
+        if self._hidden and self._hidden in line:
+            line = line.replace(self._hidden, "")
         self._lines.append(line)
         self._digest.update(line.encode())
         self.count += 1

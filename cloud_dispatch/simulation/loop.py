@@ -33,12 +33,13 @@ class Livelock(RuntimeError):
 
 
 class Group:
-    """The tasks of one part of a run, e.g. of one incarnation of the dispatcher: what is started from one of them is of
-    the group too. `hook`, when set, is called before each step of one of them."""
+    """The tasks of one part of a run, e.g. of one incarnation of the dispatcher: what is started from one of them, or
+    from a callback in `context`, is of the group too."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.steps = 0
+        self.context = Context()
+        self.context.run(_GROUP.set, self)
         self._tasks: list[asyncio.Task[Any]] = []
         self._sweep_at = 256
 
@@ -47,6 +48,11 @@ class Group:
         if len(self._tasks) >= self._sweep_at:
             self._tasks = self.tasks
             self._sweep_at = max(256, 2 * len(self._tasks))
+
+    def cancel(self) -> None:
+        """Cancel them all, oldest first."""
+        for task in self.tasks:
+            task.cancel()
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
@@ -122,13 +128,11 @@ class VirtualLoop(base_events.BaseEventLoop):
 
     def start(self, coro: Coroutine[Any, Any, _T], group: Group, name: str = "") -> asyncio.Task[_T]:
         """Run `coro` as a member of `group`."""
-        context = Context()
-        context.run(_GROUP.set, group)
-        return self.create_task(coro, name=name or None, context=context)
+        return self.create_task(coro, name=name or None, context=group.context)
 
-    def outside(self) -> Context:
-        """A context of no group: for callbacks and tasks that outlive whoever makes them."""
-        return Context()
+    def begin(self, coro: Coroutine[Any, Any, Any], group: Group, name: str = "") -> None:
+        """`start` for work that nobody waits for; the group keeps it."""
+        _kept_by_group = self.create_task(coro, name=name or None, context=group.context)
 
     # -- running
     def _run_once(self) -> None:
