@@ -1,0 +1,173 @@
+"""A simulated VM from the inside: its clock, its supervisor, and the agent that registers and serves.
+
+Registration is the agent's own code; the supervisor's rules (restart, hang, lifetime) are its own numbers. Knows the
+network's way to the dispatcher, nothing else of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+import msgspec
+
+from cloud_dispatch.agent import events
+from cloud_dispatch.agent.channel import Endpoint
+from cloud_dispatch.agent.identity import Config, Identity
+from cloud_dispatch.agent.register import Refused, register
+from cloud_dispatch.agent.supervisor import LIFETIME_GRACE_MS, MOST_RESTARTS
+from cloud_dispatch.simulation.attempts import VirtualAttempt
+from cloud_dispatch.simulation.loop import Group, VirtualLoop
+from cloud_dispatch.simulation.network import Network
+from cloud_dispatch.simulation.ports import Stream, TrueVm
+from cloud_dispatch.simulation.shell import VirtualChannel, VirtualShell
+
+_MILLION = 1_000_000
+#: From the user data's start to the agent's first word.
+_INSTALL_MS = 200
+
+
+class UserData(msgspec.Struct, frozen=True):
+    """What the dispatcher gives to a VM: all that the agent's boot script would need."""
+
+    join_token: str
+
+
+class Watcher(Protocol):
+    """Who sees what truly happens on VMs."""
+
+    def process_started(self, vm: TrueVm, attempt: VirtualAttempt) -> None: ...
+
+    def process_ended(self, vm: TrueVm, attempt: VirtualAttempt) -> None: ...
+
+    def note(self, who: str, what: str) -> None: ...
+
+    def registered(self, vm: TrueVm, instance: str) -> None: ...
+
+    def powered_off(self, vm: TrueVm) -> None:
+        """The guest has shut its VM down."""
+
+
+class Guest:
+    """Everything inside one VM."""
+
+    def __init__(
+        self, vm: TrueVm, user_data: str, loop: VirtualLoop, network: Network, chance: Stream, watcher: Watcher
+    ) -> None:
+        self.vm = vm
+        self.loop = loop
+        self.network = network
+        self.chance = chance
+        self.shell: VirtualShell | None = None
+        self.dead = False
+        self._join_token = msgspec.json.decode(user_data, type=UserData).join_token
+        self._watcher = watcher
+        self._booted_ms = loop.now_ms
+        self._identity: Identity | None = None
+        self._restarts = 0
+        self._group = Group(f"agent {vm.id}")
+
+    # -- the clock
+    def now_ms(self) -> int:
+        elapsed = self.loop.now_ms - self._booted_ms
+        return elapsed + elapsed * self.vm.drift_ppm // _MILLION
+
+    def moment_of(self, guest_ms: int) -> int:
+        return self._booted_ms - (-guest_ms * _MILLION // (_MILLION + self.vm.drift_ppm))
+
+    # -- its life
+    def boot(self) -> None:
+        """The user data runs."""
+        self._later(_INSTALL_MS, self._start_agent)
+
+    def die(self) -> None:
+        """The VM is no more."""
+        self.dead = True
+        self._stop_agent()
+
+    def crash_agent(self, pause_ms: int = 200) -> None:
+        """The agent's process dies; the supervisor ends what it ran and starts it again, a few times."""
+        if self.dead:
+            return
+        self._stop_agent()
+        if self._restarts >= MOST_RESTARTS:
+            self._power_off("the agent failed too often")
+            return
+        self._restarts += 1
+        self._later(pause_ms, self._start_agent)
+
+    def hang_agent(self, hang_ms: int = 60_000) -> None:
+        """The agent stands still, its processes do not; the supervisor sees it after `hang_ms` and starts it again."""
+        if self.shell is not None and not self.shell.hung:
+            self.shell.hung = True
+            self._later(hang_ms, self.crash_agent)
+
+    def notice(self) -> None:
+        """The operating system is told that the VM goes: services are stopped."""
+        if self.shell is not None:
+            self._run(self.shell.feed, events.Signalled("shutdown"))
+
+    def process_started(self, attempt: VirtualAttempt) -> None:
+        self._watcher.process_started(self.vm, attempt)
+
+    def process_ended(self, attempt: VirtualAttempt) -> None:
+        self._watcher.process_ended(self.vm, attempt)
+
+    # -- the supervisor's steps
+    def _later(self, milliseconds: int, callback: Callable[[], None]) -> None:
+        group = self._group
+        self.loop.at_ms(self.loop.now_ms + milliseconds, self._if_same, group, callback, context=group.context)
+
+    def _if_same(self, group: Group, callback: Callable[[], None]) -> None:
+        """Unless the VM, or the agent that this was meant for, has gone meanwhile."""
+        if not self.dead and group is self._group:
+            callback()
+
+    def _run(self, callback: Callable[..., None], *args: object) -> None:
+        self.loop.at_ms(self.loop.now_ms, callback, *args, context=self._group.context)
+
+    def _start_agent(self) -> None:
+        self.loop.begin(self._live(), self._group, name=f"agent {self.vm.id}")
+
+    def _stop_agent(self) -> None:
+        shell, self.shell = self.shell, None
+        if shell is not None:
+            shell.die()
+        self._group.cancel()
+        self._group = Group(f"agent {self.vm.id}")
+
+    async def _live(self) -> None:
+        incarnation = f"i{self._restarts}-{self.vm.id}"[:64]
+        if self._identity is None:
+            try:
+                self._identity = await self._register(incarnation)
+            except Refused as error:
+                self._power_off(str(error))
+                return
+            self._watcher.registered(self.vm, self._identity.instance)
+        identity = replace(self._identity)
+        shell = self.shell = VirtualShell(self, self._group, identity, incarnation, self._power_off)
+        shell.begin(self.now_ms())
+        lifetime = identity.policy.lifetime_ms
+        if lifetime:
+            self._later(max(lifetime + LIFETIME_GRACE_MS - self.now_ms(), 1), self._outlived)
+
+    async def _register(self, incarnation: str) -> Identity:
+        config = Config(url="http://dispatcher", join_token=self._join_token, vm=self.vm.id, work_dir="/")
+        endpoint = Endpoint("dispatcher", 80, None, "", "")
+        group = self._group
+        return await register(
+            config, endpoint, incarnation, self.now_ms(), self.chance.fraction,
+            lambda text: self._watcher.note(self.vm.id, text),
+            connect=lambda _, token: VirtualChannel(self, group, token),
+        )  # fmt: skip
+
+    def _outlived(self) -> None:
+        self._power_off("its lifetime is over and the agent did not end")
+
+    def _power_off(self, reason: str) -> None:
+        if not self.dead:
+            self._watcher.note(self.vm.id, f"powers off: {reason}")
+            self.die()
+            self._watcher.powered_off(self.vm)

@@ -1,0 +1,257 @@
+"""The shell around the agent's real state machine on a simulated VM: virtual time, network and processes.
+
+It decides nothing, as the real one: events go to the machine, and what the machine commands is done here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from cloud_dispatch.agent import events
+from cloud_dispatch.agent.channel import Channel, Unreachable
+from cloud_dispatch.agent.identity import Identity
+from cloud_dispatch.agent.machine import Machine
+from cloud_dispatch.agent.transfers import ANSWER_S, ATTEMPTS, RETRY_FIRST_S, RETRY_MOST_S
+from cloud_dispatch.agent.uploads import ChannelPool
+from cloud_dispatch.simulation.attempts import VirtualAttempt
+from cloud_dispatch.simulation.loop import Group, VirtualLoop
+from cloud_dispatch.simulation.network import Exchange, Network
+from cloud_dispatch.simulation.ports import Stream, TrueVm
+from cloud_dispatch.wire.messages import SYNC_PATH, Result, SyncReply, SyncRequest
+
+_LOG_CHANNELS = 4
+_encode = msgspec.json.Encoder().encode
+_REPLY: msgspec.json.Decoder[SyncReply] = msgspec.json.Decoder(SyncReply)
+
+
+class Body(Protocol):
+    """The VM that an agent lives on: its clock, chance and network, and who watches its processes."""
+
+    vm: TrueVm
+    loop: VirtualLoop
+    network: Network
+    chance: Stream
+
+    def now_ms(self) -> int:
+        """The guest's own clock, which may drift."""
+
+    def moment_of(self, guest_ms: int) -> int:
+        """The virtual time at which the guest's clock shows `guest_ms`."""
+
+    def process_started(self, attempt: VirtualAttempt) -> None: ...
+
+    def process_ended(self, attempt: VirtualAttempt) -> None: ...
+
+
+class VirtualChannel(Channel):
+    """The agent's channel over the simulated network: the real one's promises, one request at a time."""
+
+    def __init__(self, body: Body, group: Group, token: str) -> None:
+        self._body = body
+        self._group = group
+        self._authorization = f"Bearer {token}".encode()
+        self._exchange: Exchange | None = None
+
+    async def request(self, method: str, path: str, body: bytes, kind: str = "application/json") -> tuple[int, bytes]:
+        self.close()
+        answer: asyncio.Future[tuple[int, bytes]] = self._body.loop.create_future()
+
+        def heard(status: int | None, said: bytes) -> None:
+            if answer.done():
+                return
+            if status is None:
+                answer.set_exception(Unreachable(said.decode()))
+            else:
+                answer.set_result((status, said))
+
+        route, _, query = path.partition("?")
+        exchange = self._exchange = self._body.network.send(
+            self._body.vm, self._group.context, method, route, self._authorization, body, heard, query
+        )
+        try:
+            return await answer
+        finally:
+            exchange.abandon()
+
+    def close(self) -> None:
+        if self._exchange is not None:
+            self._exchange.abandon()
+            self._exchange = None
+
+
+class VirtualShell:
+    """One incarnation of the agent. `over(reason)` is called once, when its machine says that it is done."""
+
+    def __init__(
+        self, body: Body, group: Group, identity: Identity, incarnation: str, over: Callable[[str], None]
+    ) -> None:
+        self.identity = identity
+        self.machine = Machine(incarnation, identity.policy)
+        self.hung = False
+        self.log_limit = identity.policy.log_limit
+        self.log_pool = ChannelPool(lambda: VirtualChannel(body, group, identity.token), _LOG_CHANNELS)
+        self.attempts: dict[int, VirtualAttempt] = {}  # whose process may live
+        self._body = body
+        self._group = group
+        self._authorization = f"Bearer {identity.token}".encode()
+        self._over = over
+        self._dead = False
+        self._events: deque[events.Event] = deque()
+        self._busy = False
+        self._exchange: Exchange | None = None
+        self._timer: Any = None
+        self._timer_ms = 0
+
+    def begin(self, age_ms: int) -> None:
+        """Serve from here on, `age_ms` after the VM's start."""
+        self.feed(events.Boot(age_ms))
+
+    def feed(self, event: events.Event) -> None:
+        """Give `event` to the machine and do what it says; events that this causes come after."""
+        if self._dead or self.hung:
+            return
+        self._events.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._events and not self._dead:
+                for command in self.machine.handle(self._events.popleft(), self._body.now_ms()):
+                    _DOES[type(command)](self, command)
+        finally:
+            self._busy = False
+        if not self._dead:
+            self._arm()
+
+    def die(self) -> None:
+        """At once, with all processes, without a word."""
+        self._dead = True
+        self._events.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._exchange is not None:
+            self._exchange.abandon()
+        for attempt in list(self.attempts.values()):
+            attempt.vanish()
+        self._group.cancel()
+
+    # -- time
+    def _arm(self) -> None:
+        now = self._body.now_ms()
+        wake = self.machine.wake_at(now)
+        if wake is None or (self._timer is not None and now < self._timer_ms <= wake):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = wake
+        loop = self._body.loop
+        moment = max(self._body.moment_of(wake), loop.now_ms + 1)
+        self._timer = loop.at_ms(moment, self._tick, context=self._group.context)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.feed(events.Timer(self._body.chance.fraction()))
+
+    # -- what the machine commands
+    def _sync(self, command: events.Sync) -> None:
+        if self._exchange is not None:
+            self._exchange.abandon()
+        request = command.request
+
+        def heard(status: int | None, body: bytes) -> None:
+            self._answered(request, status, body)
+
+        self._exchange = self._body.network.send(
+            self._body.vm, self._group.context, "POST", SYNC_PATH, self._authorization, _encode(request), heard
+        )
+
+    def _answered(self, request: SyncRequest, status: int | None, body: bytes) -> None:
+        if status is None or status >= 300:
+            self.feed(events.Failed(request.seq, self._body.chance.fraction(), f"{status} {body[:200]!r}"))
+        else:
+            self.feed(events.Replied(request.seq, _REPLY.decode(body)))
+
+    def _start(self, command: events.Start) -> None:
+        attempt = self.attempts[command.order.token] = VirtualAttempt(command.order, self)
+        attempt.begin()
+
+    def _kill(self, command: events.Kill) -> None:
+        attempt = self.attempts.get(command.token)
+        if attempt is not None:
+            attempt.signal(command.signal)
+
+    def _forget(self, command: events.Forget) -> None:
+        """There is no folder to remove."""
+
+    def _check_health(self, command: events.RunHealthCheck) -> None:
+        """Simulated machines are healthy unless their command says otherwise: `false` fails."""
+        passed = command.check.argv[:1] != ["false"]
+        self.after(10, self.feed, events.HealthChecked(command.index, passed, "" if passed else "exit code 1"))
+
+    def _follow(self, command: events.PolicyChanged) -> None:
+        self.identity.policy = command.policy
+        self.log_limit = command.policy.log_limit
+
+    def _end(self, command: events.End) -> None:
+        self.die()
+        self._over(command.reason)
+
+    # -- what attempts ask for
+    @property
+    def in_contact(self) -> bool:
+        return self.machine.in_contact
+
+    def after(self, milliseconds: int, callback: Callable[..., None], *args: Any) -> None:
+        loop = self._body.loop
+        loop.at_ms(loop.now_ms + milliseconds, self._unless_dead, callback, *args, context=self._group.context)
+
+    def _unless_dead(self, callback: Callable[..., None], *args: Any) -> None:
+        if not self._dead:
+            callback(*args)
+
+    def spawn(self, work: Any) -> None:
+        self._body.loop.begin(work, self._group)
+
+    def started(self, attempt: VirtualAttempt) -> None:
+        self._body.process_started(attempt)
+        self.feed(events.Started(attempt.token))
+
+    def exited(self, attempt: VirtualAttempt) -> None:
+        self._body.process_ended(attempt)
+
+    def vacated(self, attempt: VirtualAttempt) -> None:
+        self.feed(events.Vacated(attempt.token))
+
+    def ended(self, attempt: VirtualAttempt, result: Result) -> None:
+        self.attempts.pop(attempt.token, None)
+        self.feed(events.Ended(result))
+
+    async def request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """Tried again as the agent's transfers are: what gets no answer, and what fails at the dispatcher's side."""
+        status, said = 503, b""
+        for tried in range(ATTEMPTS):
+            channel = VirtualChannel(self._body, self._group, self.identity.token)
+            try:
+                status, said = await asyncio.wait_for(channel.request(method, path, body), ANSWER_S)
+            except (Unreachable, TimeoutError):
+                status, said = 503, b""
+            if status < 500:
+                break
+            await asyncio.sleep(min(RETRY_FIRST_S * (1 << tried), RETRY_MOST_S))
+        return status, said
+
+
+_DOES: dict[type, Callable[[VirtualShell, Any], None]] = {
+    events.Sync: VirtualShell._sync,
+    events.Start: VirtualShell._start,
+    events.Kill: VirtualShell._kill,
+    events.Forget: VirtualShell._forget,
+    events.RunHealthCheck: VirtualShell._check_health,
+    events.PolicyChanged: VirtualShell._follow,
+    events.End: VirtualShell._end,
+}
