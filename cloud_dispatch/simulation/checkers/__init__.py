@@ -1,0 +1,14 @@
+"""The promises, each a checker. `ALL` is every one of them; P3 (money) comes with its part."""
+
+from __future__ import annotations
+
+from cloud_dispatch.simulation.checkers.base import Checker
+from cloud_dispatch.simulation.checkers.caps import Batches, CapsKept
+from cloud_dispatch.simulation.checkers.drains import Drains
+from cloud_dispatch.simulation.checkers.identities import Identities
+from cloud_dispatch.simulation.checkers.orphans import Orphans
+from cloud_dispatch.simulation.checkers.plans import Plans
+from cloud_dispatch.simulation.checkers.starvation import Starvation
+from cloud_dispatch.simulation.checkers.tasks import Tasks
+
+ALL: tuple[type[Checker], ...] = (Tasks, Orphans, CapsKept, Batches, Plans, Identities, Drains, Starvation)

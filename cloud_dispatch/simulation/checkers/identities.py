@@ -1,0 +1,33 @@
+"""P7, as far as its parts exist: a VM becomes an instance of its own batch, and nobody else's."""
+
+from __future__ import annotations
+
+from cloud_dispatch.domain.ids import InstanceId, slot_of
+from cloud_dispatch.simulation.checkers.base import Checker, View
+from cloud_dispatch.simulation.ports import TrueVm
+
+
+class Identities(Checker):
+    """Admissions against what the clouds know of the VMs."""
+
+    name = "P7 identities"
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._vm_of: dict[str, str] = {}
+        self._instance_of: dict[str, str] = {}
+
+    def registered(self, vm: TrueVm, instance: str) -> None:
+        batch, slot = slot_of(InstanceId(instance))
+        if batch != vm.batch:
+            self.find(f"VM {vm.id} of batch {vm.batch} was admitted as {instance}")
+        if vm.slot >= 0 and slot != vm.slot:
+            self.find(f"VM {vm.id} is slot {vm.slot} and was admitted as {instance}")
+        if self._vm_of.setdefault(instance, vm.id) != vm.id:
+            self.find(f"VMs {self._vm_of[instance]} and {vm.id} were both admitted as {instance}")
+        if self._instance_of.setdefault(vm.id, instance) != instance:
+            self.find(f"VM {vm.id} was admitted as {self._instance_of[vm.id]} and as {instance}")
+
+    def restored(self) -> None:
+        self._vm_of.clear()
+        self._instance_of.clear()

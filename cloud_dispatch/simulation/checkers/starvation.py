@@ -1,0 +1,56 @@
+"""No starvation: a task that fits never waits behind one that does not."""
+
+from __future__ import annotations
+
+from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
+from cloud_dispatch.domain.shape import room_for
+from cloud_dispatch.ports.store import Store
+from cloud_dispatch.simulation.checkers.base import Checker, View
+
+_SLACK_MS = 15_000
+
+
+class Starvation(Checker):
+    """An instance in contact with room for a waiting shape gets one of its tasks within a poll and a heartbeat."""
+
+    name = "starvation"
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._since: dict[tuple[str, str], int] = {}
+        timing = view.scenario.timing
+        self.bound_ms = timing.poll_ms + timing.heartbeat_ms + _SLACK_MS
+        #: Agents of these pools may have reasons of their own not to take more.
+        self._reserved = frozenset(p.name for p in view.scenario.pools if p.end.max_tasks or p.health_checks)
+
+    def look(self) -> None:
+        store, healthy = self.view.store, self.view.healthy_since_ms
+        if store is None or healthy is None:
+            self._since.clear()
+            return
+        now, before = self.view.now_ms, self._since
+        self._since = {}
+        waiting = store.waiting()
+        if not waiting:
+            return
+        for row in store.instances().values():
+            if not self._takes_work(row):
+                continue
+            for demand in waiting:
+                if demand.count and room_for(row.machine, store.load_of(row.id), demand.shape, 1):
+                    since = self._since[row.id, demand.shape.key] = max(
+                        before.get((row.id, demand.shape.key), now), healthy
+                    )
+                    self._judge(row, store, demand.shape.describe(), now - since)
+
+    def _takes_work(self, row: Instance) -> bool:
+        if row.state not in (InstanceState.IDLE, InstanceState.BUSY) or row.behaviour is not Behaviour.RUN:
+            return False
+        return row.pool not in self._reserved and row.vm in self.view.alive
+
+    def _judge(self, row: Instance, store: Store, shape: str, waited_ms: int) -> None:
+        if waited_ms > self.bound_ms:
+            self.find(
+                f"instance {row.id} ({row.state}) has room for {shape}, which waits, for {waited_ms} ms; it holds "
+                f"{len(store.leases_of(row.id))} claims"
+            )

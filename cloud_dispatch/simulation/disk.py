@@ -1,0 +1,93 @@
+"""Where the statestore of a run lives: an SQLite file in memory, if the system has such a place. Owns its copies.
+
+A new disk starts as a copy of one that was migrated before, so that a run does not pay for migrations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+
+from cloud_dispatch import statestore
+from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.simulation.clock import EPOCH_MS
+
+_MEMORY = Path("/dev/shm")
+
+
+class Disk:
+    """One folder with one store in it; `close` removes it."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="cloud-dispatch-simulation-", dir=_MEMORY if _MEMORY.is_dir() else None
+        )
+        self.folder = Path(self._folder.name)
+        self._path = self.folder / "store.sqlite"
+        self.url = f"sqlite:///{self._path}"
+        self._copies = 0
+
+    def format(self) -> None:
+        """Put an empty store on it. Outside of any loop."""
+        self._path.write_bytes(_template())
+
+    def copy(self) -> Path:
+        """A backup of the store as it is now, whoever has it open."""
+        self._copies += 1
+        target = self.folder / f"backup-{self._copies}.sqlite"
+        statestore.backup(self.url, target)
+        return target
+
+    def restore(self, source: Path) -> None:
+        """Replace the store, which nobody may have open, by a backup of it."""
+        for path in (self._path, self._path.with_name(self._path.name + "-wal"), Path(f"{self._path}-shm")):
+            path.unlink(missing_ok=True)
+        statestore.restore(source, self.url, now_ms=EPOCH_MS)
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._folder.cleanup()
+
+
+@cache
+def _template() -> bytes:
+    """An empty store, migrated; made when one is first wanted."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "template.sqlite"
+        asyncio.run(_make(f"sqlite:///{path}"))
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.execute("PRAGMA journal_mode=DELETE")
+            connection.execute("DELETE FROM facts")
+            connection.commit()
+        return path.read_bytes()
+
+
+class _Still:
+    """A clock and names for a store that nobody uses."""
+
+    def now(self) -> int:
+        return EPOCH_MS
+
+    def monotonic(self) -> int:
+        return 0
+
+    def name(self, purpose: str, length: int = 12) -> str:
+        return purpose
+
+    def secret(self, purpose: str) -> str:
+        return purpose
+
+    def fraction(self, purpose: str) -> float:
+        return 0.0
+
+
+async def _make(url: str) -> None:
+    still = _Still()
+    store = await statestore.open_store(url, clock=still, entropy=still, executor=Inline())
+    await store.close()

@@ -1,0 +1,166 @@
+"""The dispatcher in a run: one incarnation after the other on the same statestore. Owns their birth, death and burial.
+
+The parts are the real ones, wired by `bootstrap.assemble`; only what they stand on is made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from cloud_dispatch import bootstrap, statestore
+from cloud_dispatch.api.auth import Tokens
+from cloud_dispatch.api.logs import LogStore
+from cloud_dispatch.api.outputs import OutputStore
+from cloud_dispatch.api.services import AgentBundle
+from cloud_dispatch.domain.ids import BatchId, ProfileName
+from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.entropy import Entropy
+from cloud_dispatch.provider.spi import Provider
+from cloud_dispatch.provider.tagfilter import TagFilter
+from cloud_dispatch.reconcile.settings import Settings, Timing
+from cloud_dispatch.simulation import serving
+from cloud_dispatch.simulation.disk import Disk
+from cloud_dispatch.simulation.guest import UserData
+from cloud_dispatch.simulation.loop import Group, VirtualLoop
+from cloud_dispatch.simulation.network import Exchange, Network
+from cloud_dispatch.simulation.severed import (
+    Cut,
+    Hooks,
+    PlanExecutor,
+    SeveredClock,
+    SeveredEntropy,
+    SeveredProvider,
+    StoreExecutor,
+)
+from cloud_dispatch.statestore import SqlStore
+from cloud_dispatch.wire.messages import Policy
+
+DEPLOYMENT = "simulated"
+#: After a cut the dead get so many turns of the loop to fall over.
+_BURIAL_TURNS = 20
+
+
+@dataclass(frozen=True)
+class House:
+    """What every incarnation is made from."""
+
+    pools: tuple[Pool, ...]
+    caps: Caps
+    profile_caps: Mapping[ProfileName, Caps]
+    timing: Timing
+    policy: Policy
+    plan_ms: int
+    drivers: Callable[[], dict[ProfileName, Provider]]
+    clock: Clock
+    entropy: Entropy
+    folder: Path
+
+
+class Incarnation:
+    """One life of the dispatcher."""
+
+    def __init__(
+        self, number: int, house: House, disk: Disk, loop: VirtualLoop, network: Network, hooks: Hooks
+    ) -> None:
+        self.number = number
+        self.cut = Cut()
+        self.group = Group(f"dispatcher {number}")
+        self.parts: bootstrap.Parts | None = None
+        self.store: SqlStore | None = None
+        self._house = house
+        self._disk = disk
+        self._loop = loop
+        self._network = network
+        self._hooks = hooks
+        self.stopped = False
+        self.assembled: Callable[[Incarnation], None] = lambda living: None
+
+    def dead(self) -> bool:
+        """Whether its ports are severed."""
+        return self.cut.severed
+
+    async def live(self) -> None:
+        """Open the store, assemble, serve; until `stop` or death."""
+        house, cut = self._house, self.cut
+        clock, entropy = SeveredClock(cut, house.clock), SeveredEntropy(cut, house.entropy)
+        store = self.store = await statestore.open_store(
+            self._disk.url, clock=clock, entropy=entropy, executor=StoreExecutor(cut, self._hooks)
+        )
+        tokens = Tokens(b"service key of the simulation", b"join key of the simulation", "operator")
+        providers: dict[ProfileName, Provider] = {
+            name: TagFilter(SeveredProvider(driver, cut, self._hooks), DEPLOYMENT)
+            for name, driver in house.drivers().items()
+        }
+        planning = PlanExecutor(cut, house.plan_ms)
+        ports = bootstrap.Ports(
+            clock=clock,
+            entropy=entropy,
+            store=store,
+            tokens=tokens,
+            planning=planning,
+            logs=LogStore(house.folder / "logs", 1 << 24),
+            outputs=OutputStore(house.folder / "outputs", 1 << 24, PlanExecutor(cut, 0)),
+        )
+        rules = bootstrap.Rules(self._settings(providers, tokens), house.policy, AgentBundle(b"", ""))
+        parts = self.parts = bootstrap.assemble(ports, rules, shutdown=lambda terminate, grace_ms: None)
+        self.assembled(self)
+        self._network.listen(self)
+        await asyncio.gather(parts.loop.run(), parts.keeper.run())
+
+    def _settings(self, providers: Mapping[ProfileName, Provider], tokens: Tokens) -> Settings:
+        house = self._house
+
+        def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName) -> str:
+            expires = house.clock.now() + pool.boot_deadline_ms + pool.end.lifetime_ms
+            return msgspec.json.encode(UserData(tokens.join(batch, slots, expires))).decode()
+
+        return Settings(
+            deployment=DEPLOYMENT,
+            pools={pool.name: pool for pool in house.pools},
+            caps=house.caps,
+            profile_caps=house.profile_caps,
+            providers=providers,
+            user_data=user_data,
+            timing=house.timing,
+        )
+
+    def serve(self, exchange: Exchange) -> None:
+        """Answer `exchange`, as one of this incarnation's tasks."""
+        assert self.parts is not None
+        self._loop.begin(serving.answer(self.parts.app, exchange), self.group)
+
+    async def stop(self) -> None:
+        """As `SIGTERM` does it: answer what waits, let calls under way end, close the store."""
+        self.stopped = True
+        if self.parts is None or self.store is None:
+            return
+        self.parts.loop.stop()
+        self.parts.keeper.stop()
+        self.parts.app.close()
+        await asyncio.sleep(0.05)
+        self._network.fall_silent()
+        await self.parts.loop.close()
+        await self.store.close()
+
+    def die(self) -> None:
+        """At once: the ports first, then everything that runs."""
+        self.cut.severed = True
+        self._network.fall_silent()
+        self.group.cancel()
+
+    async def bury(self) -> None:
+        """Let the dead fall over, then give back what they held of the disk. Called from outside its group."""
+        for _ in range(_BURIAL_TURNS):
+            if not self.group.tasks:
+                break
+            self.group.cancel()
+            await asyncio.sleep(0)
+        self.cut.burying = True
+        if self.store is not None:
+            await self.store.close()

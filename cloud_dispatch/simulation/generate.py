@@ -1,0 +1,238 @@
+"""Scenarios from seeds. Owns what is likely to go wrong together; a scenario, once made, no longer needs its seed here.
+
+Each theme draws from streams of its own, so that changing one leaves the scenarios of the others as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from cloud_dispatch.domain.ids import PoolName, ProfileName
+from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.pool import Caps, EndRules, Pool
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
+from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
+from cloud_dispatch.simulation.clouds.make import defaults
+from cloud_dispatch.simulation.clouds.settings import Cloud
+from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.entropy import SeededStreams
+from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
+from cloud_dispatch.simulation.ports import Stream
+from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
+
+_CLOUDS = (Cloud.EC2, Cloud.GCE, Cloud.ARM)
+#: Nothing goes wrong after so long; work is submitted in the first part of it.
+_TROUBLE_MS = 240_000
+_SUBMIT_MS = 90_000
+_C = CloudFaultKind
+#: Quick intervals make short runs; their proportions are those of the defaults.
+TIMING = Timing(
+    heartbeat_ms=5_000,
+    poll_ms=10_000,
+    lease_ms=20_000,
+    pass_interval_ms=5_000,
+    list_interval_ms=15_000,
+    call_timeout_ms=20_000,
+    doubt_ms=20_000,
+)
+
+
+def generate(seed: int) -> Scenario:
+    """The scenario of `seed`: the themes take turns."""
+    theme = tuple(THEMES)[seed % len(THEMES)]
+    return of_theme(theme, seed)
+
+
+def of_theme(theme: str, seed: int) -> Scenario:
+    """The scenario of `seed` in which the troubles of `theme` (one of `THEMES`) may happen."""
+    streams = SeededStreams(seed)
+    scenario = _calm(seed, streams.stream("scenario", "calm"))
+    for trouble in THEMES[theme]:
+        scenario = trouble(scenario, streams.stream("scenario", trouble.__name__))
+    return _with(scenario, name=f"{theme}-{seed}")
+
+
+def _with(scenario: Scenario, **fields: object) -> Scenario:
+    return msgspec.structs.replace(scenario, **fields)
+
+
+def _calm(seed: int, chance: Stream) -> Scenario:
+    """Work, pools and accounts; nothing goes wrong but what clouds do anyway."""
+    clouds = [cloud for cloud in _CLOUDS if chance.chance(0.6)] or [chance.pick(_CLOUDS)]
+    accounts = tuple(CloudAccount(ProfileName(str(cloud)), defaults(cloud)) for cloud in clouds)
+    markets = (Market.ON_DEMAND, Market.SPOT) if chance.chance(0.4) else (Market.ON_DEMAND,)
+    end = EndRules(idle_ms=chance.pick((10_000, 30_000)), max_tasks=chance.pick((0, 0, 0, 3)))
+    pool = Pool(
+        PoolName("pool"),
+        tuple(account.profile for account in accounts),
+        markets=markets,
+        target_drain_ms=chance.pick((30_000, 120_000, 600_000)),
+        boot_deadline_ms=180_000,
+        end=end,
+        caps=Caps(vcpus=24) if chance.chance(0.3) else Caps(),
+    )
+    work = tuple(_work(chance) for _ in range(chance.between(1, 4)))
+    caps = Caps(instances=chance.between(1, 6))
+    return Scenario(
+        "calm", seed, accounts, (pool,), work, caps=caps, timing=TIMING,
+        agents=AgentTiming(kill_grace_ms=3_000, silence_ms=120_000), latency_ms=chance.pick((2, 20, 100)),
+    )  # fmt: skip
+
+
+def _work(chance: Stream) -> Work:
+    shape = Shape(
+        Resources(chance.pick((500, 1_000, 2_000)), GIB // 2),
+        preemptible=not chance.chance(0.2),
+        exclusive=chance.chance(0.05),
+    )
+    conduct = Conduct(
+        run_ms=chance.pick((50, 1_000, 8_000, 25_000, 60_000)),
+        fails=1 if chance.chance(0.1) else 0,
+        ignores_term=chance.chance(0.1),
+        log_bytes=200 if chance.chance(0.2) else 0,
+    )
+    known = chance.chance(0.5)
+    return Work(
+        submit_ms=chance.below(_SUBMIT_MS) if chance.chance(0.6) else 0,
+        count=chance.between(1, 8),
+        shape=shape,
+        conduct=conduct,
+        expected_ms=conduct.run_ms if known else 0,
+        priority=chance.pick((0, 0, 5)),
+        max_attempts=chance.pick((2, 3, 10)),
+        max_runtime_ms=10_000 if chance.chance(0.1) else 0,
+        outputs=("out.txt",) if chance.chance(0.2) else (),
+    )
+
+
+def _moment(chance: Stream) -> int:
+    return chance.between(1_000, _TROUBLE_MS)
+
+
+def _crashes(scenario: Scenario, chance: Stream) -> Scenario:
+    """The dispatcher dies at any await and where order matters; or is stopped as it should be."""
+    faults = [
+        Fault(
+            FaultKind.CRASH, _moment(chance), amount=chance.pick((500, 3_000, 15_000, 45_000)),
+            point=chance.pick(POINTS), which=chance.between(0, 40) if chance.chance(0.7) else chance.below(3),
+        )
+        for _ in range(chance.between(1, 4))
+    ]  # fmt: skip
+    if chance.chance(0.3):
+        faults.append(Fault(FaultKind.STOP, _moment(chance), amount=chance.pick((1_000, 20_000))))
+    return _with(scenario, faults=scenario.faults + tuple(faults))
+
+
+def _bad_network(scenario: Scenario, chance: Stream) -> Scenario:
+    faults = []
+    for kind, amounts in (
+        (FaultKind.LOSS, (5, 20, 60)), (FaultKind.DELAY, (200, 2_000, 8_000)), (FaultKind.PARTITION, (0,)),
+    ):  # fmt: skip
+        if chance.chance(0.6):
+            at, lasts = _moment(chance), chance.pick((5_000, 25_000, 70_000))
+            faults.append(Fault(kind, at, at + lasts, chance.pick(amounts)))
+    return _with(scenario, faults=scenario.faults + tuple(faults))
+
+
+def _bad_store(scenario: Scenario, chance: Stream) -> Scenario:
+    faults = []
+    for kind, amounts in ((FaultKind.STORE_FAILS, (0,)), (FaultKind.STORE_SLOW, (20, 300, 3_000))):
+        if chance.chance(0.7):
+            at, lasts = _moment(chance), chance.pick((500, 5_000, 40_000))
+            faults.append(Fault(kind, at, at + lasts, chance.pick(amounts)))
+    return _with(scenario, faults=scenario.faults + tuple(faults))
+
+
+def _backups(scenario: Scenario, chance: Stream) -> Scenario:
+    """The store comes back older than it was."""
+    restored = Fault(
+        FaultKind.RESTORE, chance.between(30_000, _TROUBLE_MS), amount=chance.pick((1_000, 10_000, 60_000))
+    )
+    return _with(scenario, faults=(*scenario.faults, restored))
+
+
+def _bad_agents(scenario: Scenario, chance: Stream) -> Scenario:
+    faults = [
+        Fault(chance.pick((FaultKind.AGENT_CRASH, FaultKind.AGENT_HANG)), _moment(chance), which=chance.below(9))
+        for _ in range(chance.between(1, 3))
+    ]
+    return _with(scenario, faults=scenario.faults + tuple(faults))
+
+
+def _operators(scenario: Scenario, chance: Stream) -> Scenario:
+    faults = []
+    for _ in range(chance.between(1, 4)):
+        kind = chance.pick((FaultKind.DRAIN, FaultKind.HOLD, FaultKind.KILL, FaultKind.CANCEL, FaultKind.PAUSE))
+        at = _moment(chance)
+        until = at + chance.pick((5_000, 40_000)) if kind in (FaultKind.HOLD, FaultKind.PAUSE) else 0
+        faults.append(Fault(kind, at, until, which=chance.below(20)))
+    return _with(scenario, faults=scenario.faults + tuple(faults))
+
+
+#: Of clouds: kind, what it strikes, amounts, and how long it lasts (0: a moment).
+_CLOUD_TROUBLES: tuple[tuple[CloudFaultKind, tuple[str, ...], tuple[int, ...], int], ...] = (
+    (_C.ERROR, ("launch", "list", "get", "terminate", ""), (0,), 20_000),
+    (_C.LOST_ANSWER, ("launch", "terminate"), (0,), 40_000),
+    (_C.NO_ANSWER, ("launch", "terminate", "list"), (0,), 40_000),
+    (_C.SLOW, ("launch", "list", ""), (3_000, 30_000), 60_000),
+    (_C.ASYNC_FAILURE, ("",), (0,), 60_000),
+    (_C.STALE, ("list", "get"), (5_000, 20_000), 60_000),
+    (_C.INCOMPLETE, ("list",), (0, 1), 60_000),
+    (_C.CAPACITY, ("",), (0, 1), 60_000),
+    (_C.NEVER_STARTS, ("",), (0,), 40_000),
+    (_C.NEVER_BOOTS, ("",), (0,), 40_000),
+    (_C.USER_DATA_FAILS, ("",), (0,), 40_000),
+    (_C.LATE, ("",), (60_000, 300_000), 40_000),
+    (_C.DEATH, ("",), (0,), 0),
+    (_C.HANG, ("",), (0,), 0),
+    (_C.PREEMPT, ("",), (-1, 0, 2_000), 0),
+    (_C.CUT_OFF, ("",), (0,), 60_000),
+)
+
+
+def _bad_clouds(scenario: Scenario, chance: Stream) -> Scenario:
+    accounts = []
+    for account in scenario.accounts:
+        faults = []
+        for _ in range(chance.between(0, 4)):
+            kind, operations, amounts, lasts = chance.pick(_CLOUD_TROUBLES)
+            at = _moment(chance)
+            faults.append(
+                CloudFault(
+                    kind, operation=chance.pick(operations), from_ms=at, until_ms=at + max(lasts, 1),
+                    times=chance.between(1, 3), amount=chance.pick(amounts),
+                )
+            )  # fmt: skip
+        accounts.append(_account(account, tuple(faults)))
+    return _with(scenario, accounts=tuple(accounts))
+
+
+def _account(account: CloudAccount, faults: tuple[CloudFault, ...]) -> CloudAccount:
+    return CloudAccount(account.profile, account.settings, account.faults + faults, account.caps)
+
+
+def _bad_clock(scenario: Scenario, chance: Stream) -> Scenario:
+    at = _moment(chance)
+    off = Fault(FaultKind.CLOCK, at, at + 60_000, chance.pick((-90_000, -2_000, 5_000, 120_000)))
+    return _with(scenario, faults=(*scenario.faults, off))
+
+
+_Trouble = Callable[[Scenario, Stream], Scenario]
+THEMES: dict[str, tuple[_Trouble, ...]] = {
+    "calm": (),
+    "crashes": (_crashes,),
+    "network": (_bad_network,),
+    "store": (_bad_store, _crashes),
+    "clouds": (_bad_clouds,),
+    "agents": (_bad_agents, _bad_network),
+    "operators": (_operators, _crashes),
+    "clouds-and-crashes": (_bad_clouds, _crashes),
+    "restore": (_backups,),
+    "clock": (_bad_clock, _crashes),
+    "everything": (_crashes, _bad_network, _bad_store, _bad_agents, _operators, _bad_clouds),
+}

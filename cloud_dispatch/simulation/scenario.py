@@ -1,0 +1,108 @@
+"""A scenario: everything that makes a run, as data. Owns its JSON; how a seed becomes one is in `generate`.
+
+Two runs of one scenario are the same to the byte. The seed in it feeds chance in the run (delays, boot times, ids); a
+scenario without a fault has the same chance in all else as one with it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
+from cloud_dispatch.simulation.clouds.settings import AccountSettings
+from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.faults import Fault
+
+
+class Work(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`count` tasks that are alike, submitted together at `submit_ms` after the start."""
+
+    submit_ms: int = 0
+    count: int = 1
+    shape: Shape = Shape()
+    conduct: Conduct = Conduct()
+    expected_ms: int = 0
+    priority: int = 0
+    max_attempts: int = 3
+    max_runtime_ms: int = 0
+    outputs: tuple[str, ...] = ()
+    user: str = ""
+    project: str = ""
+
+
+class CloudAccount(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A profile and the account behind it, with what the cloud does wrong."""
+
+    profile: ProfileName
+    settings: AccountSettings
+    faults: tuple[CloudFault, ...] = ()
+    caps: Caps = Caps()
+
+
+class AgentTiming(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the policy of agents says beyond the dispatcher's own timing; milliseconds."""
+
+    kill_grace_ms: int = 10_000
+    silence_ms: int = 600_000
+
+
+class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
+    """See the module. The run ends when all work and all VMs have ended and the faults are over, at `horizon_ms` at the
+    latest: what has not ended by then is a finding."""
+
+    name: str
+    seed: int
+    accounts: tuple[CloudAccount, ...]
+    pools: tuple[Pool, ...]
+    work: tuple[Work, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    caps: Caps = Caps()
+    timing: Timing = Timing()
+    agents: AgentTiming = AgentTiming()
+    latency_ms: int = 20
+    plan_ms: int = 5
+    horizon_ms: int = 4 * 3_600_000
+
+    @property
+    def tasks(self) -> int:
+        return sum(work.count for work in self.work)
+
+    @property
+    def quiet_ms(self) -> int:
+        """From when on nothing goes wrong any more, as far as the scenario says."""
+        own = [fault.ends_ms for fault in self.faults]
+        clouds = [max(f.until_ms, f.from_ms) for account in self.accounts for f in account.faults]
+        return max([*own, *clouds, *(work.submit_ms for work in self.work)], default=0)
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """What a shrinker makes smaller: faults, tasks, virtual time."""
+        return len(self.faults) + sum(len(account.faults) for account in self.accounts), self.tasks, self.horizon_ms
+
+
+def encode(scenario: Scenario) -> bytes:
+    """As JSON, indented for people."""
+    return msgspec.json.format(msgspec.json.encode(scenario), indent=1)
+
+
+def decode(text: bytes) -> Scenario:
+    """From JSON; InvalidInput with the place of what is wrong."""
+    try:
+        return msgspec.json.decode(text, type=Scenario)
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"this is not a scenario: {error}", hint="expected the JSON that `replay` prints") from None
+
+
+def read(path: Path) -> Scenario:
+    """The scenario in a file; InvalidInput where there is none."""
+    try:
+        return decode(path.read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"scenario {path}: {error.strerror}") from None

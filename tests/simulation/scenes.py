@@ -1,0 +1,39 @@
+"""Scenarios for tests: small, quick, and with one thing in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cloud_dispatch.domain.ids import PoolName, ProfileName
+from cloud_dispatch.domain.pool import Caps, EndRules, Pool
+from cloud_dispatch.simulation.clouds.make import defaults
+from cloud_dispatch.simulation.clouds.settings import Cloud
+from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.generate import TIMING
+from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
+
+
+def scene(*clouds: Cloud, **fields: Any) -> Scenario:
+    """Six tasks of 20 s on at most three VMs; `fields` replace what the scenario says."""
+    accounts = tuple(CloudAccount(ProfileName(str(cloud)), defaults(cloud)) for cloud in clouds or (Cloud.GCE,))
+    pool = Pool(
+        PoolName("pool"),
+        tuple(account.profile for account in accounts),
+        target_drain_ms=60_000,
+        boot_deadline_ms=180_000,
+        end=EndRules(idle_ms=20_000),
+    )
+    usual = Scenario(
+        name="scene",
+        seed=1,
+        accounts=accounts,
+        pools=(pool,),
+        work=(Work(count=6, conduct=Conduct(run_ms=20_000)),),
+        caps=Caps(instances=3),
+        timing=TIMING,
+        agents=AgentTiming(kill_grace_ms=3_000, silence_ms=120_000),
+        horizon_ms=3_600_000,
+    )
+    return msgspec.structs.replace(usual, **fields)
