@@ -100,7 +100,7 @@ class FaultBook:
             self.add(fault)
 
     def add(self, fault: Fault) -> None:
-        """One more; a fault of a moment strikes only where it is listed from the start."""
+        """One more, for calls and VMs; faults of a moment and of prices are heeded only where listed from the start."""
         self._by_kind.setdefault(fault.kind, []).append(_Counted(fault))
 
     def drop(self, kind: FaultKind) -> None:

@@ -6,29 +6,43 @@ What a pool does depends on the seed and the pool alone, not on who looked when.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from heapq import heappop, heappush
 
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.simulation.clouds.settings import Spot, Tide
 from cloud_dispatch.simulation.ports import Stream
 
-#: The price that a fault demands at a moment, None where there is no such fault.
-Override = Callable[[int], int | None]
+
+class Forced:
+    """Prices that faults demand: `(from, until, nano-dollars an hour)`, the first that holds wins. Asked in order of
+    time, so that a trace of thousands costs no more than it has entries."""
+
+    def __init__(self, demands: Sequence[tuple[int, int, int]]) -> None:
+        self._coming = sorted(((start, place) for place, (start, _, _) in enumerate(demands)), reverse=True)
+        self._demands = demands
+        self._holding: list[int] = []
+
+    def at(self, moment_ms: int) -> int | None:
+        """The price demanded at this moment, none earlier than the last one asked for."""
+        while self._coming and self._coming[-1][0] <= moment_ms:
+            heappush(self._holding, self._coming.pop()[1])
+        while self._holding and self._demands[self._holding[0]][1] <= moment_ms:
+            heappop(self._holding)
+        return self._demands[self._holding[0]][2] if self._holding else None
 
 
 class PriceWalk:
     """The spot price of one type in one zone. Rates are nano-dollars an hour, held for a whole step.
 
-    An override counts from the first step that begins in its window.
+    What is forced counts from the first step that begins in its window.
     """
 
-    def __init__(
-        self, usual: Rate, ceiling: Rate, spot: Spot, stream: Stream, born_ms: int, override: Override
-    ) -> None:
+    def __init__(self, usual: Rate, ceiling: Rate, spot: Spot, stream: Stream, born_ms: int, forced: Forced) -> None:
         self._usual, self._ceiling = usual, ceiling
-        self._spot, self._stream, self._born_ms, self._override = spot, stream, born_ms, override
+        self._spot, self._stream, self._born_ms, self._forced = spot, stream, born_ms, forced
         self._free: list[int] = []  # the walk as chance has it
-        self._rates: list[int] = []  # as it is, overrides included
+        self._rates: list[int] = []  # as it is, what is forced included
         self._nano_ms: list[int] = [0]  # what it has cost from birth to the step's start
 
     def rate_at(self, at_ms: int) -> Rate:
@@ -64,7 +78,7 @@ class PriceWalk:
     def _reach(self, step: int) -> None:
         while len(self._rates) <= step:
             self._free.append(self._next())
-            forced = self._override(self._born_ms + len(self._rates) * self._spot.step_ms)
+            forced = self._forced.at(self._born_ms + len(self._rates) * self._spot.step_ms)
             self._rates.append(self._free[-1] if forced is None else min(forced, self._ceiling))
             self._nano_ms.append(self._nano_ms[-1] + self._rates[-1] * self._spot.step_ms)
 

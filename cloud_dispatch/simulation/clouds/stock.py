@@ -13,7 +13,7 @@ from cloud_dispatch.domain.offering import InstanceType, Market, Offering
 from cloud_dispatch.provider import spi
 from cloud_dispatch.provider.errors import CapacityUnavailable, InvalidRequest, QuotaExceeded, Scope
 from cloud_dispatch.simulation.clouds.faults import FaultBook, FaultKind
-from cloud_dispatch.simulation.clouds.market import PriceWalk, Tides
+from cloud_dispatch.simulation.clouds.market import Forced, PriceWalk, Tides
 from cloud_dispatch.simulation.clouds.settings import AccountSettings, Quota, Sold
 from cloud_dispatch.simulation.ports import Streams
 
@@ -51,12 +51,14 @@ class Stock:
         """The spot price of what `pool` has found to be sold."""
         key = (type_name, zone)
         if key not in self._walks:
-            sold = self._sold[type_name]
-
-            def forced(at_ms: int) -> int | None:
-                fault = self._book.standing(FaultKind.PRICE, at_ms, type_name, zone, Market.SPOT)
-                return None if fault is None else fault.amount
-
+            sold, book = self._sold[type_name], self._book
+            forced = Forced(
+                [
+                    (book.begins_ms(fault), book.ends_ms(fault), fault.amount)
+                    for fault in book.of(FaultKind.PRICE)
+                    if fault.speaks_of(type_name, zone, Market.SPOT)
+                ]
+            )
             self._walks[key] = PriceWalk(
                 sold.spot_rate or sold.rate, sold.rate, self._settings.spot,
                 self._streams.stream("price", self._settings.name, type_name, zone), self._born_ms, forced,

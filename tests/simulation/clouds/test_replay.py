@@ -16,6 +16,7 @@ from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.simulation import loop
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultBook, FaultKind
 from cloud_dispatch.simulation.clouds.make import defaults
+from cloud_dispatch.simulation.clouds.market import Forced
 from cloud_dispatch.simulation.clouds.settings import AccountSettings, Cloud, Mishaps, Tide
 from cloud_dispatch.simulation.loop import VirtualLoop
 from tests.simulation.clouds.scene import DEPLOYMENT, HOUR_MS, Scene
@@ -131,6 +132,14 @@ def test_a_fault_strikes_in_its_window_after_those_it_spares_and_so_often() -> N
     ]
     struck = [book.take(FaultKind.ERROR, now, operation) is not None for now, operation in asked]
     assert struck == [False, False, False, True, True, False, False]
+
+
+def test_of_prices_that_are_forced_at_once_the_first_listed_holds() -> None:
+    """Later ones come through where the first one's window is over, and the walk where all are."""
+    forced = Forced([(100, 200, 1), (0, 300, 2), (150, 400, 3), (600, 700, 4)])
+    assert [forced.at(moment) for moment in (0, 99, 100, 199, 200, 299, 300, 400, 650, 700)] == [
+        2, 2, 1, 1, 2, 2, 3, None, 4, None,
+    ]  # fmt: skip
 
 
 def test_equal_faults_count_each_for_itself() -> None:
