@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName, TaskId
+from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName, TaskId, VmId
 from cloud_dispatch.domain.money import Amount, Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.shape import Shape
@@ -61,13 +61,16 @@ class Rental:
     minimum_ms: int = 0
     increment_ms: int = 1000
     billed: Amount | None = None
+    vm: VmId = VmId("")
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A whole run, looked at at `end_ms`: what has no end by then is counted up to it."""
+    """A whole run, looked at at `end_ms`: what has no end by then is counted up to it. `partial` says what of it is
+    not known, "" when nothing is missing."""
 
     tasks: tuple[TaskTimes, ...]
     runs: tuple[Run, ...]
     rentals: tuple[Rental, ...]
     end_ms: int
+    partial: str = ""

@@ -124,7 +124,7 @@ def report(record: Record, assumptions: Sequence[str] = ()) -> Report:
         cpu_permille=_cpu_permille(record),
         most_instances=max((sample.most for sample in curve), default=0),
         curve=curve,
-        assumptions=tuple(assumptions),
+        assumptions=(*assumptions, *filter(None, [record.partial])),
     )
 
 

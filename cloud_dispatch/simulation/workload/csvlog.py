@@ -42,10 +42,10 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 @dataclass(frozen=True, slots=True)
 class CsvRules:
     """What a file leaves open. `unit`: of columns of times that do not say theirs (None: seconds, or what the column is
-    known for). `memory` bytes of a task where there is no such column."""
+    known for). `memory_per_cpu` bytes where there is no column of memory."""
 
     unit: str | None = None
-    memory: int = GIB // 2
+    memory_per_cpu: int = GIB // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,8 @@ class CsvLog:
         if "cpus" not in present:
             told.append("every task asks for 1 cpu: the file has no column cpus")
         if "memory" not in present:
-            told.append(
-                f"every task asks for {format_size(self.rules.memory)} of memory: the file has no column memory"
-            )
+            each = format_size(self.rules.memory_per_cpu)
+            told.append(f"every task asks for {each} of memory a cpu: the file has no column memory")
         if "outcome" not in present:
             told.append("every task succeeds: the file has no column outcome")
         return told
@@ -125,9 +124,11 @@ class CsvLog:
 
     def _shape(self, values: dict[str, Any]) -> Shape:
         """Rows that ask for the same share one shape."""
+        wanted: int = values.get("cpus", 1000)
+        assumed = -(-self.rules.memory_per_cpu * wanted // 1000)
         key = (
-            values.get("cpus", 1000), values.get("memory", self.rules.memory), values.get("disk", 0),
-            values.get("gpus", 0), values.get("gpu_type", ""), values.get("pool", ""), values.get("preemptible", True),
+            wanted, values.get("memory", assumed), values.get("disk", 0), values.get("gpus", 0),
+            values.get("gpu_type", ""), values.get("pool", ""), values.get("preemptible", True),
         )  # fmt: skip
         shape = self._shapes.get(key)
         if shape is None:

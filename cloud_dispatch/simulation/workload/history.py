@@ -24,9 +24,11 @@ PAGE = 10_000
 async def record_of(store: Store, now: int | None = None) -> Record:
     """All that `store` remembers, as of `now` (None: its own last moment).
 
-    Of more than PAGE gone instances the older ones are left out, and so are launches that made no VM.
+    Launches that made no VM are left out. Of more than PAGE gone instances the older ones are too, and the record says
+    so.
     """
-    instances = [*await store.past_instances(limit=PAGE), *store.instances().values()]
+    past = await store.past_instances(limit=PAGE)
+    instances = [*past, *store.instances().values()]
     attempts: dict[TaskId, list[Attempt]] = {}
     for instance in instances:
         for attempt in await store.attempts_of(instance.id):
@@ -44,7 +46,9 @@ async def record_of(store: Store, now: int | None = None) -> Record:
             runs += ran
             tasks.append(_times(task, ran))
     rentals = tuple(sorted(filter(None, map(_rental, instances)), key=lambda own: (own.launched_ms, own.instance)))
-    return Record(tuple(tasks), tuple(runs), rentals, _last(tasks, runs, rentals) if now is None else now)
+    end_ms = _last(tasks, runs, rentals) if now is None else now
+    partial = "" if len(past) < PAGE else f"only the newest {PAGE} instances that are gone are counted"
+    return Record(tuple(tasks), tuple(runs), rentals, end_ms, partial)
 
 
 def _runs(task: Task, attempts: list[Attempt]) -> list[Run]:
@@ -92,6 +96,7 @@ def _rental(instance: Instance) -> Rental | None:
         rate=instance.rate,
         minimum_ms=instance.minimum_ms,
         increment_ms=instance.increment_ms,
+        vm=instance.vm,
     )
 
 

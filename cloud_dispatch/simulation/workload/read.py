@@ -7,7 +7,6 @@ from enum import StrEnum
 from pathlib import Path
 
 from cloud_dispatch.demand.submission import SubmissionLimits
-from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.simulation.record import Record
 from cloud_dispatch.simulation.workload.csvlog import CsvLog, CsvRules, is_task_file
 from cloud_dispatch.simulation.workload.cut import Cut, collect
@@ -68,9 +67,4 @@ def from_record(record: Record, origin: str, reading: Reading = Reading()) -> Wo
     """The workload of a statestore's history, with the boot times that it knows. InvalidInput for one without tasks."""
     source = HistoryWork(record, reading.run_ms)
     made = collect(source.items(), reading.cut, origin)
-    boots = tuple(source.boots())
-    assumptions = [*source.assumptions(), *made.assumptions]
-    if boots:
-        longest = format_duration(max(boot.boot_ms for boot in boots))
-        assumptions.append(f"instances boot as long as one of the {len(boots)} recorded ones did (at most {longest})")
-    return Workload(made.items, made.origin, tuple(assumptions), boots)
+    return Workload(made.items, made.origin, (*source.assumptions(), *made.assumptions), boots=tuple(source.boots()))

@@ -55,10 +55,10 @@ def test_every_column_reaches_the_task(tmp_path: Path) -> None:
 
 
 def test_what_a_file_does_not_say_is_assumed_and_told(tmp_path: Path) -> None:
-    """One cpu, the given memory, success; empty cells are the same as no column."""
-    found = read(tmp_path, "submit,run,cpus\n0,1,\n", CsvRules(memory=GIB))
-    assert found.items[0].shape.resources == Resources(1000, GIB)
-    assert "every task asks for 1GiB of memory: the file has no column memory" in found.assumptions
+    """One cpu, the given memory a cpu, success; empty cells are the same as no column."""
+    found = read(tmp_path, "submit,run,cpus\n0,1,\n0,1,3\n", CsvRules(memory_per_cpu=GIB))
+    assert [item.shape.resources for item in found.items] == [Resources(1000, GIB), Resources(3000, 3 * GIB)]
+    assert "every task asks for 1GiB of memory a cpu: the file has no column memory" in found.assumptions
     assert "every task succeeds: the file has no column outcome" in found.assumptions
 
 

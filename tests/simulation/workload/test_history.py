@@ -113,7 +113,7 @@ async def test_history_runs_again_as_it_ran(store: Store, clock: ManualClock) ->
         (0, 3_000, Cause.EXIT_CODE),
         (10_000, 1_000, Cause.SUCCESS),
     ]
-    assert assumptions == ("instances boot as long as one of the 1 recorded ones did (at most 40s)",)
+    assert assumptions == ()
 
 
 async def test_recorded_boot_times_come_with_the_workload(store: Store) -> None:
