@@ -1,0 +1,146 @@
+"""Simulated accounts that sell what the configuration's profiles do. Owns how real offerings, recorded boot times and
+traces of spot prices become an account's settings, and what is assumed on the way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low, pstdev
+
+from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.simulation.clouds.faults import Fault, FaultKind
+from cloud_dispatch.simulation.clouds.settings import AccountSettings, Cloud, Life, Mishaps, Sold, Spot, Spread
+from cloud_dispatch.simulation.workload.items import BootTime, SpotPrice
+
+#: Whose way an account has, by the driver of its profile; any other: EC2's.
+DIALECTS: Mapping[str, Cloud] = {"aws": Cloud.EC2, "gcp": Cloud.GCE, "azure": Cloud.ARM}
+#: From its user data to its first word a simulated guest takes so long: part of what counts as boot time.
+_GUEST_MS = 200
+#: From the order to end, or the guest's power-off, until it is gone: process trees take less than clouds do.
+_STOPS: Mapping[str, Spread] = {"local": Spread(100, most_ms=100)}
+_STOP = Spread(10_000, most_ms=10_000)
+#: A step of the spot market; a trace is followed step by step.
+_STEP_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedProfile:
+    """A profile's account, the faults that carry its spot prices, and what was assumed to make it."""
+
+    account: AccountSettings
+    prices: tuple[Fault, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+
+def simulated(
+    profile: ProfileName,
+    driver: str,
+    offerings: Sequence[Offering],
+    *,
+    boots: Sequence[BootTime] = (),
+    boot_ms: int | None = None,
+    spot: Sequence[SpotPrice] = (),
+) -> SimulatedProfile:
+    """An account of `profile` that sells `offerings`, has room for everything, and never fails.
+
+    Instances boot in `boot_ms` where it is given, else as those of `boots` that are the profile's did, else as the
+    offerings expect. InvalidInput when there is nothing with a price to sell.
+    """
+    told: list[str] = []
+    sells = _sells(profile, offerings, told)
+    boot = _boot(profile, offerings, boots, boot_ms, told)
+    first, stop = offerings[0], _STOPS.get(driver, _STOP)
+    told.append(f"instances of {profile} take {format_duration(stop.median_ms)} to end")
+    told.append(f"{profile} always has room, never fails to boot, and takes no spot instance back for want of room")
+    account = AccountSettings(
+        name=profile,
+        cloud=DIALECTS.get(driver, Cloud.EC2),
+        sells=sells,
+        region=first.region or "region-1",
+        spot=Spot(step_ms=_STEP_MS, swing=0.0),
+        life=Life(start=Spread(0), boot=boot, stop=stop),
+        mishaps=Mishaps(drift_ppm=0),
+        latency=Spread(5, most_ms=5),
+        minimum_ms=first.minimum_ms,
+        increment_ms=max(first.increment_ms, 1),
+        extras=(),
+    )
+    return SimulatedProfile(account, tuple(_prices(profile, sells, spot, told)), tuple(told))
+
+
+def _sells(profile: ProfileName, offerings: Sequence[Offering], told: list[str]) -> tuple[Sold, ...]:
+    """One line a type. Its price is the same in every zone: the highest of them."""
+    by_type: dict[str, list[Offering]] = {}
+    for offering in offerings:
+        if offering.rate is None:
+            told.append(f"{offering.key} is left out: its price is not known")
+        else:
+            by_type.setdefault(offering.type.name, []).append(offering)
+    sells = []
+    for name, found in sorted(by_type.items()):
+        fixed = [own.rate for own in found if own.market is Market.ON_DEMAND and own.rate is not None]
+        spot = [own.rate for own in found if own.market is Market.SPOT and own.rate is not None]
+        if not fixed:
+            told.append(f"{profile}/{name} is left out: it is sold as spot only")
+            continue
+        if len({*fixed}) > 1 or len({*spot}) > 1:
+            told.append(f"{profile}/{name} costs in every zone what it does in the dearest")
+        zones = tuple(sorted({own.zone for own in found}))
+        sells.append(Sold(found[0].type, zones, max(fixed), max(spot) if spot else None))
+    if not sells:
+        raise InvalidInput("expected at least one offering with a price", place=f"profiles.{profile}")
+    return tuple(sells)
+
+
+def _boot(
+    profile: ProfileName, offerings: Sequence[Offering], boots: Sequence[BootTime], boot_ms: int | None,
+    told: list[str],
+) -> Spread:  # fmt: skip
+    """From the launch to the guest's user data."""
+    known = sorted(boot.boot_ms for boot in boots if boot.profile == profile and boot.boot_ms > 0)
+    if boot_ms is not None:
+        told.append(f"instances of {profile} boot in {format_duration(boot_ms)}")
+        return Spread(max(boot_ms - _GUEST_MS, 0))
+    if known:
+        middle, longest = median_low(known), known[-1]
+        sigma = pstdev([math.log(value) for value in known])
+        told.append(
+            f"instances of {profile} boot as the {len(known)} recorded ones did: {format_duration(middle)} in the"
+            f" middle, {format_duration(longest)} at most"
+        )
+        return Spread(max(middle - _GUEST_MS, 0), round(sigma, 4), longest)
+    expected = max(offering.boot_ms for offering in offerings)
+    told.append(f"instances of {profile} boot in {format_duration(expected)}, as its driver expects")
+    return Spread(max(expected - _GUEST_MS, 0))
+
+
+def _prices(profile: ProfileName, sells: Sequence[Sold], spot: Sequence[SpotPrice], told: list[str]) -> list[Fault]:
+    """The trace as prices that are demanded from one of its moments to the next of the same type and zone."""
+    sold = {own.type.name for own in sells if own.spot_rate is not None}
+    series: dict[tuple[str, str], list[SpotPrice]] = {}
+    for price in spot:
+        if price.type in sold:
+            series.setdefault((price.type, price.zone), []).append(price)
+    demanded = []
+    for (kind, zone), prices in series.items():
+        ends = [price.at_ms for price in prices[1:]] + [0]
+        demanded += [
+            Fault(
+                FaultKind.PRICE, type=kind, zone=zone, market=Market.SPOT, from_ms=price.at_ms, until_ms=until,
+                amount=price.rate,
+            )
+            for price, until in zip(prices, ends, strict=True)
+        ]  # fmt: skip
+    if missing := sorted(sold - {kind for kind, _ in series}):
+        told.append(f"spot prices of {profile} stay as they are now for {', '.join(missing)}")
+    if demanded:
+        told.append(
+            f"spot prices of {profile} follow the trace in steps of {format_duration(_STEP_MS)}, never above those on"
+            " demand; the last ones hold for ever"
+        )
+    return demanded

@@ -1,0 +1,46 @@
+"""What the configured profiles offer now. Owns asking the real drivers, for that and for nothing else."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cloud_dispatch.config import Config
+from cloud_dispatch.domain.errors import InvalidInput, Unavailable
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.provider import registry
+from cloud_dispatch.provider.errors import ProviderError
+from cloud_dispatch.provider.spi import ProfileContext
+
+Offers = Mapping[ProfileName, Sequence[Offering]]
+
+
+async def offers(config: Config, now: int) -> Offers:
+    """By profile, what it could rent now and its `types` admit. Unavailable when a driver can't tell, InvalidInput when
+    a profile has nothing."""
+    found: dict[ProfileName, Sequence[Offering]] = {}
+    filters = config.profile_types()
+    for name in config.profiles:
+        profile = ProfileName(name)
+        all_of_it = await _offerings(config, profile, now)
+        found[profile] = [own for own in all_of_it if profile not in filters or filters[profile].admits(own.type.name)]
+        if not found[profile]:
+            raise InvalidInput("expected something to rent, the driver offers nothing", place=f"profiles.{profile}")
+    return found
+
+
+async def _offerings(config: Config, profile: ProfileName, now: int) -> Sequence[Offering]:
+    section = config.profiles[profile]
+    with tempfile.TemporaryDirectory(prefix="cloud-dispatch-") as folder:  # not the dispatcher's own: it may be running
+        context = ProfileContext(profile, section.settings, Path(folder), now=lambda: now)
+        provider = registry.plugin(section.driver).create(context)
+        try:
+            return await provider.offerings()
+        except ProviderError as error:
+            raise Unavailable(
+                f"the driver can't tell what it offers: {error}", place=f"profiles.{profile}", hint="try again later"
+            ) from None
+        finally:
+            await provider.close()

@@ -1,0 +1,169 @@
+"""From a configuration and a workload to a scenario. Owns what of both the simulator is asked, and says what it is not.
+
+Pure: offerings are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from cloud_dispatch.config import Config
+from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.domain.shape import Machine, Shape
+from cloud_dispatch.domain.task import Cause
+from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.simulation.clouds.faults import Fault
+from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
+from cloud_dispatch.simulation.study.accounts import simulated
+from cloud_dispatch.simulation.study.offers import Offers
+from cloud_dispatch.simulation.workload.items import SpotPrice, WorkItem, Workload
+
+#: Virtual time after the last submission by which a run ends, whatever is left to do.
+DEFAULT_PATIENCE_MS = 7 * 86_400_000
+_SHOWN_MISFITS = 5
+#: One way between dispatcher and instances: on this host, and anywhere else.
+_HERE_MS, _THERE_MS = 1, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What the simulator is asked, and what was assumed to ask it."""
+
+    scenario: Scenario
+    assumptions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user says of the clouds and the run. `boot_ms` None: as recorded, else as expected."""
+
+    seed: int = 0
+    boot_ms: int | None = None
+    spot: Sequence[SpotPrice] = ()
+    patience_ms: int = DEFAULT_PATIENCE_MS
+
+
+def study(config: Config, offers: Offers, workload: Workload, wishes: Wishes = Wishes()) -> Study:
+    """The scenario in which the dispatcher of `config` does `workload`, with nothing going wrong. InvalidInput when no
+    task can ever run."""
+    told: list[str] = list(workload.assumptions)
+    horizon_ms = workload.span_ms + wishes.patience_ms
+    accounts = []
+    for profile, offerings in offers.items():
+        made = simulated(
+            profile, config.profiles[profile].driver, offerings, boots=workload.boots, boot_ms=wishes.boot_ms,
+            spot=wishes.spot,
+        )  # fmt: skip
+        told += made.assumptions
+        caps = config.profile_caps().get(profile, Caps())
+        accounts.append(CloudAccount(profile, made.account, _until(horizon_ms, made.prices), caps))
+    items = _possible(workload, _machines(config, offers), told)
+    told += _unasked(config)
+    timing = config.timing
+    scenario = Scenario(
+        name=workload.origin,
+        seed=wishes.seed,
+        accounts=tuple(accounts),
+        pools=config.pools(),
+        work=tuple(_work(item) for item in items),
+        caps=config.caps(),
+        timing=Timing(
+            heartbeat_ms=timing.heartbeat_ms,
+            poll_ms=timing.poll_ms,
+            lease_ms=timing.lease_ms,
+            pass_interval_ms=timing.pass_interval_ms,
+            list_interval_ms=timing.list_interval_ms,
+            doubt_ms=timing.doubt_ms,
+        ),
+        latency_ms=_HERE_MS if {own.driver for own in config.profiles.values()} == {"local"} else _THERE_MS,
+        agents=AgentTiming(timing.kill_grace_ms, timing.silence_ms),
+        horizon_ms=horizon_ms,
+    )
+    told.append(
+        f"the network between dispatcher and instances takes {scenario.latency_ms} ms each way, a plan"
+        f" {scenario.plan_ms} ms; nothing fails"
+    )
+    told.append(f"the run ends {format_duration(wishes.patience_ms)} after the last submission, whatever is left to do")
+    return Study(scenario, tuple(told))
+
+
+def _until(horizon_ms: int, prices: Iterable[Fault]) -> tuple[Fault, ...]:
+    """The prices of the run's own time: a run waits until everything that its scenario says has happened."""
+    return tuple(
+        price if price.until_ms < horizon_ms else replace(price, until_ms=0)
+        for price in prices
+        if price.from_ms < horizon_ms
+    )
+
+
+def _work(item: WorkItem) -> Work:
+    return Work(
+        submit_ms=item.submit_ms,
+        count=item.count,
+        shape=item.shape,
+        conduct=Conduct(item.run_ms, item.outcome, exit_code=int(item.outcome is Cause.EXIT_CODE)),
+        expected_ms=item.expected_ms,
+        priority=item.priority,
+        user=item.user,
+        project=item.project,
+    )
+
+
+def _machines(config: Config, offers: Offers) -> list[Machine]:
+    """Every machine that some pool could rent."""
+    return [
+        offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
+        for pool in config.pools()
+        for offerings in offers.values()
+        for offering in offerings
+        if offering.rate is not None and pool.admits(offering)
+    ]
+
+
+def _possible(workload: Workload, machines: Sequence[Machine], told: list[str]) -> list[WorkItem]:
+    """The items that fit some machine: others would wait for ever."""
+
+    @lru_cache(maxsize=100_000)
+    def fits(shape: Shape) -> bool:
+        return any(not machine.misfit(shape) for machine in machines)
+
+    possible = [item for item in workload.items if fits(item.shape)]
+    if not possible:
+        raise InvalidInput(
+            f"no task fits an offering of any pool, such as {workload.items[0].shape.describe()}",
+            place=workload.origin,
+            hint="--split divides wide tasks",
+        )
+    misfits = [item for item in workload.items if not fits(item.shape)]
+    if misfits:
+        told.append(
+            f"{sum(item.count for item in misfits)} tasks are left out: no offering of any pool fits"
+            f" {_shapes(item.shape for item in misfits)}"
+        )
+    return possible
+
+
+def _shapes(shapes: Iterable[Shape]) -> str:
+    names = list(dict.fromkeys(shape.describe() for shape in shapes))
+    more = len(names) - _SHOWN_MISFITS
+    return "; ".join(names[:_SHOWN_MISFITS]) + (f"; and {more} other shapes" if more > 0 else "")
+
+
+def _unasked(config: Config) -> list[str]:
+    """Settings that a scenario does not carry."""
+    told = [
+        f"the target and schedule of pool {name} are not simulated: only work makes it grow"
+        for name, pool in config.pool_sections.items()
+        if pool.target is not None or pool.schedule
+    ]
+    told += [
+        f"the health checks of pool {name} always pass"
+        for name, pool in config.pool_sections.items()
+        if pool.health_checks
+    ]
+    return told

@@ -1,0 +1,101 @@
+"""Simulated accounts made from real offerings."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import InstanceType, Market, Offering
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.simulation.clouds.settings import Cloud, Sold, Spread
+from cloud_dispatch.simulation.study.accounts import simulated
+from cloud_dispatch.simulation.workload.items import BootTime, SpotPrice
+
+P = ProfileName("p")
+SMALL = InstanceType("small", Resources(1000, GIB))
+BIG = InstanceType("big", Resources(8000, 8 * GIB))
+
+
+def offering(
+    kind: InstanceType = SMALL, zone: str = "a", market: Market = Market.ON_DEMAND, rate: int | None = 100
+) -> Offering:
+    return Offering(
+        P,
+        kind,
+        zone,
+        market,
+        None if rate is None else Rate(rate),
+        minimum_ms=60_000,
+        increment_ms=1_000,
+        boot_ms=40_000,
+    )
+
+
+def boot(boot_ms: int, profile: str = "p") -> BootTime:
+    return BootTime(ProfileName(profile), "small", "a", Market.ON_DEMAND, boot_ms)
+
+
+def test_an_account_sells_what_the_profile_offers() -> None:
+    """A line a type with its zones and both prices, the billing rules of the offerings, the dialect of the driver."""
+    found = simulated(
+        P, "gcp", [offering(BIG, rate=800), offering(), offering(zone="b"), offering(market=Market.SPOT, rate=30)]
+    )
+    assert found.account.sells == (Sold(BIG, ("a",), Rate(800)), Sold(SMALL, ("a", "b"), Rate(100), Rate(30)))
+    assert (found.account.cloud, found.account.minimum_ms, found.account.increment_ms) == (Cloud.GCE, 60_000, 1_000)
+    assert simulated(P, "somebody's", [offering()]).account.cloud is Cloud.EC2
+
+
+def test_prices_that_differ_by_zone_are_taken_at_their_highest_and_told() -> None:
+    """A simulated type has one price: the estimate is never too low."""
+    found = simulated(P, "aws", [offering(rate=100), offering(zone="b", rate=120)])
+    assert found.account.sells[0].rate == 120
+    assert "p/small costs in every zone what it does in the dearest" in found.assumptions
+
+
+def test_what_has_no_price_is_left_out_and_told() -> None:
+    """An unknown price is not free; an account with nothing else is refused."""
+    found = simulated(P, "aws", [offering(), offering(BIG, rate=None)])
+    assert [sold.type.name for sold in found.account.sells] == ["small"]
+    assert "p/big/a/on-demand is left out: its price is not known" in found.assumptions
+    with pytest.raises(InvalidInput, match=r"profiles\.p: expected at least one offering with a price"):
+        simulated(P, "aws", [offering(rate=None)])
+
+
+def test_instances_boot_as_said_else_as_recorded_else_as_expected() -> None:
+    """What the user says goes first, then this profile's records, then the offering; the guest's own start is in it."""
+    records = [boot(10_000), boot(30_000), boot(20_000), boot(99_000, profile="another")]
+    assert simulated(P, "aws", [offering()], boots=records, boot_ms=5_000).account.life.boot == Spread(4_800)
+    recorded = simulated(P, "aws", [offering()], boots=records).account.life.boot
+    assert (recorded.median_ms, recorded.most_ms) == (19_800, 30_000)
+    assert recorded.sigma == pytest.approx(0.4536, abs=1e-4)
+    assert simulated(P, "aws", [offering()]).account.life.boot == Spread(39_800)
+
+
+def test_one_recorded_boot_time_is_the_boot_time() -> None:
+    """Without a second record there is no spread."""
+    assert simulated(P, "aws", [offering()], boots=[boot(10_000)]).account.life.boot == Spread(9_800, 0.0, 10_000)
+
+
+def test_a_trace_becomes_prices_from_one_moment_to_the_next() -> None:
+    """By type and zone; types that are not sold as spot are passed over; the last price holds for ever."""
+    trace = [
+        SpotPrice(0, "small", "a", Rate(10)),
+        SpotPrice(0, "small", "b", Rate(11)),
+        SpotPrice(5, "small", "a", Rate(12)),
+        SpotPrice(5, "big", "a", Rate(13)),
+    ]
+    found = simulated(P, "aws", [offering(), offering(market=Market.SPOT, rate=30), offering(BIG)], spot=trace)
+    assert [(own.zone, own.from_ms, own.until_ms, own.amount) for own in found.prices] == [
+        ("a", 0, 5, 10),
+        ("a", 5, 0, 12),
+        ("b", 0, 0, 11),
+    ]
+
+
+def test_without_a_trace_spot_prices_stand_still_and_that_is_told() -> None:
+    """No price walk is invented."""
+    found = simulated(P, "aws", [offering(), offering(market=Market.SPOT, rate=30)])
+    assert found.account.spot.swing == 0
+    assert "spot prices of p stay as they are now for small" in found.assumptions

@@ -1,0 +1,166 @@
+"""From a configuration and a workload to an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.config import Config, Embedded, load
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.domain.task import Cause, TaskState
+from cloud_dispatch.provider.registry import plugin
+from cloud_dispatch.simulation.report import report
+from cloud_dispatch.simulation.study.engine import Answer, answer
+from cloud_dispatch.simulation.study.offers import offers
+from cloud_dispatch.simulation.study.question import Study, Wishes, study
+from cloud_dispatch.simulation.workload.items import SpotPrice, WorkItem, Workload
+
+NOW = 1_700_000_000_000
+#: 3.6 dollars an hour are a thousand micro-dollars a second.
+CONFIG = """
+[dispatcher]
+state_dir = "{folder}"
+[profiles.here]
+driver = "local"
+{profile}
+[profiles.here.catalogue."vm.2"]
+cpus = 2
+memory = "4GiB"
+price = "3.6"
+[pools.default]
+profiles = ["here"]
+caps = {{instances = {cap}}}
+{pool}
+[pools.default.end]
+idle = "20s"
+"""
+ONE = Shape(Resources(1000, GIB))
+
+
+def config(tmp_path: Path, *, cap: int = 2, profile: str = "", pool: str = "") -> Config:
+    text = CONFIG.format(folder=tmp_path, cap=cap, profile=profile, pool=pool)
+    return load(Embedded(tomllib.loads(text), "a test"), plugin)
+
+
+def asked(settings: Config, items: Sequence[WorkItem], **wishes: Any) -> Study:
+    found = asyncio.run(offers(settings, NOW))
+    return study(settings, found, Workload(tuple(items), "work", ("work was assumed",)), Wishes(**wishes))
+
+
+def answered(settings: Config, *items: WorkItem, **wishes: Any) -> Answer:
+    return answer(asked(settings, items, **wishes).scenario)
+
+
+def test_tasks_wait_for_boots_and_for_each_other_as_they_would(tmp_path: Path) -> None:
+    """Four tasks of 60 s on one instance of 2 cpu that boots 30 s: two run at 30 s, two at 90 s, idle 20 s, gone."""
+    found = answered(config(tmp_path, cap=1), WorkItem(0, ONE, 60_000, count=4), boot_ms=30_000)
+    figures = report(found.record)
+    assert figures.tasks == {TaskState.SUCCEEDED: 4}
+    assert figures.wait.p50 == pytest.approx(30_000, abs=1_000)
+    assert figures.wait.longest == pytest.approx(90_000, abs=1_500)
+    assert figures.makespan_ms == pytest.approx(150_000, abs=2_500)
+    assert figures.time.boot == pytest.approx(30_000, abs=500)
+    assert figures.time.work == pytest.approx(120_000, abs=1_500)
+    assert figures.time.idle == pytest.approx(20_000, abs=6_000)
+    assert figures.most_instances == 1
+    assert not found.findings
+
+
+def test_the_cost_is_what_the_clouds_own_meter_says(tmp_path: Path) -> None:
+    """The record has the meter's amounts, they sum to the bill, and the dispatcher's own reckoning is close to it."""
+    found = answered(config(tmp_path), WorkItem(0, ONE, 60_000, count=8))
+    figures = report(found.record)
+    assert figures.cost.total == found.billed > 0
+    assert found.billed == pytest.approx(figures.time.total, rel=0.02)  # a micro-dollar a millisecond
+
+
+def test_the_same_seed_gets_the_same_answer(tmp_path: Path) -> None:
+    """Whole records are equal; another seed makes other names."""
+    items = (WorkItem(0, ONE, 60_000, count=3), WorkItem(45_000, ONE, 5_000, count=2))
+    first, again = (answered(config(tmp_path), *items, seed=7) for _ in range(2))
+    assert first == again
+    assert answered(config(tmp_path), *items, seed=8).record != first.record
+
+
+def test_outcomes_users_and_priorities_reach_the_queue(tmp_path: Path) -> None:
+    """A task that fails by itself fails; what it belongs to stays known."""
+    fails = WorkItem(0, ONE, 1_000, priority=3, user="ann", project="night", outcome=Cause.EXIT_CODE)
+    found = answered(config(tmp_path), fails)
+    (task,) = found.record.tasks
+    assert (task.state, task.user, task.project, task.priority) == (TaskState.FAILED, "ann", "night", 3)
+
+
+def test_work_that_outlasts_the_run_is_told(tmp_path: Path) -> None:
+    """The run ends after its patience; what runs is unfinished and a finding says so."""
+    found = answered(config(tmp_path), WorkItem(0, ONE, 3_600_000), patience_ms=600_000)
+    assert report(found.record).makespan_ms is None
+    assert any("not over" in text for text in found.findings)
+
+
+def test_tasks_that_fit_nothing_are_left_out_and_told(tmp_path: Path) -> None:
+    """They would wait for ever; where none fits the question is refused."""
+    wide = WorkItem(0, Shape(Resources(3000, GIB)), 1_000, count=5)
+    found = asked(config(tmp_path), [wide, WorkItem(0, ONE, 1_000)])
+    assert found.scenario.tasks == 1
+    assert "5 tasks are left out: no offering of any pool fits 3 cpu, 1GiB memory" in found.assumptions
+    with pytest.raises(InvalidInput, match="no task fits an offering of any pool, such as 3 cpu"):
+        asked(config(tmp_path), [wide])
+
+
+def test_the_configuration_is_in_the_scenario(tmp_path: Path) -> None:
+    """Pools, caps, timing and the profile's types are the dispatcher's own."""
+    settings = config(tmp_path, cap=5, pool="min = 1")
+    scenario = asked(settings, [WorkItem(0, ONE, 1_000)], seed=9).scenario
+    assert scenario.pools == settings.pools()
+    assert (scenario.timing.heartbeat_ms, scenario.seed) == (settings.timing.heartbeat_ms, 9)
+    (account,) = scenario.accounts
+    assert account.settings.sells[0].rate == Rate(3_600_000_000)
+
+
+def test_what_is_not_simulated_is_told(tmp_path: Path) -> None:
+    """Targets and health checks have no place in a scenario; the workload's assumptions come first."""
+    found = asked(config(tmp_path, pool='target = 2\nhealth_checks = [{command = "true"}]'), [WorkItem(0, ONE, 1_000)])
+    assert found.assumptions[0] == "work was assumed"
+    assert "the target and schedule of pool default are not simulated: only work makes it grow" in found.assumptions
+    assert "the health checks of pool default always pass" in found.assumptions
+
+
+def test_types_that_a_profile_denies_are_not_sold(tmp_path: Path) -> None:
+    """With nothing left the profile is named."""
+    with pytest.raises(InvalidInput, match=r"profiles\.here: expected something to rent"):
+        asked(config(tmp_path, profile='types = {deny = ["vm.*"]}'), [WorkItem(0, ONE, 1_000)])
+
+
+def test_spot_instances_cost_what_the_trace_says(tmp_path: Path) -> None:
+    """At half the price from the trace the same work costs half."""
+    settings = config(tmp_path, profile="spot_discount = 0", pool='markets = ["spot"]')
+    work = WorkItem(0, ONE, 600_000, count=2)
+    full = answered(settings, work)
+    half = answered(settings, work, spot=(SpotPrice(0, "vm.2", "", Rate(1_800_000_000)),))
+    assert half.billed == pytest.approx(full.billed / 2, rel=0.01)
+
+
+def test_a_trace_longer_than_the_run_does_not_lengthen_it(tmp_path: Path) -> None:
+    """Prices past the end of the run are left out, and the last one within holds to the end."""
+    settings = config(tmp_path, profile="spot_discount = 0", pool='markets = ["spot"]')
+    trace = [SpotPrice(hour * 3_600_000, "vm.2", "", Rate(1_000_000_000 + hour)) for hour in range(100)]
+    found = asked(settings, [WorkItem(0, ONE, 60_000)], spot=trace, patience_ms=2 * 3_600_000)
+    assert [(own.from_ms, own.until_ms) for own in found.scenario.accounts[0].faults] == [
+        (0, 3_600_000),
+        (3_600_000, 0),
+    ]
+    assert answer(found.scenario).findings == ()
+
+
+def test_asking_for_offers_leaves_the_drivers_folder_alone(tmp_path: Path) -> None:
+    """A study next to a running dispatcher touches nothing of it."""
+    asyncio.run(offers(config(tmp_path), NOW))
+    assert list(tmp_path.iterdir()) == []
