@@ -20,7 +20,10 @@ INTERRUPTED = 130
 #: The documented meaning of every exit code.
 TABLE: Mapping[int, str] = {
     OK: "done; of `run`: every task succeeded",
-    TASKS_FAILED: "`run`: some task failed or was cancelled; `demo`, `db check`, `config check`: a check failed",
+    TASKS_FAILED: (
+        "`run`: some task failed or was cancelled; `simulate`: some had not ended; `demo`, `db check`, `config check`:"
+        " a check failed"
+    ),
     USAGE: "the command line, the task file or the configuration is wrong; nothing was done",
     NOT_FOUND: "there is no such task, instance, pool or file",
     CONFLICT: "refused: its state forbids it, or it is somebody else's (such as the store of another dispatcher)",

@@ -1,0 +1,244 @@
+"""`simulate`: what the configuration would do with a workload, how long it would take and what it would cost."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional, TypeVar
+
+import typer
+
+from cloud_dispatch.adapters.clock import SystemClock
+from cloud_dispatch.cli import show
+from cloud_dispatch.cli.exitcodes import OK, TASKS_FAILED
+from cloud_dispatch.cli.options import ConfigFile, Json
+from cloud_dispatch.cli.session import console, emit, load_config
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.task import TERMINAL
+
+if TYPE_CHECKING:
+    from cloud_dispatch.config import Config
+    from cloud_dispatch.simulation.report import Parts, Report, Sample
+    from cloud_dispatch.simulation.study.question import Study
+    from cloud_dispatch.simulation.workload.items import Workload
+    from cloud_dispatch.simulation.workload.read import Reading
+
+_CUT, _KNOW, _CLOUD = "How much of it", "What the workload leaves open", "The clouds"
+T = TypeVar("T")
+_FACTOR = re.compile(r"\d{1,9}(\.\d{1,9}|/[1-9]\d{0,8})?")
+_BARS = " ▁▂▃▄▅▆▇█"
+_BAR_COLUMNS = 60
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(simulate)
+
+
+def simulate(
+    workload: Annotated[
+        Optional[Path],  # noqa: UP045  (typer reads it at run time)
+        typer.Argument(help="A task file, or a log as .swf or .csv (.gz too); without: the statestore's own history."),
+    ] = None,
+    form: Annotated[str, typer.Option("--form", help="auto, tasks, swf or csv.", rich_help_panel=_KNOW)] = "auto",
+    begin: Annotated[
+        str, typer.Option("--from", help="Leave out what is before, such as 2d.", rich_help_panel=_CUT)
+    ] = "",
+    until: Annotated[
+        str, typer.Option("--until", help="Leave out what comes then or later.", rich_help_panel=_CUT)
+    ] = "",
+    tasks: Annotated[int, typer.Option("--tasks", help="Only the first so many.", rich_help_panel=_CUT)] = 100_000,
+    scale_arrivals: Annotated[
+        str, typer.Option("--scale-arrivals", help="Multiply times between submissions.", rich_help_panel=_CUT)
+    ] = "1",
+    scale_runtimes: Annotated[
+        str, typer.Option("--scale-runtimes", help="Multiply run times.", rich_help_panel=_CUT)
+    ] = "1",
+    split: Annotated[
+        str, typer.Option("--split", help="Split tasks of more cpus into such of so many.", rich_help_panel=_CUT)
+    ] = "",
+    runtime: Annotated[str, typer.Option("--runtime", help="Of tasks that say none.", rich_help_panel=_KNOW)] = "10m",
+    memory: Annotated[
+        str, typer.Option("--memory-per-cpu", help="Of logs that know none.", rich_help_panel=_KNOW)
+    ] = "512MiB",
+    unit: Annotated[
+        str, typer.Option("--time-unit", help="Of a CSV's times: ms, s, m or h.", rich_help_panel=_KNOW)
+    ] = "",
+    allocated: Annotated[
+        bool, typer.Option("--allocated", help="SWF: processors as allocated, not requested.", rich_help_panel=_KNOW)
+    ] = False,
+    boot: Annotated[
+        str,
+        typer.Option("--boot", help="How long instances boot [as recorded, else expected].", rich_help_panel=_CLOUD),
+    ] = "",
+    spot: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--spot", help="CSV of spot prices: time, type, zone, price.", rich_help_panel=_CLOUD),
+    ] = None,
+    patience: Annotated[
+        str, typer.Option("--patience", help="End the run so long after the last submission.", rich_help_panel=_CLOUD)
+    ] = "7d",
+    seed: Annotated[int, typer.Option("--seed", help="Decides all chance.", min=0)] = 0,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Say what this configuration would do with a workload: how long it takes, who waits, what it costs. Rents nothing.
+
+    The real dispatcher and agents run in virtual time on simulated clouds that sell what the profiles offer now.
+
+    Examples: cloud-dispatch simulate tasks.csv --config ./config.toml
+
+    cloud-dispatch simulate year.swf.gz --from 30d --until 31d --split 16 --json
+    """
+    from cloud_dispatch.simulation import report
+    from cloud_dispatch.simulation.study.engine import answer
+
+    settings = load_config(config)
+    texts = {
+        "form": form, "begin": begin, "until": until, "arrivals": scale_arrivals, "runtimes": scale_runtimes,
+        "split": split, "runtime": runtime, "memory": memory, "unit": unit,
+    }  # fmt: skip
+    work = _workload(settings, workload, _reading(settings, tasks, allocated, texts))
+    asked = _study(settings, work, seed, boot, patience, spot)
+    found = answer(asked.scenario)
+    figures = report.report(found.record, asked.assumptions)
+    value = {
+        "workload": {"origin": work.origin, "tasks": asked.scenario.tasks, "span_ms": work.span_ms},
+        "seed": seed,
+        **report.as_json(figures),
+        "billed_micro": found.billed,
+        "findings": list(found.findings),
+    }
+    emit(value, as_json, lambda: _render(figures, work, found.findings))
+    unfinished = any(state not in TERMINAL for state in figures.tasks)
+    raise typer.Exit(TASKS_FAILED if unfinished else OK)
+
+
+def _reading(config: Config, tasks: int, allocated: bool, texts: dict[str, str]) -> Reading:
+    """How to read the workload, from what was typed; InvalidInput at the option that is wrong."""
+    from cloud_dispatch.demand.submission import SubmissionLimits
+    from cloud_dispatch.domain.durations import parse_duration
+    from cloud_dispatch.domain.resources import parse_bytes, parse_cpus
+    from cloud_dispatch.simulation.workload.csvlog import UNITS, CsvRules
+    from cloud_dispatch.simulation.workload.cut import Cut
+    from cloud_dispatch.simulation.workload.read import Form, Reading
+    from cloud_dispatch.simulation.workload.swf import SwfRules
+
+    each = _read("--memory-per-cpu", parse_bytes, texts["memory"])
+    limits = config.limits
+    return Reading(
+        form=Form(_one_of("--form", texts["form"], list(Form))),
+        cut=Cut(
+            from_ms=_read("--from", parse_duration, texts["begin"]) if texts["begin"] else 0,
+            until_ms=_read("--until", parse_duration, texts["until"]) if texts["until"] else None,
+            tasks=tasks,
+            arrivals=_read("--scale-arrivals", _factor, texts["arrivals"]),
+            runtimes=_read("--scale-runtimes", _factor, texts["runtimes"]),
+            split_cpus_milli=_read("--split", parse_cpus, texts["split"]) if texts["split"] else 0,
+        ),
+        run_ms=_read("--runtime", parse_duration, texts["runtime"]),
+        swf=SwfRules(requested=not allocated, memory_per_cpu=each),
+        csv=CsvRules(unit=_one_of("--time-unit", texts["unit"], list(UNITS)) if texts["unit"] else None,
+                     memory_per_cpu=each),
+        limits=SubmissionLimits(limits.tasks_per_submission, limits.environment_bytes),
+    )  # fmt: skip
+
+
+def _workload(config: Config, path: Path | None, reading: Reading) -> Workload:
+    """The file's, or the statestore's own past."""
+    from cloud_dispatch.simulation.study.past import read_past
+    from cloud_dispatch.simulation.workload.read import from_record, read_workload
+
+    if path is not None:
+        return read_workload(path, reading)
+    return from_record(read_past(config), "history of the statestore", reading)
+
+
+def _study(config: Config, work: Workload, seed: int, boot: str, patience: str, spot: Path | None) -> Study:
+    from cloud_dispatch.domain.durations import parse_duration
+    from cloud_dispatch.simulation.study.offers import offers
+    from cloud_dispatch.simulation.study.question import Wishes, study
+    from cloud_dispatch.simulation.workload.spot import read_spot_prices
+
+    wishes = Wishes(
+        seed=seed,
+        boot_ms=_read("--boot", parse_duration, boot) if boot else None,
+        spot=read_spot_prices(spot) if spot is not None else (),
+        patience_ms=_read("--patience", parse_duration, patience),
+    )
+    return study(config, asyncio.run(offers(config, SystemClock().now())), work, wishes)
+
+
+def _read(option: str, reader: Callable[[str], T], text: str) -> T:
+    """`reader(text)`; its ValueError is the option's."""
+    try:
+        return reader(text)
+    except ValueError as error:
+        raise InvalidInput(str(error), place=option) from None
+
+
+def _one_of(option: str, text: str, known: Sequence[str]) -> str:
+    if text not in known:
+        raise InvalidInput(f"expected {', '.join(known)}, got {text!r}", place=option)
+    return text
+
+
+def _factor(text: str) -> Fraction:
+    if not _FACTOR.fullmatch(text):
+        raise ValueError(f"expected a factor (e.g. 0.5, 1/24), got {text!r}")
+    return Fraction(text)
+
+
+def _render(found: Report, work: Workload, findings: Sequence[str]) -> None:
+    """The figures as tables, then what was assumed."""
+    states = ", ".join(f"{count} {state}" for state, count in found.tasks.items())
+    print(show.clean(f"{work.origin}: {states}"))
+    rows = [
+        ("makespan", show.span(found.makespan_ms) if found.makespan_ms is not None else "not all tasks ended"),
+        ("cost", show.dollars(found.cost.total) + (f" and {found.unpriced} unpriced" if found.unpriced else "")),
+        ("instances", f"{sum(line.count for line in found.types)} in all, at most {found.most_instances} at once"),
+        ("utilisation", f"instances work {found.work_permille / 10:.1f}%, cpus {found.cpu_permille / 10:.1f}%"),
+    ]
+    out = console()
+    out.print(show.table(("figure", "value"), rows))
+    spreads = [("wait", found.wait), ("turnaround", found.turnaround)]
+    out.print(
+        show.table(
+            ("of a task", "mean", "p50", "p90", "p99", "longest"),
+            [
+                (name, *(show.span(ms) for ms in (own.mean, own.p50, own.p90, own.p99, own.longest)))
+                for name, own in spreads
+            ],
+        )
+    )
+    lines = [(f"{own.profile}/{own.type} {own.market}", own.count, own.time, own.cost) for own in found.types]
+    total = ("all", sum(own.count for own in found.types), found.time, found.cost)
+    cells = [
+        (name, count, *_split(time, cost), show.dollars(cost.total)) for name, count, time, cost in [*lines, total]
+    ]
+    out.print(show.table(("instances", "count", "boot", "work", "idle", "lost", "cost"), cells))
+    if found.curve:
+        print(f"instances over time (most: {found.most_instances}):")
+        print(_bars(found.curve, found.most_instances))
+    for text in findings:
+        print(show.clean(f"finding: {text}"))
+    print("assumed:")
+    for text in found.assumptions:
+        print(show.clean(f"- {text}"))
+
+
+def _split(time: Parts, cost: Parts) -> tuple[str, ...]:
+    """Time and money of each part."""
+    return tuple(
+        f"{show.span(getattr(time, part))} {show.dollars(getattr(cost, part))}"
+        for part in ("boot", "work", "idle", "lost")
+    )
+
+
+def _bars(curve: Sequence[Sample], most: int) -> str:
+    """The most instances at once, in bars over the whole run."""
+    step = -(-len(curve) // _BAR_COLUMNS)
+    heights = [max(sample.most for sample in curve[at : at + step]) for at in range(0, len(curve), step)]
+    return "".join(_BARS[-(-height * (len(_BARS) - 1) // most)] if most else _BARS[0] for height in heights)

@@ -1,0 +1,160 @@
+"""`simulate`, as a user types it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.ports.store import Store
+from cloud_dispatch.statestore import open_store
+from cloud_dispatch.testing.store_builders import ManualClock, spec
+from tests.cli.conftest import Cli
+
+CONFIG = """
+[dispatcher]
+listen = "127.0.0.1:1"
+state_dir = "state"
+[profiles.here]
+driver = "local"
+boot_delay = "20s"
+[pools.default]
+profiles = ["here"]
+"""
+TASKS = '{"command": "true", "array": 6, "expected_runtime": "2m"}\n'
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    (tmp_path / "config.toml").write_text(CONFIG)
+    (tmp_path / "tasks.jsonl").write_text(TASKS)
+    return tmp_path
+
+
+def test_json_has_every_figure(house: Path, cli: Cli) -> None:
+    """Makespan, waits, the split of time and money, utilisation, instances over time, assumptions; one document."""
+    ran = cli("simulate", str(house / "tasks.jsonl"), "--config", str(house / "config.toml"), "--json")
+    assert ran.code == 0, ran.err
+    found = ran.json()
+    assert found["tasks"] == {"succeeded": 6}
+    assert found["makespan_ms"] > 120_000
+    assert found["wait_ms"]["count"] == 6
+    for split in (found["time_ms"], found["cost_micro"]):
+        assert split["boot"] + split["work"] + split["idle"] + split["lost"] == split["total"] > 0
+    assert 0 < found["utilisation"]["cpus"] <= found["utilisation"]["instances"] < 1
+    assert found["instances"]["over_time"]
+    assert any("expected_runtime" in text for text in found["assumptions"])
+    assert found["findings"] == []
+
+
+def test_the_seed_decides_the_answer(house: Path, cli: Cli) -> None:
+    """Twice the same command line, twice the same bytes."""
+    words = ("simulate", str(house / "tasks.jsonl"), "--config", str(house / "config.toml"), "--seed", "5", "--json")
+    assert cli(*words).out == cli(*words).out
+
+
+def test_a_table_shows_the_figures_and_what_was_assumed(house: Path, cli: Cli) -> None:
+    """For people: figures first, assumptions last."""
+    ran = cli("simulate", str(house / "tasks.jsonl"), "--config", str(house / "config.toml"))
+    assert ran.code == 0, ran.err
+    for word in ("6 succeeded", "makespan", "wait", "p99", "lost", "instances over time", "assumed:"):
+        assert word in ran.out
+
+
+def test_a_log_is_cut_and_scaled(house: Path, cli: Cli) -> None:
+    """Options choose a part of a log, split wide jobs and shrink times."""
+    (house / "log.csv").write_text("submit_h,run_h,cpus\n0,1,1\n24,1,2\n25,1,8\n48,1,1\n")
+    ran = cli(
+        "simulate", str(house / "log.csv"), "--config", str(house / "config.toml"), "--json", "--from", "1d", "--until",
+        "2d", "--split", "4", "--scale-runtimes", "1/60", "--scale-arrivals", "0.01",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert ran.json()["tasks"] == {"succeeded": 3}
+    assert ran.json()["workload"]["span_ms"] == 36_000
+
+
+def test_work_that_does_not_end_is_exit_code_1(house: Path, cli: Cli) -> None:
+    """The run's patience is over before the task is."""
+    (house / "log.csv").write_text("submit,run_h\n0,10\n")
+    ran = cli("simulate", str(house / "log.csv"), "--config", str(house / "config.toml"), "--patience", "1h", "--json")
+    assert ran.code == 1
+    assert ran.json()["unfinished"] == 1
+    assert ran.json()["makespan_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--form", "xml"), "--form: expected auto, tasks, swf, csv, got 'xml'"),
+        (("--split", "none"), "--split: 'none' is not a number of cpus"),
+        (("--from", "soon"), "--from: expected a duration"),
+        (("--scale-runtimes", "-1"), "--scale-runtimes: expected a factor"),
+        (("--scale-arrivals", "1/0"), "--scale-arrivals: expected a factor"),
+        (("--time-unit", "year"), "--time-unit: expected ms, s, m, h"),
+        (("--memory-per-cpu", "lots"), "--memory-per-cpu: 'lots' is not a size"),
+        (("--boot", "-1"), "--boot: expected a duration"),
+        (("--from", "2d", "--until", "1d"), "window: expected a window"),
+    ],
+)
+def test_a_wrong_option_is_named(house: Path, cli: Cli, words: tuple[str, ...], told: str) -> None:
+    """Usage errors say which option and what was expected; nothing is simulated."""
+    ran = cli("simulate", str(house / "tasks.jsonl"), "--config", str(house / "config.toml"), *words)
+    assert ran.code == 2
+    assert told in ran.err
+    assert ran.out == ""
+
+
+def test_a_bad_line_is_told_with_its_place(house: Path, cli: Cli) -> None:
+    """File, line and column, exit code 2; a file that is not there is 3."""
+    (house / "log.csv").write_text("submit,run\n0,1\n0,never\n")
+    ran = cli("simulate", str(house / "log.csv"), "--config", str(house / "config.toml"))
+    assert ran.code == 2
+    assert "log.csv:3: run: expected a time" in ran.err
+    assert cli("simulate", str(house / "absent.swf"), "--config", str(house / "config.toml")).code == 3
+
+
+def test_without_a_statestore_there_is_no_history(house: Path, cli: Cli) -> None:
+    """No workload and no past: told, and no statestore is made."""
+    ran = cli("simulate", "--config", str(house / "config.toml"))
+    assert ran.code == 2
+    assert "there is no statestore" in ran.err
+    assert not (house / "state").exists()
+    assert ran.out == ""
+
+
+class _Names:
+    """Names for a statestore that a test makes."""
+
+    def name(self, purpose: str, length: int = 12) -> str:
+        return "s" + "0" * (length - 1)
+
+    def secret(self, purpose: str) -> str:
+        return purpose
+
+    def fraction(self, purpose: str) -> float:
+        return 0.5
+
+
+async def _queue(folder: Path) -> Store:
+    """A statestore with three tasks that wait, open."""
+    store = await open_store(
+        f"sqlite:///{folder}/state/store.sqlite", clock=ManualClock(), entropy=_Names(), executor=Inline()
+    )
+    await store.submit([spec("a", expected_runtime_ms=60_000), spec("b"), spec("c")])
+    return store
+
+
+async def test_the_history_is_read_while_a_dispatcher_has_the_statestore(house: Path, cli: Cli) -> None:
+    """The store is locked by its owner and is left as it is; its tasks are the workload."""
+    store = await _queue(house)
+    words = ("simulate", "--config", str(house / "config.toml"), "--json", "--runtime", "30s")
+    ran = await asyncio.get_running_loop().run_in_executor(None, lambda: cli(*words))
+    counts = store.task_counts()
+    await store.close()
+    assert ran.code == 0, ran.err
+    assert ran.json()["tasks"] == {"succeeded": 3}
+    assert "3 tasks have not run to an end: they take what they expect, else 30s" in ran.json()["assumptions"]
+    assert counts[TaskState.QUEUED] == 3
