@@ -21,6 +21,7 @@ from cloud_dispatch.statestore.batch import ATTEMPT_ORDER, Batch
 from cloud_dispatch.statestore.endings import lose_all
 from cloud_dispatch.statestore.rows import INSTANCE_FIELDS, instance_of, instance_row
 from cloud_dispatch.statestore.schema import attempts, instances, intents
+from cloud_dispatch.statestore.stretches import of_instance
 
 _S, _E = InstanceState, InstanceEvent
 #: States in which nothing can run on an instance any more, as far as we are concerned.
@@ -196,7 +197,6 @@ def _existing(connection: Connection, ids: Sequence[str]) -> set[str]:
 
 
 def _worked(connection: Connection, instance: str) -> list[Interval]:
-    ran: Any = select(attempts.c.started_ms, attempts.c.ended_ms).where(
-        attempts.c.instance == instance, attempts.c.started_ms.is_not(None)
-    )
+    ran: Any = of_instance(instance, attempts.c.started_ms, attempts.c.ended_ms)
+    ran = ran.where(attempts.c.started_ms.is_not(None))
     return union((start, end) for start, end in connection.execute(ran))

@@ -18,6 +18,7 @@ from cloud_dispatch.ports.store import StoredPlan, TaskFilter
 from cloud_dispatch.statestore.records import plan_of
 from cloud_dispatch.statestore.rows import attempt_of, instance_of, last_outcomes, task_of
 from cloud_dispatch.statestore.schema import attempts, events, instances, plans, specs, tasks
+from cloud_dispatch.statestore.stretches import of_instance
 from cloud_dispatch.statestore.tasks import matching
 
 #: Ids counted by one query.
@@ -57,7 +58,7 @@ def attempts_of_task(connection: Connection, task: TaskId) -> list[Attempt]:
 
 
 def attempts_of_instance(connection: Connection, instance: InstanceId) -> list[Attempt]:
-    query = select(attempts).where(attempts.c.instance == instance).order_by(attempts.c.token)
+    query = of_instance(instance, *attempts.c).order_by(attempts.c.token)
     return [attempt_of(row) for row in connection.execute(query)]
 
 

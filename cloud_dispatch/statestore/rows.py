@@ -25,6 +25,7 @@ from cloud_dispatch.domain.task import (
     TaskState,
 )
 from cloud_dispatch.statestore.seats import Hold
+from cloud_dispatch.statestore.stretches import stretch_of
 
 encode = msgspec.json.encode
 _spec = msgspec.json.Decoder(TaskSpec)
@@ -59,7 +60,7 @@ def attempt_row(hold: Hold, number: int, started_ms: int | None, ended_ms: int, 
     return (
         hold.task, hold.token, number, hold.seat.instance.id, hold.claimed_ms, started_ms, ended_ms,
         CAUSE_TEXT[outcome.cause], outcome.exit_code, outcome.signal, outcome.detail, outcome.max_rss, outcome.cpu_ms,
-        encode(outcome.manifest) if outcome.manifest else None,
+        encode(outcome.manifest) if outcome.manifest else None, stretch_of(hold.token),
     )  # fmt: skip
 
 

@@ -112,9 +112,11 @@ attempts = Table(
     _number("max_rss"),
     _number("cpu_ms"),
     Column("manifest", LargeBinary, nullable=True),  # JSON of its artifacts; null: none
+    # Of `token`; see `statestore.stretches`: an index by instance made an attempt cost 18 instead of 13 µs.
+    _number("stretch"),
     sqlite_with_rowid=False,
 )
-Index("attempts_instance", attempts.c.instance, attempts.c.token)
+Index("attempts_instance", attempts.c.stretch, attempts.c.instance)
 
 instances = Table(
     "instances",

@@ -252,11 +252,12 @@ def _attempts() -> None:
         sa.Column("max_rss", NUMBER, nullable=False),
         sa.Column("cpu_ms", NUMBER, nullable=False),
         sa.Column("manifest", sa.LargeBinary(), nullable=True),
+        sa.Column("stretch", NUMBER, nullable=False),
         sa.ForeignKeyConstraint(["task"], ["tasks.id"], name=op.f("attempts_task_fk"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("task", "token", name=op.f("attempts_pk")),
         sqlite_with_rowid=False,
     )
-    op.create_index("attempts_instance", "attempts", ["instance", "token"], unique=False)
+    op.create_index("attempts_instance", "attempts", ["stretch", "instance"], unique=False)
 
 
 def _specs() -> None:

@@ -1,0 +1,45 @@
+"""Attempts of an instance are found by stretches of tokens: all of them, and without reading the others."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud_dispatch.statestore.migrate import upgrade
+from cloud_dispatch.statestore.schema import attempts, counters
+from cloud_dispatch.statestore.stretches import of_instance, stretch_of
+
+
+def stored(tokens: dict[int, str]) -> sa.Connection:
+    """A store in memory with one attempt a token, on the instance said."""
+    connection = sa.create_engine("sqlite://").connect()
+    upgrade(connection)
+    connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
+    rows = [
+        {"task": token, "token": token, "number": 1, "instance": instance, "claimed_ms": 0, "ended_ms": 0,
+         "cause": "success", "detail": "", "max_rss": 0, "cpu_ms": 0, "stretch": stretch_of(token)}
+        for token, instance in tokens.items()
+    ]  # fmt: skip
+    if rows:
+        connection.execute(sa.insert(attempts), rows)
+    connection.execute(sa.insert(counters), {"name": "token", "value": max(tokens, default=0)})
+    return connection
+
+
+@given(st.dictionaries(st.integers(1, 5000), st.sampled_from(["a", "b", "c"]), max_size=40))
+def test_every_attempt_of_an_instance_is_found_and_no_other(tokens: dict[int, str]) -> None:
+    """Across the borders of stretches, with gaps, and for an instance that has none."""
+    with stored(tokens) as connection:
+        for instance in ("a", "b", "c", "d"):
+            found = connection.scalars(of_instance(instance, attempts.c.token)).all()
+            assert sorted(found) == sorted(token for token, at in tokens.items() if at == instance)
+
+
+def test_the_lookup_reads_by_the_index() -> None:
+    """SQLite seeks in the index of stretches; it scans no table of attempts."""
+    with stored({1: "a"}) as connection:
+        query = of_instance("a", attempts.c.ended_ms).compile(connection, compile_kwargs={"literal_binds": True})
+        plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}")]
+    assert any("attempts_instance (stretch=? AND instance=?)" in step for step in plan), plan
+    assert not any(step.startswith("SCAN attempts") for step in plan), plan
