@@ -23,7 +23,8 @@ def stretch_of(token: int) -> int:
 
 def of_instance(instance: str, *columns: Any) -> Select[Any]:
     """`columns` of the attempts that ended on `instance`, in no order."""
-    last = select(counters.c.value.op(">>")(literal_column(str(_BITS)))).where(counters.c.name == "token").scalar_subquery()
+    newest = counters.c.value.op(">>")(literal_column(str(_BITS)))
+    last = select(newest).where(counters.c.name == "token").scalar_subquery()
     stretches = select(cast(0, BigInteger).label("number")).cte("stretches", recursive=True)
     stretches = stretches.union_all(select(stretches.c.number + 1).where(stretches.c.number < last))
     here = and_(attempts.c.stretch == stretches.c.number, attempts.c.instance == instance)
