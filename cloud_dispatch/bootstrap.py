@@ -45,7 +45,7 @@ from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import Retention, Store
 from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.errors import ProviderError
-from cloud_dispatch.provider.host import ThreadHost
+from cloud_dispatch.provider.host import hosted
 from cloud_dispatch.provider.metered import Metered
 from cloud_dispatch.provider.spi import ProfileContext, Provider
 from cloud_dispatch.provider.tagfilter import TagFilter
@@ -280,7 +280,7 @@ def _providers(
         context = ProfileContext(
             ProfileName(name), profile.settings, config.state_dir / "providers" / name, now=clock.now
         )
-        driver = Metered(ThreadHost(plugin, context), calls.of(name), clock.monotonic)
+        driver = Metered(hosted(plugin, context), calls.of(name), clock.monotonic)
         made[ProfileName(name)] = TagFilter(Throttled(driver, clock.monotonic), deployment)
     return made
 

@@ -1,4 +1,4 @@
-"""Where a driver runs. Owns the hosts: inline on the caller's loop, or on an event loop in a thread of its own.
+"""Where a driver runs. Owns the choice, and two of the hosts: inline on the caller's loop, and in a thread of its own.
 
 A driver may block (an SDK parsing a page of a thousand VMs, a pass over /proc) and must not stall the dispatcher's loop
 by it. A host is a Provider itself: callers do not see where the driver lives. Knows the SPI only.
@@ -15,13 +15,29 @@ from typing import Any, TypeVar
 
 from cloud_dispatch.provider.errors import Transient
 from cloud_dispatch.provider.funnel import Call, Funnel
-from cloud_dispatch.provider.spi import Plugin, ProfileContext, Provider
+from cloud_dispatch.provider.process_host import ProcessHost
+from cloud_dispatch.provider.registry import LoadedPlugin
+from cloud_dispatch.provider.spi import Host, Plugin, ProfileContext, Provider
 
 _T = TypeVar("_T")
 #: How long a driver may take to be made, and to let go of its connections.
 _CREATE_S = 60.0
 _CLOSE_S = 5.0
 _JOIN_S = 0.5
+
+
+def hosted(plugin: LoadedPlugin, context: ProfileContext) -> Provider:
+    """A driver of `plugin` where it wants to run. Unavailable, with what to install, where its SDK is missing."""
+    match plugin.host:
+        case Host.INLINE:
+            return inline(plugin, context)
+        case Host.THREAD:
+            return ThreadHost(plugin, context)
+        case Host.PROCESS:
+            try:
+                return ProcessHost(plugin.target, context)
+            except ImportError as error:
+                raise plugin.missing(error) from error
 
 
 def inline(plugin: Plugin, context: ProfileContext) -> Provider:

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from cloud_dispatch.domain.errors import NotFound, Unavailable
-from cloud_dispatch.provider.spi import Plugin, ProfileContext, Provider
+from cloud_dispatch.provider.spi import Host, Plugin, ProfileContext, Provider
 
 GROUP = "cloud_dispatch.providers"
 
@@ -19,7 +19,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(entry_points(group=GROUP).names))
 
 
-def plugin(driver: str) -> Plugin:
+def plugin(driver: str) -> LoadedPlugin:
     """The plugin of `driver`. NotFound when no such driver is installed, Unavailable when it can't be loaded.
 
     `create` of the plugin raises Unavailable, naming the extra to install, where the driver's SDK is missing.
@@ -31,17 +31,20 @@ def plugin(driver: str) -> Plugin:
         raise _missing(point, error) from error
     except AttributeError as error:
         raise Unavailable(f"driver {driver} is broken: {point.value} does not exist", place=_origin(point)) from error
-    return _Explained(loaded, point)
+    return LoadedPlugin(loaded, point)
 
 
-class _Explained:
-    """A plugin whose missing SDK is an error that an operator can act on."""
+class LoadedPlugin:
+    """A plugin whose missing SDK is an error that an operator can act on. `host`: where its drivers want to run;
+    `target`: where a process finds it (`module:attribute`)."""
 
     def __init__(self, inner: Plugin, point: EntryPoint) -> None:
         self._inner = inner
         self._point = point
         self.name = inner.name
         self.template_variables = inner.template_variables
+        self.host = Host(getattr(inner, "host", Host.THREAD))
+        self.target = point.value
 
     @property
     def settings(self) -> type[Any]:
@@ -51,7 +54,11 @@ class _Explained:
         try:
             return self._inner.create(context)
         except ImportError as error:
-            raise _missing(self._point, error) from error
+            raise self.missing(error) from error
+
+    def missing(self, error: ImportError) -> Unavailable:
+        """What to tell the operator of a module that could not be imported."""
+        return _missing(self._point, error)
 
 
 def _find(driver: str) -> EntryPoint:

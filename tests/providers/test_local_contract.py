@@ -89,7 +89,7 @@ class LocalContract(ProviderContract):
         return lambda: [*living(root), *(root / "vms").iterdir(), *(root / "trash").iterdir()]
 
 
-def _context(faults: LocalFaults) -> ProfileContext:
+def context_of(faults: LocalFaults) -> ProfileContext:
     return ProfileContext(ProfileName("local"), faults.settings, faults.root, now=lambda: NOW_MS)
 
 
@@ -98,7 +98,7 @@ class TestLocalInline(LocalContract):
 
     @pytest.fixture
     def connect(self, faults: LocalFaults) -> Callable[[], Provider]:
-        return lambda: plugin.create(_context(faults))
+        return lambda: plugin.create(context_of(faults))
 
 
 class TestLocalInThread(LocalContract):
@@ -106,4 +106,4 @@ class TestLocalInThread(LocalContract):
 
     @pytest.fixture
     def connect(self, faults: LocalFaults) -> Callable[[], Provider]:
-        return lambda: ThreadHost(plugin, _context(faults))
+        return lambda: ThreadHost(plugin, context_of(faults))

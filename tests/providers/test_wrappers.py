@@ -20,8 +20,9 @@ from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.tags import DEPLOYMENT, VmTags
 from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.errors import CapacityUnavailable, Scope, Transient
-from cloud_dispatch.provider.host import ThreadHost, inline
+from cloud_dispatch.provider.host import ThreadHost, hosted, inline
 from cloud_dispatch.provider.spi import (
+    Host,
     LaunchRequest,
     LaunchResult,
     Listing,
@@ -253,3 +254,32 @@ def test_a_driver_that_can_not_be_loaded_says_so(entry: Any) -> None:
     entry("aws", "x = 1", "planted_empty")
     with pytest.raises(Unavailable, match="driver aws is broken: planted_empty:plugin does not exist"):
         registry.plugin("aws")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("wish", "host"), [("inline", "Odd"), ("thread", "ThreadHost"), ("process", "ProcessHost")])
+async def test_a_driver_runs_where_its_plugin_wants(entry: Any, tmp_path: Path, wish: str, host: str) -> None:
+    """The plugin's word decides, and the process finds the plugin by its entry point's value."""
+    source = "from tests.providers.odd import OddPlugin\nclass P(OddPlugin): host = " + repr(wish) + "\nplugin = P()\n"
+    entry("odd", source, f"planted_{wish}")
+    plugin = registry.plugin("odd")
+    made = hosted(plugin, ProfileContext(ProfileName("p"), plugin.settings(), tmp_path, now=lambda: 0))
+    assert type(made).__name__ == host
+    assert await made.console(VmId("v"))
+    await made.close()
+
+
+@pytest.mark.process
+async def test_a_missing_sdk_is_named_from_the_process_too(entry: Any, tmp_path: Path) -> None:
+    """Only the child imports the SDK; what it lacks is said with what to install."""
+    entry("aws", "from tests.providers.odd import plugin\n", "planted_child_lacks")
+    plugin = registry.plugin("aws")
+    settings = plugin.settings(making="import")
+    with pytest.raises(Unavailable, match=r"driver aws needs no_such_sdk \(pip install 'cloud-dispatch\[aws\]'\)"):
+        hosted(plugin, ProfileContext(ProfileName("p"), settings, tmp_path, now=lambda: 0))
+
+
+def test_a_plugin_that_says_nothing_gets_a_thread(entry: Any) -> None:
+    """As it was before plugins could say."""
+    entry("x", LAZY, "planted_silent")
+    assert registry.plugin("x").host is Host.THREAD
