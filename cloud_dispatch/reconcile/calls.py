@@ -29,15 +29,16 @@ class Calls:
             return False
         task = asyncio.create_task(self._run(call), name=key)
         self._tasks[key] = task
-        task.add_done_callback(lambda done: self._ended(key, done))
+        task.add_done_callback(lambda done: self._ended(key, done, call))
         return True
 
     async def _run(self, call: Coroutine[Any, Any, None]) -> None:
         async with self._slots:
             await call
 
-    def _ended(self, key: str, task: asyncio.Task[None]) -> None:
+    def _ended(self, key: str, task: asyncio.Task[None], call: Coroutine[Any, Any, None]) -> None:
         self._tasks.pop(key, None)
+        call.close()  # a call that was cancelled before it began is not left unawaited
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("call.crashed", key=key, error=repr(error), exc_info=error)
 
