@@ -97,7 +97,7 @@ class Guest:
         self._restarts += 1
         self._later(pause_ms, self._start_agent)
 
-    def hang_agent(self, hang_ms: int = 60_000) -> None:
+    def hang_agent(self, hang_ms: int) -> None:
         """The agent stands still, its processes do not; the supervisor sees it after `hang_ms` and starts it again."""
         if self.shell is not None and not self.shell.hung:
             self.shell.hung = True

@@ -47,10 +47,13 @@ class CloudAccount(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AgentTiming(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the policy of agents says beyond the dispatcher's own timing; milliseconds."""
+    """What agents are told beyond the dispatcher's own timing; milliseconds. `hang_ms`: their supervisor gives up an
+    agent that shows no sign of life for so long. It must be less than a lease and a heartbeat, or what a hung agent
+    runs outlives its claim."""
 
     kill_grace_ms: int = 10_000
     silence_ms: int = 600_000
+    hang_ms: int = 60_000
 
 
 class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -419,7 +419,7 @@ class World:
         guest = self._choose_guest(fault.which)
         if guest is not None:
             self.journal.note(guest.vm.id, "its agent hangs")
-            guest.hang_agent()
+            guest.hang_agent(self.scenario.agents.hang_ms)
 
     def _operate(self, fault: Fault) -> None:
         self.go(self._as_operator(fault))

@@ -1,0 +1,316 @@
+"""Checkers can fail: for each promise a part is broken on purpose, and its checker must find that in a whole run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from cloud_dispatch.domain.ids import instance_id
+from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.pool import TypeFilter
+from cloud_dispatch.planner.plan import Launch, Plan
+from cloud_dispatch.provider.funnel import Call, Wrapper
+from cloud_dispatch.provider.spi import Provider
+from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.simulation.checkers import ALL
+from cloud_dispatch.simulation.clouds.settings import Cloud
+from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.dispatcher import Incarnation
+from cloud_dispatch.simulation.facts import Commit
+from cloud_dispatch.simulation.faults import Fault, FaultKind
+from cloud_dispatch.simulation.run import Outcome, run
+from cloud_dispatch.simulation.scenario import Scenario, Work
+from cloud_dispatch.simulation.world import World
+from cloud_dispatch.statestore import claims
+from cloud_dispatch.statestore.batch import Batch
+from tests.simulation.scenes import scene
+
+Plant = Callable[[Any], None]
+
+
+def with_bug(plant: Plant, scenario: Scenario | None = None) -> Outcome:
+    """A run in which `plant` breaks each incarnation once it is assembled."""
+
+    def prepare(world: World) -> None:
+        world.plants.append(plant)
+
+    return run(scenario or scene(horizon_ms=900_000), prepare=prepare, keep=200)
+
+
+def found(outcome: Outcome, checker: str, text: str) -> None:
+    """The checker said so, among whatever else was found."""
+    said = [str(finding) for finding in outcome.findings]
+    assert any(finding.checker == checker and text in finding.text for finding in outcome.findings), said
+
+
+def test_without_a_bug_nothing_is_found() -> None:
+    """The scene that the bugs are planted into keeps every promise."""
+    assert with_bug(lambda living: None).ok
+
+
+def test_p1_finds_a_task_that_is_lost() -> None:
+    """The queue in memory forgets a task: it never ends."""
+
+    def plant(living: Incarnation) -> None:
+        store: Any = living.store
+
+        def forget(shape: object, count: int) -> None:
+            if 1 in store._memory.queue:
+                store._memory.dequeue(1)
+                store._memory.keep()
+
+        store.subscribe(forget)
+
+    found(with_bug(plant), "P1 tasks", "the store counts 5 tasks, 6 are known")
+
+
+def test_work_that_stands_still_is_found() -> None:
+    """Nothing is ever launched: the run does not come to its end."""
+
+    def plant(living: Any) -> None:
+        living.parts.context.paused = True
+
+    outcome = with_bug(plant)
+    found(outcome, "progress", "not over after 900000 ms")
+    found(outcome, "P1 tasks", "task 1 never ended")
+
+
+def test_p1_finds_a_second_result_under_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store keeps an attempt although its token had its result already."""
+    ended = Batch.task_ended
+
+    def again(self: Batch, task: int, *more: Any) -> None:
+        ended(self, task, *more)
+        if self.attempts:
+            self.effects.append(lambda row=self.attempts[-1]: seen.append(row))
+
+    seen: list[Any] = []
+    monkeypatch.setattr(Batch, "task_ended", again)
+
+    def prepare(world: World) -> None:
+        commit = world.committed
+
+        def twice(batch: Batch) -> None:
+            if seen and batch.attempts:
+                batch.attempts.append(seen[0])
+            commit(batch)
+
+        world.committed = twice  # type: ignore[method-assign]
+
+    outcome = run(scene(work=(Work(count=12, conduct=Conduct(run_ms=5_000)),)), prepare=prepare, keep=200)
+    found(outcome, "P1 tasks", "a second result of task")
+
+
+def test_p1_finds_two_attempts_that_run_at_once() -> None:
+    """The dispatcher gives an instance up before its lease has ended: the task runs twice."""
+
+    class Hasty(Timing):
+        @property
+        def silence_ms(self) -> int:
+            return 12_000
+
+    def plant(living: Any) -> None:
+        context = living.parts.context
+        timing = context.settings.timing
+        hasty = Hasty(**{name: getattr(timing, name) for name in Timing.__dataclass_fields__})
+        context.settings = replace(context.settings, timing=hasty)
+
+    def prepare(world: World) -> None:
+        def cut() -> None:
+            vm = next(iter(world.processes.values())).vm
+            vm.cut_off_until_ms = world.clock.now() + 17_000
+
+        world.plants.append(plant)
+        world.at(100_000, cut)
+
+    work = (Work(count=6, conduct=Conduct(run_ms=200_000, ignores_term=True), max_attempts=9),)
+    usual = scene(work=work, horizon_ms=200_000)
+    spare = replace(usual.pools[0], minimum=3, types=TypeFilter(allow=("e2-standard-4",)))
+    outcome = run(msgspec.structs.replace(usual, pools=(spare,)), prepare=prepare, keep=200)
+    found(outcome, "P1 tasks", "whose lease was to have ended it")
+
+
+def test_p2_finds_a_vm_that_nobody_ends() -> None:
+    """The reaper does nothing, and guests do not power their VMs off."""
+
+    def plant(living: Any) -> None:
+        living.parts.loop._reaper.reap = lambda: None
+
+    def prepare(world: World) -> None:
+        world.plants.append(plant)
+        world.powered_off = lambda vm: None  # type: ignore[method-assign]
+
+    outcome = run(scene(horizon_ms=900_000), prepare=prepare, keep=200)
+    found(outcome, "P2 orphans", "terminating since")
+
+
+def test_p4_finds_a_launch_past_a_cap() -> None:
+    """Planner and launcher believe in a cap that is not the operator's."""
+
+    def plant(living: Any) -> None:
+        context = living.parts.context
+        context.settings = replace(context.settings, caps=replace(context.settings.caps, instances=50))
+
+    work = (Work(count=30, conduct=Conduct(run_ms=60_000), expected_ms=60_000),)
+    found(with_bug(plant, scene(work=work)), "P4 caps", "the cap of everything is 3")
+
+
+class Generous(Wrapper):
+    """A driver that makes one VM more than it was asked for, in each launch."""
+
+    async def call(self, name: Call, *args: Any) -> Any:
+        if name is Call.LAUNCH:
+            request = args[0]
+            more = (*request.instances, instance_id(request.batch, request.slots))
+            args = (replace(request, slots=request.slots + 1, instances=more),)
+        return await self.pass_on(name, *args)
+
+
+def test_p5_finds_a_batch_with_too_many_vms() -> None:
+    """The driver makes a VM for a slot that was never committed."""
+
+    def prepare(world: World) -> None:
+        for account in world.accounts:
+            make = account.driver
+
+            def generous(profile: Any, make: Callable[..., Provider] = make) -> Provider:
+                return Generous(make(profile))
+
+            account.driver = generous  # type: ignore[method-assign]
+
+    outcome = run(scene(horizon_ms=900_000), prepare=prepare, keep=200)
+    found(outcome, "P5 batches", "slots and made")
+
+
+def test_p6_finds_a_plan_that_its_snapshot_does_not_explain() -> None:
+    """What is executed and stored is not what the planner says of the stored snapshot."""
+
+    def plant(living: Any) -> None:
+        context = living.parts.context
+        run_inside = context.planning.run
+
+        async def other(work: Any, *args: Any) -> Any:
+            decided: Plan = await run_inside(work, *args)
+            launches = [replace(a, slots=1) if isinstance(a, Launch) else a for a in decided.actions]
+            return replace(decided, actions=tuple(launches[:1]))
+
+        context.planning.run = other
+
+    work = (Work(count=30, conduct=Conduct(run_ms=60_000), expected_ms=60_000),)
+    found(with_bug(plant, scene(Cloud.EC2, work=work)), "P6 plans", "when replayed")
+
+
+def test_p6_finds_an_end_without_a_cause() -> None:
+    """Drains that do not say why."""
+
+    def plant(living: Any) -> None:
+        context = living.parts.context
+        apply = context.apply
+
+        async def silent(instance: Any, event: Any, **more: Any) -> Any:
+            return await apply(instance, event, **{**more, "cause": "", "reason": ""})
+
+        context.apply = silent
+
+    found(with_bug(plant), "P6 plans", "without a cause")
+
+
+def test_p7_finds_two_vms_that_are_one_instance() -> None:
+    """Registration takes any VM for the first instance that it knows."""
+
+    def plant(living: Any) -> None:
+        fleet, store = living.parts.fleet, living.store
+
+        async def anybody(batch: Any, vm: Any, incarnation: str) -> Any:
+            row = next(iter(store.instances().values()))
+            return await admit(row.batch, row.vm or vm, incarnation)
+
+        admit = fleet.admit
+        fleet.admit = anybody
+
+    work = (Work(count=12, conduct=Conduct(run_ms=60_000), expected_ms=60_000),)
+    found(with_bug(plant, scene(Cloud.EC2, work=work, horizon_ms=300_000)), "P7 identities", "was admitted as")
+
+
+def test_work_after_a_drain_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claims are handed to instances that drain."""
+
+    monkeypatch.setattr(claims, "_TAKING", frozenset(InstanceState))
+
+    def plant(living: Any) -> None:
+        fleet = living.parts.fleet
+        directive = fleet.directive
+
+        def deaf(instance: Any) -> Any:
+            return msgspec.structs.replace(directive(instance), claiming=True, drain=False, drain_token=0)
+
+        fleet.directive = deaf
+
+    drains = tuple(Fault(FaultKind.DRAIN, 66_000 + 300 * i, which=i) for i in range(3))
+    work = (Work(count=60, conduct=Conduct(run_ms=9_000)),)
+    found(with_bug(plant, scene(work=work, faults=drains, horizon_ms=300_000)), "drain", "was handed to")
+
+
+def test_starvation_is_found() -> None:
+    """Every other sync claims nothing, whatever waits: who has room gets no work."""
+
+    def plant(living: Any) -> None:
+        sync = living.store.sync
+
+        async def stingy(call: Any) -> Any:
+            return await sync(msgspec.structs.replace(call, claiming=False))
+
+        living.store.sync = stingy
+
+    found(with_bug(plant, scene(horizon_ms=200_000)), "starvation", "has room for")
+
+
+def commit_again(world: World, commit: Commit) -> None:
+    for checker in world.checkers:
+        checker.committed(commit)
+
+
+def test_what_is_gone_stays_gone() -> None:
+    """A row that comes back from `gone` is found when it is committed."""
+
+    def prepare(world: World) -> None:
+        note = world._note_commit
+
+        def revive(commit: Commit) -> None:
+            note(commit)
+            for instance in commit.instances:
+                if instance.state is InstanceState.GONE:
+                    back = replace(instance, state=InstanceState.IDLE)
+                    again = replace(commit, new_tasks=(), live=(), ended=(), attempts=(), instances=(back,), plans=())
+                    world.at(world.now_ms + 1, partial(commit_again, world, again))
+
+        world._note_commit = revive  # type: ignore[method-assign]
+
+    found(run(scene(), prepare=prepare, keep=100), "drain", "was gone and is idle")
+
+
+def test_a_store_that_contradicts_itself_is_found() -> None:
+    """The store's own check is part of every run's end."""
+
+    async def spoil(world: World) -> None:
+        await asyncio.sleep(30)
+        store: Any = world.store
+        store._memory.facts["planted"] = "in memory alone"
+
+    def prepare(world: World) -> None:
+        world.go(spoil(world))
+
+    found(run(scene(), prepare=prepare, keep=100), "store", "differ in facts")
+
+
+def test_names_are_what_findings_are_shrunk_by() -> None:
+    """Every checker has a name of its own."""
+    names = [checker.name for checker in ALL]
+    assert len(set(names)) == len(names)
+    assert all(names)

@@ -1,0 +1,30 @@
+"""Hundreds of scenarios from seeds: every promise holds in each. A failing seed names the command that replays it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloud_dispatch.simulation.__main__ import explain
+from cloud_dispatch.simulation.generate import THEMES, generate
+from cloud_dispatch.simulation.run import run
+
+SEEDS = 330
+#: Seeds of one test: few enough that the tests can be spread over workers.
+TOGETHER = 15
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, TOGETHER))
+def test_every_promise_holds(first: int) -> None:
+    """Fifteen scenarios, of all themes in turn."""
+    failed = []
+    for seed in range(first, first + TOGETHER):
+        outcome = run(generate(seed), keep=50)
+        if not outcome.ok:
+            failed.append(explain(outcome, seed))
+    assert not failed, "\n".join(failed)
+
+
+def test_every_theme_has_its_turn() -> None:
+    """The seeds that are run are of every theme, many times."""
+    themes = [generate(seed).name.rpartition("-")[0] for seed in range(SEEDS)]
+    assert {themes.count(theme) for theme in THEMES} == {SEEDS // len(THEMES)}
