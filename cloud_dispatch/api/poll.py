@@ -74,7 +74,7 @@ class Polls:
         self._waiting: dict[Poll, None] = {}  # in order of arrival
         self._looking: set[Poll] = set()  # woken for work, asking the store now
         self.arrivals = 0
-        store.subscribe(self._arrived)
+        store.subscribe(self._arrived, early=True)
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._looking)

@@ -195,8 +195,12 @@ class Store(Protocol):
     def waiting(self) -> Sequence[ShapeDemand]:
         """Queued tasks by shape, cost in proportion to the number of shapes."""
 
-    def subscribe(self, listener: Any) -> None:
-        """`listener(shape, count)` is called after each commit that put `count` tasks of `shape` into the queue."""
+    def subscribe(self, listener: Any, *, early: bool = False) -> None:
+        """`listener(shape, count)` is called after each commit that put `count` tasks of `shape` into the queue.
+
+        `early`: before it where possible, so that the claims which the listener brings about at once share the commit;
+        it may still fail, and what was announced is not there then.
+        """
 
     # -- instances
     def instances(self) -> Mapping[InstanceId, Instance]:

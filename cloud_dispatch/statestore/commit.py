@@ -11,15 +11,15 @@ against the memory, writes what they planned in one transaction, and only then a
   as it can't look, calls are refused; before the next one the memory is loaded anew.
 
 Where the transaction runs is the executor's matter. Planning is on the loop, so plain reads are always consistent;
-while a commit is under way on a thread they may already show moves of tasks (never of instances, targets or facts) that
-are being committed, and show them taken back if it fails.
+while a commit is under way on a thread, or waits for calls that join it, they may already show moves of tasks (never of
+instances, targets or facts) that are being committed, and show them taken back if it fails.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
@@ -33,6 +33,8 @@ from cloud_dispatch.statestore.memory import Memory
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+#: Is told a shape and how many tasks of it were queued.
+Listener = Callable[[Shape, int], object]
 MAX_GROUP = 1024
 MAX_WAITING = 100_000
 GATHER_TURNS = 12
@@ -93,10 +95,12 @@ class GroupCommit:
         self._waiting: deque[_Waiting[Any]] = deque()
         self._drain: asyncio.Task[None] | None = None
         self._closed = False
-        self._listeners: list[Callable[[Shape, int], object]] = []
+        self._listeners: list[Listener] = []
+        self._early: list[Listener] = []
 
-    def subscribe(self, listener: Callable[[Shape, int], object]) -> None:
-        self._listeners.append(listener)
+    def subscribe(self, listener: Listener, *, early: bool = False) -> None:
+        """`listener` hears of tasks put into the queue: after the commit, or `early`, in time to share it."""
+        (self._early if early else self._listeners).append(listener)
 
     async def run(self, operation: Operation[T]) -> T:
         """Plan and commit `operation` with whatever else waits; its answer once it is durable."""
@@ -151,6 +155,9 @@ class GroupCommit:
             if reading:
                 await self._executor.run(self._writer.prepare, reading)
             self._plan(group, batch, planned, refused)
+            told = {} if last else dict(batch.queued)
+            if told and self._early:
+                group += await self._join(batch, planned, refused)
             batch.counters = self._memory.counters()
             if batch.writes:
                 batch.serial = self._memory.commits + 1
@@ -172,8 +179,22 @@ class GroupCommit:
         for waiting in planned:
             if not waiting.future.done():
                 _answer(waiting, specs)
-        self._announce(batch)
+        self._announce(self._listeners, batch.queued)
+        self._announce(self._early, {shape: count - told.get(shape, 0) for shape, count in batch.queued.items()})
         return True
+
+    async def _join(
+        self, batch: Batch, planned: list[_Waiting[Any]], refused: list[tuple[_Waiting[Any], DispatchError]]
+    ) -> list[_Waiting[Any]]:
+        """Tell those who wait for work what this group is about to queue, and let their calls share its transaction: a
+        task that somebody waits for is submitted and claimed by one commit. Should it fail, they looked in vain."""
+        self._announce(self._early, batch.queued)
+        await self._gather()
+        joined: list[_Waiting[Any]] = []
+        while self._waiting and len(joined) < MAX_GROUP and not self._waiting[0].operation.reads:
+            joined.append(self._waiting.popleft())
+        self._plan(joined, batch, planned, refused)
+        return joined
 
     def _plan(
         self,
@@ -201,9 +222,9 @@ class GroupCommit:
         for effect in batch.effects:
             effect()
 
-    def _announce(self, batch: Batch) -> None:
-        for shape, count in batch.queued.items():
-            for listener in self._listeners:
+    def _announce(self, listeners: Sequence[Listener], queued: Mapping[int, int]) -> None:
+        for shape, count in [(shape, count) for shape, count in queued.items() if count > 0]:
+            for listener in listeners:
                 try:
                     listener(self._memory.shapes[shape], count)
                 except Exception:  # a listener's bug must not stop the commits of others

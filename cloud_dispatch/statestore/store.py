@@ -129,8 +129,8 @@ class SqlStore:
     def waiting(self) -> Sequence[ShapeDemand]:
         return self._memory.waiting()
 
-    def subscribe(self, listener: Callable[..., object]) -> None:
-        self._commit.subscribe(listener)
+    def subscribe(self, listener: Callable[..., object], *, early: bool = False) -> None:
+        self._commit.subscribe(listener, early=early)
 
     # -- instances
     def instances(self) -> Mapping[InstanceId, Instance]:

@@ -24,7 +24,7 @@ class Queue:
         self.loads: dict[str, Load] = {}
         self.leases: dict[str, Mapping[TaskId, FencingToken]] = {}
 
-    def subscribe(self, listener: Callable[[Shape, int], None]) -> None:
+    def subscribe(self, listener: Callable[[Shape, int], None], *, early: bool = False) -> None:
         self.listeners.append(listener)
 
     def load_of(self, instance: InstanceId) -> Load:

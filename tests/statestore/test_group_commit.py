@@ -225,3 +225,61 @@ async def test_a_caller_that_gives_up_leaves_the_store_whole(store: SqlStore) ->
     first.cancel()
     assert len(await second) == 1
     assert await store.check() == []
+
+
+async def test_a_task_that_somebody_waits_for_is_submitted_and_claimed_by_one_commit(store: SqlStore) -> None:
+    """The early listener's claim joins the transaction of the submission, and gets the task's specification from it."""
+    await store.adopt(own := instance())
+    agent = Agent(store, own)
+    claiming: list[asyncio.Task[list[object]]] = []
+    store.subscribe(lambda shape, count: claiming.append(asyncio.create_task(agent.claim())), early=True)  # type: ignore[arg-type]
+    seen = commits(store)
+    (task,) = await store.submit([spec()])
+    (claim,) = await claiming[0]
+    assert (claim.task, len(claiming), len(seen)) == (task, 1, 1)  # type: ignore[attr-defined]
+    assert await store.check() == []
+
+
+async def test_what_joined_a_commit_that_fails_is_tried_again_alone(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A submission that can't be written fails alone; the claim that was drawn by it finds what else there is."""
+    (first,) = await store.submit([spec()])
+    await store.adopt(own := instance())
+    agent = Agent(store, own)
+    claiming: list[asyncio.Task[list[object]]] = []
+    store.subscribe(lambda shape, count: claiming.append(asyncio.create_task(agent.claim())), early=True)  # type: ignore[arg-type]
+    perform = batch.perform
+
+    def failing(connection: Connection, statements: Statements, rows: Batch) -> dict[int, bytes]:
+        if rows.new_tasks:
+            raise OSError("planted")
+        return perform(connection, statements, rows)
+
+    monkeypatch.setattr(writer, "perform", failing)
+    with pytest.raises(StoreUnavailable):
+        await store.submit([spec()])
+    (claim,) = await claiming[0]
+    assert claim.task == first  # type: ignore[attr-defined]
+    assert await store.check() == []
+
+
+async def test_early_listeners_hear_of_what_joined_calls_put_back(store: SqlStore) -> None:
+    """What only the joined calls queue is announced after the commit: each task is announced once."""
+    await store.adopt(own := instance())
+    agent = Agent(store, own)
+    await store.submit([spec()])
+    assert len(await agent.claim()) == 1
+    heard: list[int] = []
+
+    def listener(shape: object, count: int) -> None:
+        heard.append(count)
+        if len(heard) == 1:
+            agent.holding.clear()
+            returning.append(asyncio.create_task(agent.sync()))  # lacks what it holds: it goes back
+
+    returning: list[asyncio.Task[object]] = []
+    store.subscribe(listener, early=True)
+    await store.submit([spec(), spec()])
+    await returning[0]
+    assert heard == [2, 1]
