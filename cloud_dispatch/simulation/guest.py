@@ -41,7 +41,7 @@ class Watcher(Protocol):
 
     def process_ended(self, vm: TrueVm, attempt: VirtualAttempt) -> None: ...
 
-    def note(self, who: str, what: str) -> None: ...
+    def tell(self, who: str, what: str) -> None: ...
 
     def registered(self, vm: TrueVm, instance: str) -> None: ...
 
@@ -159,7 +159,7 @@ class Guest:
         group = self._group
         return await register(
             config, endpoint, incarnation, self.now_ms(), self.chance.fraction,
-            lambda text: self._watcher.note(self.vm.id, text),
+            lambda text: self._watcher.tell(self.vm.id, text),
             connect=lambda _, token: VirtualChannel(self, group, token),
         )  # fmt: skip
 
@@ -168,6 +168,6 @@ class Guest:
 
     def _power_off(self, reason: str) -> None:
         if not self.dead:
-            self._watcher.note(self.vm.id, f"powers off: {reason}")
+            self._watcher.tell(self.vm.id, f"powers off: {reason}")
             self.die()
             self._watcher.powered_off(self.vm)

@@ -28,7 +28,7 @@ class Journal:
         self._digest = blake2b(digest_size=16)
         self.count = 0
 
-    def note(self, who: str, what: str) -> None:
+    def write(self, who: str, what: str) -> None:
         """Something happened now. `what` is on one line; line breaks in it are shown as such."""
         line = f"{self._time.now_ms:>9} {who} {what}"
         if "\n" in line:

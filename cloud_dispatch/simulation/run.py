@@ -173,7 +173,7 @@ def _logs_in(journal: Journal) -> Iterator[None]:
 
     def keep(_: object, level: str, event: Any) -> Any:
         said = " ".join(f"{key}={event[key]}" for key in _SAID if event.get(key) not in (None, ""))
-        journal.note("log", f"{level} {event['event']} {said}".rstrip())
+        journal.write("log", f"{level} {event['event']} {said}".rstrip())
         raise structlog.DropEvent
 
     before = structlog.get_config()

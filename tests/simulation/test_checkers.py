@@ -280,17 +280,17 @@ def test_what_is_gone_stays_gone() -> None:
     """A row that comes back from `gone` is found when it is committed."""
 
     def prepare(world: World) -> None:
-        note = world._note_commit
+        write = world._write_commit
 
         def revive(commit: Commit) -> None:
-            note(commit)
+            write(commit)
             for instance in commit.instances:
                 if instance.state is InstanceState.GONE:
                     back = replace(instance, state=InstanceState.IDLE)
                     again = replace(commit, new_tasks=(), live=(), ended=(), attempts=(), instances=(back,), plans=())
                     world.at(world.now_ms + 1, partial(commit_again, world, again))
 
-        world._note_commit = revive  # type: ignore[method-assign]
+        world._write_commit = revive  # type: ignore[method-assign]
 
     found(run(scene(), prepare=prepare, keep=100), "drain", "was gone and is idle")
 

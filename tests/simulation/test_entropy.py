@@ -71,10 +71,10 @@ def test_a_bounded_journal_digests_all_of_its_lines() -> None:
     """What is no longer kept still counts, and a line is a line."""
     bounded, whole, other = Journal(_At(), keep=2), Journal(_At()), Journal(_At(), keep=2)
     for what in ("one", "two", "three\nfour"):
-        bounded.note("me", what)
-        whole.note("me", what)
+        bounded.write("me", what)
+        whole.write("me", what)
     for what in ("uno", "two", "three\nfour"):
-        other.note("me", what)
+        other.write("me", what)
     assert bounded.digest == whole.digest != other.digest
     assert bounded.text() == "".join(f"       12 me {what}\n" for what in ("two", "three\\nfour")) == other.text()
     assert (len(bounded), bounded.count) == (2, 3)

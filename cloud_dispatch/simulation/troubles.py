@@ -1,0 +1,229 @@
+"""What goes wrong in a run, carried out. Owns which faults hold now, traps for crashes, and what operators do.
+
+A fault is the scenario's; what it does to the world is decided here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cloud_dispatch.domain.errors import DispatchError
+from cloud_dispatch.domain.ids import InstanceId, TaskId
+from cloud_dispatch.ports.store import Store, TaskFilter
+from cloud_dispatch.simulation.dispatcher import Incarnation
+from cloud_dispatch.simulation.faults import Fault, FaultKind
+from cloud_dispatch.simulation.guest import Guest
+
+if TYPE_CHECKING:
+    from cloud_dispatch.simulation.world import World
+
+_EARLIER_BACKUPS = 100
+
+
+class Troubles:
+    """The faults of one run."""
+
+    def __init__(self, world: World) -> None:
+        self._w = world
+        self._holding: list[Fault] = []
+        self._traps: list[Any] = []  # [fault, how often its point may still be passed]
+        self._backups: dict[int, Any] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a fault holds or a trap is still set."""
+        return bool(self._holding)
+
+    @property
+    def trapped(self) -> bool:
+        """Whether the dispatcher may die at any moment."""
+        return bool(self._traps)
+
+    def schedule(self, fault: Fault) -> None:
+        self._w.at(fault.at_ms, lambda: self._begin(fault))
+        if fault.kind is FaultKind.RESTORE:
+            self._w.at(max(fault.at_ms - fault.amount, 1), lambda: self._back_up(fault))
+
+    def _begin(self, fault: Fault) -> None:
+        self._w.journal.write("fault", fault.describe())
+        instant = _INSTANT.get(fault.kind)
+        if instant is not None:
+            instant(self, fault)
+            return
+        if fault.until_ms <= self._w.now_ms:
+            return
+        self._holding.append(fault)
+        if fault.kind is FaultKind.CLOCK:
+            self._w.told.step_ms = fault.amount
+        if fault.kind is FaultKind.PAUSE:
+            self._pause(True)
+        self._w.judge_health()
+        self._w.at(fault.until_ms, lambda: self._cease(fault))
+
+    def _cease(self, fault: Fault) -> None:
+        self._holding.remove(fault)
+        self._w.journal.write("fault", f"over: {fault.describe()}")
+        if fault.kind is FaultKind.CLOCK:
+            self._w.told.step_ms = 0
+        if fault.kind is FaultKind.PAUSE:
+            self._pause(False)
+        self._w.judge_health()
+
+    def _set_trap(self, fault: Fault) -> None:
+        if fault.point == "step" and fault.which == 0:
+            self._w.crash(fault.amount)
+            return
+        self._traps.append([fault, max(fault.which, 1)])
+        self.watch_steps()
+
+    def watch_steps(self) -> None:
+        """Count the living incarnation's steps while a trap waits for one: that costs time."""
+        living = self._w.incarnation
+        wanted = living is not None and any(fault.point == "step" for fault, _ in self._traps)
+        self._w.loop.watched = living.group if living is not None and wanted else None
+        self._w.loop.trap = (lambda: self.point("step")) if wanted else None
+
+    def point(self, name: str) -> None:
+        """The dispatcher is at the point `name`: it dies there if a trap is set for it."""
+        if not self._traps:
+            return
+        for trap in self._traps:
+            fault, left = trap
+            if fault.point == name:
+                trap[1] = left - 1
+        sprung = next((trap for trap in self._traps if trap[1] <= 0), None)
+        if sprung is not None:
+            self._traps.remove(sprung)
+            self._w.crash(sprung[0].amount)
+
+    def _back_up(self, fault: Fault) -> None:
+        if self._w.store is not None and len(self._backups) < _EARLIER_BACKUPS:
+            self._backups[id(fault)] = self._w.disk.copy()
+
+    def _restore(self, fault: Fault) -> None:
+        backup = self._backups.pop(id(fault), None)
+        if backup is not None:
+            self._w.crash(1_000, restore=backup)
+
+    def _stop(self, fault: Fault) -> None:
+        self._w.go(self._w.stop(fault.amount))
+
+    def _pause(self, paused: bool) -> None:
+        living = self._w.incarnation
+        if living is not None and living.parts is not None:
+            living.parts.context.paused = paused
+
+    def _choose_guest(self, which: int) -> Guest | None:
+        living = [guest for guest in self._w.guests.values() if guest.shell is not None]
+        return living[which % len(living)] if living else None
+
+    def _crash_agent(self, fault: Fault) -> None:
+        guest = self._choose_guest(fault.which)
+        if guest is not None:
+            self._w.journal.write(guest.vm.id, "its agent crashes")
+            guest.crash_agent()
+
+    def _hang_agent(self, fault: Fault) -> None:
+        guest = self._choose_guest(fault.which)
+        if guest is not None:
+            self._w.journal.write(guest.vm.id, "its agent hangs")
+            guest.hang_agent(self._w.scenario.agents.hang_ms)
+
+    def _operate(self, fault: Fault) -> None:
+        self._w.go(self._as_operator(fault))
+
+    def _hold(self, fault: Fault) -> None:
+        """Hold one instance, and let go of that one when the fault is over."""
+        store = self._w.store
+        chosen = _choose(store, fault.which) if store is not None else None
+        if chosen is None:
+            return
+
+        async def resume(living: Incarnation) -> None:
+            assert living.parts is not None
+            with contextlib.suppress(DispatchError):
+                await living.parts.fleet.resume(chosen, "as the scenario says")
+
+        self._operate(fault)
+        self._w.at(max(fault.until_ms, self._w.now_ms + 1_000), lambda: self._w.go(self._w.inside(resume)))
+
+    async def _as_operator(self, fault: Fault) -> None:
+        """Once, on what the living dispatcher has; a refusal is an answer."""
+        living = self._w.incarnation
+        if living is None or living.parts is None or living.store is None or living.dead():
+            return
+        work = _operator_act(living, fault)
+        if work is not None:
+            task = self._w.loop.start(work, living.group)
+            await asyncio.wait({task})
+            if (
+                not task.cancelled()
+                and (error := task.exception()) is not None
+                and not isinstance(error, DispatchError)
+            ):
+                raise error
+
+    def ail(self) -> bool:
+        """Whether a fault of the scenario holds."""
+        now = self._w.now_ms
+        return any(fault.at_ms <= now < fault.ends_ms for fault in self._w.scenario.faults) or any(
+            fault.from_ms <= now and (now < fault.until_ms or not fault.until_ms)
+            for account in self._w.scenario.accounts
+            for fault in account.faults
+        )
+
+    def store_delay_ms(self) -> int:
+        return sum(fault.amount for fault in self._holding if fault.kind is FaultKind.STORE_SLOW)
+
+    def store_fails(self) -> bool:
+        return any(fault.kind is FaultKind.STORE_FAILS for fault in self._holding)
+
+    def loss_percent(self) -> int:
+        return max((f.amount for f in self._holding if f.kind is FaultKind.LOSS), default=0) if self._holding else 0
+
+    def extra_ms(self) -> int:
+        return sum(f.amount for f in self._holding if f.kind is FaultKind.DELAY) if self._holding else 0
+
+    def partitioned(self) -> bool:
+        return bool(self._holding) and any(fault.kind is FaultKind.PARTITION for fault in self._holding)
+
+
+def _operator_act(living: Incarnation, fault: Fault) -> Coroutine[Any, Any, Any] | None:
+    """What an operator does to one of the instances or tasks that the dispatcher shows; None if there is none."""
+    assert living.parts is not None
+    assert living.store is not None
+    if fault.kind is FaultKind.CANCEL:
+        return _cancel(living.store, fault.which)
+    chosen = _choose(living.store, fault.which)
+    if chosen is None:
+        return None
+    verb = getattr(living.parts.fleet, str(fault.kind))
+    act: Coroutine[Any, Any, Any] = verb(chosen, "as the scenario says")
+    return act
+
+
+def _choose(store: Store, which: int) -> InstanceId | None:
+    rows = list(store.instances())
+    return rows[which % len(rows)] if rows else None
+
+
+async def _cancel(store: Store, which: int) -> None:
+    last = sum(store.task_counts().values())
+    if last:
+        await store.cancel(TaskFilter(ids=(TaskId(which % last + 1),)))
+
+
+_INSTANT: Mapping[FaultKind, Callable[[Troubles, Fault], None]] = {
+    FaultKind.CRASH: Troubles._set_trap,
+    FaultKind.STOP: Troubles._stop,
+    FaultKind.RESTORE: Troubles._restore,
+    FaultKind.AGENT_CRASH: Troubles._crash_agent,
+    FaultKind.AGENT_HANG: Troubles._hang_agent,
+    FaultKind.DRAIN: Troubles._operate,
+    FaultKind.HOLD: Troubles._hold,
+    FaultKind.KILL: Troubles._operate,
+    FaultKind.CANCEL: Troubles._operate,
+}
