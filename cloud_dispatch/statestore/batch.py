@@ -45,9 +45,10 @@ _UPDATE_ENDED = (
 )
 #: The counter that holds the number of the last transaction.
 COMMIT = "commit"
-_SET_COUNTER = (
+_UPDATE_COUNTER = (
     update(counters).where(counters.c.name == bindparam("counter")).values({counters.c.value: bindparam("new")})
 )
+_COUNTER_ORDER = ("new", "counter")
 _LIVE_ORDER = ("v_state", "v_priority", "v_attempts", "v_token", "v_instance", "v_claimed_ms", "v_started_ms", "task")
 _ENDED_ORDER = ("v_state", "v_attempts", "v_ended_ms", "task")
 TASK_ORDER = tuple(c.name for c in tasks.c)
@@ -129,6 +130,7 @@ class Statements:
         self.live = self._compile(dialect, _UPDATE_LIVE, _LIVE_ORDER)
         self.ended = self._compile(dialect, _UPDATE_ENDED, _ENDED_ORDER)
         self.attempt = self._compile(dialect, insert(attempts), ATTEMPT_ORDER)
+        self.counter = self._compile(dialect, _UPDATE_COUNTER, _COUNTER_ORDER)
         self.read = {
             size: self._compile(
                 dialect,
@@ -158,8 +160,6 @@ def perform(connection: Connection, statements: Statements, batch: Batch) -> dic
         _write_hot(connection, statements, batch)
         for statement, rows in batch.after:
             connection.execute(statement, list(rows) if rows else None)
-        numbers = {**batch.counters, COMMIT: batch.serial}
-        connection.execute(_SET_COUNTER, [{"counter": name, "new": value} for name, value in numbers.items()])
         return read_specs(connection, statements, batch.read_specs)
 
 
@@ -170,6 +170,7 @@ def landed(connection: Connection, batch: Batch) -> bool:
 
 def _write_hot(connection: Connection, statements: Statements, batch: Batch) -> None:
     cursor: Any = connection.connection.cursor()
+    numbers = {**batch.counters, COMMIT: batch.serial}
     try:
         for text, rows in (
             (statements.new_task, batch.new_tasks),
@@ -177,6 +178,7 @@ def _write_hot(connection: Connection, statements: Statements, batch: Batch) -> 
             (statements.live, batch.live.values()),
             (statements.ended, batch.ended.values()),
             (statements.attempt, batch.attempts),
+            (statements.counter, [(value, name) for name, value in numbers.items()]),
         ):
             if rows:
                 cursor.executemany(text, rows)
