@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_dispatch.statestore.migrate import upgrade
-from cloud_dispatch.statestore.schema import attempts, counters
+from cloud_dispatch.statestore.schema import attempts
 from cloud_dispatch.statestore.stretches import of_instance, stretch_of
 
 
@@ -23,11 +23,14 @@ def stored(tokens: dict[int, str]) -> sa.Connection:
     ]  # fmt: skip
     if rows:
         connection.execute(sa.insert(attempts), rows)
-    connection.execute(sa.insert(counters), {"name": "token", "value": max(tokens, default=0)})
     return connection
 
 
-@given(st.dictionaries(st.integers(1, 5000), st.sampled_from(["a", "b", "c"]), max_size=40))
+@given(
+    st.dictionaries(
+        st.one_of(st.integers(1, 5000), st.integers(1, 2**62)), st.sampled_from(["a", "b", "c"]), max_size=40
+    )
+)
 def test_every_attempt_of_an_instance_is_found_and_no_other(tokens: dict[int, str]) -> None:
     """Across the borders of stretches, with gaps, and for an instance that has none."""
     with stored(tokens) as connection:
