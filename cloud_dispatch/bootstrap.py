@@ -293,7 +293,6 @@ def _settings(
     bundle: AgentBundle,
     clock: SystemClock,
 ) -> Settings:
-    timing = config.timing
     return Settings(
         deployment=deployment,
         pools={pool.name: pool for pool in config.pools()},
@@ -302,14 +301,20 @@ def _settings(
         providers=providers,
         user_data=_user_data(config, providers, tokens, bundle, clock),
         profile_types=config.profile_types(),
-        timing=Timing(
-            heartbeat_ms=timing.heartbeat_ms,
-            poll_ms=timing.poll_ms,
-            lease_ms=timing.lease_ms,
-            pass_interval_ms=timing.pass_interval_ms,
-            list_interval_ms=timing.list_interval_ms,
-            doubt_ms=timing.doubt_ms,
-        ),
+        timing=timing_of(config),
+    )
+
+
+def timing_of(config: Config) -> Timing:
+    """The loop's intervals as configured."""
+    timing = config.timing
+    return Timing(
+        heartbeat_ms=timing.heartbeat_ms,
+        poll_ms=timing.poll_ms,
+        lease_ms=timing.lease_ms,
+        pass_interval_ms=timing.pass_interval_ms,
+        list_interval_ms=timing.list_interval_ms,
+        doubt_ms=timing.doubt_ms,
     )
 
 

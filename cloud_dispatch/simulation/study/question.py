@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from cloud_dispatch.bootstrap import timing_of
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.domain.task import Cause
-from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.simulation.clouds.faults import Fault
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
@@ -72,14 +72,7 @@ def study(config: Config, offers: Offers, workload: Workload, wishes: Wishes = W
         pools=config.pools(),
         work=tuple(_work(item) for item in items),
         caps=config.caps(),
-        timing=Timing(
-            heartbeat_ms=timing.heartbeat_ms,
-            poll_ms=timing.poll_ms,
-            lease_ms=timing.lease_ms,
-            pass_interval_ms=timing.pass_interval_ms,
-            list_interval_ms=timing.list_interval_ms,
-            doubt_ms=timing.doubt_ms,
-        ),
+        timing=timing_of(config),
         latency_ms=_HERE_MS if {own.driver for own in config.profiles.values()} == {"local"} else _THERE_MS,
         agents=AgentTiming(timing.kill_grace_ms, timing.silence_ms),
         horizon_ms=horizon_ms,
