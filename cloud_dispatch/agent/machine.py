@@ -15,7 +15,7 @@ from cloud_dispatch.agent.courier import Courier, Standing
 from cloud_dispatch.agent.ending import Ending, Life, Reason
 from cloud_dispatch.agent.enforce import UNKILLABLE_MS, Enforcer, final_cause
 from cloud_dispatch.agent.health import Health
-from cloud_dispatch.agent.pace import Outstanding
+from cloud_dispatch.agent.pace import Outstanding, beat_ms
 from cloud_dispatch.wire.messages import Policy, Result, SyncReply
 
 #: A claim taken ahead that has not started after so long goes back, so that an idle instance may have it.
@@ -66,6 +66,16 @@ class Machine:
         moments.extend(waiting.since_ms + AHEAD_PATIENCE_MS for waiting in self.claims.waiting.values())
         # What lies in the past was dealt with; only what is to come needs a timer.
         return min((moment for moment in moments if moment > now_ms), default=now_ms + 1000)
+
+    def answers_by(self, now_ms: int) -> Optional[int]:
+        """The moment after which a supervisor that has heard nothing more must take this agent for hung and end what it
+        runs: the lease's end, with time for the sign of life that would say otherwise (promise P1). None while nothing
+        lives that a lease bounds."""
+        lease_end_ms = self.enforcer.lease_end_ms
+        bound = any(not attempt.vacant and not attempt.stuck for attempt in self.claims.running.values())
+        if not bound or now_ms >= lease_end_ms:
+            return None  # at the lease's end the agent itself has killed everything
+        return lease_end_ms + beat_ms(self.policy) * 3 // 2
 
     @property
     def in_contact(self) -> bool:

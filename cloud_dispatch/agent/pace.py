@@ -23,6 +23,8 @@ START_MS = 50
 ANSWER_MS = 15_000
 RETRY_FIRST_MS = 100
 RETRY_MOST_MS = 5_000
+#: The longest time between two signs of life to the supervisor.
+BEAT_MOST_MS = 2_000
 _LEAST_HISTORY = 4
 
 
@@ -89,6 +91,12 @@ class Pace:
 def heartbeat_ms(policy: Policy) -> int:
     """The longest time between two requests: the policy's heartbeat, and never more than half a lease."""
     return max(min(policy.heartbeat_ms, policy.lease_ms // 2), 1)
+
+
+def beat_ms(policy: Policy) -> int:
+    """The time between two signs of life to the supervisor: a few a heartbeat, so that the supervisor ends what a hung
+    agent runs within the heartbeat that the dispatcher waits beyond a lease."""
+    return max(min(BEAT_MOST_MS, heartbeat_ms(policy) // 4), 50)
 
 
 def patience_ms(policy: Policy, holds: bool) -> int:

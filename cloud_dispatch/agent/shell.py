@@ -24,6 +24,7 @@ from cloud_dispatch.agent.identity import Config, Identity, explain_error, save_
 from cloud_dispatch.agent.lookout import Lookout
 from cloud_dispatch.agent.machine import Machine
 from cloud_dispatch.agent.memory import KernelKills
+from cloud_dispatch.agent.pace import beat_ms
 from cloud_dispatch.agent.processes import Exit, Processes
 from cloud_dispatch.agent.register import cpu_count
 from cloud_dispatch.agent.transfers import Depot
@@ -31,7 +32,6 @@ from cloud_dispatch.agent.uploads import ChannelPool
 from cloud_dispatch.wire.codec import decode, encode
 from cloud_dispatch.wire.messages import SYNC_PATH, Order, Result, SyncReply, SyncRequest
 
-_BEAT_S = 2.0
 _LOG_CHANNELS = 4
 
 
@@ -68,6 +68,7 @@ class Shell:
         self._busy = False
         self._timer: Optional[asyncio.TimerHandle] = None
         self._timer_ms = 0
+        self._vowed_ms = 0  # until when the supervisor waits for the next sign of life; 0: it has its own patience
         self._over = asyncio.Event()
         self._crash: Optional[BaseException] = None
         self._does: Dict[type, Callable[[Any], None]] = {
@@ -134,8 +135,13 @@ class Shell:
         self.feed(events.Timer(fraction()))
 
     def _beat(self) -> None:
-        self._report("beat")
-        asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
+        self._vow()
+        asyncio.get_running_loop().call_later(beat_ms(self.policy) / 1000, self._beat)
+
+    def _vow(self) -> None:
+        """A sign of life, and until when the next one must come."""
+        self._vowed_ms = self._machine.answers_by(now_ms()) or 0
+        self._report("beat %d" % self._vowed_ms)
 
     # The conversation
 
@@ -160,6 +166,8 @@ class Shell:
 
     def _start(self, command: events.Start) -> None:
         order = command.order
+        if not self._vowed_ms:
+            self._vow()  # before anything runs that an agent which hangs at once would leave running
         attempt = self._attempts[order.token] = Attempt(order, self)
         attempt.begin()
 

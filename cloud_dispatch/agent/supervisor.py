@@ -29,7 +29,9 @@ SHUTDOWN_MS = 45_000
 _SWEEP_MS = 10_000
 _END_COMMAND_TRIES = 3
 _END_COMMAND_S = 60
-_LOOK_S = 1.0
+_LOOK_MS = 1_000
+#: Whoever did not look for so long was not running, and nor was the agent: it gets one more look's time.
+_STALL_MS = 3_000
 
 
 def supervise(path: str) -> int:
@@ -61,6 +63,8 @@ class Supervisor:
         self._status: Optional[int] = None
         self._ended = ""
         self._beat_ms = 0
+        self._until_ms = 0
+        self._looked_ms = 0
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
@@ -93,13 +97,13 @@ class Supervisor:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(writing,), start_new_session=True)
         child.returncode = 0  # reaped by `reap`
         os.close(writing)
-        self._child, self._status, self._beat_ms = child.pid, None, now_ms()
+        self._child, self._status, self._beat_ms, self._until_ms = child.pid, None, now_ms(), 0
         if self._shutdown_ms is not None:
             self._forward()
         why = ""
         unread = b""
         while self._alive():
-            ready, _, _ = select.select([self._wake_read.fileno(), reading], [], [], _LOOK_S)
+            ready, _, _ = select.select([self._wake_read.fileno(), reading], [], [], self._look_s())
             with contextlib.suppress(BlockingIOError):
                 self._wake_read.recv(4096)
             if reading in ready:
@@ -123,7 +127,9 @@ class Supervisor:
         for line in lines:
             word, _, value = line.decode("ascii", "replace").partition(" ")
             self._beat_ms = now_ms()
-            if word == "lifetime" and value.isdigit():
+            if word == "beat":
+                self._until_ms = int(value) if value.isdigit() else 0
+            elif word == "lifetime" and value.isdigit():
                 self._lifetime_ms = int(value)
             elif word == "end":
                 self._ended = value or "done"
@@ -140,13 +146,21 @@ class Supervisor:
     def _verdict(self) -> str:
         """Why the agent must be killed now, or ""."""
         now = now_ms()
+        stalled, self._looked_ms = now > self._looked_ms + _STALL_MS, now
         if now > self._beat_ms + self._hang_ms:
             return "the agent hung: no sign of life for %d ms" % self._hang_ms
+        if self._until_ms and now > self._until_ms and not stalled:
+            return "the agent hung: no sign of life, and the lease of what it runs has ended"
         if self._past_lifetime():
             return "the agent outlived the instance's lifetime"
         if self._shutdown_ms is not None and now > self._shutdown_ms:
             return "the agent did not end in time after SIGTERM"
         return ""
+
+    def _look_s(self) -> float:
+        """How long to wait for news before the next look."""
+        left_ms = self._until_ms + 1 - now_ms() if self._until_ms else _LOOK_MS
+        return max(min(left_ms, _LOOK_MS), 20) / 1000
 
     def _past_lifetime(self) -> bool:
         return bool(self._lifetime_ms) and now_ms() > self._born_ms + self._lifetime_ms + LIFETIME_GRACE_MS

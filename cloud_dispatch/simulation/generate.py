@@ -80,7 +80,7 @@ def _calm(seed: int, chance: Stream) -> Scenario:
     caps = Caps(instances=chance.between(1, 6))
     return Scenario(
         "calm", seed, accounts, (pool,), work, caps=caps, timing=TIMING,
-        agents=AgentTiming(kill_grace_ms=3_000, silence_ms=120_000, hang_ms=20_000),
+        agents=AgentTiming(kill_grace_ms=3_000, silence_ms=120_000),
         latency_ms=chance.pick((2, 20, 100)),
     )  # fmt: skip
 

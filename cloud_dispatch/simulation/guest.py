@@ -98,10 +98,15 @@ class Guest:
         self._later(pause_ms, self._start_agent)
 
     def hang_agent(self, hang_ms: int) -> None:
-        """The agent stands still, its processes do not; the supervisor sees it after `hang_ms` and starts it again."""
+        """The agent stands still, its processes do not; the supervisor sees it after `hang_ms`, or when the lease of
+        what runs has ended, and starts it again."""
         if self.shell is not None and not self.shell.hung:
+            by_ms = self.shell.machine.answers_by(self.now_ms())
+            until_ms = self.loop.now_ms + hang_ms
             self.shell.hung = True
-            self._later(hang_ms, self.crash_agent)
+            self._later(
+                min(until_ms, self.moment_of(by_ms) if by_ms else until_ms) - self.loop.now_ms, self.crash_agent
+            )
 
     def notice(self) -> None:
         """The operating system is told that the VM goes: services are stopped."""

@@ -48,8 +48,7 @@ class CloudAccount(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class AgentTiming(msgspec.Struct, frozen=True, omit_defaults=True):
     """What agents are told beyond the dispatcher's own timing; milliseconds. `hang_ms`: their supervisor gives up an
-    agent that shows no sign of life for so long. It must be less than a lease and a heartbeat, or what a hung agent
-    runs outlives its claim."""
+    agent that shows no sign of life for so long (and earlier, when the lease of what it runs has ended)."""
 
     kill_grace_ms: int = 10_000
     silence_ms: int = 600_000

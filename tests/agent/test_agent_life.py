@@ -85,6 +85,22 @@ def test_an_agent_that_hangs_is_killed_and_started_again(stub: StubDispatcher, s
     assert len({request.incarnation for request in stub.syncs}) == 2
 
 
+def test_what_a_hung_agent_runs_ends_with_its_lease(stub: StubDispatcher, start_agent: Start, tmp_path: Path) -> None:
+    """However patient the supervisor is with an agent: the dispatcher gives the task to another soon after the lease's
+    end, and by then nothing of it lives here."""
+    stub.policy = quick_policy(lease_ms=3_000, poll_ms=500)
+    agent = start_agent(hang_ms=600_000)
+    pids = tmp_path / "pids"
+    stub.wait_started(stub.submit(shell=f"echo $$ >> {pids}; exec sleep 1000"))
+    until(lambda: pids_in(pids))
+    os.kill(agent.agent_pid, signal.SIGSTOP)
+    stopped = time.monotonic()
+    until(lambda: all(dead(pid) for pid in pids_in(pids)))
+    lease_s, heartbeat_s = stub.policy.lease_ms / 1000, stub.policy.heartbeat_ms / 1000
+    assert time.monotonic() - stopped < lease_s + heartbeat_s
+    assert stub.result(stub.submit("true")).cause == "success"
+
+
 def test_restarts_are_bounded_and_then_the_vm_ends(stub: StubDispatcher, agent: RunningAgent) -> None:
     """An agent that keeps dying is not started for ever."""
     for incarnations in range(1, 5):

@@ -340,3 +340,20 @@ def test_room_is_free_as_soon_as_nothing_of_an_attempt_lives() -> None:
     assert set(agent.running) == {1, 2}
     agent.until_request()
     assert {claim.token for claim in agent.request.held} == {1, 2}
+
+
+def test_the_supervisor_waits_no_longer_than_the_lease_of_what_runs() -> None:
+    """A sign of life says until when the next must come: a little after the lease; never, where nothing lives."""
+    agent = VirtualAgent(lease_ms=60_000, heartbeat_ms=10_000)
+    assert agent.machine.answers_by(agent.now) is None
+    agent.until_request()
+    sent = agent.now
+    agent.run(order(1))
+    beyond = agent.machine.answers_by(agent.now) - sent - 60_000
+    assert 0 < beyond < 10_000
+    agent.feed(events.Vacated(1))
+    assert agent.machine.answers_by(agent.now) is None
+    agent.run(order(2))
+    agent.pass_ms(60_001)
+    assert agent.kills(2)[-1] == KILL
+    assert agent.machine.answers_by(agent.now) is None

@@ -33,7 +33,7 @@ def scene(*clouds: Cloud, **fields: Any) -> Scenario:
         work=(Work(count=6, conduct=Conduct(run_ms=20_000)),),
         caps=Caps(instances=3),
         timing=TIMING,
-        agents=AgentTiming(kill_grace_ms=3_000, silence_ms=120_000, hang_ms=20_000),
+        agents=AgentTiming(kill_grace_ms=3_000, silence_ms=120_000),
         horizon_ms=3_600_000,
     )
     return msgspec.structs.replace(usual, **fields)
