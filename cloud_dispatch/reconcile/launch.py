@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import structlog
 
 from cloud_dispatch.domain import tags
+from cloud_dispatch.domain.errors import DispatchError
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
 from cloud_dispatch.domain.offering import Offering
@@ -49,10 +50,12 @@ class Launcher:
     def __init__(self, context: Context) -> None:
         self._c = context
         self._reserved: dict[InstanceId, Instance] = {}
+        self._beginning: set[InstanceId] = set()
         self.operations = Operations(context)
 
     async def launch(self, actions: Sequence[Launch]) -> None:
         """Commit the intents of all `actions`, together, and start their calls beside the loop."""
+        await self._withdraw_unbegun()
         rows = self._c.store.instances()
         prepared = (self._prepare(a.pool, a.offering, a.slots, a.reason, a.alternatives, rows) for a in actions)
         await self._begin([batch for batch in prepared if batch is not None])
@@ -82,19 +85,32 @@ class Launcher:
     async def _begin(self, batches: Sequence[_Batch]) -> None:
         """Intents first, durable; then that the calls are about to be made; then the calls."""
         store, now = self._c.store, self._c.clock.now()
+        slots = [instance.id for batch in batches for instance in batch.instances]
+        self._beginning.update(slots)
         try:
-            await asyncio.gather(*(store.intend(batch.intent(now), batch.instances) for batch in batches))
+            try:
+                await asyncio.gather(*(store.intend(batch.intent(now), batch.instances) for batch in batches))
+            finally:
+                for slot in slots:
+                    del self._reserved[slot]
+            if slots:
+                await store.change([InstanceChange(slot, _E.LAUNCH) for slot in slots])
         finally:
-            for batch in batches:
-                for instance in batch.instances:
-                    del self._reserved[instance.id]
-        about_to = [InstanceChange(i.id, _E.LAUNCH) for batch in batches for i in batch.instances]
-        if about_to:
-            await store.change(about_to)
+            self._beginning.difference_update(slots)
         for batch in batches:
             for instance in batch.instances:
                 self._c.note("instance.launching", instance=instance.id, detail=batch.reason)
             self._c.calls.start(f"launch:{batch.instances[0].batch}", self._call(batch))
+
+    async def _withdraw_unbegun(self) -> None:
+        """Give back the slots of intents after which the store failed: no call was made for them, and none will be."""
+        rows = self._c.store.instances().values()
+        unbegun = [row.id for row in rows if row.state is _S.INTENDED and row.id not in self._beginning]
+        for slot in unbegun:
+            await self._c.apply(
+                slot, _E.REFUSED, cause="withdrawn", ended_ms=self._c.clock.now(),
+                reason="the statestore failed before the launch call", expect=frozenset({_S.INTENDED}),
+            )  # fmt: skip
 
     def _room(self, pool: Pool, offering: Offering, living: Mapping[InstanceId, Instance]) -> int:
         """How many more instances every cap admits, by the store's own count and what is reserved at this moment."""
@@ -134,7 +150,7 @@ class Launcher:
         except Exception as error:
             log.exception("launch.not_made", batch=batch.instances[0].batch)
             unmade = errors.InvalidRequest(f"the launch could not be prepared: {error}")
-            await self._refused(batch, [i.id for i in batch.instances], unmade)
+            await self._answered(batch, batch.instances, LaunchResult((), unmade))
             return
         try:
             async with asyncio.timeout(self._c.settings.timing.call_timeout_ms / 1000):
@@ -150,7 +166,15 @@ class Launcher:
         await self._answered(batch, batch.instances, result)
 
     async def _answered(self, batch: _Batch, asked: Sequence[Instance], result: LaunchResult) -> None:
-        """Each slot that was asked for has a VM, is pending, or was refused."""
+        """Each slot that was asked for has a VM, is pending, or was refused; in doubt where the store can't say so."""
+        try:
+            await self._sort(batch, asked, result)
+        except DispatchError as error:
+            rows = self._c.store.instances()
+            left = [i for i in asked if i.id in rows and rows[i.id].state is _S.LAUNCHING]
+            await self._doubt(left, f"the answer could not be stored: {error}")
+
+    async def _sort(self, batch: _Batch, asked: Sequence[Instance], result: LaunchResult) -> None:
         missing = await self._bind(asked, result)
         for operation in result.pending:
             self._follow(batch, operation)

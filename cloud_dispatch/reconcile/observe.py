@@ -132,14 +132,17 @@ class Observer:
 
     async def bind(self, instance: InstanceId, vm: Vm) -> None:
         """`vm` is the VM of the slot `instance`."""
+        row = self._c.store.instances().get(instance)
+        if row is not None:
+            event = _E.BOUND if row.state is _S.LAUNCHING else None
+            launched = row.launched_ms or vm.created_ms or self._c.clock.now()
+            await self._c.apply(instance, event, vm=vm.id, launched_ms=launched, zone=vm.zone or row.zone)
+        self._settled(instance)
+
+    def _settled(self, instance: InstanceId) -> None:
+        """Nothing of it is in doubt any more: only once the store has it, for the doubt keeps it looked for."""
         self._c.in_doubt.discard(instance)
         self._c.absences.pop(instance, None)
-        row = self._c.store.instances().get(instance)
-        if row is None:
-            return
-        event = _E.BOUND if row.state is _S.LAUNCHING else None
-        launched = row.launched_ms or vm.created_ms or self._c.clock.now()
-        await self._c.apply(instance, event, vm=vm.id, launched_ms=launched, zone=vm.zone or row.zone)
 
     async def _ended(self, finding: Ended) -> None:
         row = self._c.store.instances().get(finding.instance)
@@ -186,23 +189,25 @@ class Observer:
                 if found.state is not VmState.GONE:
                     await self.bind(row.id, found)
                     return
-        self._c.in_doubt.discard(row.id)
-        self._c.absences.pop(row.id, None)
         reason = "no VM: missing from two complete listings after the provider's consistency horizon, and from a get"
         if row.state is not _S.TERMINATING:
             cause = row.cause or ("not-launched" if not row.vm else "lost")
             await self._c.apply(row.id, _E.ABSENT, cause=cause, reason=reason)
         await self._c.apply(row.id, _E.GONE, ended_ms=self._c.clock.now())
+        self._settled(row.id)
 
     async def _stranger(self, finding: Stranger, profile: ProfileName, provider: Provider) -> None:
-        """Adopt a VM that the store does not know; end one whose row is gone or whose batch has all its VMs."""
-        slot = 0
+        """Adopt a VM that the store does not know; end one whose row is gone or whose batch has all its VMs.
+
+        Where VMs are named by slot it can only be the instance of that slot: its agent knows itself by that name."""
+        named = finding.vm.slot >= 0
+        slot = finding.vm.slot if named else 0
         while slot < MAX_SLOTS:
             try:
                 row = await self._c.store.instance(instance_id(finding.facts.batch, slot))
             except NotFound:
                 break
-            if row.vm == finding.vm.id or not was_adopted(row):
+            if named or row.vm == finding.vm.id or not was_adopted(row):
                 self._c.calls.start(f"zombie:{finding.vm.id}", self._end_zombie(finding.vm, provider))
                 return
             slot += 1
