@@ -152,13 +152,14 @@ class FleetService:
         )  # fmt: skip
 
     async def resume(self, instance: InstanceId, reason: str) -> Instance:
+        """Of one that is over and held to be looked at, this takes back the hold: it is ended then."""
         row = await self._live(instance)
         self._be_patient(row)
         if row.state is _S.DRAINING:
             return await self._change(
                 row, _E.RESUME, "resume", reason, behaviour=Behaviour.RUN, drain_token=row.drain_token + 1, cause=""
             )
-        if row.state in _ENDING:
+        if row.state in _ENDING and row.behaviour is not Behaviour.HOLD:
             raise Conflict(f"instance {instance} is {row.state}: too late to resume it")
         return await self._change(row, None, "resume", reason, behaviour=Behaviour.RUN)
 

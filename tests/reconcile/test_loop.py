@@ -360,6 +360,36 @@ async def test_behaviour_is_kept_as_a_tag(tmp_path: Path) -> None:
         assert facts.behaviour is Behaviour.HOLD
 
 
+async def test_a_hold_of_what_is_over_can_be_taken_back(tmp_path: Path) -> None:
+    """Its agent ended while it was held: it stays to be looked at, and goes once it is let go."""
+    async with world(tmp_path) as w:
+        await booted(w)
+        (row,) = w.rows
+        await w.fleet.hold(row.id, "look")
+        await hear(w, Heard(row.id, "i", "drained", ending="lifetime"))
+        await w.passes(3)
+        assert [r.state for r in w.rows if r.id == row.id] == [S.DRAINED]
+        await w.fleet.resume(row.id, "seen")
+        await w.passes(3)
+        assert not [r for r in w.rows if r.id == row.id]
+
+
+async def test_a_named_vm_is_adopted_as_what_its_name_says(tmp_path: Path) -> None:
+    """Its agent knows itself by that name: the batch's VMs may be listed in any order, the first may be gone."""
+    cloud = Cloud(ManualClock(), traits=Traits(max_batch=10, named_slots=True, vm_name="vm-{instance}"))
+    async with world(tmp_path / "old", cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
+        await w.passes(2)
+        names = {row.vm: row.id for row in w.rows}
+        store = w.store.id
+    first = min(cloud.vms)
+    cloud.vms = dict(reversed([item for item in cloud.vms.items() if item[0] != first]))
+    async with world(tmp_path / "new", cloud=cloud) as w:
+        await w.fleet.adopt(store)
+        await w.passes(2)
+        assert {row.vm: row.id for row in w.rows} == {vm: own for vm, own in names.items() if vm != first}
+        assert len(w.rows) == 2
+
+
 async def test_no_batch_admits_more_vms_than_slots(tmp_path: Path) -> None:
     """The same VM again and again, another one never; a VM of another batch neither."""
     cloud = Cloud(ManualClock(), traits=Traits(max_batch=10))
