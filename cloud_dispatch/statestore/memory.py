@@ -40,6 +40,7 @@ class Memory:
         self.targets: dict[tuple[str, str], Target] = {}
         self._journal: list[Callable[[], object]] = []
         self._kept = self._numbers()
+        self._shown: dict[InstanceId, Instance] | None = None
 
     # -- moves of tasks
     def enqueue(self, task: int, lot: Lot) -> None:
@@ -71,6 +72,8 @@ class Memory:
         """Move the next tasks of `shape` from the queue to `seat`, each under a new token; see `ReadyQueue.take`."""
         taken = self.queue.take(shape, most, before)
         holds, held, token = self.holds, seat.held, self.last_token
+        if not held:
+            self._shown = None
         made = []
         for task, lot in taken:
             token += 1
@@ -120,11 +123,14 @@ class Memory:
     def seat(self, hold: Hold) -> None:
         """Put a hold in its place, counts apart: for loading and for taking back."""
         self.holds[hold.task] = hold.seat.held[hold.task] = hold
+        self._shown = None
         hold.seat.weigh(self.shapes[hold.lot.shape], 1)
 
     def _unseat(self, hold: Hold) -> None:
         del self.holds[hold.task]
         del hold.seat.held[hold.task]
+        if not hold.seat.held:
+            self._shown = None
         hold.seat.weigh(self.shapes[hold.lot.shape], -1)
 
     # -- the journal
@@ -160,6 +166,7 @@ class Memory:
     # -- instances, after the commit
     def put_instance(self, instance: Instance) -> None:
         """Insert or replace; one that is gone leaves."""
+        self._shown = None
         seat = self.seats.get(instance.id)
         if seat is not None and seat.instance.vm and self.vms.get(seat.instance.vm) is seat:
             del self.vms[seat.instance.vm]
@@ -174,6 +181,13 @@ class Memory:
             self.vms[instance.vm] = seat
 
     # -- what others read
+    def shown(self) -> dict[InstanceId, Instance]:
+        """The instances as others see them; made anew when one changed or began or ceased to hold claims, so that who
+        asks several times while nothing happens does not pay for each of them again. Must not be changed."""
+        if self._shown is None:
+            self._shown = {instance: seat.shown for instance, seat in self.seats.items()}
+        return self._shown
+
     def waiting(self) -> list[ShapeDemand]:
         demand = []
         for number, line in self.queue.shapes():

@@ -47,7 +47,7 @@ class Seat:
     Its stored state is `idle` for both idle and busy: claims alone tell which, so that a claim writes no instance.
     """
 
-    __slots__ = ("_shown", "exclusive", "held", "instance", "limited", "misfits", "order", "used")
+    __slots__ = ("_load", "_shown", "exclusive", "held", "instance", "limited", "misfits", "order", "used")
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -58,6 +58,7 @@ class Seat:
         self.order = 0
         self.misfits: dict[int, bool] = {}  # by shape number, for this machine
         self._shown = instance
+        self._load: Load | None = None
 
     def put(self, instance: Instance) -> None:
         if instance.machine != self.instance.machine:
@@ -96,6 +97,7 @@ class Seat:
     def weigh(self, shape: Shape, tasks: int) -> None:
         """Add so many tasks of `shape`; a negative number takes away."""
         resources, used = shape.resources, self.used
+        self._load = None
         used[0] += tasks * resources.cpus_milli
         used[1] += tasks * resources.memory
         if resources.disk:
@@ -112,4 +114,9 @@ class Seat:
                 del self.limited[shape.key]
 
     def load(self) -> Load:
-        return Load(Resources(*self.used), len(self.held), self.exclusive > 0, tuple(sorted(self.limited.items())))
+        """What runs here; the same object until that changes (`held` changes together with `weigh`)."""
+        load = self._load
+        if load is None:
+            limited = tuple(sorted(self.limited.items())) if self.limited else ()
+            load = self._load = Load(Resources(*self.used), len(self.held), self.exclusive > 0, limited)
+        return load

@@ -134,7 +134,7 @@ class SqlStore:
 
     # -- instances
     def instances(self) -> Mapping[InstanceId, Instance]:
-        return {instance: seat.shown for instance, seat in self._memory.seats.items()}
+        return MappingProxyType(self._memory.shown())
 
     def living(self, instance: InstanceId) -> Instance | None:
         seat = self._memory.seats.get(instance)
