@@ -6,7 +6,6 @@ from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.simulation.checkers.base import Checker, View
-from cloud_dispatch.simulation.ports import TrueVm
 
 _S = InstanceState
 #: An instance in one of these states is on its way out.
@@ -34,10 +33,14 @@ class Orphans(Checker):
         if store is None or healthy is None:
             return
         now, before = self.view.now_ms, self._unneeded
-        by_batch = _unbound(store)
+        unbound: dict[str, Instance] | None = None
         self._unneeded = {}
         for vm in self.view.alive.values():
-            if self._needed(vm, store, by_batch):
+            row = store.by_vm(vm.id)
+            if row is None:
+                unbound = _unbound(store) if unbound is None else unbound
+                row = unbound.get(vm.batch)
+            if row is not None and row.state not in _LEAVING:
                 continue
             since = self._unneeded[vm.id] = max(before.get(vm.id, now), healthy)
             if now - since > self.bound_ms:
@@ -46,10 +49,6 @@ class Orphans(Checker):
                     f"VM {vm.id} of batch {vm.batch} is {vm.state}, the store has "
                     f"{f'{row.id} {row.state}' if row else 'no row for it'} since {now - since} ms"
                 )
-
-    def _needed(self, vm: TrueVm, store: Store, unbound: dict[str, Instance]) -> bool:
-        row = store.by_vm(vm.id) or unbound.get(vm.batch)
-        return row is not None and row.state not in _LEAVING
 
     def end(self) -> None:
         for vm in self.view.alive.values():

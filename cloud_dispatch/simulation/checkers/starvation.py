@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
-from cloud_dispatch.domain.shape import room_for
+from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.domain.shape import Shape, room_for
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.simulation.checkers.base import Checker, View
 
@@ -33,11 +36,13 @@ class Starvation(Checker):
         waiting = store.waiting()
         if not waiting:
             return
+        least = _least(demand.shape for demand in waiting)
         for row in store.instances().values():
-            if not self._takes_work(row):
+            load = store.load_of(row.id)
+            if not least.fits(row.machine.capacity - load.used) or not self._takes_work(row):
                 continue
             for demand in waiting:
-                if demand.count and room_for(row.machine, store.load_of(row.id), demand.shape, 1):
+                if demand.count and room_for(row.machine, load, demand.shape, 1):
                     since = self._since[row.id, demand.shape.key] = max(
                         before.get((row.id, demand.shape.key), now), healthy
                     )
@@ -54,3 +59,14 @@ class Starvation(Checker):
                 f"instance {row.id} ({row.state}) has room for {shape}, which waits, for {waited_ms} ms; it holds "
                 f"{len(store.leases_of(row.id))} claims"
             )
+
+
+def _least(shapes: Iterable[Shape]) -> Resources:
+    """What is free on an instance that has room for any of `shapes` is at least this: most are full, and soon told."""
+    asked = [shape.resources for shape in shapes]
+    return Resources(
+        min(one.cpus_milli for one in asked),
+        min(one.memory for one in asked),
+        min(one.disk for one in asked),
+        min(one.gpus for one in asked),
+    )

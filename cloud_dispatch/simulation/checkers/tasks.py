@@ -25,6 +25,8 @@ class Tasks(Checker):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self._live: dict[int, LiveTask] = {}
+        self._held: dict[int, LiveTask] = {}  # those of them that somebody holds
+        self._running: dict[int, list[Process]] = {}  # by task, what runs of it
         self._ended: dict[int, str] = {}
         self._tokens: set[int] = set()  # of attempts that ended
         self._newest = 0
@@ -70,6 +72,10 @@ class Tasks(Checker):
             self._newest = max(self._newest, live.token)
             self._holders[live.token] = live.instance
         self._live[live.task] = live
+        if live.state in _HELD:
+            self._held[live.task] = live
+        else:
+            self._held.pop(live.task, None)
 
     def _ends(self, task: int, state: str) -> None:
         if task in self._ended:
@@ -78,10 +84,13 @@ class Tasks(Checker):
             self.find(f"task {task} ended as {state}")
         self._ended[task] = state
         self._live.pop(task, None)
+        self._held.pop(task, None)
 
     def process_started(self, process: Process) -> None:
-        for other in self.view.processes.values():
-            if other.task != process.task or other.token == process.token or other.unkillable:
+        alike = self._running.setdefault(process.task, [])
+        alike.append(process)
+        for other in alike:
+            if other.token == process.token or other.unkillable:
                 continue
             if self._holders.get(other.token) in self._silent:
                 self.find(
@@ -89,9 +98,15 @@ class Tasks(Checker):
                     f"{other.token} on {other.vm.id}, whose lease was to have ended it"
                 )
 
+    def process_ended(self, process: Process) -> None:
+        left = [other for other in self._running.pop(process.task, ()) if other is not process]
+        if left:
+            self._running[process.task] = left
+
     def restored(self) -> None:
         """What happened after the backup is unknown to the store: start anew with what it has."""
         self._live.clear()
+        self._held.clear()
         self._ended.clear()
         self._tokens.clear()
         self._silent.clear()
@@ -106,8 +121,8 @@ class Tasks(Checker):
             self.find(f"the store counts {sum(counts.values())} tasks, {len(self._live) + len(self._ended)} are known")
         # While a commit is under way memory may be ahead of the tables; so only what stays is a finding.
         before, self._unheld = self._unheld, {}
-        for task, live in self._live.items():
-            if live.state in _HELD and store.token_of(TaskId(task)) is None:
+        for task, live in self._held.items():
+            if store.token_of(TaskId(task)) is None:
                 self._unheld[task] = live
                 if before.get(task) == live and self.view.healthy_since_ms is not None:
                     self.find(f"task {task} is {live.state} in the tables and held by nobody in memory")
