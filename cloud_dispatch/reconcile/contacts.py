@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cloud_dispatch.domain.ids import InstanceId
+from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.planner.snapshot import Supply
 
 
 @dataclass
@@ -19,6 +21,8 @@ class Contact:
     idle_since_ms: int | None = None
     state: str = ""
     state_since_ms: int = 0
+    #: The last picture of the instance and the row that it is of: most instances are the same from pass to pass.
+    pictured: tuple[Instance, Supply] | None = None
 
 
 class Contacts:

@@ -8,7 +8,9 @@ from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply, TargetItem
+from cloud_dispatch.reconcile.contacts import Contact
 from cloud_dispatch.reconcile.context import Context
 
 _S = InstanceState
@@ -56,36 +58,57 @@ def _is_silent(context: Context, profile: ProfileName) -> bool:
 
 
 def _supply(context: Context, rows: Iterable[Instance], now: int) -> Iterable[Supply]:
-    stale = _Stale(context)
+    stale, in_doubt = _Stale(context), context.in_doubt
+    contacts, monotonic, load_of = context.contacts, context.clock.monotonic(), context.store.load_of
     for row in rows:
-        contact = context.contact(row.id)
+        contact = contacts.of(row.id, monotonic)
         if contact.state != row.state:
             contact.state, contact.state_since_ms = row.state, now
-        load = context.store.load_of(row.id)
+        load = load_of(row.id)
         if load.tasks:
             contact.idle_since_ms = None
         elif contact.idle_since_ms is None and row.state is _S.IDLE:
             contact.idle_since_ms = now
-        yield Supply(
-            instance=row.id,
-            pool=row.pool,
-            profile=row.profile,
-            type=row.type,
-            zone=row.zone,
-            market=str(row.market),
-            state=row.state,
-            behaviour=row.behaviour,
-            machine=row.machine,
-            load=load,
-            vcpus=row.vcpus,
-            rate=row.rate,
-            intended_ms=row.intended_ms,
-            since_ms=contact.state_since_ms,
-            idle_since_ms=contact.idle_since_ms,
-            in_doubt=row.id in context.in_doubt,
-            asks_end=contact.asks_end,
-            stale=stale.of(row),
-        )
+        doubted, why_stale = row.id in in_doubt, stale.of(row)
+        if contact.pictured is not None:
+            of, supply = contact.pictured
+            if (
+                of is row
+                and supply.load is load
+                and supply.since_ms == contact.state_since_ms
+                and supply.idle_since_ms == contact.idle_since_ms
+                and supply.in_doubt is doubted
+                and supply.asks_end is contact.asks_end
+                and supply.stale == why_stale
+            ):
+                yield supply
+                continue
+        supply = _picture(row, load, contact, in_doubt=doubted, stale=why_stale)
+        contact.pictured = row, supply
+        yield supply
+
+
+def _picture(row: Instance, load: Load, contact: Contact, *, in_doubt: bool, stale: str) -> Supply:
+    return Supply(
+        instance=row.id,
+        pool=row.pool,
+        profile=row.profile,
+        type=row.type,
+        zone=row.zone,
+        market=str(row.market),
+        state=row.state,
+        behaviour=row.behaviour,
+        machine=row.machine,
+        load=load,
+        vcpus=row.vcpus,
+        rate=row.rate,
+        intended_ms=row.intended_ms,
+        since_ms=contact.state_since_ms,
+        idle_since_ms=contact.idle_since_ms,
+        in_doubt=in_doubt,
+        asks_end=contact.asks_end,
+        stale=stale,
+    )
 
 
 class _Stale:
