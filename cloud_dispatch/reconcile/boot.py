@@ -21,7 +21,8 @@ def give_up(context: Context, row: Instance, cause: str, reason: str) -> None:
         return
     offering = _offering_of(context, row)
     if offering is not None:
-        context.failures.boot_failed(offering, reason, context.clock.now())
+        now = context.clock.now()
+        context.failures.boot_failed(offering, reason, now, now - row.intended_ms)
     context.calls.start(key, _fail(context, row, cause, reason))
 
 

@@ -1,7 +1,9 @@
 """Memory of refusals. Owns which offerings are not tried for how long after what error. Pure but for what it holds.
 
 TTLs: three minutes for capacity, as Karpenter keeps them; longer where only an operator can help; doubled at each
-repetition within a block's own length, up to an hour.
+repetition within a block's own length, up to an hour. What takes time to fail, a boot, has that time on top: it would
+be forgotten before it can be repeated. While a block holds the same news again, of launches made before it, adds
+nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ LONGEST_MS = 60 * MINUTE
 class _Entry:
     blocked: Blocked
     length_ms: int
+    forget_ms: int
 
 
 class FailureMemory:
-    """Bounded by the number of distinct scopes; entries are forgotten one block length after they ran out."""
+    """Bounded by the number of distinct scopes; entries are forgotten one block length, and the time that the failure
+    took to show, after they ran out."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, ...], _Entry] = {}
@@ -31,27 +35,29 @@ class FailureMemory:
     def refused(self, offering: Offering, error: errors.ProviderError, now_ms: int) -> Blocked:
         """Remember that a launch of `offering` was refused."""
         length, scope = _length_and_scope(offering, error)
-        return self._remember(offering, scope, length, f"{type(error).__name__}: {error.message}", now_ms)
+        return self._remember(offering, scope, length, f"{type(error).__name__}: {error.message}", now_ms, 0)
 
-    def boot_failed(self, offering: Offering, reason: str, now_ms: int) -> Blocked:
-        """Remember that a VM of `offering` never registered."""
+    def boot_failed(self, offering: Offering, reason: str, now_ms: int, took_ms: int) -> Blocked:
+        """Remember that a VM of `offering` never registered, which took `took_ms` from its launch to be known."""
         scope = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
-        return self._remember(offering, scope, MINUTE // 2, f"boot failed: {reason}", now_ms)
+        return self._remember(offering, scope, MINUTE // 2, f"boot failed: {reason}", now_ms, took_ms)
 
     def blocked(self, now_ms: int) -> tuple[Blocked, ...]:
         """What is blocked now."""
-        self._entries = {
-            key: entry for key, entry in self._entries.items() if entry.blocked.until_ms + entry.length_ms > now_ms
-        }
+        self._entries = {key: entry for key, entry in self._entries.items() if entry.forget_ms > now_ms}
         return tuple(entry.blocked for entry in self._entries.values() if entry.blocked.until_ms > now_ms)
 
     def covers(self, offering: Offering, now_ms: int) -> bool:
         return any(blocked.covers(offering) for blocked in self.blocked(now_ms))
 
-    def _remember(self, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int) -> Blocked:
+    def _remember(
+        self, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int, took_ms: int
+    ) -> Blocked:
         key = (offering.profile, scope.type, scope.zone, scope.market, scope.family, scope.region)
         before = self._entries.get(key)
-        if before is not None:
+        if before is not None and before.blocked.until_ms > now_ms:
+            length_ms = max(before.length_ms, length_ms)
+        elif before is not None:
             length_ms = min(max(before.length_ms * 2, length_ms), LONGEST_MS)
         blocked = Blocked(
             profile=offering.profile,
@@ -63,7 +69,7 @@ class FailureMemory:
             family=scope.family,
             region=scope.region,
         )
-        self._entries[key] = _Entry(blocked, length_ms)
+        self._entries[key] = _Entry(blocked, length_ms, blocked.until_ms + length_ms + took_ms)
         return blocked
 
 

@@ -61,3 +61,33 @@ def test_a_rate_limit_blocks_the_profile_for_as_long_as_the_provider_says() -> N
     blocked = memory.refused(offering(), errors.RateLimited("slow down", retry_after_ms=42_000), 0)
     assert blocked.until_ms == 42_000
     assert memory.covers(offering("u", "other"), 1)
+
+
+def test_boots_that_fail_again_and_again_are_tried_ever_more_seldom() -> None:
+    """A boot takes minutes to fail: the memory of the last one outlasts it, or nothing would ever grow."""
+    memory, now, lengths = FailureMemory(), 0, []
+    for _ in range(12):
+        now += 600_000
+        assert not memory.covers(offering(), now)
+        blocked = memory.boot_failed(offering(), "no word", now, took_ms=600_000)
+        lengths.append(blocked.until_ms - now)
+        now = blocked.until_ms
+    assert lengths[:4] == [30_000, 60_000, 120_000, 240_000]
+    assert lengths[-1] == LONGEST_MS
+
+
+def test_a_boot_failure_is_forgiven_after_a_quiet_time() -> None:
+    """A block's length and a boot's time later the next one starts small."""
+    memory = FailureMemory()
+    memory.boot_failed(offering(), "no word", 0, took_ms=600_000)
+    assert memory.blocked(700_000) == ()
+    assert memory.boot_failed(offering(), "no word", 700_000, took_ms=600_000).until_ms == 730_000
+
+
+def test_failures_that_were_under_way_together_are_one() -> None:
+    """Ten machines of one batch that do not boot, or ten launches refused at once, double nothing."""
+    memory = FailureMemory()
+    boots = [memory.boot_failed(offering(), "no word", 1_000 + i, took_ms=600_000) for i in range(10)]
+    assert boots[-1].until_ms == 31_009
+    refusals = [memory.refused(offering("u"), errors.CapacityUnavailable("none"), 1_000 + i) for i in range(10)]
+    assert refusals[-1].until_ms == 181_009
