@@ -16,6 +16,7 @@ from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
 from cloud_dispatch.reconcile import boot, picture
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.launch import Launcher
+from cloud_dispatch.reconcile.leftovers import Leftovers
 from cloud_dispatch.reconcile.liveness import judge
 from cloud_dispatch.reconcile.observe import Observer
 from cloud_dispatch.reconcile.reap import Reaper
@@ -36,6 +37,7 @@ class Loop:
         self._observer = Observer(context)
         self._launcher = Launcher(context)
         self._reaper = Reaper(context)
+        self._leftovers = Leftovers(context)
         self._stopping = False
         context.store.subscribe(lambda shape, count: context.wake())
 
@@ -97,6 +99,7 @@ class Loop:
         await self._execute(decided)
         self._launcher.operations.ask()
         self._reaper.reap()
+        self._leftovers.look()
         await self._flush_events()
         self._c.contacts.keep_only(frozenset(self._c.store.instances()))
         return decided

@@ -23,6 +23,11 @@ class Timing:
     doubt_ms: int = 60_000
 
     @property
+    def leftovers_interval_ms(self) -> int:
+        """Between two looks for what outlives its VM: it costs little and is rare, so far less often than VMs."""
+        return 10 * self.list_interval_ms
+
+    @property
     def missed_ms(self) -> int:
         return max(self.heartbeat_ms, self.poll_ms) * 3 // 2
 

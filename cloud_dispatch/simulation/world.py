@@ -157,13 +157,15 @@ class World:
 
     @property
     def over(self) -> bool:
-        """Whether all work and all VMs have ended and nothing is to go wrong any more."""
+        """Whether all work and all VMs with all that was theirs have ended, and nothing is to go wrong any more."""
         store = self.store
         if self._unsubmitted or store is None or self.now_ms < self.scenario.quiet_ms or self.troubles.waiting:
             return False
         counts = store.task_counts()
         ended = sum(count for state, count in counts.items() if state in ("succeeded", "failed", "cancelled"))
-        return ended == sum(counts.values()) and not self.alive and not store.instances()
+        if ended != sum(counts.values()) or self.alive or store.instances():
+            return False
+        return not any(account.leftovers() for account in self.accounts)
 
     def end(self) -> None:
         """Let every checker have its last word."""
