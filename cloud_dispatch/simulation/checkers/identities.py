@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cloud_dispatch.domain.ids import InstanceId, slot_of
-from cloud_dispatch.simulation.checkers.base import Checker, View
+from cloud_dispatch.simulation.checkers.base import Checker, Process, View
+from cloud_dispatch.simulation.facts import Commit
 from cloud_dispatch.simulation.ports import TrueVm
 
 
@@ -16,6 +17,18 @@ class Identities(Checker):
         super().__init__(view)
         self._vm_of: dict[str, str] = {}
         self._instance_of: dict[str, str] = {}
+        self._holders: dict[int, str] = {}
+
+    def committed(self, commit: Commit) -> None:
+        for live in commit.live:
+            if live.token is not None and live.instance is not None:
+                self._holders[live.token] = live.instance
+
+    def process_started(self, process: Process) -> None:
+        holder = self._holders.pop(process.token, None)
+        row = self.view.store.by_vm(process.vm.id) if self.view.store is not None else None
+        if holder is not None and row is not None and row.id != holder:
+            self.find(f"task {process.task} was handed to {holder} and runs on VM {process.vm.id}, which is {row.id}")
 
     def registered(self, vm: TrueVm, instance: str) -> None:
         batch, slot = slot_of(InstanceId(instance))
