@@ -12,14 +12,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-for _name in ("builders", "contract", "contract_tasks", "contract_claims", "contract_matching", "contract_fleet"):
-    pytest.register_assert_rewrite(f"cloud_dispatch.testing.store_{_name}")
-
-from cloud_dispatch.adapters.executors import Inline  # noqa: E402
-from cloud_dispatch.ports.clock import Clock  # noqa: E402
-from cloud_dispatch.ports.executor import Executor  # noqa: E402
-from cloud_dispatch.statestore import SqlStore, open_store  # noqa: E402
-from cloud_dispatch.testing.store_builders import OpenStore  # noqa: E402
+from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.executor import Executor
+from cloud_dispatch.statestore import SqlStore, open_store
+from cloud_dispatch.testing.store_builders import OpenStore
 
 _numbers = itertools.count()
 
