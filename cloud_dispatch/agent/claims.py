@@ -98,18 +98,19 @@ class Claims:
 
     def room(self, policy: Policy) -> Room:
         """What is free. A capacity of 0 in the policy is no limit, except of GPUs, which are only there if counted."""
-        active = self.active()
-        shapes = [attempt.order.spec.shape for attempt in active]
-        slots = (policy.max_tasks_at_once or MOST_CLAIMS) - len(active)
-        if any(shape.exclusive for shape in shapes):
-            slots = 0
-        return Room(
-            _left(policy.cpus_milli, sum(s.resources.cpus_milli for s in shapes)),
-            _left(policy.memory, sum(s.resources.memory for s in shapes)),
-            _left(policy.disk, sum(s.resources.disk for s in shapes)),
-            policy.gpus - sum(s.resources.gpus for s in shapes),
-            max(slots, 0),
-        )
+        cpus, memory, disk, gpus = policy.cpus_milli or _ENDLESS, policy.memory or _ENDLESS, policy.disk or _ENDLESS, 0
+        slots, exclusive = policy.max_tasks_at_once or MOST_CLAIMS, False
+        for attempt in self.running.values():
+            if not attempt.vacant:
+                shape = attempt.order.spec.shape
+                want = shape.resources
+                cpus -= want.cpus_milli
+                memory -= want.memory
+                disk -= want.disk
+                gpus -= want.gpus
+                slots -= 1
+                exclusive = exclusive or shape.exclusive
+        return Room(cpus, memory, disk, policy.gpus + gpus, 0 if exclusive else max(slots, 0))
 
     def open_slots(self, policy: Policy) -> int:
         """How many more tasks of the smallest size seen could start now, what already waits counted off."""
@@ -158,10 +159,6 @@ class Claims:
 
 
 _ENDLESS = 1 << 62
-
-
-def _left(capacity: int, used: int) -> int:
-    return capacity - used if capacity else _ENDLESS
 
 
 def _take(room: Room, shape: OrderShape) -> None:

@@ -7,6 +7,7 @@ running set tells the dispatcher so. Decides nothing about tasks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Optional
 
 from cloud_dispatch.agent.claims import Claims
@@ -35,7 +36,7 @@ class Standing:
     ending: str = ""
     detail: str = ""
 
-    @property
+    @cached_property
     def word(self) -> str:
         """What the dispatcher must hear at once when it changes; idle and busy follow from the running set."""
         notable = self.state if self.state in ("draining", "drained", "failed") else ""

@@ -7,7 +7,7 @@ can't be killed. What only brings its outputs or log away is not signalled: it g
 from __future__ import annotations
 
 import signal
-from typing import Iterator, List, Optional  # noqa: UP035
+from typing import List, Optional  # noqa: UP035
 
 from cloud_dispatch.agent import events
 from cloud_dispatch.agent.claims import Attempt, Claims
@@ -47,10 +47,11 @@ class Enforcer:
     def enforce(self, policy: Policy, now_ms: int) -> Optional[Attempt]:
         """Do what is due. Returns an attempt that proved unkillable, once each."""
         stuck = None
+        lost = now_ms >= self._term_at(policy)
         for attempt in self._claims.running.values():
-            if now_ms >= self._term_at(policy):
+            if lost:
                 self.kill(attempt, "instance-lost", self.lease_end_ms)
-            elif now_ms >= (self._runtime_end(attempt) or now_ms + 1):
+            elif attempt.order.spec.max_runtime_ms and now_ms >= (self._runtime_end(attempt) or now_ms + 1):
                 self.kill(attempt, "timeout", now_ms + policy.kill_grace_ms)
             if attempt.kill_at is not None and now_ms >= attempt.kill_at:
                 attempt.kill_at = None
@@ -62,20 +63,22 @@ class Enforcer:
                 stuck = attempt
         return stuck
 
-    def moments(self, policy: Policy) -> Iterator[int]:
+    def moments(self, policy: Policy) -> List[int]:
         """When `enforce` has something to do next."""
-        if self._claims.holds:
-            yield self.lease_end_ms
+        if not self._claims.holds:
+            return []
+        moments, term_at = [self.lease_end_ms], self._term_at(policy)
         for attempt in self._claims.running.values():
             if not attempt.kill_cause:
-                yield self._term_at(policy)
+                moments.append(term_at)
                 end = self._runtime_end(attempt)
                 if end is not None:
-                    yield end
+                    moments.append(end)
             if attempt.kill_at is not None:
-                yield attempt.kill_at
+                moments.append(attempt.kill_at)
             if attempt.stuck_at is not None:
-                yield attempt.stuck_at
+                moments.append(attempt.stuck_at)
+        return moments
 
     def _term_at(self, policy: Policy) -> int:
         return self.lease_end_ms - min(policy.kill_grace_ms, policy.lease_ms // 4)

@@ -39,12 +39,15 @@ class Machine:
         self.drain_token = 0
         self.hold = False
         self._out: List[events.Command] = []
+        self._stood: Optional[Standing] = None  # as of `_stood_ms`, until the next event
+        self._stood_ms = 0
         self.enforcer = Enforcer(self.claims, self._out)
 
     def handle(self, event: events.Event, now_ms: int) -> List[events.Command]:
         """What to do now that `event` happened at `now_ms`. Nothing after `End`."""
         if self.over:
             return []
+        self._stood = None
         _HANDLERS[type(event)](self, event, now_ms)
         self._advance(now_ms, event.fraction if isinstance(event, events.Timer) else 0.5)
         out = list(self._out)
@@ -55,17 +58,20 @@ class Machine:
         """When to send `Timer` at the latest, if no other event comes before; None once the agent is over."""
         if self.over:
             return None
-        moments = [*self.life.moments(self.policy), *self.enforcer.moments(self.policy)]
-        optional = (
+        moments = self.life.moments(self.policy)
+        moments += self.enforcer.moments(self.policy)
+        for moment in (
             self.courier.overdue_ms(self.policy),
             self.courier.due_ms(self._standing(now_ms), self.claims, self.policy, now_ms),
             self.health.next_ms() if self.end is None else None,
             self.end.deadline_ms if self.end is not None else None,
-        )
-        moments.extend(moment for moment in optional if moment is not None)
-        moments.extend(waiting.since_ms + AHEAD_PATIENCE_MS for waiting in self.claims.waiting.values())
+        ):
+            if moment is not None:
+                moments.append(moment)
+        for waiting in self.claims.waiting.values():
+            moments.append(waiting.since_ms + AHEAD_PATIENCE_MS)
         # What lies in the past was dealt with; only what is to come needs a timer.
-        return min((moment for moment in moments if moment > now_ms), default=now_ms + 1000)
+        return min([moment for moment in moments if moment > now_ms], default=now_ms + 1000)
 
     def answers_by(self, now_ms: int) -> Optional[int]:
         """The moment after which a supervisor that has heard nothing more must take this agent for hung and end what it
@@ -85,9 +91,10 @@ class Machine:
     @property
     def state(self) -> str:
         """idle, busy, draining, drained or failed, as told to the dispatcher."""
-        stuck = any(attempt.stuck for attempt in self.claims.running.values())
-        if self.end is not None and self.end.failure and (stuck or not self.claims.holds):
-            return "failed"
+        if self.end is not None and self.end.failure:
+            stuck = any(attempt.stuck for attempt in self.claims.running.values())
+            if stuck or not self.claims.holds:
+                return "failed"
         if self.end is not None or self.draining:
             return "draining" if self.claims.holds else "drained"
         return "busy" if self.claims.holds else "idle"
@@ -238,6 +245,12 @@ class Machine:
             self._out.append(events.Sync(request))
 
     def _standing(self, now_ms: int) -> Standing:
+        """What there is to say of this agent now; found out once an event, asked several times."""
+        if self._stood is None or self._stood_ms != now_ms:
+            self._stood, self._stood_ms = self._stand(now_ms), now_ms
+        return self._stood
+
+    def _stand(self, now_ms: int) -> Standing:
         state, end = self.state, self.end
         if end is not None:
             ending = end.word if end.quiet else ""

@@ -47,6 +47,7 @@ class Pace:
     """The rhythm of one incarnation."""
 
     runtimes: Deque[int] = field(default_factory=lambda: deque(maxlen=32))
+    _median_ms: Optional[int] = None  # of `runtimes`; None while it is not known
     failures: int = 0
     vacuous: int = 0  # answers in a row that came at once and brought nothing
     not_before_ms: int = 0
@@ -54,12 +55,15 @@ class Pace:
 
     def ran(self, ran_ms: int) -> None:
         self.runtimes.append(ran_ms)
+        self._median_ms = None
 
     def median_ms(self) -> Optional[int]:
         """Of the last tasks; None while too few have run to say."""
         if len(self.runtimes) < _LEAST_HISTORY:
             return None
-        return sorted(self.runtimes)[len(self.runtimes) // 2]
+        if self._median_ms is None:
+            self._median_ms = sorted(self.runtimes)[len(self.runtimes) // 2]
+        return self._median_ms
 
     def ahead(self, policy: Policy, slots: int) -> int:
         """How many claims may wait on the VM: what `slots` tiny tasks at once get through in `AHEAD_MS`."""
@@ -70,6 +74,7 @@ class Pace:
 
     def forget_runtimes(self) -> None:
         self.runtimes.clear()
+        self._median_ms = None
 
     def failed(self, now_ms: int, fraction: float, lease_ms: int) -> None:
         """A request failed: the next one after a doubling pause, between half and all of it by `fraction`."""
