@@ -22,6 +22,8 @@ MAX_STEPS_A_MOMENT = 1_000_000
 #: Cancelled timers are swept when there are so many, and more of them than of the others.
 _SWEEP = 1_000
 _NAMED = 20
+#: So many steps, and asyncio has another look at whether it shall stop.
+_STEPS_AT_ONCE = 1_000
 
 
 class Deadlock(RuntimeError):
@@ -134,23 +136,46 @@ class VirtualLoop(base_events.BaseEventLoop):
         """`start` for work that nobody waits for; the group keeps it."""
         _kept_by_group = self.create_task(coro, name=name or None, context=group.context)
 
+    def call_soon(
+        self, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """As asyncio's."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
     # -- running
     def _run_once(self) -> None:
-        """All that is ready now; when nothing is, time passes first."""
+        """All that is ready now and what follows from it; when nothing is, time passes first. The order is asyncio's:
+        first come, first served."""
         ready: Any = self._ready  # type: ignore[attr-defined]
         if not ready:
             self._advance(ready)
-        if self.watched is not None:
-            self._run_watched(ready)
-            return
-        count = len(ready)
-        self.steps += count
-        for _ in range(count):
+        for _ in range(_STEPS_AT_ONCE):
+            if not ready:
+                break
+            if self.watched is not None:
+                self._run_watched(ready)
+                return
             handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+            self.steps += 1
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self._failed(handle, error)
+            if self._stopping:  # type: ignore[attr-defined]
+                return
         if self.steps - self._moment_began > MAX_STEPS_A_MOMENT:
             raise Livelock(f"{MAX_STEPS_A_MOMENT} steps at {self.now_ms} ms: {self._describe()}")
+
+    def _failed(self, handle: asyncio.Handle, error: BaseException) -> None:
+        """An exception of a callback that nobody waits for."""
+        message = f"Exception in callback {handle!r}"
+        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     def _run_watched(self, ready: Any) -> None:
         """One step; `trap` is called before a step of the watched group."""

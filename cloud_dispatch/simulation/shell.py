@@ -105,7 +105,7 @@ class VirtualShell:
         self._busy = False
         self._exchange: Exchange | None = None
         self._timer: Any = None
-        self._timer_ms = 0
+        self._timer_ms = self._wake_ms = 0
 
     def begin(self, age_ms: int) -> None:
         """Serve from here on, `age_ms` after the VM's start."""
@@ -142,20 +142,31 @@ class VirtualShell:
 
     # -- time
     def _arm(self) -> None:
+        """Have the machine called when it wants to be. A timer that rings before stays and is set anew then: most are
+        moved on by the next answer, long before they ring."""
         now = self._body.now_ms()
         wake = self.machine.wake_at(now)
-        if wake is None or (self._timer is not None and now < self._timer_ms <= wake):
+        if wake is None:
             return
+        self._wake_ms = wake
         if self._timer is not None:
+            if now < self._timer_ms <= wake:
+                return
             self._timer.cancel()
-        self._timer_ms = wake
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        self._timer_ms = self._wake_ms
         loop = self._body.loop
-        moment = max(self._body.moment_of(wake), loop.now_ms + 1)
+        moment = max(self._body.moment_of(self._wake_ms), loop.now_ms + 1)
         self._timer = loop.at_ms(moment, self._tick, context=self._group.context)
 
     def _tick(self) -> None:
         self._timer = None
-        self.feed(events.Timer(self._body.chance.fraction()))
+        if self._body.now_ms() < self._wake_ms:
+            self._set_timer()
+        else:
+            self.feed(events.Timer(self._body.chance.fraction()))
 
     # -- what the machine commands
     def _sync(self, command: events.Sync) -> None:
