@@ -16,7 +16,7 @@ from cloud_dispatch.agent.folders import TEMPORARY, is_untouched
 from cloud_dispatch.agent.logs import LogStream
 from cloud_dispatch.agent.processes import Exit, describe_failure, kill_each
 from cloud_dispatch.agent.transfers import TransferFailed, Transfers, TransferStopped
-from cloud_dispatch.agent.uploads import LINGER_S, LogUpload
+from cloud_dispatch.agent.uploads import LogUpload
 from cloud_dispatch.wire.messages import Order, Result
 
 #: What a command leaves behind gets SIGTERM, and SIGKILL after so long.
@@ -25,7 +25,6 @@ LEFTOVER_GRACE_S = 0.5
 LEFTOVER_DEADLINE_S = 10.0
 _READ_BYTES = 262_144
 _POLL_S = 0.01
-_LINGER_STEP_S = 0.25
 
 
 class Attempt:
@@ -189,19 +188,8 @@ class Attempt:
                 result.cause, result.detail = "output-failed", str(error)
             except TransferStopped:
                 result.cause, result.detail = "cancelled", "killed while its outputs were stored"
-        await self._linger()
+        await self.log.linger(lambda: self._host.in_contact, lambda: self._hurry)
         self._report(result)
-
-    async def _linger(self) -> None:
-        """Wait for the log to be brought away, for a bounded time. While the dispatcher is out of reach the result
-        could not be told either: that time does not count, and the end of the lease bounds it."""
-        waited_s = 0.0
-        while not self._hurry and waited_s < LINGER_S:
-            try:
-                await asyncio.wait_for(self.log.done.wait(), _LINGER_STEP_S)
-                return
-            except asyncio.TimeoutError:  # noqa: PERF203
-                waited_s += _LINGER_STEP_S if self._host.in_contact else 0
 
     def _over(self, cause: str, detail: str) -> None:
         self._report(Result(self.order.task, self.token, cause, detail=detail))

@@ -15,6 +15,9 @@ from cloud_dispatch.wire.messages import LOGS_PATH
 GATHER_S = 0.1
 #: A result waits for its log at most so long after the command ended, the dispatcher's absence not counted.
 LINGER_S = 10.0
+#: With syncs answered and logs unreachable all the same, it waits at most so long.
+AWAY_S = 60.0
+_LINGER_STEP_S = 0.25
 _ANSWER_S = 15.0
 _RETRY_FIRST_S = 0.2
 _RETRY_MOST_S = 5.0
@@ -52,6 +55,8 @@ class LogUpload:
     def __init__(self, stream: LogStream, pool: ChannelPool, task: int, token: int) -> None:
         self.stream = stream
         self.done = asyncio.Event()
+        #: The last attempt to send found nobody.
+        self.unreachable = False
         self._pool = pool
         self._path = "%s?task=%d&token=%d&offset=" % (LOGS_PATH, task, token)
         self._news = asyncio.Event()
@@ -74,6 +79,20 @@ class LogUpload:
         self._news.set()
         return self.done.is_set()
 
+    async def linger(self, in_contact: Callable[[], bool], hurry: Callable[[], bool]) -> None:
+        """Wait until it is brought away, for a bounded time, or until `hurry`. While the dispatcher is out of reach the
+        result could not be told either: that time does not count, and the end of the lease bounds it. The log may find
+        out first, since syncs can be a heartbeat apart."""
+        waited_s = away_s = 0.0
+        while not self.done.is_set() and not hurry() and waited_s < LINGER_S and away_s < AWAY_S:
+            try:
+                await asyncio.wait_for(self.done.wait(), _LINGER_STEP_S)
+            except asyncio.TimeoutError:  # noqa: PERF203
+                if in_contact() and self.unreachable:
+                    away_s += _LINGER_STEP_S
+                elif in_contact():
+                    waited_s += _LINGER_STEP_S
+
     def close(self) -> None:
         """Stop at once; what is not sent is lost."""
         self.stream.close()
@@ -90,6 +109,7 @@ class LogUpload:
                     status, _ = await self._pool.request("POST", self._path + str(self.stream.offset), piece)
                 except Unreachable:
                     status = 503
+                self.unreachable = status == 503
                 if status in _FINAL:
                     break
                 if status >= 300:

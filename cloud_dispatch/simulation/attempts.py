@@ -6,7 +6,6 @@ Logs go through the agent's own upload; outputs are sent to the dispatcher under
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from cloud_dispatch.agent.logs import LogStream
-from cloud_dispatch.agent.uploads import LINGER_S, ChannelPool, LogUpload
+from cloud_dispatch.agent.uploads import ChannelPool, LogUpload
 from cloud_dispatch.simulation.conduct import Conduct, conduct_of
 from cloud_dispatch.wire.messages import OUTPUTS_PATH, Order, OutputFile, Result
 
@@ -146,11 +145,8 @@ class VirtualAttempt:
             self._log.finish()
         if brings:
             await self._bring(result)
-        if self._log is not None and not self._log.done.is_set():
-            waited = 0.0
-            while waited < LINGER_S and not self._log.done.is_set():
-                await asyncio.sleep(0.25)
-                waited += 0.25 if self._host.in_contact else 0
+        if self._log is not None:
+            await self._log.linger(lambda: self._host.in_contact, lambda: False)
         self._report(result)
 
     async def _bring(self, result: Result) -> None:

@@ -1,0 +1,71 @@
+"""A log is brought away, and its result waits for it no longer than it should."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.agent import uploads
+from cloud_dispatch.agent.channel import Unreachable
+from cloud_dispatch.agent.logs import LogStream
+from cloud_dispatch.agent.uploads import LogUpload
+
+
+class Line:
+    """Answers as it is told: a status, or nobody there (0)."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.bodies: list[bytes] = []
+
+    async def request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+        if not status:
+            raise Unreachable("nobody there")
+        if status < 300:
+            self.bodies.append(body)
+        return status, b""
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousandth of the real times."""
+    for name in ("LINGER_S", "AWAY_S", "GATHER_S", "_RETRY_FIRST_S", "_RETRY_MOST_S", "_LINGER_STEP_S"):
+        monkeypatch.setattr(uploads, name, getattr(uploads, name) / 20)
+
+
+async def lingered(line: Any, folder: Path, *, contact: bool = True, hurry: bool = False) -> float:
+    """How long a result waits for a log of one line, in the real times' seconds."""
+    upload = LogUpload(LogStream(str(folder / "log"), 1000), line, 1, 1)
+    upload.stream.feed(b"end")
+    began = asyncio.get_running_loop().time()
+    if not upload.finish():
+        await upload.linger(lambda: contact, lambda: hurry)
+    waited = asyncio.get_running_loop().time() - began
+    upload.close()
+    return waited * 20
+
+
+async def test_a_result_waits_for_its_log(tmp_path: Path) -> None:
+    """The log is there before the result is told, though the dispatcher was away and the syncs had not noticed."""
+    line = Line(0, 0, 0, 0, 0, 0, 200)
+    assert await lingered(line, tmp_path) > uploads.LINGER_S
+    assert line.bodies == [b"end"]
+
+
+async def test_a_log_that_is_refused_again_and_again_holds_no_result_for_long(tmp_path: Path) -> None:
+    """A full disk at the dispatcher costs the result ten seconds."""
+    assert 9 < await lingered(Line(507), tmp_path) < 30
+
+
+async def test_logs_that_never_get_through_hold_no_result_for_ever(tmp_path: Path) -> None:
+    """Syncs are answered, logs find nobody: a minute."""
+    assert 55 < await lingered(Line(0), tmp_path) < 100
+
+
+async def test_who_is_killed_does_not_wait(tmp_path: Path) -> None:
+    """Nor is a result held that must go now."""
+    assert await lingered(Line(0), tmp_path, hurry=True) < 5
