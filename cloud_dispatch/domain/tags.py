@@ -20,12 +20,14 @@ BATCH = PREFIX + "batch"
 RATE = PREFIX + "rate"
 ENDS_AT = PREFIX + "ends-at"
 BEHAVIOUR = PREFIX + "behaviour"
+SLOT = PREFIX + "slot"
 SCHEMA_KEY = PREFIX + "schema"
 
 
 @dataclass(frozen=True, slots=True)
 class VmTags:
-    """The facts that a VM's tags hold. `rate` in nano-dollars an hour (-1 unknown), `ends_ms` the hard end."""
+    """The facts that a VM's tags hold. `rate` in nano-dollars an hour (-1 unknown), `ends_ms` the hard end. `slot` is
+    set once a VM that has no name of its own is bound to one; -1 before, and where the name says it."""
 
     deployment: str
     store: str
@@ -34,8 +36,10 @@ class VmTags:
     rate: int
     ends_ms: int
     behaviour: Behaviour = Behaviour.RUN
+    slot: int = -1
 
     def encode(self) -> dict[str, str]:
+        slot = {SLOT: str(self.slot)} if self.slot >= 0 else {}
         return {
             DEPLOYMENT: self.deployment,
             STORE: self.store,
@@ -45,6 +49,7 @@ class VmTags:
             ENDS_AT: str(self.ends_ms),
             BEHAVIOUR: str(self.behaviour),
             SCHEMA_KEY: SCHEMA,
+            **slot,
         }
 
 
@@ -61,6 +66,7 @@ def decode(tags: Mapping[str, str]) -> VmTags | None:
             rate=int(tags[RATE]),
             ends_ms=int(tags[ENDS_AT]),
             behaviour=Behaviour(tags.get(BEHAVIOUR, Behaviour.RUN)),
+            slot=int(tags.get(SLOT, -1)),
         )
     except (KeyError, ValueError):
         return None

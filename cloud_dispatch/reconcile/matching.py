@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.ids import InstanceId, VmId
+from cloud_dispatch.domain.ids import InstanceId, VmId, slot_of
 from cloud_dispatch.domain.ids import instance_id as id_of
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.provider.spi import Vm, VmState
@@ -71,11 +71,13 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A row and its VM, both there; `behaviour` is the tag's where it differs from the row's, else None."""
+    """A row and its VM, both there; `behaviour` is the tag's where it differs from the row's, else None. `nameless`:
+    neither name nor tag says which slot it is."""
 
     instance: InstanceId
     vm: Vm
     behaviour: Behaviour | None
+    nameless: bool = False
 
 
 Finding = Bound | Stranger | Foreign | Ended | Missing | Seen
@@ -118,7 +120,8 @@ def _of_vm(
     if row is not None:
         if vm.state in (VmState.STOPPED, VmState.GONE):
             return Ended(row.id, vm)
-        return Seen(row.id, vm, facts.behaviour if facts.behaviour != row.behaviour else None)
+        nameless = vm.slot < 0 and facts.slot != slot_of(row.id)[1]
+        return Seen(row.id, vm, facts.behaviour if facts.behaviour != row.behaviour else None, nameless)
     if vm.state is VmState.GONE:
         return None
     waiting = unbound.get(facts.batch, [])

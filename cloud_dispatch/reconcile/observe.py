@@ -8,7 +8,7 @@ import structlog
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
-from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId, instance_id
+from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId, instance_id, slot_of
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
@@ -51,6 +51,11 @@ async def inherit(store: Store, other: str) -> None:
 def was_adopted(row: Instance) -> bool:
     """Whether the row was made for a VM found by its tags: such a row has no boot deadline."""
     return row.boot_deadline_ms == 0
+
+
+def _guessed(finding: Finding) -> bool:
+    """Whether its slot has to be guessed: these come last, when the slots that are known are taken."""
+    return isinstance(finding, Stranger) and finding.vm.slot < 0 and finding.facts.slot < 0
 
 
 class Observer:
@@ -101,7 +106,8 @@ class Observer:
         rows = self._c.store.instances()
         # Rows made while the listing was under way prove nothing either way; they are matched, but can't be missing.
         current = {i: row for i, row in rows.items() if row.profile == profile}
-        for finding in match(listing.vms, current, stores=heritage(self._c.store), complete=listing.complete):
+        found = match(listing.vms, current, stores=heritage(self._c.store), complete=listing.complete)
+        for finding in sorted(found, key=_guessed):
             if isinstance(finding, Missing) and finding.instance not in rows_before:
                 continue
             await self._handle(finding, profile, provider, started)
@@ -112,8 +118,8 @@ class Observer:
             await self.bind(finding.instance, finding.vm)
         elif isinstance(finding, Seen):
             self._c.absences.pop(finding.instance, None)
-            if finding.behaviour is not None:
-                self._retag(finding.instance, provider)
+            if finding.behaviour is not None or finding.nameless:
+                self._retag(finding, provider)
         elif isinstance(finding, Ended):
             await self._ended(finding)
         elif isinstance(finding, Missing):
@@ -199,9 +205,9 @@ class Observer:
     async def _stranger(self, finding: Stranger, profile: ProfileName, provider: Provider) -> None:
         """Adopt a VM that the store does not know; end one whose row is gone or whose batch has all its VMs.
 
-        Where VMs are named by slot it can only be the instance of that slot: its agent knows itself by that name."""
+        Where its name or a tag says its slot it becomes the instance of that slot: its agent knows itself by it."""
         named = finding.vm.slot >= 0
-        slot = finding.vm.slot if named else 0
+        slot = finding.vm.slot if named else max(finding.facts.slot, 0)
         while slot < MAX_SLOTS:
             try:
                 row = await self._c.store.instance(instance_id(finding.facts.batch, slot))
@@ -245,12 +251,14 @@ class Observer:
             provider = self._c.settings.providers[profile]
             self._c.calls.start(f"tag:{own}", self._tag(own, vm.id, {tags.STORE: self._c.store.id}, provider))
 
-    def _retag(self, instance: InstanceId, provider: Provider) -> None:
-        """The row's behaviour beats the tag's."""
-        row = self._c.store.instances().get(instance)
+    def _retag(self, finding: Seen, provider: Provider) -> None:
+        """The row's behaviour beats the tag's; and what the VM is shall be known without the row."""
+        row = self._c.store.instances().get(finding.instance)
         if row is not None and row.vm:
             wanted = {tags.BEHAVIOUR: str(row.behaviour)}
-            self._c.calls.start(f"tag:{instance}", self._tag(instance, row.vm, wanted, provider))
+            if finding.nameless:
+                wanted[tags.SLOT] = str(slot_of(row.id)[1])
+            self._c.calls.start(f"tag:{row.id}", self._tag(row.id, row.vm, wanted, provider))
 
     async def _tag(self, instance: InstanceId, vm: VmId, wanted: dict[str, str], provider: Provider) -> None:
         """Once; a tag that did not take is seen by the next listing and set again."""

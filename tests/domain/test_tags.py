@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cloud_dispatch.domain import tags
@@ -14,6 +16,8 @@ FACTS = tags.VmTags("lab", "store-1", PoolName("p"), BatchId("abc"), 5, 1234, Be
 def test_tags_come_back_as_written() -> None:
     """Encode, decode: the same facts."""
     assert tags.decode(FACTS.encode()) == FACTS
+    bound = replace(FACTS, slot=7)
+    assert tags.decode(bound.encode()) == bound
 
 
 def test_incomplete_or_foreign_tags_are_not_ours() -> None:

@@ -390,6 +390,26 @@ async def test_a_named_vm_is_adopted_as_what_its_name_says(tmp_path: Path) -> No
         assert len(w.rows) == 2
 
 
+async def test_a_vm_without_a_name_is_tagged_with_its_slot_and_adopted_by_it(tmp_path: Path) -> None:
+    """Its agent speaks as the slot that it was bound to: a store that knows nothing must not take it for another."""
+    cloud = Cloud(ManualClock(), traits=Traits(max_batch=10))
+    async with world(tmp_path / "old", cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
+        await w.passes(3)
+        names = {row.vm: row.id for row in w.rows}
+        store = w.store.id
+    first = min(cloud.vms)
+    cloud.vms = dict(reversed([item for item in cloud.vms.items() if item[0] != first]))
+    untagged = next(iter(cloud.vms))
+    facts = {key: value for key, value in cloud.vms[untagged].tags.items() if key != tags.SLOT}
+    cloud.vms[untagged] = replace(cloud.vms[untagged], tags=facts)
+    async with world(tmp_path / "new", cloud=cloud) as w:
+        await w.fleet.adopt(store)
+        await w.passes(2)
+        (known,) = (vm for vm in names if vm not in (first, untagged))
+        assert {row.vm: row.id for row in w.rows}[known] == names[known]
+        assert {row.vm for row in w.rows} == {known, untagged}
+
+
 async def test_no_batch_admits_more_vms_than_slots(tmp_path: Path) -> None:
     """The same VM again and again, another one never; a VM of another batch neither."""
     cloud = Cloud(ManualClock(), traits=Traits(max_batch=10))
