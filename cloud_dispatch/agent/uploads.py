@@ -107,9 +107,9 @@ class LogUpload:
             if piece:
                 try:
                     status, _ = await self._pool.request("POST", self._path + str(self.stream.offset), piece)
+                    self.unreachable = False
                 except Unreachable:
-                    status = 503
-                self.unreachable = status == 503
+                    status, self.unreachable = 503, True
                 if status in _FINAL:
                     break
                 if status >= 300:
