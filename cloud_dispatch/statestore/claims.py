@@ -20,6 +20,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Claimed, SyncCall, SyncDone
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.endings import end_claim, lose_claim
+from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.seats import Seat
 
 #: States in which an instance that speaks to us is given work, if its caller says so too.
@@ -28,6 +29,33 @@ _TAKING = frozenset({InstanceState.IDLE, InstanceState.BUSY, InstanceState.OUT_O
 Heads = list[tuple[tuple[int, int], int]]
 #: At most this many claims a call, whatever it asks for.
 MAX_CLAIMS = 10_000
+
+
+def without_news(call: SyncCall, memory: Memory) -> bool:
+    """Whether `call` changes nothing and brings nothing: its running set is what the memory has, and nothing that waits
+    fits. Then nobody has to wait for a commit: most syncs of a large fleet are such heartbeats."""
+    seat = memory.seats.get(call.instance)
+    if seat is None or call.results or call.order < seat.order or len(call.held) != len(seat.held):
+        return False
+    for claim in call.held:
+        hold = seat.held.get(claim.task)
+        if hold is None or hold.token != claim.token or hold.cancelling:
+            return False
+        if claim.ran_ms is not None and hold.started_ms is None:
+            return False
+    if call.want > 0 and call.claiming and (call.ahead > 0 or _fits(seat, memory)):
+        return False
+    seat.order = call.order
+    return True
+
+
+def _fits(seat: Seat, memory: Memory) -> bool:
+    """Whether a task of some waiting shape has room at `seat` now."""
+    machine = seat.instance.machine
+    for number, _ in memory.queue.shapes():
+        if seat.room(machine, memory.shapes[number], 1) and not machine.misfit(memory.shapes[number]):
+            return True
+    return False
 
 
 class Sync:

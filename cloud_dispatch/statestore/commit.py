@@ -102,6 +102,11 @@ class GroupCommit:
         """`listener` hears of tasks put into the queue: after the commit, or `early`, in time to share it."""
         (self._early if early else self._listeners).append(listener)
 
+    @property
+    def certain(self) -> bool:
+        """Whether the memory can be trusted as it is, without asking the database first."""
+        return not self._closed and not self._writer.doubtful
+
     async def run(self, operation: Operation[T]) -> T:
         """Plan and commit `operation` with whatever else waits; its answer once it is durable."""
         if self._closed:

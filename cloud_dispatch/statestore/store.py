@@ -30,7 +30,7 @@ from cloud_dispatch.ports.store import (
     TaskFilter,
 )
 from cloud_dispatch.statestore import care, copying, reading, records
-from cloud_dispatch.statestore.claims import Sync
+from cloud_dispatch.statestore.claims import Sync, without_news
 from cloud_dispatch.statestore.commit import GroupCommit
 from cloud_dispatch.statestore.instances import Adopt, Change, Intend
 from cloud_dispatch.statestore.loading import STORE_ID
@@ -41,6 +41,7 @@ from cloud_dispatch.statestore.writer import DatabaseWriter
 
 T = TypeVar("T")
 MAX_LIMIT = 10_000
+_NOTHING = SyncDone()
 
 
 class SqlStore:
@@ -104,6 +105,8 @@ class SqlStore:
 
     # -- claims
     def sync(self, call: SyncCall) -> Coroutine[Any, Any, SyncDone]:
+        if self._commit.certain and without_news(call, self._memory):
+            return _nothing()
         return self._commit.run(Sync(call, self._clock))
 
     def token_of(self, task: TaskId) -> FencingToken | None:
@@ -234,6 +237,10 @@ class SqlStore:
             if unavailable is None:
                 raise
             raise unavailable from error
+
+
+async def _nothing() -> SyncDone:
+    return _NOTHING
 
 
 def _limited(limit: int) -> int:
