@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -18,8 +18,8 @@ from cloud_dispatch.api.cork import Cork, CorkedProtocol
 from cloud_dispatch.api.http import ClientGone, Header, describe_failure
 from cloud_dispatch.wire.messages import SYNC_PATH
 
-#: Completes when the client has closed its connection.
-Departure = Callable[[], Coroutine[Any, Any, None]]
+#: Has what it is given called when the client has closed its connection, see `api.sync`.
+Departure = Callable[[Callable[[], object]], Callable[[], object]]
 #: The route: value of the Authorization header, body, departure -> body of the answer.
 SyncRoute = Callable[[bytes, bytes, Departure], Awaitable[bytes]]
 
@@ -90,7 +90,7 @@ class LaneProtocol(CorkedProtocol):
         self._shape: Shape | None = None
         self._under_way: asyncio.Task[None] | None = None
         self._ahead: list[bytes] = []
-        self._departed: asyncio.Future[None] | None = None
+        self._gone: Callable[[], object] | None = None
         self._lost = self._closing = self._reading = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._answered_s = 0.0
@@ -117,8 +117,8 @@ class LaneProtocol(CorkedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
-        if self._departed is not None and not self._departed.done():
-            self._departed.set_result(None)
+        if self._gone is not None:
+            self._gone()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         super().connection_lost(exc)
@@ -173,10 +173,14 @@ class LaneProtocol(CorkedProtocol):
         else:
             transport.write(answer)
 
-    async def _departure(self) -> None:
-        if not self._lost:
-            self._departed = self.loop.create_future()
-            await self._departed
+    def _departure(self, gone: Callable[[], object]) -> Callable[[], object]:
+        if self._lost:
+            gone()
+        self._gone = gone
+        return self._stay
+
+    def _stay(self) -> None:
+        self._gone = None
 
     # -- the connection
     def _general_way(self, data: bytes) -> None:

@@ -29,7 +29,7 @@ class Wake(StrEnum):
 class Poll:
     """One held sync of one instance: wants at most `want` claims, `ahead` of them beyond what is free."""
 
-    __slots__ = ("_future", "_work", "ahead", "dry", "final", "instance", "machine", "offered", "want")
+    __slots__ = ("_future", "_work", "ahead", "dry", "final", "instance", "left", "machine", "offered", "want")
 
     def __init__(self, instance: InstanceId, machine: Machine | None, want: int, ahead: int) -> None:
         self.instance = instance
@@ -39,6 +39,7 @@ class Poll:
         self.offered = 0  # tasks that it was woken for and has not answered for yet
         self.dry = False  # the last offer brought nothing: only news of new work is worth another look
         self.final: Wake | None = None
+        self.left = False  # the client closed the connection, whatever woke the poll before
         self._work = False
         self._future: asyncio.Future[None] | None = None
 
@@ -50,6 +51,11 @@ class Poll:
             self.final = reason
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
+
+    def leave(self) -> None:
+        """The client closed the connection."""
+        self.left = True
+        self.wake(Wake.GONE)
 
     async def woken(self) -> Wake:
         """Wait until it is woken, or say at once why it already is. A final reason outranks work."""

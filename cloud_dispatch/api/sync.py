@@ -7,8 +7,7 @@ read last, so that it takes both into account.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 from msgspec.structs import replace
@@ -36,8 +35,9 @@ _NO_NEWS = Directive()
 _FULL_PAUSE_S = 1.0
 
 log = structlog.get_logger("cloud_dispatch.api")
-#: Completes when the client has closed its connection.
-Departure = Callable[[], Coroutine[Any, Any, None]]
+#: Has what it is given called when the client has closed its connection, at once where it has; returns what takes that
+#: back.
+Departure = Callable[[Callable[[], object]], Callable[[], object]]
 
 
 class SyncService:
@@ -165,25 +165,24 @@ class SyncService:
         poll = Poll(call.instance, None if row is None else row.machine, want, call.ahead)
         wait_ms = min(request.wait_ms, self._services.policy.poll_ms)
         timer = asyncio.get_running_loop().call_later(wait_ms / 1000, poll.wake, Wake.EXPIRED)
-        watch = asyncio.create_task(departure())
-        watch.add_done_callback(lambda _: poll.wake(Wake.GONE))
+        stay = departure(poll.leave)
         session.poll = poll
         self.polls.add(poll)
         if want and self.polls.arrivals != seen:
             poll.wake(Wake.WORK)
         try:
-            return await self._wait(poll, session, call, watch)
+            return await self._wait(poll, session, call)
         finally:
             timer.cancel()
-            watch.cancel()
+            stay()
             self.polls.remove(poll)
             if session.poll is poll:
                 session.poll = None
 
-    async def _wait(self, poll: Poll, session: Session, call: SyncCall, watch: asyncio.Task[None]) -> SyncDone:
+    async def _wait(self, poll: Poll, session: Session, call: SyncCall) -> SyncDone:
         while True:
             wake = await poll.woken()
-            if wake is Wake.GONE or watch.done():
+            if poll.left:
                 raise ClientGone
             if wake not in (Wake.WORK, Wake.NEWS):
                 return _NOTHING

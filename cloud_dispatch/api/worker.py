@@ -6,6 +6,7 @@ outputs of claims that its instance holds now.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import parse_qsl
 
@@ -82,9 +83,13 @@ class WorkerRoutes:
         self._caller(scope)  # before the body is read
         body = await read_body(scope, receive, self._s.limits.sync_bytes)
 
-        async def departure() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
+        def departure(gone: Callable[[], object]) -> Callable[[], object]:
+            async def watch() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                gone()
+
+            return asyncio.create_task(watch()).cancel
 
         await answer(send, await self.sync_answer(header(scope, b"authorization"), body, departure))
 

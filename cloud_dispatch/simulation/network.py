@@ -41,8 +41,8 @@ class Weather(Protocol):
 class Exchange:
     """One request and its answer."""
 
-    __slots__ = ("authorization", "body", "departed", "heard", "method", "network", "over", "path", "query", "sender",
-                 "task", "vm")  # fmt: skip
+    __slots__ = ("authorization", "body", "departed", "gone", "heard", "method", "network", "over", "path", "query",
+                 "sender", "task", "vm")  # fmt: skip
 
     def __init__(
         self, network: Network, vm: TrueVm, sender: Context, method: str, path: str, query: str, authorization: bytes,
@@ -57,7 +57,8 @@ class Exchange:
         self.authorization = authorization
         self.body = body
         self.heard: Heard | None = heard
-        self.departed: asyncio.Future[None] | None = None
+        self.departed = False
+        self.gone: Callable[[], object] | None = None
         self.task: asyncio.Task[None] | None = None
         self.over = False
 
@@ -67,11 +68,15 @@ class Exchange:
             self.heard = None
             self.network.later(self._depart, None)
 
-    async def departure(self) -> None:
-        """Until the sender has gone, as the server sees it."""
-        if self.departed is None:
-            self.departed = asyncio.get_running_loop().create_future()
-        await self.departed
+    def departure(self, gone: Callable[[], object]) -> Callable[[], object]:
+        """Have `gone` called when the sender has gone, as the server sees it; returns what takes that back."""
+        self.gone = gone
+        if self.departed:
+            gone()
+        return self._stay
+
+    def _stay(self) -> None:
+        self.gone = None
 
     def respond(self, status: int, body: bytes) -> None:
         """The server's answer, on its way back from here on."""
@@ -89,8 +94,9 @@ class Exchange:
                 self.network.later(self._deliver, self.sender, None, why)
 
     def _depart(self) -> None:
-        if self.departed is not None and not self.departed.done():
-            self.departed.set_result(None)
+        self.departed = True
+        if self.gone is not None:
+            self.gone()
 
     def _deliver(self, status: int | None, body: bytes) -> None:
         heard, self.heard = self.heard, None

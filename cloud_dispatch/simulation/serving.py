@@ -5,6 +5,7 @@ A sync goes to the route that the real server's short way uses, everything else 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from cloud_dispatch.api.app import Api
@@ -43,7 +44,9 @@ async def _over_asgi(app: Api, exchange: Exchange) -> tuple[int, bytes]:
     async def receive() -> dict[str, Any]:
         if unread:
             return {"type": "http.request", "body": unread.pop(), "more_body": False}
-        await exchange.departure()
+        gone = asyncio.Event()
+        exchange.departure(gone.set)
+        await gone.wait()
         return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
