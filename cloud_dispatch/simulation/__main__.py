@@ -7,7 +7,11 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+import msgspec
+
 from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.simulation.crashes import every
+from cloud_dispatch.simulation.faults import POINTS
 from cloud_dispatch.simulation.generate import THEMES, generate, of_theme
 from cloud_dispatch.simulation.run import Outcome, run
 from cloud_dispatch.simulation.scenario import Scenario, encode, read
@@ -44,6 +48,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_scenario(replay)
     replay.add_argument("--quiet", action="store_true", help="no journal")
     replay.set_defaults(act=_replay)
+    deaths = acts.add_parser("crashes", help="let the dispatcher die at every step and effect of a scenario in turn")
+    _add_scenario(deaths)
+    deaths.add_argument("--point", choices=POINTS, action="append", help="only there (default: everywhere)")
+    deaths.add_argument("--stride", type=int, default=1)
+    deaths.set_defaults(act=_crashes)
     smaller = acts.add_parser("shrink", help="make a failing scenario small, and print it")
     _add_scenario(smaller)
     smaller.add_argument("--tries", type=int, default=200)
@@ -76,6 +85,19 @@ def _seeds(asked: argparse.Namespace) -> int:
             failed += 1
             _say(explain(outcome, seed, asked.theme))
     _say(f"{asked.count} scenarios, {failed} of them broke a promise")
+    return 1 if failed else 0
+
+
+def _crashes(asked: argparse.Namespace) -> int:
+    scenario, count, failed = _chosen(asked), 0, 0
+    for point in asked.point or POINTS:
+        for outcome in every(scenario, point, stride=max(asked.stride, 1)):
+            count += 1
+            if not outcome.ok:
+                failed += 1
+                _say("\n".join([f"{outcome.scenario.name}:", *(f"  {finding}" for finding in outcome.findings)]))
+                _say(f"  its scenario: {msgspec.json.encode(outcome.scenario).decode()}")
+    _say(f"{count} deaths, {failed} of them broke a promise")
     return 1 if failed else 0
 
 
