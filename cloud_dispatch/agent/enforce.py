@@ -1,7 +1,8 @@
 """Ends attempts that must not go on. Owns the steps of a kill, run times, and the end of leases (promise P1).
 
 A kill is SIGTERM, then SIGKILL after the grace and never later than the lease's end, then the finding that something
-can't be killed. What only brings its outputs or log away is not signalled: it gets the grace to finish.
+can't be killed. What only brings its outputs or log away is not signalled: it gets the grace to finish. A log alone may
+go on past the lease's end: nothing lives, and what it touches is the attempt's own.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Enforcer:
         stuck = None
         lost = now_ms >= self._term_at(policy)
         for attempt in self._claims.running.values():
-            if lost:
+            if lost and not _log_alone(attempt):
                 self.kill(attempt, "instance-lost", self.lease_end_ms)
             elif attempt.order.spec.max_runtime_ms and now_ms >= (self._runtime_end(attempt) or now_ms + 1):
                 self.kill(attempt, "timeout", now_ms + policy.kill_grace_ms)
@@ -88,6 +89,11 @@ class Enforcer:
         if not limit or attempt.started_ms is None or attempt.vacant:
             return None
         return attempt.started_ms + limit
+
+
+def _log_alone(attempt: Attempt) -> bool:
+    """Whether nothing is left of `attempt` but a log to bring away; outputs may go to places that a later attempt uses."""
+    return attempt.vacant and not attempt.order.spec.outputs
 
 
 def final_cause(attempt: Attempt, cause: str) -> str:

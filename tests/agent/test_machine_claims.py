@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloud_dispatch.agent import events
-from cloud_dispatch.wire.messages import Policy, SyncReply
+from cloud_dispatch.wire.messages import FileTransfer, Policy, SyncReply
 from tests.agent.virtual import KILL, TERM, VirtualAgent, order
 
 
@@ -156,6 +156,25 @@ def test_a_lease_that_is_not_renewed_ends_the_command() -> None:
     agent.ended(1, "signal", signal=9)
     agent.pass_ms(6_000)
     assert causes(agent) == {1: "instance-lost"}
+
+
+@pytest.mark.parametrize("outputs", [False, True])
+def test_past_the_lease_a_log_goes_on_and_outputs_do_not(outputs: bool) -> None:
+    """A command that ended while the dispatcher was away keeps its log and its result; its outputs may go where those of
+    a later attempt do, so they end with the lease."""
+    agent = VirtualAgent(lease_ms=60_000)
+    made = order(1)
+    if outputs:
+        made.spec.outputs = [FileTransfer("out", "https://example.org/out")]
+    agent.run(made)
+    agent.feed(events.Vacated(1))
+    for _ in range(14):
+        agent.fail()
+        agent.pass_ms(5_000)
+    assert agent.kills(1) == ([KILL] if outputs else [])
+    agent.ended(1, "success", exit_code=0)
+    agent.pass_ms(6_000)
+    assert causes(agent) == {1: "success"}
 
 
 def test_a_renewed_lease_keeps_the_command() -> None:
