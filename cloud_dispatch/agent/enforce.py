@@ -92,7 +92,7 @@ class Enforcer:
 
 
 def _log_alone(attempt: Attempt) -> bool:
-    """Whether nothing is left of `attempt` but a log to bring away; outputs may go to places that a later attempt uses."""
+    """Whether only a log is left of `attempt`; outputs may go where those of a later attempt do."""
     return attempt.vacant and not attempt.order.spec.outputs
 
 
