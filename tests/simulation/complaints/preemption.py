@@ -1,0 +1,142 @@
+"""Complaints about spot machines: notices that nobody uses, and preemptions that leave work behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.task import Cause, TaskState
+from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
+from cloud_dispatch.simulation.clouds.faults import FaultKind as Trouble
+from cloud_dispatch.simulation.clouds.records import Record
+from cloud_dispatch.simulation.clouds.settings import Cloud
+from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.dispatcher import Incarnation
+from cloud_dispatch.simulation.scenario import Scenario, Work
+from cloud_dispatch.simulation.world import World
+from tests.simulation.complaints import plants
+from tests.simulation.complaints.staging import ALONE, with_account, with_pool
+from tests.simulation.complaints.story import Evidence, Start, Story
+from tests.simulation.scenes import scene
+
+_STRUCK_MS = 120_000
+_S = InstanceState
+_LEAVING = (_S.DRAINING, _S.DRAINED, _S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE)
+
+
+def _on_spot(cloud: Cloud, notice_ms: int) -> Scenario:
+    """Two machines with 200 s of work each, of which one is taken back."""
+    usual = with_pool(scene(cloud, horizon_ms=30 * 60_000), markets=(Market.SPOT,))
+    work = (Work(count=2, conduct=Conduct(run_ms=200_000), shape=ALONE, expected_ms=200_000),)
+    struck = CloudFault(Trouble.PREEMPT, from_ms=_STRUCK_MS, times=1, amount=notice_ms)
+    return with_account(msgspec.structs.replace(usual, work=work), struck)
+
+
+def _running_when_struck(found: Evidence) -> dict[str, Start]:
+    """What ran at the moment of the preemption, by machine."""
+    over = {(e.vm, e.token) for e in found.exits if e.at_ms < _STRUCK_MS}
+    return {s.vm: s for s in found.starts if s.at_ms < _STRUCK_MS and (s.vm, s.token) not in over}
+
+
+def _taken_back(found: Evidence) -> Start | None:
+    """What ran on the machine that the cloud took back."""
+    taken = [vm.id for vm in found.vms if cast(Record, vm).preempted]
+    return _running_when_struck(found).get(taken[0]) if taken else None
+
+
+def _one_was_struck(found: Evidence) -> Iterator[str]:
+    if len(_running_when_struck(found)) != 2 or _taken_back(found) is None:
+        yield "not two machines worked when one was taken back"
+
+
+# -- 12: notices are not used
+
+
+def _notice_is_used(found: Evidence) -> Iterator[str]:
+    """Within seconds of the notice the task is put back and another machine asked for."""
+    struck = _taken_back(found)
+    assert struck is not None
+    said = found.first(found.registered[struck.vm], *_LEAVING)
+    if said is None or said.at_ms > _STRUCK_MS + 20_000:
+        yield f"the dispatcher learned of the notice at {said.at_ms if said else 'no time'} ms, it came at {_STRUCK_MS}"
+    made = [found.made_ms(vm) for vm in found.vms if found.made_ms(vm) > _STRUCK_MS]
+    if not made or min(made) > _STRUCK_MS + 20_000:
+        yield f"the next machine was asked for at {min(made, default=0)} ms, the notice came at {_STRUCK_MS}"
+    late = [s for s in found.starts if s.vm == struck.vm and s.at_ms > _STRUCK_MS]
+    if late:
+        yield f"task {late[0].task} was started on a machine that had its notice"
+
+
+def _deaf(world: World, patch: pytest.MonkeyPatch) -> None:
+    """The peer's machines do not listen for notices."""
+    world.on_notice = lambda vm, ends_ms: None  # type: ignore[method-assign]
+
+
+NOTICES = tuple(
+    Story(
+        12,
+        f"a-preemption-notice-of-{notice_ms // 1000}s-moves-the-work-before-the-machine-goes",
+        _on_spot(cloud, notice_ms),
+        _one_was_struck,
+        _notice_is_used,
+        _deaf,
+        "the dispatcher learned of the notice",
+    )
+    for cloud, notice_ms in ((Cloud.EC2, 120_000), (Cloud.GCE, 30_000))
+)
+
+# -- 13: preemption without notice is mishandled
+
+
+def _work_goes_on(found: Evidence) -> Iterator[str]:
+    """The attempt ends by the machine's fault, the task runs again elsewhere, and what is gone is known to be gone."""
+    struck = _taken_back(found)
+    assert struck is not None
+    timing = found.scenario.timing
+    again = [s.at_ms for s in found.starts if s.task == struck.task and s.vm != struck.vm]
+    due = _STRUCK_MS + timing.silence_ms + timing.list_interval_ms + 120_000
+    if not again or min(again) > due:
+        yield f"task {struck.task} lost its machine and was started again at {min(again, default=None)} ms"
+    causes = {cause for task, _, cause in found.attempts() if task == struck.task}
+    if not causes <= {Cause.SUCCESS, Cause.INSTANCE_LOST, Cause.PREEMPTED}:
+        yield f"the attempts of task {struck.task} ended as {sorted(causes)}"
+    gone = found.first(found.registered[struck.vm], _S.GONE)
+    if gone is None or gone.at_ms > due:
+        yield f"machine {struck.vm} was taken back and still counts as there"
+    if found.result.tasks.get(TaskState.SUCCEEDED) != 2:
+        yield f"the work was not done: { {str(k): v for k, v in found.result.tasks.items() if v} }"
+
+
+def _believe_the_record(world: World, patch: pytest.MonkeyPatch) -> None:
+    """The peer's record says that the job runs; that its machine has gone changes nothing about the record."""
+
+    def plant(living: Incarnation) -> None:
+        parts: Any = living.parts
+        observer = parts.loop._observer
+
+        async def nothing(*args: Any) -> None:
+            return None
+
+        parts.loop._judge = nothing
+        observer._ended = nothing
+        observer._missing = lambda *args: None
+
+    plants.dispatcher(world, plant)
+
+
+UNANNOUNCED = Story(
+    13,
+    "a-preemption-without-notice-loses-no-work",
+    _on_spot(Cloud.ARM, 0),
+    _one_was_struck,
+    _work_goes_on,
+    _believe_the_record,
+    "lost its machine and was started again at None",
+)
+
+STORIES = (*NOTICES, UNANNOUNCED)
