@@ -213,7 +213,7 @@ ONE_BAD_NODE = Story(
     "one-bad-machine-is-one-bad-machine",
     with_account(
         scene(work=(_LONG,)),
-        CloudFault(Trouble.NEVER_BOOTS, until_ms=60_000, times=1),
+        CloudFault(Trouble.NEVER_BOOTS, from_ms=110_000, until_ms=400_000, times=1),
         CloudFault(Trouble.HANG, from_ms=110_000, times=1),
     ),
     _one_was_bad,
