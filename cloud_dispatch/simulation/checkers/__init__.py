@@ -9,7 +9,10 @@ from cloud_dispatch.simulation.checkers.identities import Identities
 from cloud_dispatch.simulation.checkers.orphans import Orphans
 from cloud_dispatch.simulation.checkers.plans import Plans
 from cloud_dispatch.simulation.checkers.remains import Remains
+from cloud_dispatch.simulation.checkers.results import Results
 from cloud_dispatch.simulation.checkers.starvation import Starvation
 from cloud_dispatch.simulation.checkers.tasks import Tasks
 
-ALL: tuple[type[Checker], ...] = (Tasks, Orphans, Remains, CapsKept, Batches, Plans, Identities, Drains, Starvation)
+ALL: tuple[type[Checker], ...] = (
+    Tasks, Results, Orphans, Remains, CapsKept, Batches, Plans, Identities, Drains, Starvation,
+)  # fmt: skip
