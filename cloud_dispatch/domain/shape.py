@@ -76,6 +76,17 @@ class Machine:
     #: At most this many tasks at once on the instance, 0 for no limit (a pool's setting).
     max_tasks: int = 0
 
+    @cached_property
+    def key(self) -> str:
+        """Equal machines have equal keys, and no others; made once, so that many can be told apart at little cost."""
+        have = self.capacity
+        return repr(
+            (
+                have.cpus_milli, have.memory, have.disk, have.gpus, self.gpu_type, self.gpu_memory, self.labels,
+                self.spot, self.pool, self.max_tasks,
+            )
+        )  # fmt: skip
+
     def misfit(self, shape: Shape) -> str:
         """Why an *empty* machine like this can never run `shape`, or "" when it can."""
         want, have = shape.resources, self.capacity

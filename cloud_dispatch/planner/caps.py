@@ -50,9 +50,10 @@ class Ledger:
         self._profiles = {name: _Level(f"profile {name}", caps) for name, caps in snapshot.profile_caps}
         self._pools = {pool.name: _Level(f"pool {pool.name}", pool.caps) for pool in snapshot.pools}
         self._left: dict[tuple[PoolName, ProfileName], tuple[int, int]] = {}
-        for supply in snapshot.supply:
-            if supply.state in COUNTED:
-                self._count(supply.pool, supply.profile, 1, supply.vcpus)
+        for alike in snapshot.alike:
+            one = alike[0]
+            if one.state in COUNTED:
+                self._count(one.pool, one.profile, len(alike), len(alike) * one.vcpus)
 
     def room(self, pool: Pool, profile: ProfileName, vcpus: int) -> int:
         """How many more instances of `vcpus` all the caps admit."""

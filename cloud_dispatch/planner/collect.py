@@ -22,6 +22,8 @@ _OVER = {
 def collect(snapshot: Snapshot) -> Iterator[Terminate]:
     """Terminations, in the order of the supply. None where the provider can't be listed, none of what an operator
     holds."""
+    if not any(alike[0].state in _OVER for alike in snapshot.alike):
+        return
     silent = frozenset(snapshot.silent)
     for supply in snapshot.supply:
         reason = _OVER.get(supply.state)

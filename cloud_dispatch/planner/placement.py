@@ -6,7 +6,7 @@ tasks will leave serves the rounds after the first. A new launch is only ever ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Protocol
@@ -39,6 +39,8 @@ _STANDING = {
     _S.BOOTING: Standing.BOOTING,
 }
 _SILENT = frozenset({_S.OUT_OF_CONTACT, _S.UNKNOWN})
+#: How an instance in one of these states stands is a matter of time.
+_PASSING = _SILENT | {_S.INTENDED, _S.LAUNCHING, _S.BOOTING}
 
 
 def standing(supply: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Standing:
@@ -60,6 +62,20 @@ def standing(supply: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool])
     if supply.state in _SILENT:
         return stand if now - supply.since_ms < snapshot.doubt_ms else Standing.NONE
     return stand
+
+
+def _standings(snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Iterator[tuple[Standing, Sequence[Supply]]]:
+    """What is capacity, by kind and standing; one of a kind speaks for all unless it is a matter of time."""
+    for alike in snapshot.alike:
+        if alike[0].in_doubt or alike[0].state in _PASSING:
+            stood: dict[Standing, list[Supply]] = {}
+            for supply in alike:
+                stood.setdefault(standing(supply, snapshot, pools), []).append(supply)
+            yield from ((stand, members) for stand, members in stood.items() if stand is not Standing.NONE)
+        else:
+            stand = standing(alike[0], snapshot, pools)
+            if stand is not Standing.NONE:
+                yield stand, alike
 
 
 class Host:
@@ -165,19 +181,15 @@ class Capacity:
         #: How many instances of a pool are capacity, whatever they can run.
         self.serving: dict[PoolName, int] = {}
         groups: dict[tuple[Any, ...], list[Supply]] = {}
-        for supply in snapshot.supply:
-            stand = standing(supply, snapshot, pools)
-            if stand is Standing.NONE:
-                continue
-            self.serving[supply.pool] = self.serving.get(supply.pool, 0) + 1
-            boot = boots.get((supply.profile, supply.type, supply.zone, supply.market), 0)
-            pace = paces.of(pools[supply.pool], boot)
-            load, used = supply.load, supply.load.used
+        for stand, alike in _standings(snapshot, pools):
+            one, load, used = alike[0], alike[0].load, alike[0].load.used
+            self.serving[one.pool] = self.serving.get(one.pool, 0) + len(alike)
+            pace = paces.of(pools[one.pool], boots.get((one.profile, one.type, one.zone, one.market), 0))
             key = (
-                stand, self.host(supply.machine), pace, supply.rate, load.tasks, used.cpus_milli, used.memory,
-                used.disk, used.gpus, load.exclusive, load.limited,
+                stand, self.host(one.machine), pace, one.rate, load.tasks, used.cpus_milli, used.memory, used.disk,
+                used.gpus, load.exclusive, load.limited,
             )  # fmt: skip
-            groups.setdefault(key, []).append(supply)
+            groups.setdefault(key, []).extend(alike)
         self.hosts = tuple(self._interned.values())
         self._running: list[Bin] = []
         self._booting: list[tuple[Host, Pace, int, Load, tuple[Any, ...]]] = []

@@ -26,6 +26,8 @@ _ENDING = (_S.DRAINING, _S.DRAINED, _S.FAILED, _S.LOST, _S.TERMINATING)
 
 def ordered(snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Iterator[Drain]:
     """Drains that need no want of work: an operator's word, a type or pool that left the configuration."""
+    if all(not a[0].stale and a[0].behaviour is Behaviour.RUN and a[0].pool in pools for a in snapshot.alike):
+        return
     silent = frozenset(snapshot.silent)
     for supply in snapshot.supply:
         if supply.state not in _AT_WORK or supply.behaviour is Behaviour.HOLD:
@@ -51,7 +53,7 @@ def release(
     """
     if snapshot.unknowns:
         return
-    idle = [s for s in snapshot.supply if _is_idle(s, snapshot, pools)]
+    idle = [s for alike in snapshot.alike if _is_idle(alike[0], snapshot, pools) for s in alike]
     short = _short(snapshot, needs)
     reasons = {s.instance: _due(s, pools[s.pool], snapshot.now_ms) for s in idle}
     if not short:
@@ -113,11 +115,11 @@ def _useful(idle: Sequence[Supply], needs: Sequence[Need], capacity: Capacity) -
 
 def _short(snapshot: Snapshot, needs: Sequence[Need]) -> dict[Need, int]:
     """How many instances caps keep from each shape, less the instances that end already."""
-    ending = [levels_of(s.pool, s.profile) for s in snapshot.supply if s.state in _ENDING]
+    ending = [(levels_of(a[0].pool, a[0].profile), len(a)) for a in snapshot.alike if a[0].state in _ENDING]
     short: dict[Need, int] = {}
     for need in needs:
         if need.left and need.short and need.capped:
-            count = need.short - sum(not need.capped.isdisjoint(levels) for levels in ending)
+            count = need.short - sum(many for levels, many in ending if not need.capped.isdisjoint(levels))
             if count > 0:
                 short[need] = count
     return short

@@ -6,7 +6,9 @@ plan that has actions. Its size grows with shapes, instances and offerings, neve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
@@ -67,6 +69,18 @@ class Supply:
     asks_end: bool = False
     stale: str = ""
 
+    @cached_property
+    def kind(self) -> str:
+        """Instances of equal kinds differ in their names and in moments alone."""
+        load, used = self.load, self.load.used
+        return repr(
+            (
+                str(self.state), str(self.behaviour), self.pool, self.profile, self.type, self.zone, self.market,
+                self.rate, self.vcpus, self.in_doubt, self.asks_end, self.stale, load.tasks, load.exclusive,
+                load.limited, used.cpus_milli, used.memory, used.disk, used.gpus, self.machine.key,
+            )
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Blocked:
@@ -115,3 +129,17 @@ class Snapshot:
     doubt_ms: int = 60_000
     unknowns: bool = False
     paused: bool = False
+
+    @cached_property
+    def alike(self) -> tuple[Sequence[Supply], ...]:
+        """The supply by kind, in the order in which the kinds first come: most instances of a large fleet are alike,
+        and what is the same for all of them is found out once."""
+        groups: dict[str, list[Supply]] = {}
+        for supply in self.supply:
+            kind = supply.kind
+            group = groups.get(kind)
+            if group is None:
+                groups[kind] = [supply]
+            else:
+                group.append(supply)
+        return tuple(groups.values())
