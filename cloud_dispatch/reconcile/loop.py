@@ -23,8 +23,10 @@ from cloud_dispatch.reconcile.reap import Reaper
 
 log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
-#: Wake-ups within so long of each other are one pass.
+#: Wake-ups within so long of each other are one pass; longer the more instances a pass has to look at, so that passes
+#: take but a few percent of the loop however fast the news come (a pass of 1,000 instances costs about 5 ms).
 GATHER_MS = 20
+GATHER_MS_A_THOUSAND = 200
 EVENTS_A_PASS = 1_000
 #: How long calls under way may take at a stop, seconds.
 CLOSE_S = 10
@@ -83,7 +85,8 @@ class Loop:
                 await self._c.woken.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(GATHER_MS / 1000)
+        instances = len(self._c.store.instances())
+        await asyncio.sleep((GATHER_MS + instances * GATHER_MS_A_THOUSAND // 1000) / 1000)
 
     async def one_pass(self) -> Plan:
         """Observe, judge, plan, execute, reap: once."""
@@ -106,9 +109,13 @@ class Loop:
 
     async def _judge(self) -> None:
         now, monotonic = self._c.clock.now(), self._c.clock.monotonic()
+        contacts, timing = self._c.contacts, self._c.settings.timing
+        patience_ms = min(timing.missed_ms, timing.silence_ms)
         for row in list(self._c.store.instances().values()):
-            silent = monotonic - self._c.contact(row.id).heard_ms
-            verdict = judge(row, silent, now, self._c.settings.timing)
+            silent = monotonic - contacts.of(row.id, monotonic).heard_ms
+            if silent <= patience_ms and (row.state is _S.BUSY or row.state is _S.IDLE):
+                continue  # nearly all of a fleet, nearly always
+            verdict = judge(row, silent, now, timing)
             if verdict is None:
                 continue
             if row.state is _S.BOOTING:
