@@ -49,6 +49,7 @@ class Life:
     idle_since_ms: int = 0
     empty_claims: int = 0
     taken: int = 0  # claims that were given to the shell
+    taken_ms: Optional[int] = None  # when the provider takes the VM back, as it has said
     confirmed_ms: Optional[int] = None  # when the dispatcher heard that the present drain is complete
 
     def due_end(self, policy: Policy, holds: bool, condemned: str, now_ms: int) -> Optional[Reason]:
@@ -57,6 +58,8 @@ class Life:
             return Reason("health", failure=condemned)
         if policy.lifetime_ms and now_ms >= self.born_ms + policy.lifetime_ms:
             return Reason("lifetime", "preempted")
+        if self.taken_ms is not None and (not holds or now_ms >= self.leave_ms(policy)):
+            return Reason("preempted", "preempted")
         if policy.silence_ms and now_ms >= self.heard_ms + policy.silence_ms:
             return Reason("silence")
         if not holds and policy.max_tasks and self.taken >= policy.max_tasks:
@@ -82,6 +85,12 @@ class Life:
             moments.append(self.heard_ms + policy.silence_ms)
         if policy.idle_ms:
             moments.append(self.idle_since_ms + policy.idle_ms)
+        if self.taken_ms is not None:
+            moments.append(self.leave_ms(policy))
         if self.confirmed_ms is not None:
             moments.append(self.confirmed_ms + policy.heartbeat_ms)
         return moments
+
+    def leave_ms(self, policy: Policy) -> int:
+        """When to end what runs, so that it has its grace and the dispatcher hears of it before the VM is taken."""
+        return (self.taken_ms or 0) - policy.kill_grace_ms - LAST_WORDS_MS

@@ -71,6 +71,13 @@ class Signalled:
 
 
 @dataclass(frozen=True)
+class Noticed:
+    """The provider has said that it takes the VM back, in `in_ms` from now: what will end by then may run on."""
+
+    in_ms: int
+
+
+@dataclass(frozen=True)
 class HealthChecked:
     """The health check number `index` of the policy ended."""
 
@@ -86,7 +93,7 @@ class Timer:
     fraction: float = 0.5
 
 
-Event = Union[Boot, Replied, Failed, Started, Vacated, Ended, Stuck, Signalled, HealthChecked, Timer]
+Event = Union[Boot, Replied, Failed, Started, Vacated, Ended, Stuck, Signalled, Noticed, HealthChecked, Timer]
 
 
 @dataclass(frozen=True)

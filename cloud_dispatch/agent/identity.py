@@ -38,6 +38,7 @@ class Config:
     lifetime_ms: int = 86_400_000  # until the dispatcher's policy says otherwise
     hang_ms: int = 60_000  # an agent that shows no sign of life for so long is killed and started again
     path: str = ""
+    notice_file: str = ""  # appears when the provider takes the VM back: holds the milliseconds that are left
 
 
 class ConfigError(Exception):

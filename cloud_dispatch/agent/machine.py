@@ -16,7 +16,7 @@ from cloud_dispatch.agent.ending import Ending, Life, Reason
 from cloud_dispatch.agent.enforce import UNKILLABLE_MS, Enforcer, final_cause
 from cloud_dispatch.agent.health import Health
 from cloud_dispatch.agent.pace import Outstanding, beat_ms
-from cloud_dispatch.wire.messages import Policy, Result, SyncReply
+from cloud_dispatch.wire.messages import PREEMPTED, Policy, Result, SyncReply
 
 #: A claim taken ahead that has not started after so long goes back, so that an idle instance may have it.
 AHEAD_PATIENCE_MS = 2_000
@@ -95,7 +95,7 @@ class Machine:
             stuck = any(attempt.stuck for attempt in self.claims.running.values())
             if stuck or not self.claims.holds:
                 return "failed"
-        if self.end is not None or self.draining:
+        if self.end is not None or self._leaves:
             return "draining" if self.claims.holds else "drained"
         return "busy" if self.claims.holds else "idle"
 
@@ -188,7 +188,24 @@ class Machine:
             self._give_up(attempt, now_ms)
 
     def _signalled(self, event: events.Signalled, now_ms: int) -> None:
-        self._begin_end(Reason(event.reason, "preempted"), now_ms)
+        word = event.reason if self.life.taken_ms is None else "preempted"
+        self._begin_end(Reason(word, "preempted"), now_ms)
+
+    def _noticed(self, event: events.Noticed, now_ms: int) -> None:
+        """What can't be expected to end in time ends now: its task is put back, and another instance asked for, while this
+        one still lives."""
+        taken_ms = now_ms + event.in_ms
+        self.life.taken_ms = min(self.life.taken_ms or taken_ms, taken_ms)
+        median_ms, leave_ms = self.courier.pace.median_ms(), self.life.leave_ms(self.policy)
+        for attempt in self.claims.running.values():
+            began_ms = now_ms if attempt.started_ms is None else attempt.started_ms
+            if median_ms is None or began_ms + median_ms > leave_ms:
+                self.enforcer.kill(attempt, "preempted", now_ms + self.policy.kill_grace_ms)
+
+    @property
+    def _leaves(self) -> bool:
+        """Whether it takes no more work for good: it is told to drain, or the provider takes the VM back."""
+        return self.draining or self.life.taken_ms is not None
 
     def _health_checked(self, event: events.HealthChecked, now_ms: int) -> None:
         self.health.checked(event.index, event.passed, event.detail, now_ms)
@@ -224,7 +241,7 @@ class Machine:
     def _place_waiting(self, now_ms: int) -> None:
         """Start what fits; hand back what must not or will not start soon."""
         why, patience = "", AHEAD_PATIENCE_MS
-        if self.end is not None or self.draining:
+        if self.end is not None or self._leaves:
             why, patience = "the instance drains", 0
         elif now_ms >= self.enforcer.lease_end_ms:
             why, patience = "its lease ended", 0
@@ -257,11 +274,12 @@ class Machine:
             return Standing(state, self.drain_token, ending=ending, detail=end.failure[:_DETAIL_CHARS])
         open_slots, ahead = self._wanted()
         asks = bool(self._asks(now_ms))
-        return Standing(state, self.drain_token, open_slots + ahead, ahead, open_slots > 0, asks)
+        detail = PREEMPTED if self.life.taken_ms is not None else ""
+        return Standing(state, self.drain_token, open_slots + ahead, ahead, open_slots > 0, asks, detail=detail)
 
     def _wanted(self) -> tuple[int, int]:
         """How many claims could start now, and how many more to take ahead."""
-        if self.draining or self.hold or not self.health.ready or self.health.condemned:
+        if self._leaves or self.hold or not self.health.ready or self.health.condemned:
             return 0, 0
         slots = self.claims.open_slots(self.policy)
         ahead = self.courier.pace.ahead(self.policy, slots + len(self.claims.running)) - len(self.claims.waiting)
@@ -326,6 +344,7 @@ _HANDLERS: Dict[type, Callable[[Machine, Any, int], None]] = {
     events.Ended: Machine._ended,
     events.Stuck: Machine._stuck,
     events.Signalled: Machine._signalled,
+    events.Noticed: Machine._noticed,
     events.HealthChecked: Machine._health_checked,
     events.Timer: Machine._timer,
 }

@@ -69,6 +69,7 @@ class Shell:
         self._timer: Optional[asyncio.TimerHandle] = None
         self._timer_ms = 0
         self._vowed_ms = 0  # until when the supervisor waits for the next sign of life; 0: it has its own patience
+        self._noticed = False
         self._over = asyncio.Event()
         self._crash: Optional[BaseException] = None
         self._does: Dict[type, Callable[[Any], None]] = {
@@ -136,7 +137,16 @@ class Shell:
 
     def _beat(self) -> None:
         self._vow()
+        self._look_for_notice()
         asyncio.get_running_loop().call_later(beat_ms(self.policy) / 1000, self._beat)
+
+    def _look_for_notice(self) -> None:
+        """Whether whoever asks the cloud has written that the VM is taken back; once."""
+        if not self._noticed and self.config.notice_file:
+            left_ms = read_notice(self.config.notice_file)
+            if left_ms is not None:
+                self._noticed = True
+                self.feed(events.Noticed(left_ms))
 
     def _vow(self) -> None:
         """A sign of life, and until when the next one must come."""
@@ -256,6 +266,16 @@ class Shell:
         self.log_pool.close()
         self._threads.close()
         self.folders.clear()
+
+
+def read_notice(path: str) -> Optional[int]:
+    """The milliseconds that the file at `path` says are left, 0 where it can not be read; None where there is none."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            said = file.read(32).strip()
+    except OSError:
+        return None
+    return int(said) if said.isdigit() else 0
 
 
 def say(text: str) -> None:

@@ -105,8 +105,12 @@ class FleetService:
         return self._act(said, verdict, contact.unstartable) if verdict is not None or said.unstartable else None
 
     async def _act(self, said: Heard, verdict: Verdict | None, unstartable: int) -> None:
-        if verdict is not None:
-            await self._c.apply(said.instance, verdict.event, cause=verdict.cause, reason=verdict.reason)
+        row = self._c.store.living(said.instance)
+        if verdict is not None and row is not None:
+            token = row.drain_token + (verdict.event is _E.DRAIN)
+            await self._c.apply(
+                said.instance, verdict.event, cause=verdict.cause, reason=verdict.reason, drain_token=token
+            )
         if said.unstartable:
             await self._drain_if_unfit(said.instance, unstartable)
 

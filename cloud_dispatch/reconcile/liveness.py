@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.wire.messages import PREEMPTED
 
 _S, _E = InstanceState, InstanceEvent
 #: Ends that an agent reports of itself which mean that the machine is not to be trusted.
@@ -53,6 +54,8 @@ def event_heard(instance: Instance, said: Heard, tasks: int) -> Verdict | None:
         return Verdict(_E.FAIL, cause, f"its agent says that it failed ({cause}): {said.detail or 'no detail'}")
     if said.ending:
         return Verdict(_E.DRAINED, said.ending, f"its agent ended by itself: {said.ending} {said.detail}".rstrip())
+    if said.state == "draining" and said.detail == PREEMPTED and state is not _S.DRAINING:
+        return Verdict(_E.DRAIN, "preempted", "its provider has given notice that it takes the VM back")
     if said.state == "drained" and state is _S.DRAINING and said.drain_token == instance.drain_token and tasks == 0:
         return Verdict(_E.DRAINED, instance.cause or "drained", instance.reason)
     if state in (_S.OUT_OF_CONTACT, _S.UNKNOWN):

@@ -17,6 +17,7 @@ from cloud_dispatch.agent.channel import Endpoint
 from cloud_dispatch.agent.identity import Config, Identity
 from cloud_dispatch.agent.register import Refused, register
 from cloud_dispatch.agent.supervisor import LIFETIME_GRACE_MS, MOST_RESTARTS
+from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.simulation.attempts import VirtualAttempt
 from cloud_dispatch.simulation.loop import Group, VirtualLoop
 from cloud_dispatch.simulation.network import Network
@@ -108,10 +109,12 @@ class Guest:
                 min(until_ms, self.moment_of(by_ms) if by_ms else until_ms) - self.loop.now_ms, self.crash_agent
             )
 
-    def notice(self) -> None:
-        """The operating system is told that the VM goes: services are stopped."""
+    def notice(self, in_ms: int) -> None:
+        """The VM is taken in `in_ms`: its metadata say so, and where that stops the VM, services are stopped."""
         if self.shell is not None:
-            self._run(self.shell.feed, events.Signalled("shutdown"))
+            self._run(self.shell.feed, events.Noticed(in_ms))
+            if self.vm.state is VmState.STOPPING:
+                self._run(self.shell.feed, events.Signalled("shutdown"))
 
     def process_started(self, attempt: VirtualAttempt) -> None:
         self._watcher.process_started(self.vm, attempt)

@@ -393,7 +393,7 @@ class World:
         self.journal.write(vm.id, f"is told that it ends in {ends_ms - self.clock.now()} ms")
         guest = self.guests.get(vm.id)
         if guest is not None:
-            guest.notice()
+            guest.notice(max(ends_ms - self.clock.now(), 0))
 
     def on_change(self, vm: TrueVm) -> None:
         self.journal.write(vm.id, str(vm.state))

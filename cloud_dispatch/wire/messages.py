@@ -19,6 +19,10 @@ OUTPUTS_PATH = "/v1/agent/outputs"  # PUT ?task=&token=&path=  body: bytes
 AGENT_PATH = "/v1/agent.pyz"  # GET: the agent itself, no token
 
 
+#: The `detail` of an agent that drains because its provider has said that it takes the VM back.
+PREEMPTED = "preempted: the provider takes the VM back"
+
+
 @dataclass
 class HealthCheck:
     argv: List[str] = field(default_factory=list)

@@ -101,6 +101,18 @@ def test_what_a_hung_agent_runs_ends_with_its_lease(stub: StubDispatcher, start_
     assert stub.result(stub.submit("true")).cause == "success"
 
 
+def test_a_notice_file_preempts_the_agent(stub: StubDispatcher, start_agent: Start, tmp_path: Path) -> None:
+    """What runs goes back to the queue, and the dispatcher hears why the agent ends."""
+    notice = tmp_path / "notice"
+    agent = start_agent(notice_file=str(notice))
+    runs = stub.submit(shell="sleep 1000")
+    stub.wait_started(runs)
+    notice.write_text("60000\n")
+    assert stub.result(runs).cause == "preempted"
+    assert agent.wait() == 0
+    assert stub.syncs[-1].ending == "preempted"
+
+
 def test_restarts_are_bounded_and_then_the_vm_ends(stub: StubDispatcher, agent: RunningAgent) -> None:
     """An agent that keeps dying is not started for ever."""
     for incarnations in range(1, 5):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloud_dispatch.agent import events
-from cloud_dispatch.wire.messages import HealthCheck, Policy
+from cloud_dispatch.wire.messages import PREEMPTED, HealthCheck, Policy
 from tests.agent.virtual import KILL, TERM, VirtualAgent, order
 
 
@@ -357,3 +357,66 @@ def test_the_supervisor_waits_no_longer_than_the_lease_of_what_runs() -> None:
     agent.pass_ms(60_001)
     assert agent.kills(2)[-1] == KILL
     assert agent.machine.answers_by(agent.now) is None
+
+
+def used_to_tasks_of(milliseconds: int, **policy: int) -> VirtualAgent:
+    """An agent whose tasks have taken so long, and which runs another one."""
+    agent = VirtualAgent(cpus_milli=1000, **policy)
+    for _ in range(4):
+        agent.machine.courier.pace.ran(milliseconds)
+    agent.run(order(1))
+    return agent
+
+
+def test_a_notice_lets_go_on_what_will_end_in_time_and_takes_nothing_more() -> None:
+    """Two minutes: it drains, says why at once, and ends what is left with its grace before the VM is taken."""
+    agent = used_to_tasks_of(60_000, kill_grace_ms=5_000)
+    agent.reply()
+    agent.feed(events.Noticed(120_000))
+    noticed = agent.now
+    agent.pass_ms(60)
+    assert (agent.request.state, agent.request.detail, agent.request.want) == ("draining", PREEMPTED, 0)
+    while not agent.kills(1) and agent.now < noticed + 120_000:
+        if agent.machine.courier.outstanding is not None:
+            agent.reply()
+        agent.pass_ms(1_000)
+    assert agent.kills(1) == [TERM]
+    assert noticed + 100_000 < agent.now <= noticed + 106_000
+    agent.ended(1, "signal", signal=15)
+    agent.until_request()
+    assert [result.cause for result in agent.request.results] == ["preempted"]
+    assert agent.request.ending == "preempted"
+
+
+def test_what_will_not_end_within_the_notice_ends_at_once() -> None:
+    """Its task is put back while the machine still lives: so it is where nothing is known of how long tasks take."""
+    for agent in (used_to_tasks_of(150_000), VirtualAgent(cpus_milli=1000)):
+        if not agent.running:
+            agent.run(order(1))
+        agent.feed(events.Noticed(120_000))
+        assert agent.kills(1) == [TERM]
+        agent.ended(1, "signal", signal=15)
+        agent.until_request()
+        assert [result.cause for result in agent.request.results] == ["preempted"]
+
+
+def test_a_notice_to_an_idle_agent_ends_it() -> None:
+    """There is nothing to wait for; a shutdown that follows changes nothing."""
+    agent = VirtualAgent()
+    agent.feed(events.Noticed(30_000))
+    agent.feed(events.Signalled("shutdown"))
+    agent.until_request()
+    assert (agent.request.state, agent.request.ending) == ("drained", "preempted")
+
+
+def test_a_task_that_ends_within_the_notice_succeeds() -> None:
+    """Then the agent goes, and does not wait for the cloud."""
+    agent = used_to_tasks_of(2_000)
+    agent.feed(events.Noticed(120_000))
+    agent.pass_ms(2_000)
+    agent.ended(1, "success", exit_code=0)
+    agent.until_request()
+    assert [result.cause for result in agent.request.results] == ["success"]
+    assert agent.request.ending == "preempted"
+    agent.reply()
+    assert agent.end == "preempted"

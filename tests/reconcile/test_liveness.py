@@ -8,6 +8,7 @@ from cloud_dispatch.domain.instance import INSTANCE_TABLE, InstanceEvent, Instan
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.reconcile.liveness import event_heard, judge
 from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.wire.messages import PREEMPTED
 from tests.reconcile.examples import instance
 
 S, E = InstanceState, InstanceEvent
@@ -91,3 +92,13 @@ def test_every_verdict_is_an_arrow_of_the_table(state: InstanceState, said: Hear
     for tasks in (0, 1):
         for verdict in (event_heard(instance(state), said, tasks), judge(instance(state), 10**9, 10**9, TIMING)):
             assert verdict is None or INSTANCE_TABLE.allows(state, verdict.event)
+
+
+def test_a_notice_of_preemption_begins_a_drain() -> None:
+    """Once: of one that drains already it is no news, and other details mean nothing."""
+    said = heard("draining", detail=PREEMPTED)
+    verdict = event_heard(instance(S.BUSY), said, 1)
+    assert verdict is not None
+    assert (verdict.event, verdict.cause) == (E.DRAIN, "preempted")
+    assert event_heard(instance(S.DRAINING), said, 1) is None
+    assert event_heard(instance(S.BUSY), heard("draining"), 1) is None
