@@ -34,6 +34,7 @@ class FaultKind(StrEnum):
     KILL = "kill"
     CANCEL = "cancel"  # one task
     PAUSE = "pause"  # launching, until `until_ms`
+    TARGET = "target"  # of one pool: `amount` instances until `until_ms`
 
 
 #: Points of a crash: at any await, or where the order of two effects matters.

@@ -6,6 +6,7 @@ Each theme draws from streams of its own, so that changing one leaves the scenar
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
@@ -228,6 +229,65 @@ def _bad_clock(scenario: Scenario, chance: Stream) -> Scenario:
     return _with(scenario, faults=(*scenario.faults, off))
 
 
+def _fleet(scenario: Scenario, chance: Stream) -> Scenario:
+    """More of everything: two pools over all accounts, work for one of them, shapes with rules, targets that expire."""
+    first = scenario.pools[0]
+    profiles = chance.pick((first.profiles, first.profiles[:1]))
+    second = replace(
+        first, name=PoolName("second"), profiles=profiles, labels=(("disk", "fast"),),
+        max_tasks_per_instance=chance.pick((0, 1, 3)), price_factor_percent=chance.pick((100, 150, 400)),
+        caps=Caps(instances=chance.between(1, 5)), end=EndRules(idle_ms=10_000, empty_claims=chance.pick((0, 2))),
+    )  # fmt: skip
+    work = [_special(_work(chance), chance) for _ in range(chance.between(2, 6))]
+    targets = [
+        Fault(FaultKind.TARGET, at, at + chance.pick((20_000, 120_000)), chance.between(1, 4), which=chance.below(2))
+        for at in (_moment(chance) for _ in range(chance.between(0, 2)))
+    ]
+    return _with(
+        scenario, pools=(*scenario.pools, second), work=(*scenario.work, *work),
+        faults=(*scenario.faults, *targets), caps=Caps(instances=chance.between(4, 14)),
+    )  # fmt: skip
+
+
+def _special(work: Work, chance: Stream) -> Work:
+    rules: tuple[dict[str, object], ...] = (
+        {}, {"exclusive": True}, {"max_per_instance": 1}, {"pool": "second"}, {"labels": (("disk", "fast"),)},
+    )  # fmt: skip
+    count = chance.pick((work.count, 15, 25))
+    return msgspec.structs.replace(work, count=count, shape=replace(work.shape, **chance.pick(rules)))  # type: ignore[arg-type]
+
+
+def _spot(scenario: Scenario, chance: Stream) -> Scenario:
+    """Spot machines that are taken back every few minutes, with the cloud's notice, a short one, or none."""
+    reclaim_ms, notice_ms = chance.pick((60_000, 200_000)), chance.pick((0, 2_000, 30_000, 120_000))
+    accounts = []
+    for account in scenario.accounts:
+        settings = account.settings
+        spot = replace(settings.spot, reclaim_mean_ms=reclaim_ms, notice_ms=notice_ms, unannounced=0.2, swing=0.3)
+        tide = replace(settings.tide, step_ms=30_000, dry_spot=chance.pick((0.0, 0.1)))
+        settled = replace(settings, spot=spot, tide=tide)
+        accounts.append(CloudAccount(account.profile, settled, account.faults, account.caps))
+    pools = tuple(replace(pool, markets=(Market.SPOT, Market.ON_DEMAND)) for pool in scenario.pools)
+    work = tuple(msgspec.structs.replace(item, max_attempts=20) for item in scenario.work)
+    # Refusals in a row are remembered for up to an hour each: where only spot is cheap enough work may wait for long.
+    return _with(scenario, accounts=tuple(accounts), pools=pools, work=work, horizon_ms=12 * 3_600_000)
+
+
+def _mishaps(scenario: Scenario, chance: Stream) -> Scenario:
+    """Machines that do not start, do not boot, come late, die, and leave things behind, all by chance."""
+    accounts = []
+    for account in scenario.accounts:
+        mishaps = replace(
+            account.settings.mishaps, never_starts=0.1, never_boots=0.1, user_data_fails=0.1, late=0.1,
+            late_by_ms=chance.pick((60_000, 400_000)), death_mean_ms=chance.pick((0, 300_000)), drift_ppm=20_000,
+        )  # fmt: skip
+        settings = replace(account.settings, mishaps=mishaps)
+        left = CloudFault(_C.LEFTOVER, from_ms=0, until_ms=_TROUBLE_MS)
+        accounts.append(CloudAccount(account.profile, settings, (*account.faults, left), account.caps))
+    work = tuple(msgspec.structs.replace(item, max_attempts=20) for item in scenario.work)
+    return _with(scenario, accounts=tuple(accounts), work=work)
+
+
 _Trouble = Callable[[Scenario, Stream], Scenario]
 THEMES: dict[str, tuple[_Trouble, ...]] = {
     "calm": (),
@@ -240,5 +300,9 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "clouds-and-crashes": (_bad_clouds, _crashes),
     "restore": (_backups,),
     "clock": (_bad_clock, _crashes),
+    "fleet": (_fleet, _crashes, _bad_network),
+    "spot": (_spot, _crashes),
+    "mishaps": (_mishaps, _operators),
+    "worst": (_fleet, _spot, _mishaps, _crashes, _bad_network, _bad_store, _bad_agents, _operators, _bad_clouds),
     "everything": (_crashes, _bad_network, _bad_store, _bad_agents, _operators, _bad_clouds),
 }

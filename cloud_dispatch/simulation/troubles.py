@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloud_dispatch.domain.errors import DispatchError
 from cloud_dispatch.domain.ids import InstanceId, TaskId
-from cloud_dispatch.ports.store import Store, TaskFilter
+from cloud_dispatch.ports.store import Store, Target, TaskFilter
 from cloud_dispatch.simulation.dispatcher import Incarnation
 from cloud_dispatch.simulation.faults import Fault, FaultKind
 from cloud_dispatch.simulation.guest import Guest
@@ -155,7 +155,10 @@ class Troubles:
         living = self._w.incarnation
         if living is None or living.parts is None or living.store is None or living.dead():
             return
-        work = _operator_act(living, fault)
+        if fault.kind is FaultKind.TARGET:
+            work: Coroutine[Any, Any, Any] | None = self._set_target(living.store, fault)
+        else:
+            work = _operator_act(living, fault)
         if work is not None:
             task = self._w.loop.start(work, living.group)
             await asyncio.wait({task})
@@ -165,6 +168,12 @@ class Troubles:
                 and not isinstance(error, DispatchError)
             ):
                 raise error
+
+    async def _set_target(self, store: Store, fault: Fault) -> None:
+        pools = self._w.scenario.pools
+        lasts_ms = max(fault.until_ms - self._w.now_ms, 1)
+        expires_ms = self._w.told.now() + lasts_ms
+        await store.set_target(Target(pools[fault.which % len(pools)].name, "operator", fault.amount, expires_ms))
 
     def ail(self) -> bool:
         """Whether a fault of the scenario holds."""
@@ -226,4 +235,5 @@ _INSTANT: Mapping[FaultKind, Callable[[Troubles, Fault], None]] = {
     FaultKind.HOLD: Troubles._hold,
     FaultKind.KILL: Troubles._operate,
     FaultKind.CANCEL: Troubles._operate,
+    FaultKind.TARGET: Troubles._operate,
 }
