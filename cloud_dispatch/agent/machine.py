@@ -192,8 +192,8 @@ class Machine:
         self._begin_end(Reason(word, "preempted"), now_ms)
 
     def _noticed(self, event: events.Noticed, now_ms: int) -> None:
-        """What can't be expected to end in time ends now: its task is put back, and another instance asked for, while this
-        one still lives."""
+        """What can't be expected to end in time ends now, so that its task is put back, and another instance asked for,
+        while this one still lives."""
         taken_ms = now_ms + event.in_ms
         self.life.taken_ms = min(self.life.taken_ms or taken_ms, taken_ms)
         median_ms, leave_ms = self.courier.pace.median_ms(), self.life.leave_ms(self.policy)
@@ -249,6 +249,7 @@ class Machine:
             for order in self.claims.admit(self.policy):
                 self.life.taken += 1
                 self._out.append(events.Start(order))
+                self.courier.starts(now_ms)
         for token, waiting in list(self.claims.waiting.items()):
             if now_ms - waiting.since_ms >= patience:
                 self.courier.pace.forget_runtimes()
