@@ -11,7 +11,16 @@ from functools import cached_property
 from typing import Optional
 
 from cloud_dispatch.agent.claims import Claims
-from cloud_dispatch.agent.pace import ANSWER_MS, GATHER_MS, START_MS, Outstanding, Pace, heartbeat_ms, patience_ms
+from cloud_dispatch.agent.pace import (
+    ANSWER_MS,
+    GATHER_MS,
+    START_MS,
+    TINY_MS,
+    Outstanding,
+    Pace,
+    heartbeat_ms,
+    patience_ms,
+)
 from cloud_dispatch.wire.messages import Policy, SyncRequest
 
 #: Most results in one request; the rest follow in the next.
@@ -54,6 +63,14 @@ class Courier:
     sent_ms: Optional[int] = None
     unsent_ms: Optional[int] = None  # since when a result waits that no request carried
     said: str = ""
+    patient_from_ms: int = 0  # a patient request before then would only be abandoned for the news of a start
+
+    def starts(self, now_ms: int) -> None:
+        """A claim is being started. Unless tasks are tiny, what waits for work or news waits for that start to be told:
+        one request for both, instead of one that is abandoned (and its connection closed) for the other."""
+        median = self.pace.median_ms()
+        if median is None or median >= TINY_MS:
+            self.patient_from_ms = now_ms + START_MS
 
     def result_came(self, now_ms: int) -> None:
         if self.unsent_ms is None:
@@ -95,8 +112,11 @@ class Courier:
         due = self._news_ms(standing, claims, now_ms)
         if sent is None:
             listens = self.pace.vacuous < _DEAF and self._wait_ms(standing, claims, policy) > 0
-            if standing.polls or listens or self.sent_ms is None:
+            if self.sent_ms is None:
                 due = now_ms
+            elif standing.polls or listens:
+                untold = any(not attempt.reported for attempt in claims.running.values())
+                due = _earliest(due, max(now_ms, self.patient_from_ms) if untold else now_ms)
             else:
                 due = _earliest(due, self.sent_ms + heartbeat_ms(policy))
             due = _earliest(due, self.pace.retry_ms)
