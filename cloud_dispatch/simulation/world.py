@@ -88,6 +88,7 @@ class World:
         self.network = Network(loop, clock, streams, self.troubles, scenario.latency_ms)
         self.policy = self._policy()
         self._incarnations = 0
+        self._quiet_ms = scenario.quiet_ms
         self._well_since_ms: int | None = None
         self._unsubmitted = 0
         self._own = Context()  # what the world does is never the work of an incarnation that is dying
@@ -159,7 +160,7 @@ class World:
     def over(self) -> bool:
         """Whether all work and all VMs with all that was theirs have ended, and nothing is to go wrong any more."""
         store = self.store
-        if self._unsubmitted or store is None or self.now_ms < self.scenario.quiet_ms or self.troubles.waiting:
+        if self._unsubmitted or store is None or self.now_ms < self._quiet_ms or self.troubles.waiting:
             return False
         counts = store.task_counts()
         ended = sum(count for state, count in counts.items() if state in ("succeeded", "failed", "cancelled"))
