@@ -60,11 +60,10 @@ def test_a_full_disk_is_said_and_loses_nothing(make_house: Any, small_disk: Path
     house.up()
     before = house.submit(*({"command": ["sh", "-c", "sleep 0.2; echo ok"]} for _ in range(20)))
     ballast = small_disk / "ballast"
-    with ballast.open("wb") as filling:
+    with ballast.open("wb", buffering=0) as filling:
         try:
             while True:
                 filling.write(b"x" * 65_536)
-                filling.flush()
         except OSError:
             pass
     refused = None
