@@ -76,17 +76,24 @@ class Loop:
         self._c.wake()
 
     async def _wait(self) -> None:
-        longest = self._c.settings.timing.pass_interval_ms
-        for due in (self._reaper.next_due_ms(), self._launcher.operations.next_due_ms()):
-            if due is not None:
-                longest = min(longest, max(due, GATHER_MS))
-        try:
-            async with asyncio.timeout(longest / 1000):
-                await self._c.woken.wait()
-        except TimeoutError:
-            return
-        instances = len(self._c.store.instances())
-        await asyncio.sleep((GATHER_MS + instances * GATHER_MS_A_THOUSAND // 1000) / 1000)
+        """Until there is news, or the interval between passes is over. What repeats by itself meanwhile, deletions and
+        questions about operations, needs no pass: what comes of it is news."""
+        clock = self._c.clock
+        until = clock.monotonic() + self._c.settings.timing.pass_interval_ms
+        while (left := until - clock.monotonic()) > 0:
+            for due in (self._reaper.next_due_ms(), self._launcher.operations.next_due_ms()):
+                if due is not None:
+                    left = min(left, max(due, GATHER_MS))
+            try:
+                async with asyncio.timeout(left / 1000):
+                    await self._c.woken.wait()
+            except TimeoutError:
+                self._launcher.operations.ask()
+                self._reaper.reap()
+            else:
+                instances = len(self._c.store.instances())
+                await asyncio.sleep((GATHER_MS + instances * GATHER_MS_A_THOUSAND // 1000) / 1000)
+                return
 
     async def one_pass(self) -> Plan:
         """Observe, judge, plan, execute, reap: once."""
