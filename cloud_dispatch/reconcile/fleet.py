@@ -23,6 +23,7 @@ _S, _E = InstanceState, InstanceEvent
 _WORKING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
 #: So many tasks in a row that can't be started say more of the machine than of the tasks.
 UNFIT_AFTER = 3
+_WORK_ON = Directive()
 _ENDING = frozenset({_S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE, _S.DRAINED})
 
 
@@ -130,9 +131,11 @@ class FleetService:
             return Directive(claiming=False, end=True)
         if row.state is _S.DRAINING:
             return Directive(claiming=False, drain_token=row.drain_token, drain=True)
-        held = row.behaviour is Behaviour.HOLD
-        working = row.state in _WORKING and row.behaviour is Behaviour.RUN
-        return Directive(claiming=working, drain_token=row.drain_token, hold=held)
+        behaviour = row.behaviour
+        working = behaviour is Behaviour.RUN and row.state in _WORKING
+        if working and not row.drain_token:
+            return _WORK_ON
+        return Directive(claiming=working, drain_token=row.drain_token, hold=behaviour is Behaviour.HOLD)
 
     def on_directive(self, listener: Callable[[InstanceId], None]) -> None:
         self._c.directive_listeners.append(listener)

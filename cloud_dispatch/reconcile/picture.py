@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.ids import ProfileName
@@ -57,33 +57,30 @@ def _is_silent(context: Context, profile: ProfileName) -> bool:
     return view is None or view.listed_ms is None or bool(view.problem)
 
 
-def _supply(context: Context, rows: Iterable[Instance], now: int) -> Iterable[Supply]:
+def _supply(context: Context, rows: Iterable[Instance], now: int) -> Iterator[Supply]:
     stale, in_doubt = _Stale(context), context.in_doubt
     contacts, monotonic, load_of = context.contacts, context.clock.monotonic(), context.store.load_of
     for row in rows:
         contact = contacts.of(row.id, monotonic)
+        load, doubted, pictured = load_of(row.id), row.id in in_doubt, contact.pictured
+        if pictured is not None and pictured[0] is row:
+            supply = pictured[1]
+            if (
+                supply.load is load
+                and supply.idle_since_ms == contact.idle_since_ms
+                and supply.in_doubt is doubted
+                and supply.asks_end is contact.asks_end
+                and supply.stale == stale.of(row)
+            ):
+                yield supply
+                continue
         if contact.state != row.state:
             contact.state, contact.state_since_ms = row.state, now
-        load = load_of(row.id)
         if load.tasks:
             contact.idle_since_ms = None
         elif contact.idle_since_ms is None and row.state is _S.IDLE:
             contact.idle_since_ms = now
-        doubted, why_stale = row.id in in_doubt, stale.of(row)
-        if contact.pictured is not None:
-            of, supply = contact.pictured
-            if (
-                of is row
-                and supply.load is load
-                and supply.since_ms == contact.state_since_ms
-                and supply.idle_since_ms == contact.idle_since_ms
-                and supply.in_doubt is doubted
-                and supply.asks_end is contact.asks_end
-                and supply.stale == why_stale
-            ):
-                yield supply
-                continue
-        supply = _picture(row, load, contact, in_doubt=doubted, stale=why_stale)
+        supply = _picture(row, load, contact, in_doubt=doubted, stale=stale.of(row))
         contact.pictured = row, supply
         yield supply
 
@@ -125,9 +122,10 @@ class _Stale:
     def of(self, row: Instance) -> str:
         """The reason, "" while it is wanted."""
         key = (row.pool, row.profile, row.type)
-        if key not in self._known:
-            self._known[key] = self._find(row)
-        return self._known[key]
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._find(row)
+        return known
 
     def _find(self, row: Instance) -> str:
         pool = self._pools.get(row.pool)
