@@ -19,7 +19,13 @@ from bench.report import Metric, json_line, show, show_yardsticks
 from bench.yardsticks import take
 
 #: By name the module with ``measure(folder, repeat, quick) -> iterable of Metric``. ``all`` is these.
-BENCHMARKS = {"claims": "bench.claims", "e2e": "bench.e2e", "latency": "bench.latency", "plan": "bench.plan"}
+BENCHMARKS = {
+    "claims": "bench.claims",
+    "e2e": "bench.e2e",
+    "latency": "bench.latency",
+    "plan": "bench.plan",
+    "simulation": "bench.simulation",
+}
 #: Without anything of ours: the peers and their faster settings, and the yardsticks.
 EXTRA = {"peers": "bench.peers.alone", "yardsticks": "bench.yardsticks"}
 DEFAULT_REPEAT = 3
