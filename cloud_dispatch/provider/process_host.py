@@ -94,11 +94,8 @@ class ProcessHost(Funnel):
         self._reading: asyncio.Task[None] | None = None
         try:
             self._child, self._socket, self.traits = self._first()
-        except TimeoutError:  # once more: a process can get stuck before it runs a line of ours
-            try:
-                self._child, self._socket, self.traits = self._first()
-            except TimeoutError as error:
-                raise self._unavailable(f"not within {CREATE_S:.0f} s, twice") from error
+        except TimeoutError as error:
+            raise self._unavailable(f"not within {CREATE_S:.0f} s") from error
 
     async def call(self, name: Call, *args: Any) -> Any:
         async with self._room:
