@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from cloud_dispatch.domain.instance import Instance, InstanceEvent
-from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.reconcile.context import Context
 
@@ -19,7 +18,7 @@ def give_up(context: Context, row: Instance, cause: str, reason: str) -> None:
     key = f"boot-failed:{row.id}"
     if context.calls.under_way(key):
         return
-    offering = _offering_of(context, row)
+    offering = context.offering_of(row)
     if offering is not None:
         now = context.clock.now()
         context.failures.boot_failed(offering, reason, now, now - row.intended_ms)
@@ -45,8 +44,3 @@ async def _console(context: Context, row: Instance) -> str:
     except (ProviderError, TimeoutError):
         return ""
     return "\n".join(text[-CONSOLE_BYTES:].strip().splitlines()[-CONSOLE_LINES:])
-
-
-def _offering_of(context: Context, row: Instance) -> Offering | None:
-    key = f"{row.profile}/{row.type}/{row.zone}/{row.market}"
-    return next((o for view in context.profiles.values() for o in view.offerings if o.key == key), None)

@@ -67,6 +67,12 @@ class Context:
     def contact(self, instance: InstanceId) -> Contact:
         return self.contacts.of(instance, self.clock.monotonic())
 
+    def offering_of(self, row: Instance) -> Offering | None:
+        """What `row` was launched as; None when its provider offers it no more."""
+        view = self.profiles.get(row.profile)
+        key = f"{row.profile}/{row.type}/{row.zone}/{row.market}"
+        return next((offering for offering in view.offerings if offering.key == key), None) if view else None
+
     def tell(self, instance: InstanceId) -> None:
         """The directive of `instance` changed: wake whoever holds its long poll."""
         for listener in self.directive_listeners:

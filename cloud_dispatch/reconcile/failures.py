@@ -3,11 +3,13 @@
 TTLs: three minutes for capacity, as Karpenter keeps them; longer where only an operator can help; doubled at each
 repetition within a block's own length, up to an hour. What takes time to fail, a boot, has that time on top: it would
 be forgotten before it can be repeated. While a block holds the same news again, of launches made before it, adds
-nothing.
+nothing. A success ends the doubling: a launch that of refusals, a registration that of failed boots; neither says
+anything of the other.
 """
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from cloud_dispatch.domain.offering import Offering
@@ -18,8 +20,16 @@ MINUTE = 60_000
 LONGEST_MS = 60 * MINUTE
 
 
+class _Kind(enum.Enum):
+    """What failed. A machine that launches well may boot badly, so each has its own memory."""
+
+    LAUNCH = enum.auto()
+    BOOT = enum.auto()
+
+
 @dataclass
 class _Entry:
+    kind: _Kind
     blocked: Blocked
     length_ms: int
     forget_ms: int
@@ -30,17 +40,32 @@ class FailureMemory:
     took to show, after they ran out."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, ...], _Entry] = {}
+        self._entries: dict[tuple[_Kind, *tuple[str, ...]], _Entry] = {}
 
     def refused(self, offering: Offering, error: errors.ProviderError, now_ms: int) -> Blocked:
         """Remember that a launch of `offering` was refused."""
         length, scope = _length_and_scope(offering, error)
-        return self._remember(offering, scope, length, f"{type(error).__name__}: {error.message}", now_ms, 0)
+        reason = f"{type(error).__name__}: {error.message}"
+        return self._remember(_Kind.LAUNCH, offering, scope, length, reason, now_ms)
 
     def boot_failed(self, offering: Offering, reason: str, now_ms: int, took_ms: int) -> Blocked:
         """Remember that a VM of `offering` never registered, which took `took_ms` from its launch to be known."""
         scope = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
-        return self._remember(offering, scope, MINUTE // 2, f"boot failed: {reason}", now_ms, took_ms)
+        return self._remember(_Kind.BOOT, offering, scope, MINUTE // 2, f"boot failed: {reason}", now_ms, took_ms)
+
+    def launched(self, offering: Offering) -> None:
+        """A launch of `offering` brought a VM: the next refusal is a first one again."""
+        self._calm(_Kind.LAUNCH, offering)
+
+    def booted(self, offering: Offering) -> None:
+        """A VM of `offering` registered: the next boot failure is a first one again."""
+        self._calm(_Kind.BOOT, offering)
+
+    def _calm(self, kind: _Kind, offering: Offering) -> None:
+        """A block that holds is kept, as later news than the launch it may have followed; it is just not remembered."""
+        for entry in self._entries.values():
+            if entry.kind is kind and entry.blocked.covers(offering):
+                entry.forget_ms = entry.blocked.until_ms
 
     def blocked(self, now_ms: int) -> tuple[Blocked, ...]:
         """What is blocked now."""
@@ -51,10 +76,13 @@ class FailureMemory:
         return any(blocked.covers(offering) for blocked in self.blocked(now_ms))
 
     def _remember(
-        self, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int, took_ms: int
-    ) -> Blocked:
-        key = (offering.profile, scope.type, scope.zone, scope.market, scope.family, scope.region)
+        self, kind: _Kind, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int,
+        took_ms: int = 0,
+    ) -> Blocked:  # fmt: skip
+        key = (kind, offering.profile, scope.type, scope.zone, scope.market, scope.family, scope.region)
         before = self._entries.get(key)
+        if before is not None and before.forget_ms <= now_ms:
+            before = None
         if before is not None and before.blocked.until_ms > now_ms:
             length_ms = max(before.length_ms, length_ms)
         elif before is not None:
@@ -69,7 +97,7 @@ class FailureMemory:
             family=scope.family,
             region=scope.region,
         )
-        self._entries[key] = _Entry(blocked, length_ms, blocked.until_ms + length_ms + took_ms)
+        self._entries[key] = _Entry(kind, blocked, length_ms, blocked.until_ms + length_ms + took_ms)
         return blocked
 
 

@@ -55,6 +55,8 @@ class FleetService:
             if changed is not None:
                 self._c.in_doubt.discard(row.id)
                 self._c.absences.pop(row.id, None)
+                if not row.registered_ms and (offering := self._c.offering_of(row)):
+                    self._c.failures.booted(offering)
                 self._touch(row.id, incarnation)
                 return changed
         raise Conflict(f"VM {vm} could not be bound to a slot of batch {batch}", hint="register again")

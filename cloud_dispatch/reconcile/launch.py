@@ -175,6 +175,8 @@ class Launcher:
             await self._doubt(left, f"the answer could not be stored: {error}")
 
     async def _sort(self, batch: _Batch, asked: Sequence[Instance], result: LaunchResult) -> None:
+        if result.vms:
+            self._c.failures.launched(batch.offering)
         missing = await self._bind(asked, result)
         for operation in result.pending:
             self._follow(batch, operation)

@@ -264,13 +264,12 @@ def _spot(scenario: Scenario, chance: Stream) -> Scenario:
     for account in scenario.accounts:
         settings = account.settings
         spot = replace(settings.spot, reclaim_mean_ms=reclaim_ms, notice_ms=notice_ms, unannounced=0.2, swing=0.3)
-        tide = replace(settings.tide, step_ms=30_000, dry_spot=chance.pick((0.0, 0.1)))
+        tide = replace(settings.tide, step_ms=30_000, dry_spot=chance.pick((0.0, 0.4)))
         settled = replace(settings, spot=spot, tide=tide)
         accounts.append(CloudAccount(account.profile, settled, account.faults, account.caps))
     pools = tuple(replace(pool, markets=(Market.SPOT, Market.ON_DEMAND)) for pool in scenario.pools)
     work = tuple(msgspec.structs.replace(item, max_attempts=20) for item in scenario.work)
-    # Refusals in a row are remembered for up to an hour each: where only spot is cheap enough work may wait for long.
-    return _with(scenario, accounts=tuple(accounts), pools=pools, work=work, horizon_ms=12 * 3_600_000)
+    return _with(scenario, accounts=tuple(accounts), pools=pools, work=work)
 
 
 def _mishaps(scenario: Scenario, chance: Stream) -> Scenario:

@@ -46,6 +46,34 @@ def test_blocks_end_and_grow_when_repeated_up_to_a_bound() -> None:
     assert lengths[-1] == LONGEST_MS
 
 
+def test_a_success_ends_the_doubling_of_its_own_kind() -> None:
+    """Spot capacity that comes and goes is tried three minutes after it went, however often it has gone before."""
+    memory, now = FailureMemory(), 0
+    none = errors.CapacityUnavailable("none")
+    for _ in range(5):
+        now = memory.refused(offering(), none, now).until_ms
+    memory.booted(offering())
+    memory.launched(offering("other"))
+    assert memory.refused(offering(), none, now).until_ms - now > 180_000
+    memory.launched(offering())
+    assert memory.covers(offering(), now + 1), "news of before the block say nothing against it"
+    now += 60 * 60_000
+    assert memory.refused(offering(), none, now).until_ms - now == 180_000
+
+
+def test_a_machine_that_launches_well_and_boots_badly_is_tried_ever_less_until_one_registers() -> None:
+    """Its launches succeed each time: they must not excuse its boots."""
+    memory, now, lengths = FailureMemory(), 0, []
+    for _ in range(4):
+        memory.launched(offering())
+        blocked = memory.boot_failed(offering(), "silent", now, 1_000)
+        lengths.append(blocked.until_ms - now)
+        now = blocked.until_ms + 1_000
+    assert lengths == [30_000, 60_000, 120_000, 240_000]
+    memory.booted(offering())
+    assert memory.boot_failed(offering(), "silent", now, 1_000).until_ms - now == 30_000
+
+
 def test_a_long_quiet_time_is_forgiven() -> None:
     """After a block's own length without trouble the next one starts small."""
     memory = FailureMemory()
