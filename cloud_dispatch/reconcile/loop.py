@@ -88,12 +88,19 @@ class Loop:
                 async with asyncio.timeout(left / 1000):
                     await self._c.woken.wait()
             except TimeoutError:
-                self._launcher.operations.ask()
-                self._reaper.reap()
+                self._repeat()
             else:
                 instances = len(self._c.store.instances())
                 await asyncio.sleep((GATHER_MS + instances * GATHER_MS_A_THOUSAND // 1000) / 1000)
                 return
+
+    def _repeat(self) -> None:
+        """Start what is due; its failure is that of this round, as a pass's is that of the pass."""
+        try:
+            self._launcher.operations.ask()
+            self._reaper.reap()
+        except Exception as error:
+            log.exception("repeat.crashed", error=repr(error))
 
     async def one_pass(self) -> Plan:
         """Observe, judge, plan, execute, reap: once."""
