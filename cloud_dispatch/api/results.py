@@ -21,6 +21,8 @@ from cloud_dispatch.domain.task import TERMINAL, Attempt, Task, TaskState
 #: A follower looks again after so long even if nothing woke it: a task may also end without a word of its agent.
 _LOOK_S = 2.0
 _PIECE = 256 * 1024
+#: Tells that the log has no more than this.
+_COMPLETE = "X-Complete"
 
 
 class ResultRoutes:
@@ -50,15 +52,10 @@ class ResultRoutes:
         with self._s.logs.watch(asked) as changed:
             while True:
                 changed.clear()
-                fresh = self._running(asked, chosen, offset)
-                if fresh is not None:
-                    return fresh
-                task = await self._s.store.task(asked)
-                token = await self._attempt(task, chosen)
-                chunk = self._s.logs.read(asked, token, offset)
+                answer = self._running(asked, chosen, offset) or await self._queried(asked, chosen, offset)
                 left = deadline - loop.time()
-                if chunk or left <= 0 or task.state in TERMINAL or self._closing:
-                    return self._log_answer(task, token, offset, chunk)
+                if answer.body or _COMPLETE in answer.headers or left <= 0 or self._closing:
+                    return answer
                 try:
                     async with asyncio.timeout(min(left, _LOOK_S)):
                         await changed.wait()
@@ -66,13 +63,22 @@ class ResultRoutes:
                     continue
 
     def _running(self, asked: TaskId, chosen: FencingToken | None, offset: int) -> Response | None:
-        """The answer for an attempt that is under way and has written more: from memory and its file alone, so that
-        who follows a log waits for no query."""
+        """The answer for an attempt that is under way, None for any other: from memory and its file alone, so that who
+        follows a log waits for no query, least of all while the first line arrives."""
         current = self._s.store.token_of(asked)
         if current is None or chosen not in (None, current):
             return None
-        chunk = self._s.logs.read(asked, current, offset)
-        return self._answer(current, offset, chunk) if chunk else None
+        return self._answer(current, offset, self._s.logs.read(asked, current, offset))
+
+    async def _queried(self, asked: TaskId, chosen: FencingToken | None, offset: int) -> Response:
+        """The answer for any attempt; says when there will be no more."""
+        task = await self._s.store.task(asked)
+        token = await self._attempt(task, chosen)
+        chunk = self._s.logs.read(asked, token, offset)
+        answer = self._answer(token, offset, chunk)
+        if task.state in TERMINAL and (not chunk or offset + len(chunk) >= self._s.logs.size(task.id, token)):
+            answer.headers[_COMPLETE] = "1"
+        return answer
 
     async def _attempt(self, task: Task, chosen: FencingToken | None) -> FencingToken:
         """The chosen attempt if it is one of the task's; else the current or the last one, 0 when there was none."""
@@ -85,12 +91,6 @@ class ResultRoutes:
         if all(attempt.token != chosen for attempt in attempts):
             raise NotFound(f"task {task.id} has no attempt under token {chosen}", place="attempt")
         return chosen
-
-    def _log_answer(self, task: Task, token: FencingToken, offset: int, chunk: bytes) -> Response:
-        answer = self._answer(token, offset, chunk)
-        if task.state in TERMINAL and (not chunk or offset + len(chunk) >= self._s.logs.size(task.id, token)):
-            answer.headers["X-Complete"] = "1"
-        return answer
 
     def _answer(self, token: FencingToken, offset: int, chunk: bytes) -> Response:
         headers = {"X-Offset": str(offset + len(chunk)), "X-Attempt": str(token)}
