@@ -18,14 +18,14 @@ _PATH_BYTES = 1024
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-def task_folder(root: Path, task: TaskId) -> Path:
-    """The folder of a task; a thousand tasks share a parent, so that no folder grows without bound."""
-    return root / str(task // 1000) / str(task)
+def task_group(root: Path, task: TaskId) -> Path:
+    """The folder that a thousand tasks share, so that none grows without bound."""
+    return root / str(task // 1000)
 
 
 def attempt_folder(root: Path, task: TaskId, token: FencingToken) -> Path:
     """The folder of one attempt, named by its fencing token."""
-    return task_folder(root, task) / str(token)
+    return task_group(root, task) / str(task) / str(token)
 
 
 def split_path(path: str) -> tuple[str, ...]:

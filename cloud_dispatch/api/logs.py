@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
-from cloud_dispatch.api.files import file_error, task_folder
+from cloud_dispatch.api.files import file_error, task_group
 from cloud_dispatch.api.http import Gap, TooLarge
 from cloud_dispatch.domain.ids import FencingToken, TaskId
 
@@ -41,8 +41,7 @@ class LogStore:
             raise TooLarge(f"a log holds at most {self._limit} bytes an attempt", place="offset", hint="cut it there")
         path = self._path(task, token)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            file = _open(path)
         except OSError as error:
             raise file_error(error, path.name) from None
         try:
@@ -118,12 +117,23 @@ class LogStore:
             if path.stat().st_mtime_ns // 1_000_000 < before_ms:
                 path.unlink()
                 deleted += 1
-                with suppress(OSError):  # logs of other attempts are still there
+                with suppress(OSError):  # other logs are still there
                     path.parent.rmdir()
         return deleted
 
     def _files(self) -> Iterator[Path]:
-        return (path for group in self._root.glob("*") for path in group.glob("*/*.log"))
+        return (path for group in self._root.glob("*") for path in group.glob("*.log"))
 
     def _path(self, task: TaskId, token: FencingToken) -> Path:
-        return task_folder(self._root, task) / f"{token}.log"
+        return task_group(self._root, task) / f"{task}.{token}.log"
+
+
+def _open(path: Path) -> int:
+    """A descriptor for writing the file at `path`. Its folder is made when it is missing, not looked for each time: the
+    first line of a task's output waits for this."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(path, flags, 0o600)
