@@ -59,3 +59,8 @@ class CorkedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, Cork(cast(asyncio.Transport, transport))))
+
+    def on_response_complete(self) -> None:
+        """An answer that is whole goes out now, not after whatever else this turn of the loop has to do."""
+        cast(Any, self.transport).flush()
+        super().on_response_complete()

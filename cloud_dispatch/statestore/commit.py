@@ -181,7 +181,7 @@ class GroupCommit:
         self._apply(batch)
         for waiting, refusal in refused:
             waiting.fail(refusal)
-        for waiting in planned:
+        for waiting in reversed(planned):  # who joined last was waiting for what the others brought
             if not waiting.future.done():
                 _answer(waiting, specs)
         self._announce(self._listeners, batch.queued)
