@@ -269,7 +269,8 @@ def _spot(scenario: Scenario, chance: Stream) -> Scenario:
         accounts.append(CloudAccount(account.profile, settled, account.faults, account.caps))
     pools = tuple(replace(pool, markets=(Market.SPOT, Market.ON_DEMAND)) for pool in scenario.pools)
     work = tuple(msgspec.structs.replace(item, max_attempts=20) for item in scenario.work)
-    return _with(scenario, accounts=tuple(accounts), pools=pools, work=work)
+    # Machines that live a minute and boot for three, where there are any, take their time.
+    return _with(scenario, accounts=tuple(accounts), pools=pools, work=work, horizon_ms=12 * 3_600_000)
 
 
 def _mishaps(scenario: Scenario, chance: Stream) -> Scenario:

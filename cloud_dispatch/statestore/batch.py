@@ -98,6 +98,12 @@ class Batch:
             hold.started_ms, hold.task,
         )  # fmt: skip
 
+    def bring_unwritten(self) -> None:
+        """Write starts that the memory alone knows, where this group does not write their tasks anyway."""
+        for task, hold in self.memory.unwritten.items():
+            if self.memory.holds.get(task) is hold and task not in self.live:
+                self.task_held(hold)
+
     def task_ended(self, task: int, state: TaskState, attempts_ended: int, now: int) -> None:
         self.live.pop(task, None)
         self.ended[task] = (STATE_TEXT[state], attempts_ended, now, task)

@@ -31,9 +31,12 @@ Heads = list[tuple[tuple[int, int], int]]
 MAX_CLAIMS = 10_000
 
 
-def without_news(call: SyncCall, memory: Memory) -> bool:
-    """Whether `call` changes nothing and brings nothing: its running set is what the memory has, and nothing that waits
-    fits. Then nobody has to wait for a commit: most syncs of a large fleet are such heartbeats."""
+def without_commit(call: SyncCall, memory: Memory, now: int) -> bool:
+    """Whether `call` is answered from memory: its running set is what the memory has, and nothing that waits fits. Most
+    syncs of a large fleet are such heartbeats.
+
+    Starts that it tells are noted, and go into the tables with the next commit: nobody's claim hangs on them, and an
+    agent tells them again in each running set, also to a dispatcher that has lost them. Only between groups."""
     seat = memory.seats.get(call.instance)
     if seat is None or call.results or call.order < seat.order or len(call.held) != len(seat.held):
         return False
@@ -41,11 +44,13 @@ def without_news(call: SyncCall, memory: Memory) -> bool:
         hold = seat.held.get(claim.task)
         if hold is None or hold.token != claim.token or hold.cancelling:
             return False
-        if claim.ran_ms is not None and hold.started_ms is None:
-            return False
     if call.want > 0 and call.claiming and (call.ahead > 0 or _fits(seat, memory)):
         return False
     seat.order = call.order
+    for claim in call.held:
+        hold = seat.held[claim.task]
+        if claim.ran_ms is not None and hold.started_ms is None:
+            memory.note_started(hold, max(now - claim.ran_ms, hold.claimed_ms))
     return True
 
 

@@ -18,6 +18,7 @@ instances, targets or facts) that are being committed, and show them taken back 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -38,6 +39,8 @@ Listener = Callable[[Shape, int], object]
 MAX_GROUP = 1024
 MAX_WAITING = 100_000
 GATHER_TURNS = 12
+#: What the memory alone knows is written after so long, if no commit took it along before.
+WRITE_SOON_S = 1.0
 log = structlog.get_logger(__name__)
 
 
@@ -85,6 +88,21 @@ class _Waiting(Generic[T]):
             self.future.set_exception(error)
 
 
+class _Nothing:
+    """A call of its own for what the memory alone knows."""
+
+    reads = False
+
+    def prepare(self, connection: Connection) -> None:
+        """Reads nothing."""
+
+    def plan(self, batch: Batch) -> None:
+        """Any group writes it."""
+
+    def answer(self, specs: Mapping[int, bytes]) -> None:
+        return None
+
+
 class GroupCommit:
     """See the module. One a store; used on one event loop."""
 
@@ -97,15 +115,32 @@ class GroupCommit:
         self._closed = False
         self._listeners: list[Listener] = []
         self._early: list[Listener] = []
+        self._soon: asyncio.Task[None] | None = None
 
     def subscribe(self, listener: Listener, *, early: bool = False) -> None:
         """`listener` hears of tasks put into the queue: after the commit, or `early`, in time to share it."""
         (self._early if early else self._listeners).append(listener)
 
     @property
-    def certain(self) -> bool:
-        """Whether the memory can be trusted as it is, without asking the database first."""
-        return not self._closed and not self._writer.doubtful
+    def quiet(self) -> bool:
+        """Whether the memory can be trusted as it is, and no group moves it."""
+        return self._drain is None and not self._closed and not self._writer.doubtful
+
+    def write_soon(self) -> None:
+        """Have what the memory alone knows written before long."""
+        if self._soon is None or self._soon.done():
+            self._soon = asyncio.get_running_loop().create_task(self._write_later(), name="statestore-write-soon")
+
+    async def _write_later(self) -> None:
+        await asyncio.sleep(WRITE_SOON_S)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Write what the memory alone knows, so that who reads the tables finds it. What can't be written now is in the
+        memory still; who needs to know that the store fails finds out by himself."""
+        if self._memory.unwritten and not self._closed:
+            with contextlib.suppress(StoreUnavailable, Overloaded):
+                await self.run(_Nothing())
 
     async def run(self, operation: Operation[T]) -> T:
         """Plan and commit `operation` with whatever else waits; its answer once it is durable."""
@@ -121,6 +156,8 @@ class GroupCommit:
 
     async def close(self) -> None:
         """Finish what waits, take nothing more."""
+        if self._soon is not None and self._soon.cancel():  # it was to be soon: it is now
+            await self.settle()
         self._closed = True
         if self._drain is not None and not self._drain.done():  # done: cancelled before its first step
             await self._drain
@@ -130,6 +167,8 @@ class GroupCommit:
             while self._waiting:
                 await self._gather()
                 group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
+                if self._memory.unwritten and any(waiting.operation.reads for waiting in group):
+                    await self._try([], last=True)
                 if not await self._try(group, last=False):
                     for waiting in group:
                         await self._try([waiting], last=True)
@@ -163,6 +202,8 @@ class GroupCommit:
             told = {} if last else dict(batch.queued)
             if told and self._early:
                 group += await self._join(batch, planned, refused)
+            unwritten = list(self._memory.unwritten)
+            batch.bring_unwritten()
             batch.counters = self._memory.counters()
             if batch.writes:
                 batch.serial = self._memory.commits + 1
@@ -177,6 +218,8 @@ class GroupCommit:
             for waiting in group:
                 waiting.fail(unavailable or error)
             return True
+        for task in unwritten:
+            del self._memory.unwritten[task]
         self._memory.commits = max(self._memory.commits, batch.serial)
         self._apply(batch)
         for waiting, refusal in refused:

@@ -38,6 +38,8 @@ class Memory:
         self.commits = 0  # the number of the last transaction
         self.facts: dict[str, str] = {}
         self.targets: dict[tuple[str, str], Target] = {}
+        #: By task, leases whose start is known here and not in the tables yet; the next commit brings it there.
+        self.unwritten: dict[int, Hold] = {}
         self._journal: list[Callable[[], object]] = []
         self._kept = self._numbers()
         self._shown: dict[InstanceId, Instance] | None = None
@@ -103,6 +105,14 @@ class Memory:
         hold.started_ms = started_ms
         self.counts[hold.state] += 1
         self._journal.append(lambda: setattr(hold, "started_ms", None))
+
+    def note_started(self, hold: Hold, started_ms: int) -> None:
+        """`mark_started` between two groups, for the next one to write: not to be taken back if that fails."""
+        if self._journal:
+            raise RuntimeError("a group of calls is being committed")
+        self.mark_started(hold, started_ms)
+        self.keep()
+        self.unwritten[hold.task] = hold
 
     def mark_cancelling(self, hold: Hold) -> None:
         self.counts[hold.state] -= 1

@@ -30,7 +30,7 @@ from cloud_dispatch.ports.store import (
     TaskFilter,
 )
 from cloud_dispatch.statestore import care, copying, reading, records
-from cloud_dispatch.statestore.claims import Sync, without_news
+from cloud_dispatch.statestore.claims import Sync, without_commit
 from cloud_dispatch.statestore.commit import GroupCommit
 from cloud_dispatch.statestore.instances import Adopt, Change, Intend
 from cloud_dispatch.statestore.loading import STORE_ID
@@ -105,7 +105,9 @@ class SqlStore:
 
     # -- claims
     def sync(self, call: SyncCall) -> Coroutine[Any, Any, SyncDone]:
-        if self._commit.certain and without_news(call, self._memory):
+        if self._commit.quiet and without_commit(call, self._memory, self._clock.now()):
+            if self._memory.unwritten:
+                self._commit.write_soon()
             return _nothing()
         return self._commit.run(Sync(call, self._clock))
 
@@ -209,6 +211,7 @@ class SqlStore:
         return await self._commit.run(care.Prune(now_ms, retention, batch))
 
     async def backup(self, target: Path) -> None:
+        await self._commit.settle()
         await self._reads.run(copying.backup, self._engine, target)
 
     async def check(self) -> Sequence[str]:
@@ -226,6 +229,7 @@ class SqlStore:
     async def _read(self, query: Callable[..., T], *args: Any) -> T:
         if self._closed:
             raise StoreUnavailable("the statestore is closed")
+        await self._commit.settle()
         return await self._reads.run(self._query, query, args)
 
     def _query(self, query: Callable[..., T], args: tuple[Any, ...]) -> T:

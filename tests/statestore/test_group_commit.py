@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
-from sqlalchemy import event, insert
+from sqlalchemy import event, insert, select
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import NotFound, StoreUnavailable
@@ -16,7 +16,7 @@ from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import InstanceChange, SyncCall, Target, TaskFilter
 from cloud_dispatch.statestore import SqlStore, batch, commit, writer
 from cloud_dispatch.statestore.batch import Batch, Statements
-from cloud_dispatch.statestore.schema import facts
+from cloud_dispatch.statestore.schema import facts, tasks
 from cloud_dispatch.testing.store_builders import Agent, ManualClock, instance, result, spec
 from tests.statestore.conftest import stores
 
@@ -78,6 +78,77 @@ async def test_a_call_without_news_writes_nothing(store: SqlStore) -> None:
     for _ in range(3):
         await agent.sync(want=1)
     assert seen == []
+
+
+async def started(store: SqlStore, name: str = "batch") -> Agent:
+    """An agent whose one task has started, as it has just told."""
+    await store.submit([spec()])
+    await store.adopt(own := instance(name))
+    agent = Agent(store, own)
+    (claim,) = await agent.claim()
+    agent.runs(claim)
+    await agent.sync()
+    return agent
+
+
+def stored_state(store: SqlStore) -> str:
+    with store._engine.connect() as connection:
+        return str(connection.scalar(select(tasks.c.state).where(tasks.c.id == 1)))
+
+
+async def test_a_start_shares_the_next_commit(store: SqlStore) -> None:
+    """It costs none of its own, and who counts tasks knows of it at once."""
+    await started(store)
+    before = store._memory.commits
+    assert store.task_counts()[TaskState.RUNNING] == 1
+    assert stored_state(store) == "claimed"
+    await store.submit([spec()])
+    assert stored_state(store) == "running"
+    assert store._memory.commits == before + 1
+    assert await store.check() == []
+
+
+async def test_a_start_alone_is_written_soon(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "WRITE_SOON_S", 0.05)
+    await started(store)
+    assert stored_state(store) == "claimed"
+    await asyncio.sleep(0.5)
+    assert stored_state(store) == "running"
+
+
+async def test_readers_find_a_start_in_the_tables(store: SqlStore) -> None:
+    """By id, in lists by state and in counts by filter."""
+    await started(store)
+    assert (await store.task(TaskId(1))).state is TaskState.RUNNING
+    await started(store, "other")
+    assert [task.id for task in await store.tasks(TaskFilter(states=frozenset({TaskState.RUNNING})))] == [1, 2]
+
+
+async def test_a_start_outlives_a_failed_commit_and_is_there_after_a_close(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others' failure takes nothing back of it."""
+    async with stores(sqlite_url) as open_one:
+        store = await open_one(ManualClock())  # type: ignore[misc]
+        await started(store)
+        with pytest.raises(StoreUnavailable):
+            await failing(store, monkeypatch)
+        assert store.task_counts()[TaskState.RUNNING] == 1
+        assert stored_state(store) == "claimed"
+        await store.close()
+        again = await open_one(ManualClock())  # type: ignore[misc]
+        assert (await again.task(TaskId(1))).state is TaskState.RUNNING
+
+
+async def failing(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A submission whose transaction fails."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(batch, "_write_hot", full)
+        await store.submit([spec()])
 
 
 @pytest.mark.parametrize("bug", [False, True])

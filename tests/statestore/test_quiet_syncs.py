@@ -1,4 +1,4 @@
-"""Syncs without news wait for no commit, and nothing that is news passes for one."""
+"""Syncs without news wait for no commit, starts wait for the next one, and nothing else passes for either."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from msgspec import structs
 from cloud_dispatch.domain.ids import FencingToken, TaskId
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Machine, Shape
-from cloud_dispatch.domain.task import RetryRules
+from cloud_dispatch.domain.task import RetryRules, TaskState
 from cloud_dispatch.ports.store import ClaimResult, HeldClaim, SyncCall
-from cloud_dispatch.statestore.claims import without_news
+from cloud_dispatch.statestore.claims import without_commit
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.testing.store_builders import instance
@@ -43,10 +43,10 @@ def beat(**fields: object) -> SyncCall:
 
 def test_a_heartbeat_is_no_news_and_moves_nothing(memory: Memory) -> None:
     """What runs is what is known, what waits does not fit; still, it is the newest call of its instance."""
-    assert without_news(beat(), memory)
+    assert without_commit(beat(), memory, 100)
     assert memory.moved == 0
     assert memory.seats[OWN.id].order == 3
-    assert not without_news(beat(order=2), memory)
+    assert not without_commit(beat(order=2), memory, 100)
 
 
 @pytest.mark.parametrize(
@@ -62,22 +62,39 @@ def test_a_heartbeat_is_no_news_and_moves_nothing(memory: Memory) -> None:
 )
 def test_what_is_news_is_not_passed_over(memory: Memory, fields: dict[str, object]) -> None:
     """A claim lost, stale or unknown, a result, a wish for more than fits, a stranger: the commit deals with them."""
-    assert not without_news(beat(**fields), memory)
+    assert not without_commit(beat(**fields), memory, 100)
 
 
 def test_a_task_that_fits_is_news_unless_none_may_be_handed_out(memory: Memory) -> None:
     """A waiting task of one cpu finds room; not for an instance that drains."""
     memory.enqueue(3, Lot(1, 0, 1_000, 0, 0, RetryRules()))
-    assert not without_news(beat(), memory)
-    assert without_news(beat(claiming=False), memory)
-    assert without_news(beat(want=0), memory)
+    assert not without_commit(beat(), memory, 100)
+    assert without_commit(beat(claiming=False), memory, 100)
+    assert without_commit(beat(want=0), memory, 100)
 
 
-def test_a_start_and_a_cancel_are_news(memory: Memory) -> None:
-    """The first word of a command that runs is written; who is to be killed hears of it."""
+def test_a_cancel_is_news(memory: Memory) -> None:
+    """Who is to be killed hears of it."""
+    memory.mark_cancelling(memory.holds[1])
+    assert not without_commit(beat(), memory, 100)
+
+
+def test_a_start_waits_for_the_next_commit(memory: Memory) -> None:
+    """It is known at once and can't be taken back by somebody else's failure; with other news it goes its usual way."""
     hold = memory.holds[1]
     hold.started_ms = None
-    assert not without_news(beat(), memory)
-    hold.started_ms = 6
-    memory.mark_cancelling(hold)
-    assert not without_news(beat(), memory)
+    memory.counts[TaskState.RUNNING], memory.counts[TaskState.CLAIMED] = 0, 1
+    memory.keep()
+    memory.enqueue(3, Lot(1, 0, 1_000, 0, 0, RetryRules()))
+    memory.keep()
+    assert not without_commit(beat(), memory, 100)
+    assert hold.started_ms is None
+    memory.dequeue(3)
+    memory.keep()
+    assert without_commit(beat(), memory, 100)
+    assert hold.started_ms == 50
+    assert memory.unwritten == {1: hold}
+    memory.undo()
+    assert hold.started_ms == 50
+    assert memory.counts[TaskState.RUNNING] == 1
+    assert memory.counts[TaskState.CLAIMED] == 0

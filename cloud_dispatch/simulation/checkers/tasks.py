@@ -67,7 +67,9 @@ class Tasks(Checker):
         before = self._live.get(live.task)
         fresh = live.token is not None and (before is None or before.token != live.token)
         if fresh and live.token is not None:
-            if live.token <= newest:
+            # A claim that a restored store has from its backup is not given out again: only its start is news.
+            known = self._restored and before is None and live.state != TaskState.CLAIMED
+            if live.token <= newest and not known:
                 self.find(f"token {live.token} of task {live.task} is not newer than {newest}")
             self._newest = max(self._newest, live.token)
             self._holders[live.token] = live.instance
