@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 
 from cloud_dispatch.domain.instance import Instance
@@ -45,7 +44,7 @@ class Commit:
     attempts: tuple[EndedAttempt, ...]
     instances: tuple[Instance, ...]
     pruned: frozenset[int]
-    plans: tuple[tuple[bytes, bytes], ...] = ()  # snapshot and plan as they are stored, unpacked
+    plans: tuple[tuple[bytes, bytes], ...] = ()  # snapshot, compressed, and plan as they are stored
 
 
 def commit_of(batch: Batch) -> Commit:
@@ -61,7 +60,7 @@ def commit_of(batch: Batch) -> Commit:
         instances=tuple(batch.instances.values()),
         pruned=frozenset(batch.pruned),
         plans=tuple(
-            (zlib.decompress(row["snapshot"]), row["plan"])
+            (row["snapshot"], row["plan"])
             for statement, rows in batch.after
             if getattr(statement, "table", None) is plans
             for row in rows

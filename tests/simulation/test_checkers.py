@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from cloud_dispatch.domain.ids import instance_id
+from cloud_dispatch.domain.ids import InstanceId, instance_id
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.pool import TypeFilter
-from cloud_dispatch.planner.plan import Launch, Plan
+from cloud_dispatch.planner import plan
+from cloud_dispatch.planner.plan import Drain, Launch, Plan
+from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
+from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.provider.funnel import Call, Wrapper
 from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.simulation.checkers import ALL
+from cloud_dispatch.simulation.checkers.plans import Plans
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.dispatcher import Incarnation
@@ -204,6 +210,21 @@ def test_p6_finds_a_plan_that_its_snapshot_does_not_explain() -> None:
 
     work = (Work(count=30, conduct=Conduct(run_ms=60_000), expected_ms=60_000),)
     found(with_bug(plant, scene(Cloud.EC2, work=work)), "P6 plans", "when replayed")
+
+
+def test_p6_replays_all_of_the_first_plans_and_one_in_twenty_later() -> None:
+    """A plan that its snapshot does not explain is found among both, and an action without a reason always."""
+    snapshot = Snapshot(0, (), (), (), (), ())
+    wrong = replace(plan(snapshot), actions=(Drain(InstanceId("i"), "idle", ""),))
+    stored = zlib.compress(encode_snapshot(snapshot)), encode_plan(wrong)
+    said: list[str] = []
+    view: Any = SimpleNamespace(report=lambda name, text: said.append(text))
+    checker = Plans(view)
+    for number in range(1, 142):
+        said.clear()
+        checker.committed(Commit((), (), (), (), (), frozenset(), (stored,)))
+        assert any("without a reason" in text for text in said)
+        assert any("when replayed" in text for text in said) == (number <= 100 or number % 20 == 0)
 
 
 def test_p6_finds_an_end_without_a_cause() -> None:
