@@ -78,6 +78,7 @@ class Polls:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: dict[Poll, None] = {}  # in order of arrival
+        self._hungry: dict[Poll, None] = {}  # of them those that want work: in a busy fleet the fewest
         self._looking: set[Poll] = set()  # woken for work, asking the store now
         self.arrivals = 0
         store.subscribe(self._arrived, early=True)
@@ -89,10 +90,13 @@ class Polls:
         """`poll` waits, behind all others."""
         self._looking.discard(poll)
         self._waiting[poll] = None
+        if poll.want > 0 and poll.machine is not None:
+            self._hungry[poll] = None
 
     def remove(self, poll: Poll) -> None:
         """`poll` waits no more; work that it was woken for and did not take is offered to the others."""
         self._waiting.pop(poll, None)
+        self._hungry.pop(poll, None)
         self._looking.discard(poll)
         if poll.offered:
             poll.offered = 0
@@ -119,7 +123,7 @@ class Polls:
 
     def _arrived(self, shape: Shape, count: int) -> None:
         self.arrivals += 1
-        for poll in self._waiting:
+        for poll in self._hungry:
             poll.dry = False
         left = self._offer(shape, count)
         if left:  # whoever is asking just now may have asked a moment too early
@@ -127,21 +131,21 @@ class Polls:
                 poll.wake(Wake.WORK)
 
     def _offer_queue(self) -> None:
-        if self._waiting:
+        if self._hungry:
             for demand in self._store.waiting():
                 self._offer(demand.shape, demand.count)
 
     def _offer(self, shape: Shape, count: int) -> int:
         """Wake polls for `count` tasks of `shape`; returns how many tasks are left over."""
         for beyond in (False, True):  # what can start now comes before what would wait on its VM
-            for poll in list(self._waiting):
+            for poll in list(self._hungry):
                 if count <= 0:
                     return 0
                 takes = 0 if poll.dry else self._takes(poll, shape, count, beyond=beyond)
                 if takes:
                     count -= takes
                     poll.offered += takes
-                    del self._waiting[poll]
+                    del self._waiting[poll], self._hungry[poll]
                     self._looking.add(poll)
                     poll.wake(Wake.WORK)
         return count
