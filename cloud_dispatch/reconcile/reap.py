@@ -30,15 +30,18 @@ class Reaper:
     def __init__(self, context: Context) -> None:
         self._c = context
         self._tries: dict[InstanceId, _Try] = {}
+        self._looked: object = None  # at these instances, of which `_terminating` have a VM to end
+        self._terminating: list[Instance] = []
 
     def reap(self) -> None:
         """Start every deletion that is due."""
         now = self._c.clock.monotonic()
         rows = self._c.store.instances()
-        self._tries = {i: t for i, t in self._tries.items() if i in rows}
-        for row in rows.values():
-            if row.state is not InstanceState.TERMINATING or not row.vm:
-                continue
+        if rows != self._looked:
+            self._looked = rows
+            self._tries = {i: t for i, t in self._tries.items() if i in rows}
+            self._terminating = [row for row in rows.values() if row.state is InstanceState.TERMINATING and row.vm]
+        for row in self._terminating:
             due = self._tries.setdefault(row.id, _Try(now, FIRST_DELAY_MS))
             if now >= due.at_ms and self._c.calls.start(f"reap:{row.id}", self._end(row)):
                 due.at_ms = now + due.delay_ms

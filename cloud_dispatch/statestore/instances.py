@@ -5,7 +5,7 @@ States go through `INSTANCE_TABLE` alone. Busy is stored as idle: whether an ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -98,17 +98,20 @@ class Adopt:
 
 
 class Change:
-    """All of `changes` or none. Answers the instances as they are after it, in order of the changes."""
+    """All of `changes` or none. Answers the instances as they are after it, in order of the changes.
 
-    reads = True
+    `living` are those that need not be looked for in the tables."""
 
-    def __init__(self, changes: Sequence[InstanceChange], clock: Clock) -> None:
+    def __init__(self, changes: Sequence[InstanceChange], living: Container[InstanceId], clock: Clock) -> None:
         for change in changes:
             wrong = sorted((set(change.fields) - INSTANCE_FIELDS) | (set(change.fields) & _FIXED))
             if wrong:
                 raise InvalidInput(f"{', '.join(wrong)} of an instance can't be set", place=str(change.instance))
         self._changes = changes
         self._clock = clock
+        self._unknown = sorted({change.instance for change in changes if change.instance not in living})
+        self._leaving = [change.instance for change in changes if change.event in (_E.GONE, _E.REFUSED)]
+        self.reads = bool(self._unknown or self._leaving)
         self._past: dict[str, Instance] = {}
         self._worked: dict[str, list[Interval]] = {}
         self._result: list[InstanceId] = []
@@ -116,12 +119,11 @@ class Change:
         self._batch: Batch | None = None
 
     def prepare(self, connection: Connection) -> None:
-        ids = sorted({change.instance for change in self._changes})
-        gone = select(instances).where(instances.c.id.in_(ids), instances.c.state == _S.GONE.value)
-        self._past = {row.id: instance_of(row) for row in connection.execute(gone)}
-        for change in self._changes:
-            if change.event in (_E.GONE, _E.REFUSED):
-                self._worked[change.instance] = _worked(connection, change.instance)
+        if self._unknown:
+            gone = select(instances).where(instances.c.id.in_(self._unknown), instances.c.state == _S.GONE.value)
+            self._past = {row.id: instance_of(row) for row in connection.execute(gone)}
+        for instance in self._leaving:
+            self._worked[instance] = _worked(connection, instance)
 
     def plan(self, batch: Batch) -> None:
         now = self._clock.now()

@@ -42,7 +42,8 @@ class Memory:
         self.unwritten: dict[int, Hold] = {}
         self._journal: list[Callable[[], object]] = []
         self._kept = self._numbers()
-        self._shown: dict[InstanceId, Instance] | None = None
+        self._shown: dict[InstanceId, Instance] = {}
+        self._unshown: dict[InstanceId, None] = {}  # whose entry there may be out of date, in order
 
     # -- moves of tasks
     def enqueue(self, task: int, lot: Lot) -> None:
@@ -75,7 +76,7 @@ class Memory:
         taken = self.queue.take(shape, most, before)
         holds, held, token = self.holds, seat.held, self.last_token
         if not held:
-            self._shown = None
+            self._unshown[seat.instance.id] = None
         made = []
         for task, lot in taken:
             token += 1
@@ -133,14 +134,14 @@ class Memory:
     def seat(self, hold: Hold) -> None:
         """Put a hold in its place, counts apart: for loading and for taking back."""
         self.holds[hold.task] = hold.seat.held[hold.task] = hold
-        self._shown = None
+        self._unshown[hold.seat.instance.id] = None
         hold.seat.weigh(self.shapes[hold.lot.shape], 1)
 
     def _unseat(self, hold: Hold) -> None:
         del self.holds[hold.task]
         del hold.seat.held[hold.task]
         if not hold.seat.held:
-            self._shown = None
+            self._unshown[hold.seat.instance.id] = None
         hold.seat.weigh(self.shapes[hold.lot.shape], -1)
 
     # -- the journal
@@ -176,7 +177,7 @@ class Memory:
     # -- instances, after the commit
     def put_instance(self, instance: Instance) -> None:
         """Insert or replace; one that is gone leaves."""
-        self._shown = None
+        self._unshown[instance.id] = None
         seat = self.seats.get(instance.id)
         if seat is not None and seat.instance.vm and self.vms.get(seat.instance.vm) is seat:
             del self.vms[seat.instance.vm]
@@ -192,10 +193,18 @@ class Memory:
 
     # -- what others read
     def shown(self) -> dict[InstanceId, Instance]:
-        """The instances as others see them; made anew when one changed or began or ceased to hold claims, so that who
-        asks several times while nothing happens does not pay for each of them again. Must not be changed."""
-        if self._shown is None:
-            self._shown = {instance: seat.shown for instance, seat in self.seats.items()}
+        """The instances as others see them; a new dict when one changed or began or ceased to
+        hold claims, in which only those were looked at. Must not be changed."""
+        if self._unshown:
+            shown = dict(self._shown)
+            for instance in self._unshown:
+                seat = self.seats.get(instance)
+                if seat is None:
+                    shown.pop(instance, None)
+                else:
+                    shown[instance] = seat.shown
+            self._shown = shown
+            self._unshown.clear()
         return self._shown
 
     def waiting(self) -> list[ShapeDemand]:

@@ -165,7 +165,7 @@ class SqlStore:
     async def change(self, changes: Sequence[InstanceChange]) -> Sequence[Instance]:
         if not changes:
             return []
-        changed = await self._commit.run(Change(changes, self._clock))
+        changed = await self._commit.run(Change(changes, self._memory.seats, self._clock))
         return [
             seat.shown if (seat := self._memory.seats.get(own.id)) and seat.instance is own else own for own in changed
         ]
