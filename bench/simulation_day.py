@@ -48,13 +48,13 @@ INTERVALS = Timing(
     list_interval_ms=60_000,
 )
 #: Work comes so often, and the last of it so long before the day ends.
-WAVE_MS = 600_000
+WAVE_MS = 60_000
 LAST_WAVE_MS = DAY_MS - HOUR_MS
 #: vCPUs a task, and how many tasks of ten ask for so many.
 SIZES = ((1, 3), (2, 3), (4, 3), (8, 1))
 VCPUS_A_VM = 8
 #: Half of the tasks run for less, few for much longer.
-MEDIAN_RUN_MS = 840_000
+MEDIAN_RUN_MS = 900_000
 SIGMA = 0.7
 LONGEST_RUN_MS = 4 * HOUR_MS
 #: Tasks of one array: they are submitted together and run for as long.
