@@ -171,8 +171,10 @@ class Memory:
 
     def counters(self) -> dict[str, int]:
         """The numbers that the tables keep, where they differ from those last kept."""
-        then = _counters(*self._kept)
-        return {name: value for name, value in _counters(*self._numbers()).items() if value != then[name]}
+        task, token, plan, counts = self._kept
+        numbers = (("task", self.last_task, task), ("token", self.last_token, token), ("plan", self.last_plan, plan))
+        ended = {state.value: self.counts[state] for state in TERMINAL if self.counts[state] != counts[state]}
+        return ended | {name: number for name, number, kept in numbers if number != kept}
 
     # -- instances, after the commit
     def put_instance(self, instance: Instance) -> None:
@@ -223,7 +225,3 @@ class Memory:
     def leases(self, instance: InstanceId) -> dict[TaskId, FencingToken]:
         seat = self.seats.get(instance)
         return {TaskId(t): FencingToken(h.token) for t, h in seat.held.items()} if seat else {}
-
-
-def _counters(task: int, token: int, plan: int, counts: dict[TaskState, int]) -> dict[str, int]:
-    return {"task": task, "token": token, "plan": plan, **{state.value: counts[state] for state in TERMINAL}}
