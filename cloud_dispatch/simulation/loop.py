@@ -12,7 +12,7 @@ import heapq
 import math
 from asyncio import base_events, events
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar, TypeVarTuple
 
 _T = TypeVar("_T")
@@ -65,6 +65,62 @@ class Group:
 _GROUP: ContextVar[Group | None] = ContextVar("simulation_group", default=None)
 
 
+class _Step(asyncio.Handle):
+    """asyncio's handle without what its debug mode wants: a run makes one for every turn of a task."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], loop: VirtualLoop, context: Context | None
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
+
+class _Timer(asyncio.TimerHandle):
+    """The same for a moment."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, when_ms: int, callback: Callable[..., object], args: tuple[Any, ...], loop: VirtualLoop,
+        context: Context | None,
+    ) -> None:  # fmt: skip
+        self._when = when_ms / 1000
+        self._scheduled = True
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback = self._args = None  # type: ignore[assignment]
+            self._loop._timer_handle_cancelled(self)
+
+
+class _Event:
+    """What is to happen at a moment and can't be called off: as much of a handle as the loop itself looks at."""
+
+    __slots__ = ("_args", "_callback", "_context")
+    _cancelled = False
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+
+    def __repr__(self) -> str:
+        return f"<event {getattr(self._callback, '__qualname__', self._callback)}>"
+
+
 class VirtualLoop(base_events.BaseEventLoop):
     """See the module. `now_ms` is the virtual time; `steps` counts callbacks run."""
 
@@ -74,7 +130,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.steps = 0
         self.watched: Group | None = None
         self.trap: Callable[[], None] | None = None
-        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[int, int, _Timer | _Event]] = []
         self._order = 0
         self._cancelled = 0
         self._moment_began = 0
@@ -85,25 +141,41 @@ class VirtualLoop(base_events.BaseEventLoop):
         """Virtual seconds."""
         return self.now_ms / 1000
 
+    def call_later(
+        self, delay: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As asyncio's; see `call_at`."""
+        return self._set(math.ceil((self.now_ms / 1000 + delay) * 1000 - 1e-4), callback, args, context)
+
     def call_at(
         self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """As asyncio's; the moment is rounded up to a millisecond (a hair over one is floating point's doing)."""
-        return self.at_ms(math.ceil(when * 1000 - 1e-4), callback, *args, context=context)
+        return self._set(math.ceil(when * 1000 - 1e-4), callback, args, context)
 
     def at_ms(
         self, when_ms: int, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """`call_at` for whole milliseconds of virtual time."""
-        timer = asyncio.TimerHandle(when_ms / 1000, callback, args, self, context)
+        return self._set(when_ms, callback, args, context)
+
+    def _set(
+        self, when_ms: int, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(when_ms, callback, args, self, context)
         self._order += 1
         heapq.heappush(self._timers, (when_ms, self._order, timer))
         return timer
 
+    def post(self, when_ms: int, context: Context, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
+        """`at_ms` for good: nobody can call it off."""
+        self._order += 1
+        heapq.heappush(self._timers, (when_ms, self._order, _Event(callback, args, context)))
+
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         self._cancelled += 1
         if self._cancelled > _SWEEP and self._cancelled * 2 > len(self._timers):
-            self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
+            self._timers = [timer for timer in self._timers if not timer[2]._cancelled]
             heapq.heapify(self._timers)
             self._cancelled = 0
 
@@ -140,26 +212,23 @@ class VirtualLoop(base_events.BaseEventLoop):
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.Handle:
         """As asyncio's."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Step(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
     # -- running
     def _run_once(self) -> None:
-        """All that is ready now and what follows from it; when nothing is, time passes first. The order is asyncio's:
-        first come, first served."""
+        """Many steps: all that is ready now and what follows from it; when nothing is, time passes. The order is
+        asyncio's: first come, first served."""
         ready: Any = self._ready  # type: ignore[attr-defined]
-        if not ready:
-            self._advance(ready)
         for _ in range(_STEPS_AT_ONCE):
             if not ready:
-                break
-            if self.watched is not None:
-                self._run_watched(ready)
-                return
+                self._advance(ready)
+                if not ready:
+                    return
             handle = ready.popleft()
             self.steps += 1
-            if handle._cancelled:
+            if handle._cancelled or (self.trap is not None and self._trapped(handle)):
                 continue
             try:
                 handle._context.run(handle._callback, *handle._args)
@@ -172,24 +241,19 @@ class VirtualLoop(base_events.BaseEventLoop):
         if self.steps - self._moment_began > MAX_STEPS_A_MOMENT:
             raise Livelock(f"{MAX_STEPS_A_MOMENT} steps at {self.now_ms} ms: {self._describe()}")
 
-    def _failed(self, handle: asyncio.Handle, error: BaseException) -> None:
+    def _failed(self, handle: asyncio.Handle | _Event, error: BaseException) -> None:
         """An exception of a callback that nobody waits for."""
         message = f"Exception in callback {handle!r}"
         self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
-    def _run_watched(self, ready: Any) -> None:
-        """One step; `trap` is called before a step of the watched group."""
-        handle = ready.popleft()
-        self.steps += 1
-        if handle._cancelled:
-            return
-        if self.trap is not None and handle._context.get(_GROUP) is self.watched:
+    def _trapped(self, handle: Any) -> bool:
+        """Call `trap` before a step of the watched group; whether that took the step back."""
+        if self.trap is not None and self.watched is not None and handle._context.get(_GROUP) is self.watched:
             self.trap()
-            if handle._cancelled:
-                return
-        handle._run()
+        return bool(handle._cancelled)
 
     def _advance(self, ready: Any) -> None:
+        """On to the next moment at which a timer is set; everything of that moment is ready then."""
         timers = self._timers
         while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)

@@ -7,8 +7,7 @@ down. What reaches a VM runs in that VM's context, so that it never belongs to t
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from typing import Any, Protocol
 
@@ -31,6 +30,10 @@ class Server(Protocol):
 class Weather(Protocol):
     """The faults of the network that hold now."""
 
+    @property
+    def holding(self) -> Sequence[object]:
+        """All faults that hold now; while there are none, the others say nothing."""
+
     def loss_percent(self) -> int: ...
 
     def extra_ms(self) -> int: ...
@@ -42,7 +45,7 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = ("authorization", "body", "departed", "gone", "heard", "method", "network", "over", "path", "query",
-                 "sender", "task", "vm")  # fmt: skip
+                 "sender", "vm")  # fmt: skip
 
     def __init__(
         self, network: Network, vm: TrueVm, sender: Context, method: str, path: str, query: str, authorization: bytes,
@@ -59,14 +62,13 @@ class Exchange:
         self.heard: Heard | None = heard
         self.departed = False
         self.gone: Callable[[], object] | None = None
-        self.task: asyncio.Task[None] | None = None
         self.over = False
 
     def abandon(self) -> None:
         """The sender closes the connection: it hears nothing any more, and the server will notice."""
         if self.heard is not None:
             self.heard = None
-            self.network.later(self._depart, None)
+            self.network.later(None, self._depart)
 
     def departure(self, gone: Callable[[], object]) -> Callable[[], object]:
         """Have `gone` called when the sender has gone, as the server sees it; returns what takes that back."""
@@ -84,14 +86,14 @@ class Exchange:
             self.over = True
             self.network.closed(self)
             if self.heard is not None and self.network.passes(self.vm):
-                self.network.later(self._deliver, self.sender, status, body)
+                self.network.later(self.sender, self._deliver, status, body)
 
     def reset(self, why: bytes) -> None:
         """The connection breaks at the server's side."""
         if not self.over:
             self.over = True
             if self.heard is not None and self.network.passes(self.vm):
-                self.network.later(self._deliver, self.sender, None, why)
+                self.network.later(self.sender, self._deliver, None, why)
 
     def _depart(self) -> None:
         self.departed = True
@@ -113,7 +115,7 @@ class Network:
         self._delays = streams.stream("network", "delay")
         self._losses = streams.stream("network", "loss")
         self._weather = weather
-        self._latency_ms = latency_ms
+        self._spread_ms = 2 * latency_ms or 1
         self._server: Server | None = None
         self._open: dict[Exchange, None] = {}
         self._nobody = Context()
@@ -136,7 +138,7 @@ class Network:
         """Send a request of `vm`; `heard` is called in the context `sender`, at most once."""
         exchange = Exchange(self, vm, sender, method, path, query, authorization, body, heard)
         if self.passes(vm):
-            self.later(self._arrive, None, exchange)
+            self.later(None, self._arrive, exchange)
         return exchange
 
     def _arrive(self, exchange: Exchange) -> None:
@@ -144,39 +146,37 @@ class Network:
             return
         if self._server is None:
             if exchange.heard is not None:
-                self._loop.at_ms(
-                    self._loop.now_ms + _REFUSED_MS, exchange._deliver, None, b"connection refused",
-                    context=exchange.sender,
-                )  # fmt: skip
+                refused_ms = self._loop.now_ms + _REFUSED_MS
+                self._loop.post(refused_ms, exchange.sender, exchange._deliver, None, b"connection refused")
             return
         self._open[exchange] = None
         self._server.serve(exchange)
         if exchange.heard is None:
-            self.later(exchange._depart, None)
+            self.later(None, exchange._depart)
 
     def closed(self, exchange: Exchange) -> None:
         self._open.pop(exchange, None)
 
-    def later(self, callback: Callable[..., None], context: Context | None, *args: Any) -> None:
-        """After one way's delay."""
-        delay = self._delay()
-        self._loop.at_ms(self._loop.now_ms + delay, callback, *args, context=context or self._nobody)
-
-    def _delay(self) -> int:
-        extra = self._weather.extra_ms()
-        usual = self._latency_ms
-        return 1 + self._delays.below(2 * usual or 1) + (self._delays.below(2 * extra) if extra else 0)
+    def later(self, context: Context | None, callback: Callable[..., None], *args: Any) -> None:
+        """After one way's delay, in `context` (None: nobody's)."""
+        delay = 1 + self._delays.below(self._spread_ms)
+        if self._weather.holding and (extra := self._weather.extra_ms()):
+            delay += self._delays.below(2 * extra)
+        self._loop.post(self._loop.now_ms + delay, context or self._nobody, callback, *args)
 
     def passes(self, vm: TrueVm) -> bool:
         """Whether what is sent now gets through."""
-        percent = self._weather.loss_percent()
-        if percent and self._losses.below(100) < percent:
-            return False
+        if self._weather.holding:
+            percent = self._weather.loss_percent()
+            if percent and self._losses.below(100) < percent:
+                return False
         return not self.is_cut(vm)
 
     def is_cut(self, vm: TrueVm) -> bool:
         """Whether nothing passes between `vm` and the dispatcher now."""
-        return self._weather.partitioned() or vm.cut_off_until_ms > self._clock.now()
+        if vm.cut_off_until_ms and vm.cut_off_until_ms > self._clock.now():
+            return True
+        return bool(self._weather.holding) and self._weather.partitioned()
 
 
 #: A handler of an exchange, run among the tasks of the incarnation that serves.

@@ -28,14 +28,14 @@ class Troubles:
 
     def __init__(self, world: World) -> None:
         self._w = world
-        self._holding: list[Fault] = []
+        self.holding: list[Fault] = []
         self._traps: list[Any] = []  # [fault, how often its point may still be passed]
         self._backups: dict[int, Any] = {}
 
     @property
     def waiting(self) -> bool:
         """Whether a fault holds or a trap is still set."""
-        return bool(self._holding)
+        return bool(self.holding)
 
     @property
     def trapped(self) -> bool:
@@ -55,7 +55,7 @@ class Troubles:
             return
         if fault.until_ms <= self._w.now_ms:
             return
-        self._holding.append(fault)
+        self.holding.append(fault)
         if fault.kind is FaultKind.CLOCK:
             self._w.told.step_ms = fault.amount
         if fault.kind is FaultKind.PAUSE:
@@ -64,7 +64,7 @@ class Troubles:
         self._w.at(fault.until_ms, lambda: self._cease(fault))
 
     def _cease(self, fault: Fault) -> None:
-        self._holding.remove(fault)
+        self.holding.remove(fault)
         self._w.journal.write("fault", f"over: {fault.describe()}")
         if fault.kind is FaultKind.CLOCK:
             self._w.told.step_ms = 0
@@ -185,19 +185,19 @@ class Troubles:
         )
 
     def store_delay_ms(self) -> int:
-        return sum(fault.amount for fault in self._holding if fault.kind is FaultKind.STORE_SLOW)
+        return sum(fault.amount for fault in self.holding if fault.kind is FaultKind.STORE_SLOW)
 
     def store_fails(self) -> bool:
-        return any(fault.kind is FaultKind.STORE_FAILS for fault in self._holding)
+        return any(fault.kind is FaultKind.STORE_FAILS for fault in self.holding)
 
     def loss_percent(self) -> int:
-        return max((f.amount for f in self._holding if f.kind is FaultKind.LOSS), default=0) if self._holding else 0
+        return max((f.amount for f in self.holding if f.kind is FaultKind.LOSS), default=0)
 
     def extra_ms(self) -> int:
-        return sum(f.amount for f in self._holding if f.kind is FaultKind.DELAY) if self._holding else 0
+        return sum(f.amount for f in self.holding if f.kind is FaultKind.DELAY)
 
     def partitioned(self) -> bool:
-        return bool(self._holding) and any(fault.kind is FaultKind.PARTITION for fault in self._holding)
+        return any(fault.kind is FaultKind.PARTITION for fault in self.holding)
 
 
 def _operator_act(living: Incarnation, fault: Fault) -> Coroutine[Any, Any, Any] | None:
