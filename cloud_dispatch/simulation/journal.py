@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Protocol
 
+#: So many lines are digested at once: one at a time costs as much as to write them.
+_DIGESTED_AT_ONCE = 256
+
 
 class _Time(Protocol):
     @property
@@ -26,6 +29,7 @@ class Journal:
         self._hidden = hidden
         self._lines: deque[str] = deque(maxlen=keep)
         self._digest = blake2b(digest_size=16)
+        self._undigested: list[str] = []
         self.count = 0
 
     def write(self, who: str, what: str) -> None:
@@ -36,12 +40,19 @@ class Journal:
         if self._hidden and self._hidden in line:
             line = line.replace(self._hidden, "")
         self._lines.append(line)
-        self._digest.update(line.encode())
+        self._undigested.append(line)
+        if len(self._undigested) >= _DIGESTED_AT_ONCE:
+            self._digest_rest()
         self.count += 1
+
+    def _digest_rest(self) -> None:
+        self._digest.update("".join(self._undigested).encode())
+        self._undigested.clear()
 
     @property
     def digest(self) -> str:
         """Of all lines, kept or not; hex."""
+        self._digest_rest()
         return self._digest.hexdigest()
 
     def __iter__(self) -> Iterator[str]:
