@@ -42,6 +42,7 @@ _LOOKS = 3_000
 FINDINGS_A_CHECKER = 3
 #: With so many findings a run has said enough.
 ENOUGH = 10
+#: Whether a run is over is looked at on this grid.
 _WATCH_MS = 500
 _RETRY_MS = 1_000
 _TRIES = 3_600
@@ -91,6 +92,7 @@ class World:
         self._quiet_ms = scenario.quiet_ms
         self._well_since_ms: int | None = None
         self._unsubmitted = 0
+        self._watching = False
         self._own = Context()  # what the world does is never the work of an incarnation that is dying
         self._tasks: set[asyncio.Task[Any]] = set()
         for account in accounts:
@@ -113,6 +115,8 @@ class World:
     def report(self, checker: str, text: str) -> None:
         if sum(finding.checker == checker for finding in self.findings) < FINDINGS_A_CHECKER:
             self.findings.append(Finding(checker, self.now_ms, text))
+            if len(self.findings) >= ENOUGH:
+                self._watch_on()
             self.journal.write("FINDING", f"{checker}: {text}")
 
     # -- running
@@ -126,13 +130,22 @@ class World:
         for fault in scenario.faults:
             self.troubles.schedule(fault)
         self.at(self._look_ms, self._look)
+        self.at(-(-scenario.horizon_ms // _WATCH_MS) * _WATCH_MS, self.ended.set)
         self._watch()
 
     def _watch(self) -> None:
-        if self.over or self.now_ms >= self.scenario.horizon_ms or len(self.findings) >= ENOUGH:
+        """Look whether the run is over, again and again while no VM lives: while one does it can't be."""
+        self._watching = False
+        if self.over or len(self.findings) >= ENOUGH:
             self.ended.set()
-        else:
-            self.at(self.now_ms + _WATCH_MS, self._watch)
+        elif not self.alive:
+            self._watch_on()
+
+    def _watch_on(self) -> None:
+        """Look at the next moment of the grid."""
+        if not self._watching:
+            self._watching = True
+            self.at(self.now_ms - self.now_ms % _WATCH_MS + _WATCH_MS, self._watch)
 
     @property
     def _look_ms(self) -> int:
@@ -140,7 +153,7 @@ class World:
         return max(LOOK_MS, self.scenario.horizon_ms // _LOOKS)
 
     def at(self, moment_ms: int, callback: Callable[[], Any]) -> None:
-        self.loop.at_ms(max(moment_ms, self.loop.now_ms), callback, context=self._own)
+        self.loop.post(max(moment_ms, self.loop.now_ms), self._own, callback)
 
     def go(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run `work` as the world's own."""
@@ -400,6 +413,8 @@ class World:
         self.journal.write(vm.id, str(vm.state))
         if vm.state is VmState.GONE:
             self.alive.pop(vm.id, None)
+            if not self.alive:
+                self._watch_on()
         else:
             self.alive[vm.id] = vm
         for checker in self.checkers:
