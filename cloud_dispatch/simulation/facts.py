@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
+from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.statestore.batch import ATTEMPT_ORDER, TASK_ORDER, Batch
 from cloud_dispatch.statestore.schema import plans
@@ -14,19 +18,17 @@ _A_TASK, _A_TOKEN, _A_NUMBER, _A_INSTANCE, _A_CAUSE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LiveTask:
+class LiveTask(msgspec.Struct, frozen=True, gc=False):
     """A task that has not ended, as the transaction leaves it. `token` and `instance` of its claim, if any."""
 
-    task: int
+    task: TaskId
     state: str
     attempts: int
-    token: int | None
-    instance: str | None
+    token: FencingToken | None
+    instance: InstanceId | None
 
 
-@dataclass(frozen=True, slots=True)
-class EndedAttempt:
+class EndedAttempt(msgspec.Struct, frozen=True, gc=False):
     task: int
     token: int
     number: int
@@ -38,31 +40,31 @@ class EndedAttempt:
 class Commit:
     """One durable transaction. `ended` is by task, its terminal state."""
 
-    new_tasks: tuple[int, ...]
-    live: tuple[LiveTask, ...]
-    ended: tuple[tuple[int, str], ...]
-    attempts: tuple[EndedAttempt, ...]
-    instances: tuple[Instance, ...]
+    new_tasks: Sequence[TaskId]
+    live: Sequence[LiveTask]
+    ended: Sequence[tuple[TaskId, str]]
+    attempts: Sequence[EndedAttempt]
+    instances: Sequence[Instance]
     pruned: frozenset[int]
-    plans: tuple[tuple[bytes, bytes], ...] = ()  # snapshot, compressed, and plan as they are stored
+    plans: Sequence[tuple[bytes, bytes]] = ()  # snapshot, compressed, and plan as they are stored
 
 
 def commit_of(batch: Batch) -> Commit:
     """What `batch` wrote."""
     return Commit(
-        new_tasks=tuple(row[_TASK] for row in batch.new_tasks),
-        live=tuple(LiveTask(row[7], row[0], row[2], row[3], row[4]) for row in batch.live.values()),
-        ended=tuple((row[3], row[0]) for row in batch.ended.values()),
-        attempts=tuple(
+        new_tasks=[row[_TASK] for row in batch.new_tasks],
+        live=[LiveTask(row[7], row[0], row[2], row[3], row[4]) for row in batch.live.values()],
+        ended=[(row[3], row[0]) for row in batch.ended.values()],
+        attempts=[
             EndedAttempt(row[_A_TASK], row[_A_TOKEN], row[_A_NUMBER], row[_A_INSTANCE], row[_A_CAUSE])
             for row in batch.attempts
-        ),
+        ],
         instances=tuple(batch.instances.values()),
         pruned=frozenset(batch.pruned),
-        plans=tuple(
+        plans=[
             (row["snapshot"], row["plan"])
             for statement, rows in batch.after
             if getattr(statement, "table", None) is plans
             for row in rows
-        ),
+        ],
     )

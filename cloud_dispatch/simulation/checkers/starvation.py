@@ -38,8 +38,10 @@ class Starvation(Checker):
             return
         least = _least(demand.shape for demand in waiting)
         for row in store.instances().values():
-            load = store.load_of(row.id)
-            if not least.fits(row.machine.capacity - load.used) or not self._takes_work(row):
+            load, capacity = store.load_of(row.id), row.machine.capacity
+            if capacity.cpus_milli - load.used.cpus_milli < least.cpus_milli:
+                continue  # so are most, and this says it without making anything
+            if not least.fits(capacity - load.used) or not self._takes_work(row):
                 continue
             for demand in waiting:
                 if demand.count and room_for(row.machine, load, demand.shape, 1):

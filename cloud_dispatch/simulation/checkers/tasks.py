@@ -8,7 +8,7 @@ there the lease must have ended the attempt before another one starts.
 
 from __future__ import annotations
 
-from cloud_dispatch.domain.ids import TaskId
+from cloud_dispatch.domain.ids import FencingToken
 from cloud_dispatch.domain.task import HELD, TERMINAL, TaskState
 from cloud_dispatch.simulation.checkers.base import Checker, Process, View
 from cloud_dispatch.simulation.facts import Commit, LiveTask
@@ -29,7 +29,7 @@ class Tasks(Checker):
         self._running: dict[int, list[Process]] = {}  # by task, what runs of it
         self._ended: dict[int, str] = {}
         self._tokens: set[int] = set()  # of attempts that ended
-        self._newest = 0
+        self._newest = FencingToken(0)
         self._silent: set[str] = set()  # instances given up because nothing was heard of them
         self._holders: dict[int, str | None] = {}  # instance by token
         self._restored = False
@@ -124,7 +124,7 @@ class Tasks(Checker):
         # While a commit is under way memory may be ahead of the tables; so only what stays is a finding.
         before, self._unheld = self._unheld, {}
         for task, live in self._held.items():
-            if store.token_of(TaskId(task)) is None:
+            if store.token_of(live.task) is None:
                 self._unheld[task] = live
                 if before.get(task) == live and self.view.healthy_since_ms is not None:
                     self.find(f"task {task} is {live.state} in the tables and held by nobody in memory")
