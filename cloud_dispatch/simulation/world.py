@@ -38,6 +38,8 @@ from cloud_dispatch.wire.messages import Policy
 T = TypeVar("T")
 LOOK_MS = 5_000
 _LOOKS = 3_000
+#: A look costs as much as there are VMs: no more of them in so long a time for each VM. Up to 50 VMs that is no limit.
+LOOK_MS_A_VM = 100
 #: A broken promise breaks on and on: this many findings of one checker are enough.
 FINDINGS_A_CHECKER = 3
 #: With so many findings a run has said enough.
@@ -93,6 +95,7 @@ class World:
         self._well_since_ms: int | None = None
         self._unsubmitted = 0
         self._watching = False
+        self._look_due_ms = 0
         self._own = Context()  # what the world does is never the work of an incarnation that is dying
         self._tasks: set[asyncio.Task[Any]] = set()
         for account in accounts:
@@ -198,8 +201,10 @@ class World:
 
     def _look(self) -> None:
         self.judge_health()
-        for checker in self.checkers:
-            checker.look()
+        if self.now_ms >= self._look_due_ms:
+            self._look_due_ms = self.now_ms + LOOK_MS_A_VM * len(self.alive)
+            for checker in self.checkers:
+                checker.look()
         self.at(self.now_ms + self._look_ms, self._look)
 
     # -- the dispatcher
