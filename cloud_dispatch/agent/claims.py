@@ -114,10 +114,17 @@ class Claims:
 
     def open_slots(self, policy: Policy) -> int:
         """How many more tasks of the smallest size seen could start now, what already waits counted off."""
-        room = self.room(policy)
-        by_cpu = room.cpus_milli // max(self.smallest_milli, 1)
+        cpus, slots = policy.cpus_milli or _ENDLESS, policy.max_tasks_at_once or MOST_CLAIMS
+        for attempt in self.running.values():  # as in `room`, without what only a certain claim can be held against
+            if not attempt.vacant:
+                shape = attempt.order.spec.shape
+                if shape.exclusive:
+                    return 0
+                cpus -= shape.resources.cpus_milli
+                slots -= 1
+        by_cpu = cpus // max(self.smallest_milli, 1)
         unheld = MOST_CLAIMS - len(self.running)
-        return max(min(room.slots, by_cpu, unheld) - len(self.waiting), 0)
+        return max(min(slots, by_cpu, unheld) - len(self.waiting), 0)
 
     def admit(self, policy: Policy) -> List[Order]:
         """Move every waiting claim that fits to `running`, oldest first, and return their orders.

@@ -7,8 +7,7 @@ running set tells the dispatcher so. Decides nothing about tasks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from cloud_dispatch.agent.claims import Claims
 from cloud_dispatch.agent.pace import (
@@ -32,8 +31,7 @@ LONG_MS = 1_000
 _DEAF = 3
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(NamedTuple):
     """What the agent has to say of itself now. `want` includes `ahead`; `polls`: it has room that it wants filled."""
 
     state: str
@@ -45,7 +43,7 @@ class Standing:
     ending: str = ""
     detail: str = ""
 
-    @cached_property
+    @property
     def word(self) -> str:
         """What the dispatcher must hear at once when it changes; idle and busy follow from the running set."""
         notable = self.state if self.state in ("draining", "drained", "failed") else ""
@@ -97,32 +95,35 @@ class Courier:
             self.unsent_ms = now_ms
         self.pace.failed(now_ms, fraction, policy.lease_ms)
 
-    def overdue_ms(self, policy: Policy) -> Optional[int]:
-        """When the outstanding request counts as failed."""
-        if self.outstanding is None:
-            return None
-        return self.outstanding.sent_ms + self.outstanding.wait_ms + min(ANSWER_MS, max(policy.lease_ms // 3, 1))
+    @property
+    def awaits(self) -> bool:
+        """Whether the outstanding request must be answered, or fail, before the next one."""
+        return self.outstanding is not None and not self.outstanding.patient
 
     def due_ms(self, standing: Standing, claims: Claims, policy: Policy, now_ms: int) -> Optional[int]:
         """When the next request is due, an outstanding patient one abandoned; None while the outstanding one must be
         awaited. In the past or present means now."""
-        sent = self.outstanding
-        if sent is not None and not sent.patient:
+        if self.awaits:
             return None
         due = self._news_ms(standing, claims, now_ms)
-        if sent is None:
-            listens = self.pace.vacuous < _DEAF and self._wait_ms(standing, claims, policy) > 0
-            if self.sent_ms is None:
+        if due is None or due > now_ms:  # otherwise nothing makes it due sooner
+            if self.outstanding is None:
+                due = _earliest(due, self._next_ms(standing, claims, policy, now_ms))
+            elif standing.polls and not self.outstanding.want:
                 due = now_ms
-            elif standing.polls or listens:
-                untold = any(not attempt.reported for attempt in claims.running.values())
-                due = _earliest(due, max(now_ms, self.patient_from_ms) if untold else now_ms)
-            else:
-                due = _earliest(due, self.sent_ms + heartbeat_ms(policy))
-            due = _earliest(due, self.pace.retry_ms)
-        elif standing.polls and not sent.want:
-            due = now_ms
         return None if due is None else max(due, self.pace.not_before_ms)
+
+    def _next_ms(self, standing: Standing, claims: Claims, policy: Policy, now_ms: int) -> int:
+        """When a request is due without any news, as none is on its way."""
+        if self.sent_ms is None:
+            due = now_ms
+        elif standing.polls or self._listens(standing, claims, policy):
+            due = now_ms
+            if self.patient_from_ms > now_ms and any(not attempt.reported for attempt in claims.running.values()):
+                due = self.patient_from_ms
+        else:
+            due = self.sent_ms + heartbeat_ms(policy)
+        return due if self.pace.retry_ms is None else min(due, self.pace.retry_ms)
 
     def _news_ms(self, standing: Standing, claims: Claims, now_ms: int) -> Optional[int]:
         due: Optional[int] = None
@@ -132,7 +133,7 @@ class Courier:
             more = bool(claims.waiting) and bool(claims.running)
             due = self.unsent_ms + (GATHER_MS if more else 0)
         for attempt in claims.running.values():
-            if attempt.started_ms is not None and not attempt.reported:
+            if not attempt.reported and attempt.started_ms is not None:
                 due = _earliest(due, attempt.started_ms + START_MS)
         return due
 
@@ -147,14 +148,19 @@ class Courier:
         )  # fmt: skip
         for attempt in claims.running.values():
             attempt.reported = attempt.reported or attempt.started_ms is not None
-        self.outstanding = Outstanding(
-            self.seq, now_ms, wait_ms, standing.want, wait_ms > 0 and not results, standing.word, standing.ending,
-            len(results),
-        )  # fmt: skip
         self.said = standing.word
+        overdue_ms = now_ms + wait_ms + min(ANSWER_MS, max(policy.lease_ms // 3, 1))
+        self.outstanding = Outstanding(
+            self.seq, now_ms, wait_ms, standing.want, wait_ms > 0 and not results, self.said, standing.ending,
+            len(results), overdue_ms,
+        )  # fmt: skip
         self.sent_ms = now_ms
         self.unsent_ms = now_ms if len(claims.results) > MOST_RESULTS else None
         return request
+
+    def _listens(self, standing: Standing, claims: Claims, policy: Policy) -> bool:
+        """Whether a request may wait at the dispatcher for news, with no work wanted."""
+        return self.pace.vacuous < _DEAF and self._wait_ms(standing, claims, policy) > 0
 
     def _wait_ms(self, standing: Standing, claims: Claims, policy: Policy) -> int:
         if standing.ending:

@@ -47,6 +47,8 @@ class Enforcer:
 
     def enforce(self, policy: Policy, now_ms: int) -> Optional[Attempt]:
         """Do what is due. Returns an attempt that proved unkillable, once each."""
+        if not self._claims.running:
+            return None
         stuck = None
         lost = now_ms >= self._term_at(policy)
         for attempt in self._claims.running.values():
@@ -68,17 +70,17 @@ class Enforcer:
         """When `enforce` has something to do next."""
         if not self._claims.holds:
             return []
-        moments, term_at = [self.lease_end_ms], self._term_at(policy)
+        moments, spared = [self.lease_end_ms], False
         for attempt in self._claims.running.values():
             if not attempt.kill_cause:
-                moments.append(term_at)
-                end = self._runtime_end(attempt)
-                if end is not None:
-                    moments.append(end)
-            if attempt.kill_at is not None:
-                moments.append(attempt.kill_at)
-            if attempt.stuck_at is not None:
-                moments.append(attempt.stuck_at)
+                spared = True
+                moment = self._runtime_end(attempt) if attempt.order.spec.max_runtime_ms else None
+            else:
+                moment = attempt.stuck_at if attempt.kill_at is None else attempt.kill_at
+            if moment is not None:
+                moments.append(moment)
+        if spared:
+            moments.append(self._term_at(policy))
         return moments
 
     def _term_at(self, policy: Policy) -> int:

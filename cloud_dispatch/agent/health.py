@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import List, Optional  # noqa: UP035
+from typing import List  # noqa: UP035
 
 from cloud_dispatch.wire.messages import HealthCheck
 
@@ -36,18 +36,20 @@ class Health:
     @property
     def ready(self) -> bool:
         """Whether every check has passed at least once: before that the instance takes no work."""
-        return all(known.passed for known in self.checks)
+        return not self.checks or all(known.passed for known in self.checks)
 
     def due(self, now_ms: int) -> List[int]:
         """The numbers of the checks to run now; they count as running from here on."""
+        if not self.checks:
+            return []
         numbers = [i for i, known in enumerate(self.checks) if not known.running and known.next_ms <= now_ms]
         for number in numbers:
             self.checks[number].running = True
         return numbers
 
-    def next_ms(self) -> Optional[int]:
-        """When the next check is due."""
-        return min((known.next_ms for known in self.checks if not known.running), default=None)
+    def moments(self) -> List[int]:
+        """When the next checks are due."""
+        return [known.next_ms for known in self.checks if not known.running]
 
     def checked(self, number: int, passed: bool, detail: str, now_ms: int) -> None:
         """Record how a check ended; one of a policy that was replaced meanwhile is ignored."""

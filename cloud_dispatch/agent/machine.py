@@ -39,15 +39,14 @@ class Machine:
         self.drain_token = 0
         self.hold = False
         self._out: List[events.Command] = []
-        self._stood: Optional[Standing] = None  # as of `_stood_ms`, until the next event
-        self._stood_ms = 0
+        self._due_ms: Optional[int] = None  # when to speak, as of `_judged_ms`; each event ends with a new judgement
+        self._judged_ms = 0
         self.enforcer = Enforcer(self.claims, self._out)
 
     def handle(self, event: events.Event, now_ms: int) -> List[events.Command]:
         """What to do now that `event` happened at `now_ms`. Nothing after `End`."""
         if self.over:
             return []
-        self._stood = None
         _HANDLERS[type(event)](self, event, now_ms)
         self._advance(now_ms, event.fraction if isinstance(event, events.Timer) else 0.5)
         out = list(self._out)
@@ -60,14 +59,12 @@ class Machine:
             return None
         moments = self.life.moments(self.policy)
         moments += self.enforcer.moments(self.policy)
-        for moment in (
-            self.courier.overdue_ms(self.policy),
-            self.courier.due_ms(self._standing(now_ms), self.claims, self.policy, now_ms),
-            self.health.next_ms() if self.end is None else None,
-            self.end.deadline_ms if self.end is not None else None,
-        ):
-            if moment is not None:
-                moments.append(moment)
+        if self.courier.outstanding is not None:
+            moments.append(self.courier.outstanding.overdue_ms)
+        due_ms = self._due_ms if now_ms == self._judged_ms else self._judge(now_ms)[0]
+        if due_ms is not None:
+            moments.append(due_ms)
+        moments += self.health.moments() if self.end is None else [self.end.deadline_ms]
         for waiting in self.claims.waiting.values():
             moments.append(waiting.since_ms + AHEAD_PATIENCE_MS)
         # What lies in the past was dealt with; only what is to come needs a timer.
@@ -216,9 +213,9 @@ class Machine:
     # What follows from it
 
     def _advance(self, now_ms: int, fraction: float) -> None:
-        overdue = self.courier.overdue_ms(self.policy)
-        if overdue is not None and now_ms >= overdue and self.courier.outstanding is not None:
-            self.courier.failed(self.courier.outstanding.seq, fraction, self.policy, now_ms)
+        sent = self.courier.outstanding
+        if sent is not None and now_ms >= sent.overdue_ms:
+            self.courier.failed(sent.seq, fraction, self.policy, now_ms)
         unkillable = self.enforcer.enforce(self.policy, now_ms)
         if unkillable is not None:
             self._give_up(unkillable, now_ms)
@@ -240,6 +237,8 @@ class Machine:
 
     def _place_waiting(self, now_ms: int) -> None:
         """Start what fits; hand back what must not or will not start soon."""
+        if not self.claims.waiting:
+            return
         why, patience = "", AHEAD_PATIENCE_MS
         if self.end is not None or self._leaves:
             why, patience = "the instance drains", 0
@@ -257,18 +256,22 @@ class Machine:
                 self._after_result(now_ms)
 
     def _speak(self, now_ms: int) -> None:
-        due = self.courier.due_ms(self._standing(now_ms), self.claims, self.policy, now_ms)
-        if due is not None and due <= now_ms:
-            request = self.courier.compose(self._standing(now_ms), self.claims, self.policy, now_ms)
-            self._out.append(events.Sync(request))
+        due_ms, standing = self._judge(now_ms)
+        if due_ms is not None and due_ms <= now_ms and standing is not None:
+            self._out.append(events.Sync(self.courier.compose(standing, self.claims, self.policy, now_ms)))
+            due_ms = None  # that said it all: what is due next is the answer
+        self._due_ms, self._judged_ms = due_ms, now_ms
 
-    def _standing(self, now_ms: int) -> Standing:
-        """What there is to say of this agent now; found out once an event, asked several times."""
-        if self._stood is None or self._stood_ms != now_ms:
-            self._stood, self._stood_ms = self._stand(now_ms), now_ms
-        return self._stood
+    def _judge(self, now_ms: int) -> tuple[Optional[int], Optional[Standing]]:
+        """When the next request is due, and what it says of this agent as things stand; None while the outstanding one
+        must be awaited."""
+        if self.courier.awaits:
+            return None, None
+        standing = self._stand(now_ms)
+        return self.courier.due_ms(standing, self.claims, self.policy, now_ms), standing
 
     def _stand(self, now_ms: int) -> Standing:
+        """What there is to say of this agent now."""
         state, end = self.state, self.end
         if end is not None:
             ending = end.word if end.quiet else ""

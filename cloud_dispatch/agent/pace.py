@@ -30,7 +30,8 @@ _LEAST_HISTORY = 4
 
 @dataclass
 class Outstanding:
-    """A request on its way: when it was sent, how long the dispatcher may hold it, and what it said."""
+    """A request on its way: when it was sent, how long the dispatcher may hold it, what it said, and when it counts as
+    failed."""
 
     seq: int
     sent_ms: int
@@ -40,6 +41,7 @@ class Outstanding:
     said: str
     ending: str
     results: int
+    overdue_ms: int
 
 
 @dataclass
