@@ -51,14 +51,16 @@ class Host(Protocol):
 class VirtualAttempt:
     """One claim in the hands of the shell."""
 
-    __slots__ = ("_conduct", "_delivering", "_exit", "_host", "_log", "_over", "alive", "order", "token")
+    __slots__ = ("_conduct", "_delivering", "_exit", "_host", "_log", "_over", "_simulated", "alive", "order", "token")
 
     def __init__(self, order: Order, host: Host) -> None:
         self.order = order
         self.token = order.token
         self.alive = False
         self._host = host
-        self._conduct = conduct_of(tuple(order.spec.argv)) or Conduct()
+        conduct = conduct_of(tuple(order.spec.argv))
+        self._simulated = conduct is not None
+        self._conduct = conduct or Conduct()
         self._exit: tuple[str, int | None, int | None] | None = None
         self._over = False
         self._delivering: Result | None = None  # what to report if it is killed while it delivers
@@ -66,7 +68,7 @@ class VirtualAttempt:
 
     def begin(self) -> None:
         """Start towards the command."""
-        if conduct_of(tuple(self.order.spec.argv)) is None:
+        if not self._simulated:
             self._report(Result(self.order.task, self.token, "cannot-start", detail="not a simulated command"))
             return
         self._host.after(SPAWN_MS, self._launch)

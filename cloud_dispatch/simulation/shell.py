@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -119,14 +120,15 @@ class VirtualShell:
         if self._busy:
             return
         self._busy = True
+        now = self._body.now_ms()  # no time passes until all is done
         try:
             while self._events and not self._dead:
-                for command in self.machine.handle(self._events.popleft(), self._body.now_ms()):
+                for command in self.machine.handle(self._events.popleft(), now):
                     _DOES[type(command)](self, command)
         finally:
             self._busy = False
         if not self._dead:
-            self._arm()
+            self._arm(now)
 
     def die(self) -> None:
         """At once, with all processes, without a word."""
@@ -141,10 +143,9 @@ class VirtualShell:
         self._group.cancel()
 
     # -- time
-    def _arm(self) -> None:
+    def _arm(self, now: int) -> None:
         """Have the machine called when it wants to be. A timer that rings before stays and is set anew then: most are
         moved on by the next answer, long before they ring."""
-        now = self._body.now_ms()
         wake = self.machine.wake_at(now)
         if wake is None:
             return
@@ -173,10 +174,7 @@ class VirtualShell:
         if self._exchange is not None:
             self._exchange.abandon()
         request = command.request
-
-        def heard(status: int | None, body: bytes) -> None:
-            self._answered(request, status, body)
-
+        heard = partial(self._answered, request)
         self._exchange = self._body.network.send(
             self._body.vm, self._group.context, "POST", SYNC_PATH, self._authorization, _encode(request), heard
         )
