@@ -25,13 +25,34 @@ class Attempt:
     order: Order
     started_ms: Optional[int] = None
     ran_ms: int = -1
-    reported: bool = False  # the dispatcher knows that it started
     vacant: bool = False
     kill_cause: str = ""
     killed_vacant: bool = False
     kill_at: Optional[int] = None
     stuck_at: Optional[int] = None
     stuck: bool = False
+
+
+@dataclass
+class Taken:
+    """What the attempts that are not vacant take: so many `tasks`, of which `exclusive` want the instance alone."""
+
+    cpus_milli: int = 0
+    memory: int = 0
+    disk: int = 0
+    gpus: int = 0
+    tasks: int = 0
+    exclusive: int = 0
+
+    def count(self, shape: OrderShape, tasks: int) -> None:
+        """So many `tasks` of `shape` more, or fewer if negative."""
+        want = shape.resources
+        self.cpus_milli += tasks * want.cpus_milli
+        self.memory += tasks * want.memory
+        self.disk += tasks * want.disk
+        self.gpus += tasks * want.gpus
+        self.tasks += tasks
+        self.exclusive += tasks if shape.exclusive else 0
 
 
 @dataclass
@@ -53,11 +74,17 @@ class Waiting:
 
 @dataclass
 class Claims:
-    """All claims of the agent by token, in order of arrival: `waiting` to start, `running`, and `results` to settle."""
+    """All claims of the agent by token, in order of arrival: `waiting` to start, `running`, and `results` to settle.
+
+    `untold` are those running whose start no request has told yet. What joins or leaves `running`, or falls vacant, is
+    counted in `taken` then: so nothing walks through all that runs to know its room.
+    """
 
     waiting: Dict[int, Waiting] = field(default_factory=dict)
     running: Dict[int, Attempt] = field(default_factory=dict)
     results: Dict[int, Result] = field(default_factory=dict)
+    untold: Dict[int, Attempt] = field(default_factory=dict)
+    taken: Taken = field(default_factory=Taken)
     smallest_milli: int = 1000
 
     def knows(self, token: int) -> bool:
@@ -83,9 +110,23 @@ class Claims:
 
     def finish(self, result: Result) -> None:
         """Keep `result` until it is settled; its claim is no longer held."""
-        self.running.pop(result.token, None)
+        attempt = self.running.pop(result.token, None)
+        if attempt is not None:
+            self.vacate(attempt)
+            self.untold.pop(result.token, None)
         self.waiting.pop(result.token, None)
         self.results[result.token] = result
+
+    def vacate(self, attempt: Attempt) -> None:
+        """Nothing of it lives any more: its room is free."""
+        if not attempt.vacant:
+            attempt.vacant = True
+            self.taken.count(attempt.order.spec.shape, -1)
+
+    def starts_told(self) -> None:
+        """A request tells of every start so far."""
+        if self.untold:
+            self.untold = {token: attempt for token, attempt in self.untold.items() if attempt.started_ms is None}
 
     def release(self, token: int, detail: str) -> None:
         """Hand a waiting claim back unstarted: it costs its task no attempt."""
@@ -98,33 +139,21 @@ class Claims:
 
     def room(self, policy: Policy) -> Room:
         """What is free. A capacity of 0 in the policy is no limit, except of GPUs, which are only there if counted."""
-        cpus, memory, disk, gpus = policy.cpus_milli or _ENDLESS, policy.memory or _ENDLESS, policy.disk or _ENDLESS, 0
-        slots, exclusive = policy.max_tasks_at_once or MOST_CLAIMS, False
-        for attempt in self.running.values():
-            if not attempt.vacant:
-                shape = attempt.order.spec.shape
-                want = shape.resources
-                cpus -= want.cpus_milli
-                memory -= want.memory
-                disk -= want.disk
-                gpus -= want.gpus
-                slots -= 1
-                exclusive = exclusive or shape.exclusive
-        return Room(cpus, memory, disk, policy.gpus + gpus, 0 if exclusive else max(slots, 0))
+        taken = self.taken
+        return Room(
+            (policy.cpus_milli or _ENDLESS) - taken.cpus_milli,
+            (policy.memory or _ENDLESS) - taken.memory,
+            (policy.disk or _ENDLESS) - taken.disk,
+            policy.gpus - taken.gpus,
+            0 if taken.exclusive else max((policy.max_tasks_at_once or MOST_CLAIMS) - taken.tasks, 0),
+        )
 
     def open_slots(self, policy: Policy) -> int:
         """How many more tasks of the smallest size seen could start now, what already waits counted off."""
-        cpus, slots = policy.cpus_milli or _ENDLESS, policy.max_tasks_at_once or MOST_CLAIMS
-        for attempt in self.running.values():  # as in `room`, without what only a certain claim can be held against
-            if not attempt.vacant:
-                shape = attempt.order.spec.shape
-                if shape.exclusive:
-                    return 0
-                cpus -= shape.resources.cpus_milli
-                slots -= 1
-        by_cpu = cpus // max(self.smallest_milli, 1)
+        room = self.room(policy)
+        by_cpu = room.cpus_milli // max(self.smallest_milli, 1)
         unheld = MOST_CLAIMS - len(self.running)
-        return max(min(slots, by_cpu, unheld) - len(self.waiting), 0)
+        return max(min(room.slots, by_cpu, unheld) - len(self.waiting), 0)
 
     def admit(self, policy: Policy) -> List[Order]:
         """Move every waiting claim that fits to `running`, oldest first, and return their orders.
@@ -144,14 +173,15 @@ class Claims:
                     break
                 continue
             del self.waiting[token]
-            self.running[token] = Attempt(waiting.order)
+            self.running[token] = self.untold[token] = Attempt(waiting.order)
+            self.taken.count(shape, 1)
             admitted.append(waiting.order)
-            _take(room, shape)
+            room = self.room(policy)
         return admitted
 
     def _fits(self, shape: OrderShape, room: Room) -> bool:
         want = shape.resources
-        if room.slots <= 0 or (shape.exclusive and self.active()):
+        if room.slots <= 0 or (shape.exclusive and self.taken.tasks):
             return False
         if shape.max_per_instance:
             alike = sum(1 for attempt in self.active() if attempt.order.spec.shape == shape)
@@ -166,15 +196,6 @@ class Claims:
 
 
 _ENDLESS = 1 << 62
-
-
-def _take(room: Room, shape: OrderShape) -> None:
-    want = shape.resources
-    room.cpus_milli -= want.cpus_milli
-    room.memory -= want.memory
-    room.disk -= want.disk
-    room.gpus -= want.gpus
-    room.slots = 0 if shape.exclusive else room.slots - 1
 
 
 def misfit(shape: OrderShape, policy: Policy) -> str:

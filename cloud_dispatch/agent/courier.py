@@ -119,8 +119,8 @@ class Courier:
             due = now_ms
         elif standing.polls or self._listens(standing, claims, policy):
             due = now_ms
-            if self.patient_from_ms > now_ms and any(not attempt.reported for attempt in claims.running.values()):
-                due = self.patient_from_ms
+            if claims.untold:
+                due = max(due, self.patient_from_ms)
         else:
             due = self.sent_ms + heartbeat_ms(policy)
         return due if self.pace.retry_ms is None else min(due, self.pace.retry_ms)
@@ -132,8 +132,8 @@ class Courier:
         if self.unsent_ms is not None:
             more = bool(claims.waiting) and bool(claims.running)
             due = self.unsent_ms + (GATHER_MS if more else 0)
-        for attempt in claims.running.values():
-            if not attempt.reported and attempt.started_ms is not None:
+        for attempt in claims.untold.values():
+            if attempt.started_ms is not None:
                 due = _earliest(due, attempt.started_ms + START_MS)
         return due
 
@@ -146,8 +146,7 @@ class Courier:
             self.incarnation, self.seq, standing.state, claims.held(now_ms), results, standing.want, standing.ahead,
             wait_ms, standing.drain_token, standing.ask_end, standing.ending, standing.detail,
         )  # fmt: skip
-        for attempt in claims.running.values():
-            attempt.reported = attempt.reported or attempt.started_ms is not None
+        claims.starts_told()
         self.said = standing.word
         overdue_ms = now_ms + wait_ms + min(ANSWER_MS, max(policy.lease_ms // 3, 1))
         self.outstanding = Outstanding(

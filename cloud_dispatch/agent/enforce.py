@@ -56,15 +56,21 @@ class Enforcer:
                 self.kill(attempt, "instance-lost", self.lease_end_ms)
             elif attempt.order.spec.max_runtime_ms and now_ms >= (self._runtime_end(attempt) or now_ms + 1):
                 self.kill(attempt, "timeout", now_ms + policy.kill_grace_ms)
-            if attempt.kill_at is not None and now_ms >= attempt.kill_at:
-                attempt.kill_at = None
-                attempt.stuck_at = now_ms + UNKILLABLE_MS
-                self._out.append(events.Kill(attempt.order.token, signal.SIGKILL))
-            if attempt.stuck_at is not None and now_ms >= attempt.stuck_at:
-                attempt.stuck_at = None
-                attempt.stuck = True
+            if attempt.kill_cause and self._follows(attempt, now_ms):
                 stuck = attempt
         return stuck
+
+    def _follows(self, attempt: Attempt, now_ms: int) -> bool:
+        """What follows on SIGTERM, if that is due: SIGKILL, then the finding, returned once, that it does not help."""
+        if attempt.kill_at is not None and now_ms >= attempt.kill_at:
+            attempt.kill_at = None
+            attempt.stuck_at = now_ms + UNKILLABLE_MS
+            self._out.append(events.Kill(attempt.order.token, signal.SIGKILL))
+        if attempt.stuck_at is not None and now_ms >= attempt.stuck_at:
+            attempt.stuck_at = None
+            attempt.stuck = True
+            return True
+        return False
 
     def moments(self, policy: Policy) -> List[int]:
         """When `enforce` has something to do next."""

@@ -166,7 +166,7 @@ class Machine:
     def _vacated(self, event: events.Vacated, now_ms: int) -> None:
         attempt = self.claims.running.get(event.token)
         if attempt is not None and not attempt.vacant:
-            attempt.vacant = True
+            self.claims.vacate(attempt)
             self._note_run(attempt, now_ms)
 
     def _ended(self, event: events.Ended, now_ms: int) -> None:
