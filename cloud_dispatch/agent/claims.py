@@ -150,10 +150,12 @@ class Claims:
 
     def open_slots(self, policy: Policy) -> int:
         """How many more tasks of the smallest size seen could start now, what already waits counted off."""
-        room = self.room(policy)
-        by_cpu = room.cpus_milli // max(self.smallest_milli, 1)
+        if self.taken.exclusive:
+            return 0
+        by_cpu = ((policy.cpus_milli or _ENDLESS) - self.taken.cpus_milli) // max(self.smallest_milli, 1)
+        by_count = (policy.max_tasks_at_once or MOST_CLAIMS) - self.taken.tasks
         unheld = MOST_CLAIMS - len(self.running)
-        return max(min(room.slots, by_cpu, unheld) - len(self.waiting), 0)
+        return max(min(by_count, by_cpu, unheld) - len(self.waiting), 0)
 
     def admit(self, policy: Policy) -> List[Order]:
         """Move every waiting claim that fits to `running`, oldest first, and return their orders.

@@ -11,16 +11,15 @@ from typing import NamedTuple, Optional
 
 from cloud_dispatch.agent.claims import Claims
 from cloud_dispatch.agent.pace import (
-    ANSWER_MS,
     GATHER_MS,
     START_MS,
     TINY_MS,
     Outstanding,
     Pace,
-    heartbeat_ms,
-    patience_ms,
+    Tempo,
+    Word,
 )
-from cloud_dispatch.wire.messages import Policy, SyncRequest
+from cloud_dispatch.wire.messages import SyncRequest
 
 #: Most results in one request; the rest follow in the next.
 MOST_RESULTS = 256
@@ -44,15 +43,15 @@ class Standing(NamedTuple):
     detail: str = ""
 
     @property
-    def word(self) -> str:
+    def word(self) -> Word:
         """What the dispatcher must hear at once when it changes; idle and busy follow from the running set."""
         notable = self.state if self.state in ("draining", "drained", "failed") else ""
-        return "%s/%d/%s/%s" % (notable, self.drain_token, self.ask_end, self.ending)
+        return notable, self.drain_token, self.ask_end, self.ending
 
 
 @dataclass
 class Courier:
-    """State of the conversation. Callers pass the claims and the policy, which it only reads."""
+    """State of the conversation. Callers pass the claims and the policy's tempo, which it only reads."""
 
     incarnation: str
     pace: Pace = field(default_factory=Pace)
@@ -60,7 +59,7 @@ class Courier:
     seq: int = 0
     sent_ms: Optional[int] = None
     unsent_ms: Optional[int] = None  # since when a result waits that no request carried
-    said: str = ""
+    said: Optional[Word] = None
     patient_from_ms: int = 0  # a patient request before then would only be abandoned for the news of a start
 
     def starts(self, now_ms: int) -> None:
@@ -84,23 +83,23 @@ class Courier:
         self.pace.answered(now_ms, sent, brought)
         return sent
 
-    def failed(self, seq: int, fraction: float, policy: Policy, now_ms: int) -> None:
+    def failed(self, seq: int, fraction: float, tempo: Tempo, now_ms: int) -> None:
         """No usable answer: everything that it carried is news again, after a pause."""
         sent = self.outstanding
         if sent is None or sent.seq != seq:
             return
         self.outstanding = None
-        self.said = ""
+        self.said = None
         if sent.results:
             self.unsent_ms = now_ms
-        self.pace.failed(now_ms, fraction, policy.lease_ms)
+        self.pace.failed(now_ms, fraction, tempo.lease_ms)
 
     @property
     def awaits(self) -> bool:
         """Whether the outstanding request must be answered, or fail, before the next one."""
         return self.outstanding is not None and not self.outstanding.patient
 
-    def due_ms(self, standing: Standing, claims: Claims, policy: Policy, now_ms: int) -> Optional[int]:
+    def due_ms(self, standing: Standing, claims: Claims, tempo: Tempo, now_ms: int) -> Optional[int]:
         """When the next request is due, an outstanding patient one abandoned; None while the outstanding one must be
         awaited. In the past or present means now."""
         if self.awaits:
@@ -108,21 +107,21 @@ class Courier:
         due = self._news_ms(standing, claims, now_ms)
         if due is None or due > now_ms:  # otherwise nothing makes it due sooner
             if self.outstanding is None:
-                due = _earliest(due, self._next_ms(standing, claims, policy, now_ms))
+                due = _earliest(due, self._next_ms(standing, claims, tempo, now_ms))
             elif standing.polls and not self.outstanding.want:
                 due = now_ms
         return None if due is None else max(due, self.pace.not_before_ms)
 
-    def _next_ms(self, standing: Standing, claims: Claims, policy: Policy, now_ms: int) -> int:
+    def _next_ms(self, standing: Standing, claims: Claims, tempo: Tempo, now_ms: int) -> int:
         """When a request is due without any news, as none is on its way."""
         if self.sent_ms is None:
             due = now_ms
-        elif standing.polls or self._listens(standing, claims, policy):
+        elif standing.polls or self._listens(standing, claims, tempo):
             due = now_ms
             if claims.untold:
                 due = max(due, self.patient_from_ms)
         else:
-            due = self.sent_ms + heartbeat_ms(policy)
+            due = self.sent_ms + tempo.heartbeat_ms
         return due if self.pace.retry_ms is None else min(due, self.pace.retry_ms)
 
     def _news_ms(self, standing: Standing, claims: Claims, now_ms: int) -> Optional[int]:
@@ -137,37 +136,38 @@ class Courier:
                 due = _earliest(due, attempt.started_ms + START_MS)
         return due
 
-    def compose(self, standing: Standing, claims: Claims, policy: Policy, now_ms: int) -> SyncRequest:
+    def compose(self, standing: Standing, claims: Claims, tempo: Tempo, now_ms: int) -> SyncRequest:
         """The next request; it is the outstanding one from here on."""
         self.seq += 1
         results = list(claims.results.values())[:MOST_RESULTS]
-        wait_ms = self._wait_ms(standing, claims, policy)
+        wait_ms = self._wait_ms(standing, claims, tempo)
         request = SyncRequest(
             self.incarnation, self.seq, standing.state, claims.held(now_ms), results, standing.want, standing.ahead,
             wait_ms, standing.drain_token, standing.ask_end, standing.ending, standing.detail,
         )  # fmt: skip
         claims.starts_told()
-        self.said = standing.word
-        overdue_ms = now_ms + wait_ms + min(ANSWER_MS, max(policy.lease_ms // 3, 1))
+        self.said = word = standing.word
         self.outstanding = Outstanding(
-            self.seq, now_ms, wait_ms, standing.want, wait_ms > 0 and not results, self.said, standing.ending,
-            len(results), overdue_ms,
+            self.seq, now_ms, wait_ms, standing.want, wait_ms > 0 and not results, word, standing.ending,
+            len(results), now_ms + wait_ms + tempo.answer_ms,
         )  # fmt: skip
         self.sent_ms = now_ms
         self.unsent_ms = now_ms if len(claims.results) > MOST_RESULTS else None
         return request
 
-    def _listens(self, standing: Standing, claims: Claims, policy: Policy) -> bool:
+    def _listens(self, standing: Standing, claims: Claims, tempo: Tempo) -> bool:
         """Whether a request may wait at the dispatcher for news, with no work wanted."""
-        return self.pace.vacuous < _DEAF and self._wait_ms(standing, claims, policy) > 0
+        return self.pace.vacuous < _DEAF and self._wait_ms(standing, claims, tempo) > 0
 
-    def _wait_ms(self, standing: Standing, claims: Claims, policy: Policy) -> int:
+    def _wait_ms(self, standing: Standing, claims: Claims, tempo: Tempo) -> int:
         if standing.ending:
             return 0
-        if standing.polls or not claims.holds:
-            return patience_ms(policy, claims.holds)
+        if not claims.holds:
+            return tempo.idle_wait_ms
+        if standing.polls:
+            return tempo.wait_ms
         median = self.pace.median_ms()
-        return heartbeat_ms(policy) if not claims.waiting and (median is None or median >= LONG_MS) else 0
+        return tempo.heartbeat_ms if not claims.waiting and (median is None or median >= LONG_MS) else 0
 
 
 def _earliest(one: Optional[int], other: Optional[int]) -> Optional[int]:

@@ -27,6 +27,12 @@ class Enforcer:
         self._claims = claims
         self._out = out
         self.lease_end_ms = 0
+        self._term_at_ms = 0  # when what still runs must begin to end, so that it has by the lease's end
+
+    def renew(self, lease_end_ms: int, policy: Policy) -> None:
+        """The lease of every claim held ends then; each answer says so anew, one that brings another policy too."""
+        self.lease_end_ms = lease_end_ms
+        self._term_at_ms = lease_end_ms - min(policy.kill_grace_ms, policy.lease_ms // 4)
 
     def kill(self, attempt: Attempt, cause: str, kill_at: int) -> None:
         """Begin to end `attempt`, SIGKILL at `kill_at`; a kill under way keeps its cause and can only get faster."""
@@ -50,7 +56,7 @@ class Enforcer:
         if not self._claims.running:
             return None
         stuck = None
-        lost = now_ms >= self._term_at(policy)
+        lost = now_ms >= self._term_at_ms
         for attempt in self._claims.running.values():
             if lost and not _log_alone(attempt):
                 self.kill(attempt, "instance-lost", self.lease_end_ms)
@@ -72,7 +78,7 @@ class Enforcer:
             return True
         return False
 
-    def moments(self, policy: Policy) -> List[int]:
+    def moments(self) -> List[int]:
         """When `enforce` has something to do next."""
         if not self._claims.holds:
             return []
@@ -86,11 +92,8 @@ class Enforcer:
             if moment is not None:
                 moments.append(moment)
         if spared:
-            moments.append(self._term_at(policy))
+            moments.append(self._term_at_ms)
         return moments
-
-    def _term_at(self, policy: Policy) -> int:
-        return self.lease_end_ms - min(policy.kill_grace_ms, policy.lease_ms // 4)
 
     def _runtime_end(self, attempt: Attempt) -> Optional[int]:
         limit = attempt.order.spec.max_runtime_ms

@@ -15,7 +15,7 @@ from cloud_dispatch.agent.courier import Courier, Standing
 from cloud_dispatch.agent.ending import Ending, Life, Reason
 from cloud_dispatch.agent.enforce import UNKILLABLE_MS, Enforcer, final_cause
 from cloud_dispatch.agent.health import Health
-from cloud_dispatch.agent.pace import Outstanding, beat_ms
+from cloud_dispatch.agent.pace import Outstanding, beat_ms, tempo
 from cloud_dispatch.wire.messages import PREEMPTED, Policy, Result, SyncReply
 
 #: A claim taken ahead that has not started after so long goes back, so that an idle instance may have it.
@@ -28,7 +28,7 @@ class Machine:
 
     def __init__(self, incarnation: str, policy: Policy, cpus_milli: int = 1000) -> None:
         self.cpus_milli = cpus_milli
-        self.policy = self._complete(policy)
+        self._adopt(policy)
         self.claims = Claims()
         self.courier = Courier(incarnation)
         self.health = Health()
@@ -58,13 +58,16 @@ class Machine:
         if self.over:
             return None
         moments = self.life.moments(self.policy)
-        moments += self.enforcer.moments(self.policy)
+        moments += self.enforcer.moments()
         if self.courier.outstanding is not None:
             moments.append(self.courier.outstanding.overdue_ms)
         due_ms = self._due_ms if now_ms == self._judged_ms else self._judge(now_ms)[0]
         if due_ms is not None:
             moments.append(due_ms)
-        moments += self.health.moments() if self.end is None else [self.end.deadline_ms]
+        if self.end is not None:
+            moments.append(self.end.deadline_ms)
+        elif self.health.checks:
+            moments += self.health.moments()
         for waiting in self.claims.waiting.values():
             moments.append(waiting.since_ms + AHEAD_PATIENCE_MS)
         # What lies in the past was dealt with; only what is to come needs a timer.
@@ -113,12 +116,12 @@ class Machine:
             if self.claims.results.pop(token, None) is not None:
                 self._out.append(events.Forget(token))
         if reply.policy is not None:
-            self.policy = self._complete(reply.policy)
+            self._adopt(reply.policy)
             self.health.adopt(self.policy.health_checks, now_ms)
             self._out.append(events.PolicyChanged(self.policy))
         for token in reply.kill:  # before the renewal: it is not for them
             self._cancel(token, now_ms)
-        self.enforcer.lease_end_ms = sent.sent_ms + reply.lease_ms
+        self.enforcer.renew(sent.sent_ms + reply.lease_ms, self.policy)
         self._take(reply, sent, now_ms)
         self._obey(reply, sent, now_ms)
 
@@ -147,7 +150,7 @@ class Machine:
             self.life.confirmed_ms = None
             if not self.draining:
                 self.life.idle_since_ms = now_ms
-        elif self.draining and sent.said.startswith("drained/%d/" % self.drain_token):
+        elif self.draining and sent.said[:2] == ("drained", self.drain_token):
             self.life.confirmed_ms = self.life.confirmed_ms or now_ms
         if self.end is not None:
             self.end.told = self.end.told or (bool(sent.ending) and not self.claims.results)
@@ -156,7 +159,7 @@ class Machine:
             self._begin_end(Reason(self._asks(now_ms) or drained), now_ms)
 
     def _failed(self, event: events.Failed, now_ms: int) -> None:
-        self.courier.failed(event.seq, event.fraction, self.policy, now_ms)
+        self.courier.failed(event.seq, event.fraction, self.tempo, now_ms)
 
     def _started(self, event: events.Started, now_ms: int) -> None:
         attempt = self.claims.running.get(event.token)
@@ -215,7 +218,7 @@ class Machine:
     def _advance(self, now_ms: int, fraction: float) -> None:
         sent = self.courier.outstanding
         if sent is not None and now_ms >= sent.overdue_ms:
-            self.courier.failed(sent.seq, fraction, self.policy, now_ms)
+            self.courier.failed(sent.seq, fraction, self.tempo, now_ms)
         unkillable = self.enforcer.enforce(self.policy, now_ms)
         if unkillable is not None:
             self._give_up(unkillable, now_ms)
@@ -258,7 +261,7 @@ class Machine:
     def _speak(self, now_ms: int) -> None:
         due_ms, standing = self._judge(now_ms)
         if due_ms is not None and due_ms <= now_ms and standing is not None:
-            self._out.append(events.Sync(self.courier.compose(standing, self.claims, self.policy, now_ms)))
+            self._out.append(events.Sync(self.courier.compose(standing, self.claims, self.tempo, now_ms)))
             due_ms = None  # that said it all: what is due next is the answer
         self._due_ms, self._judged_ms = due_ms, now_ms
 
@@ -268,7 +271,7 @@ class Machine:
         if self.courier.awaits:
             return None, None
         standing = self._stand(now_ms)
-        return self.courier.due_ms(standing, self.claims, self.policy, now_ms), standing
+        return self.courier.due_ms(standing, self.claims, self.tempo, now_ms), standing
 
     def _stand(self, now_ms: int) -> Standing:
         """What there is to say of this agent now."""
@@ -335,8 +338,9 @@ class Machine:
         if not self.claims.holds:
             self.life.idle_since_ms = now_ms
 
-    def _complete(self, policy: Policy) -> Policy:
-        return policy if policy.cpus_milli else replace(policy, cpus_milli=self.cpus_milli)
+    def _adopt(self, policy: Policy) -> None:
+        self.policy = policy if policy.cpus_milli else replace(policy, cpus_milli=self.cpus_milli)
+        self.tempo = tempo(self.policy)
 
 
 _HANDLERS: Dict[type, Callable[[Machine, Any, int], None]] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Deque, Optional  # noqa: UP035
+from typing import Deque, Optional, Tuple  # noqa: UP035
 
 from cloud_dispatch.wire.messages import Policy
 
@@ -26,6 +26,8 @@ RETRY_MOST_MS = 5_000
 #: The longest time between two signs of life to the supervisor.
 BEAT_MOST_MS = 2_000
 _LEAST_HISTORY = 4
+#: What the dispatcher must hear of an agent at once: its state where notable, the drain's token, `ask_end`, `ending`.
+Word = Tuple[str, int, bool, str]
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Outstanding:
     wait_ms: int
     want: int
     patient: bool
-    said: str
+    said: Word
     ending: str
     results: int
     overdue_ms: int
@@ -61,9 +63,7 @@ class Pace:
 
     def median_ms(self) -> Optional[int]:
         """Of the last tasks; None while too few have run to say."""
-        if len(self.runtimes) < _LEAST_HISTORY:
-            return None
-        if self._median_ms is None:
+        if self._median_ms is None and len(self.runtimes) >= _LEAST_HISTORY:
             self._median_ms = sorted(self.runtimes)[len(self.runtimes) // 2]
         return self._median_ms
 
@@ -106,7 +106,27 @@ def beat_ms(policy: Policy) -> int:
     return max(min(BEAT_MOST_MS, heartbeat_ms(policy) // 4), 50)
 
 
-def patience_ms(policy: Policy, holds: bool) -> int:
-    """How long a request may wait at the dispatcher. An answer renews from when its request was sent, so with claims
-    held two waits must fit in a lease, less what killing takes."""
-    return max(min(policy.poll_ms, policy.lease_ms // 4), 1) if holds else policy.poll_ms
+@dataclass(frozen=True)
+class Tempo:
+    """What a policy means for the rhythm, worked out once a policy.
+
+    `idle_wait_ms`, `wait_ms`: how long a request may wait at the dispatcher, without claims and with some. An answer
+    renews from when its request was sent, so with claims held two waits must fit in a lease, less what killing takes.
+    `answer_ms`: what the dispatcher may take beyond that.
+    """
+
+    lease_ms: int
+    heartbeat_ms: int
+    idle_wait_ms: int
+    wait_ms: int
+    answer_ms: int
+
+
+def tempo(policy: Policy) -> Tempo:
+    return Tempo(
+        policy.lease_ms,
+        heartbeat_ms(policy),
+        policy.poll_ms,
+        max(min(policy.poll_ms, policy.lease_ms // 4), 1),
+        min(ANSWER_MS, max(policy.lease_ms // 3, 1)),
+    )

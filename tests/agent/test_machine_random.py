@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cloud_dispatch.agent import events
+from cloud_dispatch.agent.claims import Taken
 from cloud_dispatch.wire.messages import HealthCheck, Order, Policy, Result, SyncReply
 from tests.agent.virtual import KILL, VirtualAgent, order
 
@@ -186,6 +187,24 @@ class AgentUnderChance(RuleBasedStateMachine):
         """As long as it lives the machine names the moment of its next step, and that lies ahead."""
         wake = self.agent.machine.wake_at(self.agent.now)
         assert self.agent.machine.over or (wake is not None and self.agent.now < wake <= self.agent.now + 600_000)
+
+    @invariant()
+    def what_it_keeps_is_what_it_would_find(self) -> None:
+        """When to speak is kept from the event to the timer's setting, and what is taken from claim to claim: both are
+        what working them out anew gives."""
+        machine = self.agent.machine
+        if machine.over:
+            return
+        kept = machine.wake_at(self.agent.now)
+        machine._judged_ms = -1
+        assert machine.wake_at(self.agent.now) == kept
+        taken = Taken()
+        for attempt in machine.claims.active():
+            taken.count(attempt.order.spec.shape, 1)
+        assert machine.claims.taken == taken
+        assert {token for token, attempt in machine.claims.running.items() if attempt.started_ms is None} <= set(
+            machine.claims.untold
+        ) <= set(machine.claims.running)  # fmt: skip
 
 
 AgentUnderChance.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
