@@ -23,6 +23,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.provider.tagfilter import TagFilter
+from cloud_dispatch.provider.throttle import Throttled
 from cloud_dispatch.reconcile.settings import Settings, Timing
 from cloud_dispatch.simulation import serving
 from cloud_dispatch.simulation.disk import Disk
@@ -94,7 +95,7 @@ class Incarnation:
         )
         tokens = Tokens(b"service key of the simulation", b"join key of the simulation", "operator")
         providers: dict[ProfileName, Provider] = {
-            name: TagFilter(SeveredProvider(driver, cut, self._hooks), DEPLOYMENT)
+            name: TagFilter(Throttled(SeveredProvider(driver, cut, self._hooks), clock.monotonic), DEPLOYMENT)
             for name, driver in house.drivers().items()
         }
         planning = PlanExecutor(cut, house.plan_ms)
