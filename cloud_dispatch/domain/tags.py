@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
 
 from cloud_dispatch.domain.ids import BatchId, PoolName
 from cloud_dispatch.domain.instance import Behaviour, Instance
@@ -22,6 +24,10 @@ ENDS_AT = PREFIX + "ends-at"
 BEHAVIOUR = PREFIX + "behaviour"
 SLOT = PREFIX + "slot"
 SCHEMA_KEY = PREFIX + "schema"
+#: What a VM of ours always carries, in the order in which `_facts` takes it.
+_ALWAYS = itemgetter(SCHEMA_KEY, DEPLOYMENT, STORE, POOL, BATCH, RATE, ENDS_AT)
+#: So many VMs' tags are remembered: those of a large fleet, which every listing brings again.
+_REMEMBERED = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +62,31 @@ class VmTags:
 def decode(tags: Mapping[str, str]) -> VmTags | None:
     """The facts in `tags`, or None where they are not ours or not whole (a VM that must be left alone)."""
     try:
-        if tags[SCHEMA_KEY] != SCHEMA:
-            return None
+        always: tuple[str, ...] = _ALWAYS(tags)
+    except KeyError:
+        return None
+    return _facts(*always, tags.get(BEHAVIOUR, Behaviour.RUN), tags.get(SLOT, "-1"))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _facts(
+    schema: str, deployment: str, store: str, pool: str, batch: str, rate: str, ends: str, behaviour: str, slot: str
+) -> VmTags | None:
+    """`decode` of the tags that matter; the same VMs are listed again and again, and their tags hardly ever change."""
+    if schema != SCHEMA:
+        return None
+    try:
         return VmTags(
-            deployment=tags[DEPLOYMENT],
-            store=tags[STORE],
-            pool=PoolName(tags[POOL]),
-            batch=BatchId(tags[BATCH]),
-            rate=int(tags[RATE]),
-            ends_ms=int(tags[ENDS_AT]),
-            behaviour=Behaviour(tags.get(BEHAVIOUR, Behaviour.RUN)),
-            slot=int(tags.get(SLOT, -1)),
+            deployment=deployment,
+            store=store,
+            pool=PoolName(pool),
+            batch=BatchId(batch),
+            rate=int(rate),
+            ends_ms=int(ends),
+            behaviour=Behaviour(behaviour),
+            slot=int(slot),
         )
-    except (KeyError, ValueError):
+    except ValueError:
         return None
 
 

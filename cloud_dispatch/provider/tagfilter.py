@@ -49,10 +49,10 @@ class TagFilter(Wrapper):
         return tuple(item for item in found if self._ours(item.id, item.tags))
 
     def _ours(self, name: str, worn: Mapping[str, str]) -> bool:
-        facts = tags.decode(worn)
-        if facts is not None:
-            return facts.deployment == self._deployment
-        if worn.get(tags.DEPLOYMENT) == self._deployment:
-            # Nobody will end it for us: an operator has to see it.
-            log.warning("provider.tags_unreadable", vm=name, tags=dict(worn))
+        if worn.get(tags.DEPLOYMENT) != self._deployment:
+            return False
+        if tags.decode(worn) is not None:
+            return True
+        # Nobody will end it for us: an operator has to see it.
+        log.warning("provider.tags_unreadable", vm=name, tags=dict(worn))
         return False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.ids import InstanceId, VmId, slot_of
 from cloud_dispatch.domain.ids import instance_id as id_of
@@ -69,8 +71,7 @@ class Missing:
     instance: InstanceId
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """A row and its VM, both there; `behaviour` is the tag's where it differs from the row's, else None. `nameless`:
     neither name nor tag says which slot it is."""
 
@@ -78,6 +79,11 @@ class Seen:
     vm: Vm
     behaviour: Behaviour | None
     nameless: bool = False
+
+    @property
+    def news(self) -> bool:
+        """Whether its tags have to be written again."""
+        return self.nameless or self.behaviour is not None
 
 
 Finding = Bound | Stranger | Foreign | Ended | Missing | Seen
@@ -88,10 +94,12 @@ def match(
 ) -> tuple[Finding, ...]:
     """Findings for one profile. `rows`: its instances that are not gone. `stores`: the store's own id and those of the
     stores that it took over. Only a complete listing makes `Missing`."""
-    by_vm: dict[VmId, Instance] = {row.vm: row for row in rows.values() if row.vm}
+    by_vm: dict[VmId, Instance] = {}
     unbound: dict[str, list[InstanceId]] = {}
     for row in rows.values():
-        if not row.vm:
+        if row.vm:
+            by_vm[row.vm] = row
+        else:
             unbound.setdefault(row.batch, []).append(row.id)
     findings: list[Finding] = []
     seen: set[InstanceId] = set()
@@ -106,16 +114,16 @@ def match(
         finding = _of_vm(vm, facts, by_vm, unbound)
         if finding is not None:
             findings.append(finding)
-            if not isinstance(finding, Stranger | Foreign):
+            if not isinstance(finding, Stranger):
                 seen.add(finding.instance)
     if complete:
-        findings.extend(Missing(row.id) for row in rows.values() if row.state in EXPECTED and row.id not in seen)
+        findings.extend(Missing(name) for name, row in rows.items() if name not in seen and row.state in EXPECTED)
     return tuple(findings)
 
 
 def _of_vm(
     vm: Vm, facts: tags.VmTags, by_vm: Mapping[VmId, Instance], unbound: dict[str, list[InstanceId]]
-) -> Finding | None:
+) -> Bound | Stranger | Ended | Seen | None:
     row = by_vm.get(vm.id)
     if row is not None:
         if vm.state in (VmState.STOPPED, VmState.GONE):

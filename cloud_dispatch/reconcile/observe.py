@@ -93,7 +93,7 @@ class Observer:
                     admits = self._c.settings.profile_types.get(profile, TypeFilter()).admits
                     view.offerings = tuple(o for o in await provider.offerings() if admits(o.type.name))
                     view.offered_ms = started
-                rows_before = {i: row for i, row in self._c.store.instances().items() if row.profile == profile}
+                rows_before = frozenset(self._c.store.instances())
                 listing = await provider.list(self._c.settings.deployment)
         except (ProviderError, TimeoutError) as error:
             if not view.problem:
@@ -108,9 +108,10 @@ class Observer:
         current = {i: row for i, row in rows.items() if row.profile == profile}
         found = match(listing.vms, current, stores=heritage(self._c.store), complete=listing.complete)
         for finding in sorted(found, key=_guessed):
-            if isinstance(finding, Missing) and finding.instance not in rows_before:
-                continue
-            await self._handle(finding, profile, provider, started)
+            if isinstance(finding, Seen) and not finding.news:
+                self._c.absences.pop(finding.instance, None)
+            elif not isinstance(finding, Missing) or finding.instance in rows_before:
+                await self._handle(finding, profile, provider, started)
         view.listed_ms = self._c.clock.monotonic()
 
     async def _handle(self, finding: Finding, profile: ProfileName, provider: Provider, started: int) -> None:
@@ -118,8 +119,7 @@ class Observer:
             await self.bind(finding.instance, finding.vm)
         elif isinstance(finding, Seen):
             self._c.absences.pop(finding.instance, None)
-            if finding.behaviour is not None or finding.nameless:
-                self._retag(finding, provider)
+            self._retag(finding, provider)
         elif isinstance(finding, Ended):
             await self._ended(finding)
         elif isinstance(finding, Missing):
