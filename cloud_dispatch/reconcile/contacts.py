@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from cloud_dispatch.domain.ids import InstanceId
-from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.planner.snapshot import Supply
 
+_S = InstanceState
+#: No event leads here from any other state.
+NEW = frozenset({_S.INTENDED, _S.LAUNCHING, _S.BOOTING})
 
-@dataclass
+
+@dataclass(slots=True)
 class Contact:
     """Times are monotonic milliseconds, `idle_since_ms` and `state_since_ms` wall milliseconds."""
 
@@ -19,10 +24,18 @@ class Contact:
     patience_ms: int = 0  # wall milliseconds: until then a wish to end is not heard (it was just resumed)
     unstartable: int = 0  # results in a row that could not be started
     idle_since_ms: int | None = None
-    state: str = ""
+    state: InstanceState | None = None  # as last pictured
     state_since_ms: int = 0
-    #: The last picture of the instance and the row that it is of: most instances are the same from pass to pass.
-    pictured: tuple[Instance, Supply] | None = None
+    #: Whether it was seen beyond the states before service, to which nothing returns.
+    settled: bool = False
+    #: The last picture of the instance, and all that it was made from: most instances are the same from pass to pass.
+    supply: Supply | None = None
+    made_of: tuple[object, ...] = ()
+
+    def enter(self, state: InstanceState, now_ms: int) -> None:
+        """Its row is in `state`."""
+        if self.state != state:
+            self.state, self.state_since_ms, self.settled = state, now_ms, state not in NEW
 
 
 class Contacts:
@@ -38,6 +51,16 @@ class Contacts:
             contact = self._contacts[instance] = Contact(heard_ms=monotonic_ms)
         return contact
 
-    def keep_only(self, instances: frozenset[InstanceId]) -> None:
+    def greet(self, instances: Set[InstanceId], monotonic_ms: int) -> Mapping[InstanceId, Contact]:
+        """The entries, from now on with one for each of `instances`; a new one counts as heard now."""
+        for new in instances - self._contacts.keys():
+            self._contacts[new] = Contact(heard_ms=monotonic_ms)
+        return self._contacts
+
+    def new_or_silent(self, monotonic_ms: int) -> set[InstanceId]:
+        """Those that may not serve yet, or were not heard since that moment."""
+        return {n for n, known in self._contacts.items() if known.heard_ms < monotonic_ms or not known.settled}
+
+    def keep_only(self, instances: Set[InstanceId]) -> None:
         for gone in self._contacts.keys() - instances:
             del self._contacts[gone]

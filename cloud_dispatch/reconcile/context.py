@@ -24,6 +24,7 @@ from cloud_dispatch.reconcile.calls import Calls
 from cloud_dispatch.reconcile.contacts import Contact, Contacts
 from cloud_dispatch.reconcile.failures import FailureMemory
 from cloud_dispatch.reconcile.settings import Settings
+from cloud_dispatch.reconcile.stale import Stale
 
 log = structlog.get_logger(__name__)
 MAX_PENDING_EVENTS = 10_000
@@ -50,6 +51,7 @@ class Context:
     settings: Settings
     calls: Calls = field(default_factory=Calls)
     contacts: Contacts = field(default_factory=Contacts)
+    stale: Stale = field(default_factory=Stale)
     failures: FailureMemory = field(default_factory=FailureMemory)
     profiles: dict[ProfileName, ProfileView] = field(default_factory=dict)
     absences: dict[InstanceId, Absence] = field(default_factory=dict)

@@ -8,7 +8,7 @@ slots until its VMs are seen or their absence is proved; one that the provider o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import structlog
@@ -51,6 +51,8 @@ class Launcher:
         self._c = context
         self._reserved: dict[InstanceId, Instance] = {}
         self._beginning: set[InstanceId] = set()
+        #: Seen beyond `intended`: nothing comes back to that state, so that they need not be looked at again.
+        self._begun: Set[InstanceId] = frozenset()
         self.operations = Operations(context)
 
     async def launch(self, actions: Sequence[Launch]) -> None:
@@ -104,9 +106,13 @@ class Launcher:
 
     async def _withdraw_unbegun(self) -> None:
         """Give back the slots of intents after which the store failed: no call was made for them, and none will be."""
-        rows = self._c.store.instances().values()
-        unbegun = [row.id for row in rows if row.state is _S.INTENDED and row.id not in self._beginning]
-        for slot in unbegun:
+        rows = self._c.store.instances()
+        fresh = rows.keys() - self._begun
+        if not fresh:
+            return
+        intended = {slot for slot in fresh if rows[slot].state is _S.INTENDED}
+        self._begun = rows.keys() - intended
+        for slot in [slot for slot in rows if slot in intended and slot not in self._beginning]:
             await self._c.apply(
                 slot, _E.REFUSED, cause="withdrawn", ended_ms=self._c.clock.now(),
                 reason="the statestore failed before the launch call", expect=frozenset({_S.INTENDED}),

@@ -9,7 +9,7 @@ import structlog
 
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.errors import DispatchError
-from cloud_dispatch.domain.instance import Behaviour, InstanceEvent, InstanceState
+from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceEvent, InstanceState
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
 from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
@@ -118,18 +118,14 @@ class Loop:
         self._reaper.reap()
         self._leftovers.look()
         await self._flush_events()
-        self._c.contacts.keep_only(frozenset(self._c.store.instances()))
+        self._c.contacts.keep_only(self._c.store.instances().keys())
         return decided
 
     async def _judge(self) -> None:
         now, monotonic = self._c.clock.now(), self._c.clock.monotonic()
         contacts, timing = self._c.contacts, self._c.settings.timing
-        patience_ms = min(timing.missed_ms, timing.silence_ms)
-        for row in list(self._c.store.instances().values()):
-            silent = monotonic - contacts.of(row.id, monotonic).heard_ms
-            if silent <= patience_ms and (row.state is _S.BUSY or row.state is _S.IDLE):
-                continue  # nearly all of a fleet, nearly always
-            verdict = judge(row, silent, now, timing)
+        for row in self._in_question(monotonic):
+            verdict = judge(row, monotonic - contacts.of(row.id, monotonic).heard_ms, now, timing)
             if verdict is None:
                 continue
             if row.state is _S.BOOTING:
@@ -138,6 +134,13 @@ class Loop:
                 await self._c.apply(
                     row.id, verdict.event, cause=verdict.cause, reason=verdict.reason, expect=frozenset({row.state})
                 )
+
+    def _in_question(self, monotonic: int) -> list[Instance]:
+        """Those of which `judge` may say something: of nearly all of a fleet, nearly always, it can't."""
+        rows, contacts, timing = self._c.store.instances(), self._c.contacts, self._c.settings.timing
+        contacts.greet(rows.keys(), monotonic)
+        asked = contacts.new_or_silent(monotonic - min(timing.missed_ms, timing.silence_ms))
+        return [row for name, row in rows.items() if name in asked] if asked else []
 
     async def _execute(self, decided: Plan) -> None:
         await self._launcher.launch([action for action in decided.actions if isinstance(action, Launch)])

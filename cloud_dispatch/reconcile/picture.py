@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.ids import ProfileName
@@ -28,12 +28,12 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
                 targets.append(item)
             else:
                 demand.append(item)
-    rows = context.store.instances().values()
+    supply, unknowns = _supply(context, now)
     return Snapshot(
         now_ms=now,
         demand=tuple(demand),
         targets=tuple(targets),
-        supply=tuple(_supply(context, rows, now)),
+        supply=supply,
         pools=tuple(settings.pools.values()),
         offerings=tuple(o for name in settings.providers for o in _offerings(context, name)),
         caps=settings.caps,
@@ -42,7 +42,7 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
         silent=tuple(name for name in settings.providers if _is_silent(context, name)),
         max_batch=tuple((name, provider.traits.max_batch) for name, provider in settings.providers.items()),
         doubt_ms=settings.timing.doubt_ms,
-        unknowns=any(row.state is _S.UNKNOWN for row in rows),
+        unknowns=unknowns,
         paused=context.paused,
     )
 
@@ -57,32 +57,32 @@ def _is_silent(context: Context, profile: ProfileName) -> bool:
     return view is None or view.listed_ms is None or bool(view.problem)
 
 
-def _supply(context: Context, rows: Iterable[Instance], now: int) -> Iterator[Supply]:
-    stale, in_doubt = _Stale(context), context.in_doubt
-    contacts, monotonic, load_of = context.contacts, context.clock.monotonic(), context.store.load_of
-    for row in rows:
-        contact = contacts.of(row.id, monotonic)
-        load, doubted, pictured = load_of(row.id), row.id in in_doubt, contact.pictured
-        if pictured is not None and pictured[0] is row:
-            supply = pictured[1]
-            if (
-                supply.load is load
-                and supply.idle_since_ms == contact.idle_since_ms
-                and supply.in_doubt is doubted
-                and supply.asks_end is contact.asks_end
-                and supply.stale == stale.of(row)
-            ):
-                yield supply
-                continue
-        if contact.state != row.state:
-            contact.state, contact.state_since_ms = row.state, now
-        if load.tasks:
-            contact.idle_since_ms = None
-        elif contact.idle_since_ms is None and row.state is _S.IDLE:
-            contact.idle_since_ms = now
-        supply = _picture(row, load, contact, in_doubt=doubted, stale=stale.of(row))
-        contact.pictured = row, supply
-        yield supply
+def _supply(context: Context, now: int) -> tuple[tuple[Supply, ...], bool]:
+    """Pictures of all instances, in their order, and whether any is unknown. Of one of which nothing changed it is the
+    last picture again, and neither that nor the row is looked into: with many instances it is that which takes time."""
+    rows, in_doubt, load_of = context.store.instances(), context.in_doubt, context.store.load_of
+    contacts, stale, unknowns = context.contacts.greet(rows.keys(), context.clock.monotonic()), context.stale, False
+    stale.configured(context.settings.pools)
+    for profile, view in context.profiles.items():
+        stale.offered(profile, view.offerings)
+    edition = stale.edition
+    found: list[Supply] = []
+    for name, row in rows.items():
+        contact, load, doubted = contacts[name], load_of(name), name in in_doubt
+        supply = contact.supply
+        if supply is None or contact.made_of != (
+            row, load, doubted, contact.idle_since_ms, contact.asks_end, edition,
+        ):  # fmt: skip
+            contact.enter(row.state, now)
+            if load.tasks:
+                contact.idle_since_ms = None
+            elif contact.idle_since_ms is None and row.state is _S.IDLE:
+                contact.idle_since_ms = now
+            supply = contact.supply = _picture(row, load, contact, in_doubt=doubted, stale=stale.of(row))
+            contact.made_of = (row, load, doubted, contact.idle_since_ms, contact.asks_end, edition)
+        found.append(supply)
+        unknowns = unknowns or contact.state is _S.UNKNOWN
+    return tuple(found), unknowns
 
 
 def _picture(row: Instance, load: Load, contact: Contact, *, in_doubt: bool, stale: str) -> Supply:
@@ -106,36 +106,3 @@ def _picture(row: Instance, load: Load, contact: Contact, *, in_doubt: bool, sta
         asks_end=contact.asks_end,
         stale=stale,
     )
-
-
-class _Stale:
-    """Why the configuration no longer wants an instance; found out once for each pool, profile and type."""
-
-    def __init__(self, context: Context) -> None:
-        self._pools = context.settings.pools
-        self._offered = {
-            name: frozenset(offering.type.name for offering in view.offerings)
-            for name, view in context.profiles.items()
-        }
-        self._known: dict[tuple[str, str, str], str] = {}
-
-    def of(self, row: Instance) -> str:
-        """The reason, "" while it is wanted."""
-        key = (row.pool, row.profile, row.type)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._find(row)
-        return known
-
-    def _find(self, row: Instance) -> str:
-        pool = self._pools.get(row.pool)
-        if pool is None:
-            return f"pool {row.pool} left the configuration"
-        if row.profile not in pool.profiles:
-            return f"profile {row.profile} left pool {pool.name}"
-        if not pool.types.admits(row.type):
-            return f"type {row.type} is no longer allowed in pool {pool.name}"
-        offered = self._offered.get(row.profile)
-        if offered and row.type not in offered:
-            return f"type {row.type} is no longer offered by profile {row.profile}"
-        return ""
