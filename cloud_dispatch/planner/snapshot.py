@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from sys import intern
 
 from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
@@ -74,14 +73,13 @@ class Supply:
     def kind(self) -> str:
         """Instances of equal kinds differ in their names and in moments alone."""
         load, used = self.load, self.load.used
-        text = repr(
+        return repr(
             (
                 str(self.state), str(self.behaviour), self.pool, self.profile, self.type, self.zone, self.market,
                 self.rate, self.vcpus, self.in_doubt, self.asks_end, self.stale, load.tasks, load.exclusive,
                 load.limited, used.cpus_milli, used.memory, used.disk, used.gpus, self.machine.key,
             )
         )  # fmt: skip
-        return intern(text)  # equal ones are one object, as which they are found again the sooner
 
 
 @dataclass(frozen=True)
