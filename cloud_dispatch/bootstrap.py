@@ -148,7 +148,7 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
         pools=rules.settings.pools,
         problems=lambda: [view.problem for view in context.profiles.values() if view.problem],
     )
-    keeper = Keeper(ports.store, ports.clock, rules.retention, ports.logs, rules.retain_logs_ms)
+    keeper = Keeper(ports.store, ports.clock, rules.retention, ports.logs, rules.retain_logs_ms, ports.outputs)
     return Parts(context, loop, fleet, make_app(services), keeper)
 
 

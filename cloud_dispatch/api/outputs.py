@@ -6,10 +6,12 @@ A file appears under its name only whole and durable; until then it lies in `inc
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 from cloud_dispatch.api.files import attempt_folder, file_error, open_file, open_folder, split_path
@@ -38,6 +40,7 @@ class OutputStore:
         self._numbers = count()
         self._incoming = root / "incoming"
         self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._sweep = self._folders()
         for part in self._incoming.iterdir():  # of uploads that a crash cut off
             part.unlink()
 
@@ -89,6 +92,22 @@ class OutputStore:
         finally:
             os.close(folder)
 
+    async def prune(self, before_ms: int, *, batch: int = 1000) -> int:
+        """Delete the files of attempts whose folders were last written to before the moment `before_ms`; returns how
+        many folders. Looks at no more than `batch` of them a call; the next call goes on from there, and after the last
+        one anew."""
+        looked = list(islice(self._sweep, batch))
+        if len(looked) < batch:
+            self._sweep = self._folders()
+        old = [folder for folder in looked if folder.stat().st_mtime_ns // 1_000_000 < before_ms]
+        for folder in old:
+            await self._executor.run(_remove, str(folder))
+        return len(old)
+
+    def _folders(self) -> Iterator[Path]:
+        groups = (group for group in self._root.glob("*") if group != self._incoming)
+        return (folder for group in groups for folder in group.glob("*/*"))
+
     def open(self, task: TaskId, token: FencingToken, path: str) -> int:
         """A descriptor for reading an attempt's file, which the caller closes. NotFound, InvalidInput."""
         return open_file(attempt_folder(self._root, task, token), split_path(path))
@@ -101,3 +120,12 @@ def _flush(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _remove(folder: str) -> None:
+    """Remove an attempt's folder, and those above it that hold no other's. Of the module, as `_flush`."""
+    shutil.rmtree(folder)
+    above = os.path.dirname(folder)
+    with suppress(OSError):  # other attempts, other tasks
+        os.rmdir(above)
+        os.rmdir(os.path.dirname(above))

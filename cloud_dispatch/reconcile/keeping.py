@@ -14,6 +14,8 @@ from cloud_dispatch.ports.store import Retention, Store
 log = structlog.get_logger(__name__)
 INTERVAL_S = 600
 PIECE = 1_000
+#: Outputs are stored before their task ends; when its row goes they are as old as that, and a little.
+OUTPUTS_LONGER_MS = 86_400_000
 
 
 class Prunable(Protocol):
@@ -21,17 +23,25 @@ class Prunable(Protocol):
         """Delete files older than `before_ms`, a bounded number of them; returns how many."""
 
 
+class SlowlyPrunable(Protocol):
+    async def prune(self, before_ms: int) -> int:
+        """As `Prunable.prune`, waiting for the disk beside the loop."""
+
+
 class Keeper:
-    """Prunes the store by its retention settings, and logs by theirs (`logs_ms` None: for ever)."""
+    """Prunes the store by its retention settings, logs by theirs (`logs_ms` None: for ever), and outputs a little after
+    the tasks that they belong to."""
 
     def __init__(
-        self, store: Store, clock: Clock, retention: Retention, logs: Prunable, logs_ms: int | None = None
-    ) -> None:
+        self, store: Store, clock: Clock, retention: Retention, logs: Prunable, logs_ms: int | None,
+        outputs: SlowlyPrunable,
+    ) -> None:  # fmt: skip
         self._store = store
         self._clock = clock
         self._retention = retention
         self._logs = logs
         self._logs_ms = logs_ms
+        self._outputs = outputs
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
@@ -60,4 +70,8 @@ class Keeper:
         more = self._logs_ms is not None
         while more:
             more = self._logs.prune(now - (self._logs_ms or 0)) >= PIECE
+            await asyncio.sleep(0.05)
+        more = self._retention.tasks_ms is not None
+        while more:
+            more = await self._outputs.prune(now - (self._retention.tasks_ms or 0) - OUTPUTS_LONGER_MS) >= PIECE
             await asyncio.sleep(0.05)

@@ -208,3 +208,23 @@ async def of(*chunks: bytes) -> AsyncIterator[bytes]:
 
 def files(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file()]
+
+
+async def test_old_outputs_are_pruned_a_bounded_number_a_call(tmp_path: Path) -> None:
+    """Only what was last written before the moment goes, and the folders that are empty then; nothing of `incoming`."""
+    store = OutputStore(tmp_path, 1000, Inline())
+
+    async def content() -> AsyncIterator[bytes]:
+        yield b"x"
+
+    for task in (1, 2, 3, 4, 1001):
+        await store.store(TaskId(task), K, "deep/file", content(), lambda: None)
+        if task != 3:
+            os.utime(tmp_path / str(task // 1000) / str(task) / str(K), (1, 1))
+    (tmp_path / "incoming" / "half").write_bytes(b"x")
+    deleted = [await store.prune(2_000_000, batch=2) for _ in range(4)]
+    assert sum(deleted) == 4
+    assert max(deleted) <= 2
+    left = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*")) if path.is_file()]
+    assert left == [f"0/3/{K}/deep/file", "incoming/half"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "incoming"]
