@@ -199,4 +199,7 @@ class Loop:
                 await self._c.calls.settle()
         except TimeoutError:
             await self._c.calls.cancel()
-        await self._flush_events()
+        try:
+            await self._flush_events()
+        except DispatchError as error:  # no reason not to stop: they are in the log
+            log.warning("events.not_kept", events=len(self._c.pending_events), error=str(error))

@@ -146,8 +146,10 @@ class Incarnation:
         self.parts.app.close()
         await asyncio.sleep(0.05)
         self._network.fall_silent()
-        await self.parts.loop.close()
-        await self.store.close()
+        try:
+            await self.parts.loop.close()
+        finally:
+            await self.store.close()
 
     def die(self) -> None:
         """At once: the ports first, then everything that runs."""

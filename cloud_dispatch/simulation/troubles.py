@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloud_dispatch.domain.errors import DispatchError
+from cloud_dispatch.domain.errors import Conflict, DispatchError, IllegalTransition, NotFound
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.ports.store import Store, Target, TaskFilter
 from cloud_dispatch.simulation.dispatcher import Incarnation
@@ -144,7 +144,7 @@ class Troubles:
 
         async def resume(living: Incarnation) -> None:
             assert living.parts is not None
-            with contextlib.suppress(DispatchError):
+            with contextlib.suppress(Conflict, IllegalTransition, NotFound):  # what can't be stored is tried again
                 await living.parts.fleet.resume(chosen, "as the scenario says")
 
         self._operate(fault)

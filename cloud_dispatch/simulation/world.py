@@ -296,6 +296,7 @@ class World:
         await asyncio.wait({stopping})
         if living.dead():
             return
+        stopping.result()  # a stop that fails is a bug of the dispatcher's
         living.cut.severed = True
         self.judge_health()
         await asyncio.sleep(max(down_ms, 1) / 1000)

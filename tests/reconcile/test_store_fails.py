@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.instance import InstanceState
@@ -92,3 +93,21 @@ async def test_a_proof_of_absence_outlives_a_store_that_fails(tmp_path: Path) ->
         assert [row.state for row in w.rows] == [S.LAUNCHING]
         await w.passes(3)
         assert not w.rows
+
+
+async def test_a_stop_does_not_fail_for_want_of_room_for_its_last_events(tmp_path: Path) -> None:
+    """The disk is full: the dispatcher still ends as it was asked to, and says what it could not keep."""
+    async with world(tmp_path) as w:
+        w.context.note("instance.console", detail="the last words")
+
+        async def full(events: Any) -> None:
+            raise StoreUnavailable("the disk is full")
+
+        store: Any = w.store
+        store.record = full
+        with capture_logs() as logs:
+            await w.loop.close()
+        del store.record
+        assert [(said["event"], said["events"]) for said in logs if said["log_level"] == "warning"] == [
+            ("events.not_kept", 1)
+        ]
