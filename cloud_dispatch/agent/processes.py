@@ -10,9 +10,10 @@ import contextlib
 import ctypes
 import os
 import signal
-import subprocess
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Set, Tuple  # noqa: UP035
+
+from cloud_dispatch.agent.spawning import Spawner
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: The mark in the environment of everything that belongs to an attempt.
@@ -64,19 +65,16 @@ class Processes:
         self._mains: Dict[int, int] = {}  # token -> pid of the main process, also its session and process group
         self._others: Set[int] = set()  # health checks
         self._childless = True  # the agent had no child at all when it last looked, and has made none since
-        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._spawner = Spawner()
 
     def spawn(self, argv: List[str], env: Dict[str, str], cwd: str, output: int) -> int:
         """Start `argv` in a session of its own, output and errors into the descriptor `output`; its pid.
 
         OSError or ValueError (NUL byte, bad variable name) when it can't start.
         """
-        child = subprocess.Popen(
-            argv, env=env, cwd=cwd, stdin=self._null, stdout=output, stderr=output, start_new_session=True
-        )
+        pid = self._spawner.spawn(argv, env, cwd, output)
         self._childless = False
-        child.returncode = 0  # reaped by `reap`, not by Popen
-        return child.pid
+        return pid
 
     def reap(self) -> List[Exit]:
         """Every child that has ended, orphans included."""
