@@ -205,7 +205,11 @@ def _all_or_nothing(world: World, patch: pytest.MonkeyPatch) -> None:
             failed.append(verdict)
         return verdict or (failed[-1] if failed and row.state in SERVING else None)
 
+    def everybody(self: Any, monotonic: int) -> list[Any]:
+        return list(self._c.store.instances().values())
+
     patch.setattr(loop_module, "judge", alarmed)
+    patch.setattr(loop_module.Loop, "_in_question", everybody)
 
 
 ONE_BAD_NODE = Story(
