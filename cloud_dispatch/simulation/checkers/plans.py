@@ -15,8 +15,8 @@ _S = InstanceState
 _ENDED = frozenset({_S.DRAINING, _S.DRAINED, _S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE})
 
 
-#: To replay a plan of a large fleet costs more than to make it: so many are all replayed, then one in so many.
-_ALL_OF_FIRST = 100
+#: To replay a plan costs more than to make it: with more VMs than this only one in so many is.
+_LARGE = 200
 _ONE_IN = 20
 
 
@@ -34,7 +34,7 @@ class Plans(Checker):
         for snapshot, stored in commit.plans:
             decided = decode_plan(stored)
             self._plans += 1
-            if self._plans <= _ALL_OF_FIRST or self._plans % _ONE_IN == 0:
+            if len(self.view.alive) <= _LARGE or self._plans % _ONE_IN == 0:
                 self._replay(snapshot, decided)
             for action in decided.actions:
                 if not action.reason:
