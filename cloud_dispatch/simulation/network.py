@@ -7,7 +7,7 @@ down. What reaches a VM runs in that VM's context, so that it never belongs to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import Any, Protocol
 
@@ -177,7 +177,3 @@ class Network:
         if vm.cut_off_until_ms and vm.cut_off_until_ms > self._clock.now():
             return True
         return bool(self._weather.holding) and self._weather.partitioned()
-
-
-#: A handler of an exchange, run among the tasks of the incarnation that serves.
-Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
