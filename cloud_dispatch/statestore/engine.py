@@ -38,8 +38,8 @@ def parse_url(url: str) -> URL:
 
 
 def sqlite_path(url: URL) -> Path | None:
-    """The database's file, None where it is not SQLite."""
-    return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
+    """The database's file, by its name or by SQLite's `file:` URI of it; None where it is not SQLite."""
+    return Path((url.database or "").removeprefix("file:")) if url.get_backend_name() == "sqlite" else None
 
 
 def make_engine(url: URL) -> Engine:

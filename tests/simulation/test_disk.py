@@ -1,0 +1,99 @@
+"""The disk of a run: what is committed outlasts everybody who had it open, what is not never was, in memory as in a
+file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+import sqlalchemy as sa
+
+from cloud_dispatch import statestore
+from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.domain.errors import Conflict
+from cloud_dispatch.domain.task import TaskSpec
+from cloud_dispatch.simulation import disk as disks
+from cloud_dispatch.simulation.disk import Disk
+from cloud_dispatch.simulation.entropy import SeededEntropy, SeededStreams
+from cloud_dispatch.simulation.generate import generate
+from cloud_dispatch.simulation.run import run
+from cloud_dispatch.statestore import SqlStore
+from cloud_dispatch.statestore.copying import TOKEN_LEAP
+from cloud_dispatch.statestore.engine import make_engine, parse_url
+from cloud_dispatch.statestore.schema import counters, facts
+from cloud_dispatch.testing.store_builders import ManualClock
+
+#: A seed of the theme in which a backup is restored.
+RESTORING = 8
+
+
+@pytest.fixture(params=["memory", "file"])
+def disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    monkeypatch.setattr(disks, "SHARED", disks.SHARED and request.param == "memory")
+    with closing(Disk()) as made:
+        made.format()
+        yield made
+
+
+async def opened(disk: Disk) -> SqlStore:
+    clock, entropy = ManualClock(), SeededEntropy(SeededStreams(1))
+    return await statestore.open_store(disk.url, clock=clock, entropy=entropy, executor=Inline())
+
+
+def test_what_is_committed_outlasts_who_had_it_open(disk: Disk) -> None:
+    async def live() -> None:
+        first = await opened(disk)
+        await first.submit([TaskSpec(argv=("true",))])
+        with pytest.raises(Conflict, match="is in use by pid"):
+            await opened(disk)
+        await first.close()
+        second = await opened(disk)
+        assert (second.id, sum(second.task_counts().values())) == (first.id, 1)
+        await second.close()
+
+    asyncio.run(live())
+
+
+def test_a_transaction_of_the_dead_never_was(disk: Disk) -> None:
+    """A connection that is lost in the middle takes its lock and its writes along."""
+    engine = make_engine(parse_url(disk.url))
+    dead = engine.connect()
+    dead.begin()
+    dead.execute(sa.insert(facts).values(name="unsaid", value="x"))
+    dead.invalidate()
+    with engine.begin() as living:
+        assert not living.scalar(sa.select(sa.func.count()).select_from(facts).where(facts.c.name == "unsaid"))
+        living.execute(sa.insert(facts).values(name="said", value="x"))
+    with engine.begin() as living:
+        assert living.scalar(sa.select(sa.func.count()).select_from(facts).where(facts.c.name == "said")) == 1
+    engine.dispose()
+
+
+def test_a_copy_is_of_the_store_in_use_and_a_restore_replaces_it(disk: Disk) -> None:
+    async def live() -> None:
+        store = await opened(disk)
+        await store.submit([TaskSpec(argv=("true",))])
+        copy = disk.copy()
+        await store.submit([TaskSpec(argv=("false",))] * 2)
+        with pytest.raises(Conflict, match="is in use by pid"):
+            disk.restore(copy)
+        await store.close()
+        disk.restore(copy)
+        again = await opened(disk)
+        assert sum(again.task_counts().values()) == 1
+        await again.close()
+
+    asyncio.run(live())
+    engine = make_engine(parse_url(disk.url))
+    with engine.begin() as connection:
+        assert connection.scalar(sa.select(counters.c.value).where(counters.c.name == "token")) == TOKEN_LEAP
+    engine.dispose()
+
+
+def test_memory_and_file_give_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = run(generate(RESTORING))
+    monkeypatch.setattr(disks, "SHARED", False)
+    assert run(generate(RESTORING)).digest == inside.digest
+    assert any("restore" in line for line in inside.journal)
