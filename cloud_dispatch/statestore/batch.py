@@ -8,6 +8,7 @@ happens to it in between, it is updated once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
 from sqlalchemy import Executable, bindparam, insert, null, select, update
@@ -15,6 +16,7 @@ from sqlalchemy.engine import Connection, Dialect
 
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.task import TaskSpec, TaskState
+from cloud_dispatch.statestore.engine import BEGIN_WRITING
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.schema import attempts, counters, specs, tasks
@@ -131,6 +133,8 @@ class Statements:
     """The hot statements as text of one database, with positional parameters."""
 
     def __init__(self, dialect: Dialect) -> None:
+        #: What begins a transaction that writes; empty where the driver does it by itself.
+        self.begin = BEGIN_WRITING.get(dialect.name, "")
         self.new_task = self._compile(dialect, insert(tasks), TASK_ORDER)
         self.new_spec = self._compile(dialect, insert(specs), SPEC_ORDER)
         self.live = self._compile(dialect, _UPDATE_LIVE, _LIVE_ORDER)
@@ -160,13 +164,36 @@ def perform(connection: Connection, statements: Statements, batch: Batch) -> dic
 
     Raises what the database raises; nothing is written then.
     """
+    if not (batch.before or batch.after):
+        return _perform_hot(connection.connection.driver_connection, statements, batch)
     with connection.begin():
         for statement, rows in batch.before:
             connection.execute(statement, list(rows))
-        _write_hot(connection, statements, batch)
+        with closing(connection.connection.cursor()) as cursor:
+            _write_hot(cursor, statements, batch)
         for statement, rows in batch.after:
             connection.execute(statement, list(rows) if rows else None)
-        return read_specs(connection, statements, batch.read_specs)
+        with closing(connection.connection.cursor()) as cursor:
+            return read_specs(cursor, statements, batch.read_specs)
+
+
+def _perform_hot(driver: Any, statements: Statements, batch: Batch) -> dict[int, bytes]:
+    """`perform` without statements of the cold paths, as nearly every group is: the driver's own transaction, since
+    SQLAlchemy's took as long as one of the writes."""
+    cursor = driver.cursor()
+    try:
+        if statements.begin:
+            cursor.execute(statements.begin)
+        _write_hot(cursor, statements, batch)
+        specs = read_specs(cursor, statements, batch.read_specs)
+        driver.commit()
+    except BaseException:
+        with suppress(Exception):  # what went wrong first is what is told
+            driver.rollback()
+        raise
+    finally:
+        cursor.close()
+    return specs
 
 
 def landed(connection: Connection, batch: Batch) -> bool:
@@ -174,36 +201,29 @@ def landed(connection: Connection, batch: Batch) -> bool:
     return connection.scalar(select(counters.c.value).where(counters.c.name == COMMIT)) == batch.serial
 
 
-def _write_hot(connection: Connection, statements: Statements, batch: Batch) -> None:
-    cursor: Any = connection.connection.cursor()
+def _write_hot(cursor: Any, statements: Statements, batch: Batch) -> None:
     numbers = {**batch.counters, COMMIT: batch.serial}
-    try:
-        for text, rows in (
-            (statements.new_task, batch.new_tasks),
-            (statements.new_spec, batch.new_specs),
-            (statements.live, batch.live.values()),
-            (statements.ended, batch.ended.values()),
-            (statements.attempt, batch.attempts),
-            (statements.counter, [(value, name) for name, value in numbers.items()]),
-        ):
-            if rows:
-                cursor.executemany(text, rows)
-    finally:
-        cursor.close()
+    for text, rows in (
+        (statements.new_task, batch.new_tasks),
+        (statements.new_spec, batch.new_specs),
+        (statements.live, batch.live.values()),
+        (statements.ended, batch.ended.values()),
+        (statements.attempt, batch.attempts),
+        (statements.counter, [(value, name) for name, value in numbers.items()]),
+    ):
+        if rows:
+            cursor.executemany(text, rows)
 
 
-def read_specs(connection: Connection, statements: Statements, wanted: Sequence[int]) -> dict[int, bytes]:
+def read_specs(cursor: Any, statements: Statements, wanted: Sequence[int]) -> dict[int, bytes]:
+    """The bodies of the specifications of these tasks, by a driver's cursor."""
     found: dict[int, bytes] = {}
-    cursor: Any = connection.connection.cursor()
-    try:
-        at = 0
-        while at < len(wanted):
-            left = len(wanted) - at
-            size = next((s for s in _READ_SIZES if s >= left), _READ_SIZES[-1])
-            part = wanted[at : at + size]
-            cursor.execute(statements.read[size], (*part, *[part[-1]] * (size - len(part))))
-            found.update(cursor.fetchall())
-            at += size
-    finally:
-        cursor.close()
+    at = 0
+    while at < len(wanted):
+        left = len(wanted) - at
+        size = next((s for s in _READ_SIZES if s >= left), _READ_SIZES[-1])
+        part = wanted[at : at + size]
+        cursor.execute(statements.read[size], (*part, *[part[-1]] * (size - len(part))))
+        found.update(cursor.fetchall())
+        at += size
     return found

@@ -20,6 +20,9 @@ from sqlalchemy.pool import QueuePool
 from cloud_dispatch.domain.errors import InvalidInput, StoreUnavailable
 
 BUSY_TIMEOUT_MS = 10_000
+#: By dialect, what begins a transaction that writes, where the driver does not do it by itself. SQLite: readers take no
+#: lock; the one writer takes it at once, so that it never fails in the middle for want of it.
+BEGIN_WRITING = {"sqlite": "BEGIN IMMEDIATE"}
 _FORMS = "sqlite:////absolute/path.db or postgresql+psycopg://user@host/database"
 
 
@@ -79,11 +82,10 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # Readers take no lock; the one writer takes it at once, so that it never fails in the middle for want of it.
-    mode = "DEFERRED" if connection.get_execution_options().get("reading") else "IMMEDIATE"
+    reading = connection.get_execution_options().get("reading")
     # Past SQLAlchemy, which takes a tenth of a small commit's time for it; its errors are among `driver_errors`.
     driver: Any = connection.connection.driver_connection
-    driver.execute(f"BEGIN {mode}")
+    driver.execute("BEGIN DEFERRED" if reading else BEGIN_WRITING["sqlite"])
 
 
 def driver_errors(engine: Engine) -> tuple[type[Exception], ...]:

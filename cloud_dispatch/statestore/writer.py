@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from sqlalchemy.engine import Connection, Engine
@@ -65,8 +66,8 @@ class DatabaseWriter:
         """
         try:
             connection = self._open()
-            with connection.begin():
-                return read_specs(connection, self._statements, batch.read_specs) if landed(connection, batch) else None
+            with connection.begin(), closing(connection.connection.cursor()) as cursor:
+                return read_specs(cursor, self._statements, batch.read_specs) if landed(connection, batch) else None
         except Exception as error:
             if self.error(error) is None:
                 raise

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
-from sqlalchemy import event, insert, select
+from sqlalchemy import insert, select
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import NotFound, StoreUnavailable
@@ -51,10 +51,24 @@ class Planted:
         return None
 
 
+class TooLarge(Planted):
+    """A call whose row no driver takes, with an error that is not the database's."""
+
+    def plan(self, batch: Batch) -> None:
+        batch.memory.dequeue(self._task)
+        batch.task_ended(self._task, TaskState.FAILED, 2**70, 1)
+
+
 def commits(store: SqlStore) -> list[int]:
     """A list that grows with every transaction of the store."""
     seen: list[int] = []
-    event.listen(store._engine, "commit", lambda connection: seen.append(1))
+    perform = store._writer.perform
+
+    def counted(batch: Batch) -> dict[int, bytes]:
+        seen.append(1)
+        return perform(batch)
+
+    store._writer.perform = counted  # type: ignore[method-assign]
     return seen
 
 
@@ -64,6 +78,16 @@ async def test_concurrent_calls_share_a_commit(store: SqlStore) -> None:
     await asyncio.gather(*[store.submit([spec()]) for _ in range(50)])
     assert len(seen) <= 2
     assert store.task_counts()[TaskState.QUEUED] == 50
+
+
+async def test_a_bug_in_the_middle_of_a_transaction_leaves_none_open(store: SqlStore) -> None:
+    """The connection goes on, as if nothing had been written."""
+    (task,) = await store.submit([spec()])
+    with pytest.raises(OverflowError):
+        await store._commit.run(TooLarge(task))
+    await store.submit([spec()])
+    assert store.task_counts()[TaskState.QUEUED] == 2
+    assert await store.check() == []
 
 
 async def test_a_call_without_news_writes_nothing(store: SqlStore) -> None:
