@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.engine import Connection
@@ -32,6 +31,9 @@ _UPDATE = (
     update(instances)
     .where(instances.c.id == bindparam("which"))
     .values({c: bindparam(f"v_{c.name}") for c in instances.c if c.name != "id"})
+)
+_RAN = of_instance(bindparam("which"), attempts.c.started_ms, attempts.c.ended_ms).where(
+    attempts.c.started_ms.is_not(None)
 )
 _INSTANCE, _STARTED, _ENDED = (ATTEMPT_ORDER.index(name) for name in ("instance", "started_ms", "ended_ms"))
 Interval = tuple[int, int]
@@ -199,6 +201,4 @@ def _existing(connection: Connection, ids: Sequence[str]) -> set[str]:
 
 
 def _worked(connection: Connection, instance: str) -> list[Interval]:
-    ran: Any = of_instance(instance, attempts.c.started_ms, attempts.c.ended_ms)
-    ran = ran.where(attempts.c.started_ms.is_not(None))
-    return union((start, end) for start, end in connection.execute(ran))
+    return union((start, end) for start, end in connection.execute(_RAN, {"which": instance}).all())

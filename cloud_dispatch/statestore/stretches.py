@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import BindParameter, Select, and_, func, select
 
 from cloud_dispatch.statestore.schema import attempts
 
@@ -21,7 +21,7 @@ def stretch_of(token: int) -> int:
     return token >> _BITS
 
 
-def of_instance(instance: str, *columns: Any) -> Select[Any]:
+def of_instance(instance: str | BindParameter[str], *columns: Any) -> Select[Any]:
     """`columns` of the attempts that ended on `instance`, in no order."""
     any_one = attempts.alias()
     stretches = select(func.min(any_one.c.stretch).label("number")).cte("stretches", recursive=True)
