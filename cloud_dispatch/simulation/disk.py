@@ -20,8 +20,6 @@ from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.simulation.clock import EPOCH_MS
 
 _MEMORY = Path("/dev/shm")
-#: Before, connections could not share a database in SQLite's memory by its name: the store stays in the file.
-SHARED = sqlite3.sqlite_version_info >= (3, 36)
 
 
 class Disk:
@@ -34,9 +32,10 @@ class Disk:
         self.folder = Path(self._folder.name)
         self._path = self.folder / "store.sqlite"
         self._file_url = f"sqlite:///{self._path}"
-        self._uri = f"file:{self._path}?vfs=memdb"
-        self.url = f"sqlite:///{self._uri}&uri=true" if SHARED else self._file_url
-        self._keeper = sqlite3.connect(self._uri, uri=True) if SHARED else None  # the memory lasts as long as this
+        # Shared by its name: that of the file, so that the lock and what the store says of itself are as for a file.
+        shared = f"file:{self._path}?mode=memory&cache=shared"
+        self.url = f"sqlite:///{shared}&uri=true"
+        self._keeper = sqlite3.connect(shared, uri=True)  # the memory lasts as long as this is open
         self._copies = 0
 
     def format(self) -> None:
@@ -46,9 +45,8 @@ class Disk:
 
     def _fill(self) -> None:
         """Replace the memory by the file."""
-        if self._keeper is not None:
-            with closing(sqlite3.connect(self._path)) as file:
-                file.backup(self._keeper)
+        with closing(sqlite3.connect(self._path)) as file:
+            file.backup(self._keeper)
 
     def copy(self) -> Path:
         """A backup of the store as it is now, whoever has it open."""
@@ -65,8 +63,7 @@ class Disk:
         self._fill()
 
     def close(self) -> None:
-        if self._keeper is not None:
-            self._keeper.close()
+        self._keeper.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         self._folder.cleanup()
 

@@ -1,5 +1,4 @@
-"""The disk of a run: what is committed outlasts everybody who had it open, what is not never was, in memory as in a
-file."""
+"""The disk of a run: what is committed outlasts everybody who had it open, what is not never was."""
 
 from __future__ import annotations
 
@@ -14,24 +13,17 @@ from cloud_dispatch import statestore
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.errors import Conflict
 from cloud_dispatch.domain.task import TaskSpec
-from cloud_dispatch.simulation import disk as disks
 from cloud_dispatch.simulation.disk import Disk
 from cloud_dispatch.simulation.entropy import SeededEntropy, SeededStreams
-from cloud_dispatch.simulation.generate import generate
-from cloud_dispatch.simulation.run import run
 from cloud_dispatch.statestore import SqlStore
 from cloud_dispatch.statestore.copying import TOKEN_LEAP
 from cloud_dispatch.statestore.engine import make_engine, parse_url
 from cloud_dispatch.statestore.schema import counters, facts
 from cloud_dispatch.testing.store_builders import ManualClock
 
-#: A seed of the theme in which a backup is restored.
-RESTORING = 8
 
-
-@pytest.fixture(params=["memory", "file"])
-def disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    monkeypatch.setattr(disks, "SHARED", disks.SHARED and request.param == "memory")
+@pytest.fixture
+def disk() -> Iterator[Disk]:
     with closing(Disk()) as made:
         made.format()
         yield made
@@ -90,10 +82,3 @@ def test_a_copy_is_of_the_store_in_use_and_a_restore_replaces_it(disk: Disk) -> 
     with engine.begin() as connection:
         assert connection.scalar(sa.select(counters.c.value).where(counters.c.name == "token")) == TOKEN_LEAP
     engine.dispose()
-
-
-def test_memory_and_file_give_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    inside = run(generate(RESTORING))
-    monkeypatch.setattr(disks, "SHARED", False)
-    assert run(generate(RESTORING)).digest == inside.digest
-    assert any("restore" in line for line in inside.journal)
