@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar, TypeVarTuple
 
+from msgspec import Struct
+
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 #: So many steps without a millisecond passing are a livelock.
@@ -65,60 +67,43 @@ class Group:
 _GROUP: ContextVar[Group | None] = ContextVar("simulation_group", default=None)
 
 
-class _Step(asyncio.Handle):
-    """asyncio's handle without what its debug mode wants: a run makes one for every turn of a task."""
+class _Step(Struct, eq=False):
+    """What is to happen: as much of asyncio's handle as anybody in a run looks at. A run makes millions of them, and a
+    struct is made without a call of Python's."""
 
-    __slots__ = ()
-
-    def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], loop: VirtualLoop, context: Context | None
-    ) -> None:
-        self._callback = callback
-        self._args = args
-        self._loop = loop
-        self._context = copy_context() if context is None else context
-        self._cancelled = False
-        self._repr = self._source_traceback = None
-
-
-class _Timer(asyncio.TimerHandle):
-    """The same for a moment."""
-
-    __slots__ = ()
-
-    def __init__(
-        self, when_ms: int, callback: Callable[..., object], args: tuple[Any, ...], loop: VirtualLoop,
-        context: Context | None,
-    ) -> None:  # fmt: skip
-        self._when = when_ms / 1000
-        self._scheduled = True
-        self._callback = callback
-        self._args = args
-        self._loop = loop
-        self._context = copy_context() if context is None else context
-        self._cancelled = False
-        self._repr = self._source_traceback = None
+    callback: Callable[..., object]
+    args: tuple[Any, ...]
+    context: Context
+    called_off: bool = False
 
     def cancel(self) -> None:
-        if not self._cancelled:
-            self._cancelled = True
-            self._callback = self._args = None  # type: ignore[assignment]
-            self._loop._timer_handle_cancelled(self)
-
-
-class _Event:
-    """What is to happen at a moment and can't be called off: as much of a handle as the loop itself looks at."""
-
-    __slots__ = ("_args", "_callback", "_context")
-    _cancelled = False
-
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context) -> None:
-        self._callback = callback
-        self._args = args
-        self._context = context
+        self.called_off = True
 
     def __repr__(self) -> str:
-        return f"<event {getattr(self._callback, '__qualname__', self._callback)}>"
+        return f"<step {getattr(self.callback, '__qualname__', self.callback)}>"
+
+
+class _Timer(Struct, eq=False):
+    """The same for a moment: the loop counts those that were called off."""
+
+    callback: Callable[..., object]
+    args: tuple[Any, ...]
+    context: Context
+    loop: VirtualLoop
+    called_off: bool = False
+
+    def cancel(self) -> None:
+        if not self.called_off:
+            self.called_off = True
+            self.callback, self.args = _nothing, ()  # it holds on to nothing while it waits to be swept
+            self.loop.timer_cancelled()
+
+    def __repr__(self) -> str:
+        return f"<timer {getattr(self.callback, '__qualname__', self.callback)}>"
+
+
+def _nothing() -> None:
+    """What a cancelled timer would do."""
 
 
 class VirtualLoop(base_events.BaseEventLoop):
@@ -130,7 +115,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.steps = 0
         self.watched: Group | None = None
         self.trap: Callable[[], None] | None = None
-        self._timers: list[tuple[int, int, _Timer | _Event]] = []
+        self._timers: list[tuple[int, int, _Timer | _Step]] = []
         self._order = 0
         self._cancelled = 0
         self._moment_began = 0
@@ -162,20 +147,21 @@ class VirtualLoop(base_events.BaseEventLoop):
     def _set(
         self, when_ms: int, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
     ) -> asyncio.TimerHandle:
-        timer = _Timer(when_ms, callback, args, self, context)
+        timer = _Timer(callback, args, copy_context() if context is None else context, self)
         self._order += 1
         heapq.heappush(self._timers, (when_ms, self._order, timer))
-        return timer
+        return timer  # type: ignore[return-value]
 
     def post(self, when_ms: int, context: Context, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
         """`at_ms` for good: nobody can call it off."""
         self._order += 1
-        heapq.heappush(self._timers, (when_ms, self._order, _Event(callback, args, context)))
+        heapq.heappush(self._timers, (when_ms, self._order, _Step(callback, args, context)))
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+    def timer_cancelled(self) -> None:
+        """One of the timers was called off; they are swept when most of them are."""
         self._cancelled += 1
         if self._cancelled > _SWEEP and self._cancelled * 2 > len(self._timers):
-            self._timers = [timer for timer in self._timers if not timer[2]._cancelled]
+            self._timers = [timer for timer in self._timers if not timer[2].called_off]
             heapq.heapify(self._timers)
             self._cancelled = 0
 
@@ -212,9 +198,9 @@ class VirtualLoop(base_events.BaseEventLoop):
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.Handle:
         """As asyncio's."""
-        handle = _Step(callback, args, self, context)
-        self._ready.append(handle)  # type: ignore[attr-defined]
-        return handle
+        step = _Step(callback, args, copy_context() if context is None else context)
+        self._ready.append(step)  # type: ignore[attr-defined]
+        return step  # type: ignore[return-value]
 
     # -- running
     def _run_once(self) -> None:
@@ -226,36 +212,35 @@ class VirtualLoop(base_events.BaseEventLoop):
                 self._advance(ready)
                 if not ready:
                     return
-            handle = ready.popleft()
+            step = ready.popleft()
             self.steps += 1
-            if handle._cancelled or (self.trap is not None and self._trapped(handle)):
+            if step.called_off or (self.trap is not None and self._trapped(step)):
                 continue
             try:
-                handle._context.run(handle._callback, *handle._args)
+                step.context.run(step.callback, *step.args)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
-                self._failed(handle, error)
+                self._failed(step, error)
             if self._stopping:  # type: ignore[attr-defined]
                 return
         if self.steps - self._moment_began > MAX_STEPS_A_MOMENT:
             raise Livelock(f"{MAX_STEPS_A_MOMENT} steps at {self.now_ms} ms: {self._describe()}")
 
-    def _failed(self, handle: asyncio.Handle | _Event, error: BaseException) -> None:
+    def _failed(self, step: _Step | _Timer, error: BaseException) -> None:
         """An exception of a callback that nobody waits for."""
-        message = f"Exception in callback {handle!r}"
-        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
+        self.call_exception_handler({"message": f"Exception in callback {step!r}", "exception": error, "handle": step})
 
-    def _trapped(self, handle: Any) -> bool:
+    def _trapped(self, step: _Step | _Timer) -> bool:
         """Call `trap` before a step of the watched group; whether that took the step back."""
-        if self.trap is not None and self.watched is not None and handle._context.get(_GROUP) is self.watched:
+        if self.trap is not None and self.watched is not None and step.context.get(_GROUP) is self.watched:
             self.trap()
-        return bool(handle._cancelled)
+        return step.called_off
 
     def _advance(self, ready: Any) -> None:
         """On to the next moment at which a timer is set; everything of that moment is ready then."""
         timers = self._timers
-        while timers and timers[0][2]._cancelled:
+        while timers and timers[0][2].called_off:
             heapq.heappop(timers)
             self._cancelled = max(self._cancelled - 1, 0)
         if not timers:
@@ -268,7 +253,7 @@ class VirtualLoop(base_events.BaseEventLoop):
             self._moment_began = self.steps
         while timers and timers[0][0] <= moment:
             timer = heapq.heappop(timers)[2]
-            if timer._cancelled:
+            if timer.called_off:
                 self._cancelled = max(self._cancelled - 1, 0)
             else:
                 ready.append(timer)

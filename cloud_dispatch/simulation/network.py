@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from cloud_dispatch.simulation.loop import VirtualLoop
 from cloud_dispatch.simulation.ports import SimClock, Streams, TrueVm
 
@@ -41,28 +43,21 @@ class Weather(Protocol):
     def partitioned(self) -> bool: ...
 
 
-class Exchange:
+class Exchange(Struct, eq=False):
     """One request and its answer."""
 
-    __slots__ = ("authorization", "body", "departed", "gone", "heard", "method", "network", "over", "path", "query",
-                 "sender", "vm")  # fmt: skip
-
-    def __init__(
-        self, network: Network, vm: TrueVm, sender: Context, method: str, path: str, query: str, authorization: bytes,
-        body: bytes, heard: Heard,
-    ) -> None:  # fmt: skip
-        self.network = network
-        self.vm = vm
-        self.sender = sender
-        self.method = method
-        self.path = path
-        self.query = query
-        self.authorization = authorization
-        self.body = body
-        self.heard: Heard | None = heard
-        self.departed = False
-        self.gone: Callable[[], object] | None = None
-        self.over = False
+    network: Network
+    vm: TrueVm
+    sender: Context
+    method: str
+    path: str
+    query: str
+    authorization: bytes
+    body: bytes
+    heard: Heard | None
+    departed: bool = False
+    gone: Callable[[], object] | None = None
+    over: bool = False
 
     def abandon(self) -> None:
         """The sender closes the connection: it hears nothing any more, and the server will notice."""
