@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
-from msgspec.structs import replace
 
 from cloud_dispatch.api.http import ClientGone
 from cloud_dispatch.api.logs import LogStore
@@ -18,7 +17,7 @@ from cloud_dispatch.api.policy import policy_for
 from cloud_dispatch.api.poll import Poll, Polls, Wake
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.sessions import Session, Sessions
-from cloud_dispatch.api.translate import MOST_CLAIMS, ReplyOut, SyncIn, held_of, reply_to, results_of
+from cloud_dispatch.api.translate import MOST_CLAIMS, SyncIn, held_of, reply_to, results_of
 from cloud_dispatch.domain.errors import InvalidInput, NotFound, StoreUnavailable
 from cloud_dispatch.domain.ids import FencingToken, InstanceId
 from cloud_dispatch.domain.task import Cause
@@ -31,6 +30,8 @@ _TAKES_WORK = frozenset({"idle", "busy"})
 _STATES = _TAKES_WORK | {"draining", "drained", "failed"}
 _NOTHING = SyncDone()
 _NO_NEWS = Directive()
+#: A member of an enum is found through its metaclass, ten times as slowly as a name.
+_WORK, _NEWS, _EXPIRED = Wake.WORK, Wake.NEWS, Wake.EXPIRED
 #: An agent whose results can't be stored now is answered after this long, so that it does not send them in a circle.
 _FULL_PAUSE_S = 1.0
 
@@ -49,37 +50,28 @@ class SyncService:
         self._fleet = services.fleet
         self._logs: LogStore = services.logs
         self._lease_ms = services.policy.lease_ms
+        self._poll_ms = services.policy.poll_ms
         self.polls = Polls(services.store)
         self.sessions = Sessions(services.store.instances)
         self._closing = False
         services.fleet.on_directive(self._directive_changed)
 
-    async def answer(self, instance: InstanceId, request: SyncIn, departure: Departure) -> ReplyOut:
-        """The reply to `request` of `instance`, as soon as there is something to say or its wait is over.
+    async def answer(self, instance: InstanceId, request: SyncIn, departure: Departure) -> bytes:
+        """The encoded reply to `request` of `instance`, as soon as there is something to say or its wait is over.
 
         ClientGone when the client left meanwhile; DispatchError as the store and the fleet raise them.
         """
         if request.state not in _STATES:
             known = ", ".join(sorted(_STATES))
             raise InvalidInput(f"{request.state[:40]!r} is no state", place="state", hint=f"one of: {known}")
-        held, results = held_of(request), results_of(request)
+        results = results_of(request) if request.results else ()
         session = self.sessions.accept(instance, request.incarnation, request.seq)
         if session is None:
             return self._abandoned(request)
-        directive = self._fleet.directive(instance)
-        claiming = directive.claiming and not request.ending and request.state in _TAKES_WORK
-        call = SyncCall(
-            instance,
-            session.next_order(),
-            held,
-            results,
-            min(max(request.want, 0), MOST_CLAIMS),
-            min(max(request.ahead, 0), MOST_CLAIMS),
-            claiming,
-        )
+        claiming = self._fleet.directive(instance).claiming and not request.ending and request.state in _TAKES_WORK
         seen = self.polls.arrivals
         try:
-            done = await self._store.sync(call)
+            done = await self._store.sync(_call(session, instance, request, results, claiming=claiming))
         except NotFound:
             await self._store.instance(instance)  # NotFound: another store's, whose agent waits to be adopted
             done = _NOTHING  # one that is gone: the fleet's directive says what becomes of it
@@ -94,7 +86,7 @@ class SyncService:
         directive = self._fleet.directive(instance)
         waits = request.wait_ms > 0 and not results and policy is None and session.hears(request)
         if waits and not self._has_news(request, done, directive, session):
-            done = await self._hold(session, request, call, seen, departure)
+            done = await self._hold(session, instance, request, seen, departure, claiming=claiming)
             directive = self._fleet.directive(instance)
         session.hold = directive.hold
         return reply_to(request, done, directive, lease_ms=self._lease_ms, policy=policy)
@@ -110,8 +102,11 @@ class SyncService:
     ) -> Awaitable[None] | None:
         """Tell the fleet what the agent says of itself; what to wait for, if anything has to be written. An agent that
         just got work does not mean to end any more."""
-        ended = [result.outcome.cause for result in results if result.outcome is not None]
-        unstartable = ended.count(Cause.CANNOT_START)
+        started = unstartable = 0
+        if results:
+            ended = [result.outcome.cause for result in results if result.outcome is not None]
+            unstartable = ended.count(Cause.CANNOT_START)
+            started = len(ended) - unstartable
         said = Heard(
             instance,
             request.incarnation,
@@ -121,7 +116,7 @@ class SyncService:
             request.ending,
             request.detail[:4096],
             unstartable,
-            len(ended) - unstartable,
+            started,
         )
         try:
             return self._fleet.heard(said)
@@ -157,21 +152,35 @@ class SyncService:
         )
 
     async def _hold(
-        self, session: Session, request: SyncIn, call: SyncCall, seen: int, departure: Departure
+        self,
+        session: Session,
+        instance: InstanceId,
+        request: SyncIn,
+        seen: int,
+        departure: Departure,
+        *,
+        claiming: bool,
     ) -> SyncDone:
         """Wait for work, news, the end of the wait, a newer sync or the client's leaving; what the store did then."""
-        row = self._store.living(call.instance)
-        want = call.want if call.claiming else 0
-        poll = Poll(call.instance, None if row is None else row.machine, want, call.ahead)
-        wait_ms = min(request.wait_ms, self._services.policy.poll_ms)
-        timer = asyncio.get_running_loop().call_later(wait_ms / 1000, poll.wake, Wake.EXPIRED)
+        hungry = claiming and request.want > 0
+        poll = self._hungry(instance, request) if hungry else Poll(instance, None, 0, 0)
+        wait_ms = min(request.wait_ms, self._poll_ms)
+        timer = asyncio.get_running_loop().call_later(wait_ms / 1000, poll.wake, _EXPIRED)
         stay = departure(poll.leave)
         session.poll = poll
         self.polls.add(poll)
-        if want and self.polls.arrivals != seen:
-            poll.wake(Wake.WORK)
+        if hungry and self.polls.arrivals != seen:
+            poll.wake(_WORK)
         try:
-            return await self._wait(poll, session, call)
+            while True:
+                wake = await poll.woken()
+                if poll.left:
+                    raise ClientGone
+                if wake is not _WORK and wake is not _NEWS:
+                    return _NOTHING
+                done = await self._again(session, poll, request, working=wake is _WORK)
+                if done is not None:
+                    return done
         finally:
             timer.cancel()
             stay()
@@ -179,26 +188,27 @@ class SyncService:
             if session.poll is poll:
                 session.poll = None
 
-    async def _wait(self, poll: Poll, session: Session, call: SyncCall) -> SyncDone:
-        while True:
-            wake = await poll.woken()
-            if poll.left:
-                raise ClientGone
-            if wake not in (Wake.WORK, Wake.NEWS):
-                return _NOTHING
-            claiming = wake is Wake.WORK and self._fleet.directive(call.instance).claiming
-            again = replace(call, order=session.next_order(), claiming=claiming)
-            try:
-                done = await self._store.sync(again)
-            except (NotFound, StoreUnavailable):
-                return _NOTHING  # the agent's next sync learns what is wrong
-            if done.claims or done.kill or wake is Wake.NEWS:
-                poll.offered = max(poll.offered - len(done.claims), 0)
-                return done
-            self.polls.looked(poll, 0)
-            self.polls.add(poll)
+    def _hungry(self, instance: InstanceId, request: SyncIn) -> Poll:
+        """A poll that wants work."""
+        row = self._store.living(instance)
+        machine = None if row is None else row.machine
+        return Poll(instance, machine, _bounded(request.want), _bounded(request.ahead))
 
-    async def _renewal_only(self, request: SyncIn, instance: InstanceId, error: StoreUnavailable) -> ReplyOut:
+    async def _again(self, session: Session, poll: Poll, request: SyncIn, *, working: bool) -> SyncDone | None:
+        """Ask the store once more, as a held sync was woken; None when it was in vain and the poll waits on."""
+        claiming = working and self._fleet.directive(poll.instance).claiming
+        try:
+            done = await self._store.sync(_call(session, poll.instance, request, (), claiming=claiming))
+        except (NotFound, StoreUnavailable):
+            return _NOTHING  # the agent's next sync learns what is wrong
+        if done.claims or done.kill or not working:
+            poll.offered = max(poll.offered - len(done.claims), 0)
+            return done
+        self.polls.looked(poll, 0)
+        self.polls.add(poll)
+        return None
+
+    async def _renewal_only(self, request: SyncIn, instance: InstanceId, error: StoreUnavailable) -> bytes:
         """The answer while the store can't commit: nothing is settled or handed out, but what the instance holds is
         renewed from memory, so that a full disk costs no running task."""
         log.error("api.sync-not-stored", instance=instance, error=str(error))
@@ -213,11 +223,24 @@ class SyncService:
         directive = self._fleet.directive(instance)
         return reply_to(request, SyncDone(kill=kill), directive, lease_ms=self._lease_ms)
 
-    def _abandoned(self, request: SyncIn) -> ReplyOut:
+    def _abandoned(self, request: SyncIn) -> bytes:
         """The empty answer to a sync that is out of date: its agent does not listen any more."""
         return reply_to(request, _NOTHING, _NO_NEWS, lease_ms=self._lease_ms)
 
     def _directive_changed(self, instance: InstanceId) -> None:
         session = self.sessions.get(instance)
         if session is not None and session.poll is not None:
-            session.poll.wake(Wake.NEWS)
+            session.poll.wake(_NEWS)
+
+
+def _call(
+    session: Session, instance: InstanceId, request: SyncIn, results: tuple[ClaimResult, ...], *, claiming: bool
+) -> SyncCall:
+    """The next call of `session` to the store. It is made anew when a held sync is woken: few are, and a fleet of held
+    syncs keeps nothing for it."""
+    want, ahead = _bounded(request.want), _bounded(request.ahead)
+    return SyncCall(instance, session.next_order(), held_of(request), results, want, ahead, claiming)
+
+
+def _bounded(claims: int) -> int:
+    return min(max(claims, 0), MOST_CLAIMS)

@@ -93,13 +93,13 @@ class WorkerRoutes:
 
         await answer(send, await self.sync_answer(header(scope, b"authorization"), body, departure))
 
-    async def sync_answer(self, authorization: bytes, body: bytes, departure: Departure) -> bytes:
+    def sync_answer(self, authorization: bytes, body: bytes, departure: Departure) -> Awaitable[bytes]:
         """The body that answers the sync `body` of whoever `authorization` speaks for; also `api.lane`'s route."""
         instance = self._s.tokens.instance_of(authorization)
         if len(body) > self._s.limits.sync_bytes:
             raise too_large(self._s.limits.sync_bytes)
         request: SyncIn = decode_json(_SYNC, body)
-        return _encode(await self._sync.answer(instance, request, departure))
+        return self._sync.answer(instance, request, departure)
 
     async def register(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A VM's agent presents its join token and becomes the compute service of its slot."""

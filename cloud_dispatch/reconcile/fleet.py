@@ -23,7 +23,8 @@ _S, _E = InstanceState, InstanceEvent
 _WORKING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
 #: So many tasks in a row that can't be started say more of the machine than of the tasks.
 UNFIT_AFTER = 3
-_WORK_ON = Directive()
+_WORK_ON, _END_NOW = Directive(), Directive(claiming=False, end=True)
+_RUN = Behaviour.RUN  # a member of an enum is found through its metaclass, ten times as slowly as a name
 _ENDING = frozenset({_S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE, _S.DRAINED})
 
 
@@ -89,8 +90,9 @@ class FleetService:
         row = self._c.store.living(said.instance)
         if row is None:
             raise NotFound(f"instance {said.instance} does not live", hint="end this VM")
-        contact = self._c.contact(said.instance)
-        contact.heard_ms = self._c.clock.monotonic()
+        now = self._c.clock.monotonic()
+        contact = self._c.contacts.of(said.instance, now)
+        contact.heard_ms = now
         contact.incarnation = said.incarnation
         tasks = self._c.store.held_by(said.instance)
         if tasks:
@@ -129,14 +131,16 @@ class FleetService:
 
     def directive(self, instance: InstanceId) -> Directive:
         row = self._c.store.living(instance)
-        if row is None or row.state in _ENDING:
-            return Directive(claiming=False, end=True)
-        if row.state is _S.DRAINING:
-            return Directive(claiming=False, drain_token=row.drain_token, drain=True)
-        behaviour = row.behaviour
-        working = behaviour is Behaviour.RUN and row.state in _WORKING
+        if row is None:
+            return _END_NOW
+        state, behaviour = row.state, row.behaviour
+        working = behaviour is _RUN and state in _WORKING
         if working and not row.drain_token:
             return _WORK_ON
+        if state is _S.DRAINING:
+            return Directive(claiming=False, drain_token=row.drain_token, drain=True)
+        if state in _ENDING:
+            return _END_NOW
         return Directive(claiming=working, drain_token=row.drain_token, hold=behaviour is Behaviour.HOLD)
 
     def on_directive(self, listener: Callable[[InstanceId], None]) -> None:
