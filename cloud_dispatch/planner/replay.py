@@ -8,7 +8,7 @@ defaults, so that a newer version reads what an older one stored.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import msgspec
 
@@ -16,7 +16,7 @@ from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.planner.plan import Action, Drain, Launch, Plan, Shortfall, Terminate, Unsatisfiable, Waiting
-from cloud_dispatch.planner.snapshot import Snapshot
+from cloud_dispatch.planner.snapshot import Snapshot, Supply
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,24 @@ class _Plan:
 
 
 _ENCODER = msgspec.json.Encoder()
+_FIELDS = tuple(field.name for field in fields(Snapshot))
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 _PLAN = msgspec.json.Decoder(_Plan)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """`snapshot` as JSON."""
-    return _ENCODER.encode(snapshot)
+    parts = {name: getattr(snapshot, name) for name in _FIELDS}
+    return _ENCODER.encode({**parts, "supply": [_encoded(supply) for supply in snapshot.supply]})
+
+
+def _encoded(supply: Supply) -> msgspec.Raw:
+    """`supply` as JSON, kept with it like a cached property: it never changes, and many snapshots have it."""
+    kept = vars(supply)
+    encoded: msgspec.Raw | None = kept.get("encoded")
+    if encoded is None:
+        encoded = kept["encoded"] = msgspec.Raw(_ENCODER.encode(supply))
+    return encoded
 
 
 def decode_snapshot(stored: bytes) -> Snapshot:

@@ -1,5 +1,8 @@
 """Stored snapshots and plans: replaying gives the same plan, byte for byte."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 from hypothesis import given, settings
 
@@ -7,7 +10,7 @@ from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.replay import decode_plan, decode_snapshot, encode_plan, encode_snapshot
 from cloud_dispatch.planner.snapshot import Snapshot
-from tests.planner.scenes import demand, offering, shape, snapshot
+from tests.planner.scenes import demand, instance, offering, shape, snapshot
 from tests.planner.test_properties import scenes
 
 SETTINGS = settings(max_examples=80, deadline=None)
@@ -28,6 +31,18 @@ def test_equal_snapshots_have_equal_bytes_whatever_was_asked_of_them() -> None:
     first, second = (snapshot([demand(shape(max_per_instance=2), 1)]) for _ in range(2))
     plan(first)
     assert encode_snapshot(first) == encode_snapshot(second)
+
+
+def test_what_is_kept_of_an_instance_is_what_it_is_stored_as() -> None:
+    """The supply of a snapshot is stored the same the second time, alone and beside others."""
+    first = snapshot(supply=[instance(n) for n in range(3)])
+    again = snapshot(supply=[replace(supply) for supply in first.supply])
+    stored = encode_snapshot(first)
+    assert encode_snapshot(first) == stored == encode_snapshot(again) == msgspec.json.encode(first)
+    assert decode_snapshot(stored) == first == again
+    assert encode_snapshot(replace(first, supply=first.supply[1:])) == msgspec.json.encode(
+        replace(first, supply=first.supply[1:])
+    )
 
 
 def test_an_offering_that_is_named_often_is_stored_once() -> None:
