@@ -39,43 +39,40 @@ _STANDING = {
     _S.BOOTING: Standing.BOOTING,
 }
 _SILENT = frozenset({_S.OUT_OF_CONTACT, _S.UNKNOWN})
-#: How an instance in one of these states stands is a matter of time.
-_PASSING = _SILENT | {_S.INTENDED, _S.LAUNCHING, _S.BOOTING}
+#: What instances of one kind are to demand, and for how long: after their intent, and in their state (ms).
+_Terms = tuple[Standing, int, int]
+_NONE: _Terms = (Standing.NONE, 0, 0)
 
 
-def standing(supply: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Standing:
-    """Whether `supply` is capacity for new work.
+def _terms(one: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> _Terms:
+    """Whether instances of the kind of `one` are capacity for new work.
 
     Not yet registered ones are, within their boot time: they must not be launched again. A launch in doubt, and an
     instance out of contact or not yet heard after a start, is for `doubt_ms`: a short silence must not make a storm of
     launches, a long one must not starve the queue. Held, draining, stale, failed and ending ones are not.
     """
-    pool = pools.get(supply.pool)
-    if pool is None or supply.stale or supply.behaviour is not Behaviour.RUN:
-        return Standing.NONE
-    now = snapshot.now_ms
-    if supply.in_doubt and now - supply.intended_ms >= snapshot.doubt_ms:
-        return Standing.NONE
-    stand = _STANDING.get(supply.state, Standing.NONE)
+    pool = pools.get(one.pool)
+    stand = _STANDING.get(one.state, Standing.NONE)
+    if pool is None or one.stale or one.behaviour is not Behaviour.RUN or stand is Standing.NONE:
+        return _NONE
+    from_intent_ms = snapshot.doubt_ms if one.in_doubt else UNBOUNDED
     if stand is Standing.BOOTING:
-        return stand if now - supply.intended_ms < pool.boot_deadline_ms else Standing.NONE
-    if supply.state in _SILENT:
-        return stand if now - supply.since_ms < snapshot.doubt_ms else Standing.NONE
-    return stand
+        return stand, min(from_intent_ms, pool.boot_deadline_ms), UNBOUNDED
+    return stand, from_intent_ms, snapshot.doubt_ms if one.state in _SILENT else UNBOUNDED
 
 
-def _standings(snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Iterator[tuple[Standing, Sequence[Supply]]]:
-    """What is capacity, by kind and standing; one of a kind speaks for all unless it is a matter of time."""
+def _standings(snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Iterator[tuple[Standing, Supply, int]]:
+    """What is capacity, by kind: one of them, and how many. Each is looked at only where it is a matter of time."""
+    now = snapshot.now_ms
     for alike in snapshot.alike:
-        if alike[0].in_doubt or alike[0].state in _PASSING:
-            stood: dict[Standing, list[Supply]] = {}
-            for supply in alike:
-                stood.setdefault(standing(supply, snapshot, pools), []).append(supply)
-            yield from ((stand, members) for stand, members in stood.items() if stand is not Standing.NONE)
-        else:
-            stand = standing(alike[0], snapshot, pools)
-            if stand is not Standing.NONE:
-                yield stand, alike
+        one, count = alike[0], len(alike)
+        stand, from_intent_ms, in_state_ms = _terms(one, snapshot, pools)
+        if stand is Standing.NONE:
+            continue
+        if from_intent_ms < UNBOUNDED or in_state_ms < UNBOUNDED:
+            count = sum(now - s.intended_ms < from_intent_ms and now - s.since_ms < in_state_ms for s in alike)
+        if count:
+            yield stand, one, count
 
 
 class Host:
@@ -175,27 +172,29 @@ class Capacity:
     """What runs and what boots, in the order in which it is filled: in use before idle, cheap and small before dear."""
 
     def __init__(self, snapshot: Snapshot, pools: Mapping[PoolName, Pool], paces: Paces) -> None:
-        boots = {(o.profile, o.type.name, o.zone, str(o.market)): o.boot_ms for o in snapshot.offerings}
+        boots: dict[tuple[str, ...], int] = {
+            (o.profile, o.type.name, o.zone, o.market): o.boot_ms for o in snapshot.offerings
+        }
         self._interned: dict[tuple[object, ...], Host] = {}
         self._by_id: dict[int, Host] = {}
         #: How many instances of a pool are capacity, whatever they can run.
         self.serving: dict[PoolName, int] = {}
-        groups: dict[tuple[Any, ...], list[Supply]] = {}
-        for stand, alike in _standings(snapshot, pools):
-            one, load, used = alike[0], alike[0].load, alike[0].load.used
-            self.serving[one.pool] = self.serving.get(one.pool, 0) + len(alike)
+        groups: dict[tuple[Any, ...], tuple[Supply, int]] = {}
+        for stand, one, count in _standings(snapshot, pools):
+            load, used = one.load, one.load.used
+            self.serving[one.pool] = self.serving.get(one.pool, 0) + count
             pace = paces.of(pools[one.pool], boots.get((one.profile, one.type, one.zone, one.market), 0))
             key = (
                 stand, self.host(one.machine), pace, one.rate, load.tasks, used.cpus_milli, used.memory, used.disk,
                 used.gpus, load.exclusive, load.limited,
             )  # fmt: skip
-            groups.setdefault(key, []).extend(alike)
+            known = groups.get(key)
+            groups[key] = (one, count) if known is None else (known[0], known[1] + count)
         self.hosts = tuple(self._interned.values())
         self._running: list[Bin] = []
         self._booting: list[tuple[Host, Pace, int, Load, tuple[Any, ...]]] = []
-        for (stand, host, pace, *_), alike in groups.items():
-            load = alike[0].load
-            parts = (host, pace, len(alike), load, order_of(load.tasks > 0, alike[0].rate, host, pace))
+        for (stand, host, pace, *_), (one, count) in groups.items():
+            parts = (host, pace, count, one.load, order_of(one.load.tasks > 0, one.rate, host, pace))
             if stand is Standing.RUNNING:
                 self._running.append(Bin(*parts))
             else:
