@@ -191,6 +191,9 @@ class Store(Protocol):
 
     def load_of(self, instance: InstanceId) -> Load: ...
 
+    def loads(self) -> Mapping[InstanceId, Load]:
+        """`load_of` of all `instances`; each the same object until it changes."""
+
     # -- demand
     def waiting(self) -> Sequence[ShapeDemand]:
         """Queued tasks by shape, cost in proportion to the number of shapes."""
@@ -204,7 +207,8 @@ class Store(Protocol):
 
     # -- instances
     def instances(self) -> Mapping[InstanceId, Instance]:
-        """All that are not gone; `busy` where it holds claims, else `idle`, when it serves."""
+        """All that are not gone; `busy` where it holds claims, else `idle`, when it serves. The same mapping until
+        one of them changes, then another one."""
 
     def living(self, instance: InstanceId) -> Instance | None:
         """One of `instances`, None when there is no such one; its cost does not grow with their number."""

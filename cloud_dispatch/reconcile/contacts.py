@@ -6,7 +6,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from cloud_dispatch.domain.ids import InstanceId
-from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.instance import Instance, InstanceState
+from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.planner.snapshot import Supply
 
 _S = InstanceState
@@ -28,9 +29,16 @@ class Contact:
     state_since_ms: int = 0
     #: Whether it was seen beyond the states before service, to which nothing returns.
     settled: bool = False
-    #: The last picture of the instance, and all that it was made from: most instances are the same from pass to pass.
+    #: The last picture of the instance, and the very objects that it was made from: most instances are the same from
+    #: pass to pass. The `edition` is that of `Stale`.
     supply: Supply | None = None
-    made_of: tuple[object, ...] = ()
+    kind: str = ""
+    row: Instance | None = None
+    load: Load | None = None
+    in_doubt: bool = False
+    idle_seen_ms: int | None = None
+    end_seen: bool = False
+    edition: int = 0
 
     def enter(self, state: InstanceState, now_ms: int) -> None:
         """Its row is in `state`."""
@@ -43,24 +51,42 @@ class Contacts:
 
     def __init__(self) -> None:
         self._contacts: dict[InstanceId, Contact] = {}
+        #: All of whom `new_or_silent` may speak, up to the moment `_watched_ms`.
+        self._watched: set[InstanceId] = set()
+        self._watched_ms = 0
 
     def of(self, instance: InstanceId, monotonic_ms: int) -> Contact:
         """The entry of `instance`; a new one counts as heard now."""
         contact = self._contacts.get(instance)
         if contact is None:
-            contact = self._contacts[instance] = Contact(heard_ms=monotonic_ms)
+            contact = self._meet(instance, monotonic_ms)
         return contact
 
     def greet(self, instances: Set[InstanceId], monotonic_ms: int) -> Mapping[InstanceId, Contact]:
         """The entries, from now on with one for each of `instances`; a new one counts as heard now."""
-        for new in instances - self._contacts.keys():
-            self._contacts[new] = Contact(heard_ms=monotonic_ms)
+        if not instances <= self._contacts.keys():
+            for new in instances - self._contacts.keys():
+                self._meet(new, monotonic_ms)
         return self._contacts
 
-    def new_or_silent(self, monotonic_ms: int) -> set[InstanceId]:
-        """Those that may not serve yet, or were not heard since that moment."""
-        return {n for n, known in self._contacts.items() if known.heard_ms < monotonic_ms or not known.settled}
+    def _meet(self, instance: InstanceId, monotonic_ms: int) -> Contact:
+        self._watched.add(instance)
+        contact = self._contacts[instance] = Contact(heard_ms=monotonic_ms)
+        return contact
+
+    def new_or_silent(self, monotonic_ms: int, ahead_ms: int) -> set[InstanceId]:
+        """Those that may not serve yet, or were not heard since that moment.
+
+        Who is settled stays so, and who was heard was heard. So all are looked at only once in `ahead_ms`, in between
+        those alone that were new or not heard for nearly so long by then, or have come since.
+        """
+        if monotonic_ms > self._watched_ms:
+            self._watched_ms = until = monotonic_ms + ahead_ms
+            self._watched = {n for n, known in self._contacts.items() if known.heard_ms < until or not known.settled}
+        watched = ((name, self._contacts.get(name)) for name in self._watched)
+        return {n for n, known in watched if known and (known.heard_ms < monotonic_ms or not known.settled)}
 
     def keep_only(self, instances: Set[InstanceId]) -> None:
-        for gone in self._contacts.keys() - instances:
-            del self._contacts[gone]
+        if not self._contacts.keys() <= instances:
+            for gone in self._contacts.keys() - instances:
+                del self._contacts[gone]

@@ -107,9 +107,9 @@ class Launcher:
     async def _withdraw_unbegun(self) -> None:
         """Give back the slots of intents after which the store failed: no call was made for them, and none will be."""
         rows = self._c.store.instances()
-        fresh = rows.keys() - self._begun
-        if not fresh:
+        if rows.keys() <= self._begun:
             return
+        fresh = rows.keys() - self._begun
         intended = {slot for slot in fresh if rows[slot].state is _S.INTENDED}
         self._begun = rows.keys() - intended
         for slot in [slot for slot in rows if slot in intended and slot not in self._beginning]:

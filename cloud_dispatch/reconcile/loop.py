@@ -139,8 +139,9 @@ class Loop:
         """Those of which `judge` may say something: of nearly all of a fleet, nearly always, it can't."""
         rows, contacts, timing = self._c.store.instances(), self._c.contacts, self._c.settings.timing
         contacts.greet(rows.keys(), monotonic)
-        asked = contacts.new_or_silent(monotonic - min(timing.missed_ms, timing.silence_ms))
-        return [row for name, row in rows.items() if name in asked] if asked else []
+        quiet_ms = min(timing.missed_ms, timing.silence_ms)
+        asked = contacts.new_or_silent(monotonic - quiet_ms, quiet_ms // 8)
+        return [rows[name] for name in filter(asked.__contains__, rows)] if asked else []
 
     async def _execute(self, decided: Plan) -> None:
         await self._launcher.launch([action for action in decided.actions if isinstance(action, Launch)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from cloud_dispatch.demand.port import DemandSource
@@ -12,6 +13,7 @@ from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply, TargetItem
 from cloud_dispatch.reconcile.contacts import Contact
 from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.stale import Stale
 
 _S = InstanceState
 
@@ -28,7 +30,7 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
                 targets.append(item)
             else:
                 demand.append(item)
-    supply, unknowns = _supply(context, now)
+    supply, alike = _supply(context, now)
     return Snapshot(
         now_ms=now,
         demand=tuple(demand),
@@ -42,9 +44,9 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
         silent=tuple(name for name in settings.providers if _is_silent(context, name)),
         max_batch=tuple((name, provider.traits.max_batch) for name, provider in settings.providers.items()),
         doubt_ms=settings.timing.doubt_ms,
-        unknowns=unknowns,
+        unknowns=any(group[0].state is _S.UNKNOWN for group in alike),
         paused=context.paused,
-    )
+    ).sorted_into(alike)
 
 
 def _offerings(context: Context, profile: ProfileName) -> tuple[Offering, ...]:
@@ -57,32 +59,48 @@ def _is_silent(context: Context, profile: ProfileName) -> bool:
     return view is None or view.listed_ms is None or bool(view.problem)
 
 
-def _supply(context: Context, now: int) -> tuple[tuple[Supply, ...], bool]:
-    """Pictures of all instances, in their order, and whether any is unknown. Of one of which nothing changed it is the
-    last picture again, and neither that nor the row is looked into: with many instances it is that which takes time."""
-    rows, in_doubt, load_of = context.store.instances(), context.in_doubt, context.store.load_of
-    contacts, stale, unknowns = context.contacts.greet(rows.keys(), context.clock.monotonic()), context.stale, False
+def _supply(context: Context, now: int) -> tuple[tuple[Supply, ...], tuple[Sequence[Supply], ...]]:
+    """Pictures of all instances, in their order, and the same by kind. Of one of which nothing changed it is the last
+    picture again, and neither that nor the row is looked into: with many instances it is that which takes time."""
+    rows, loads, in_doubt = context.store.instances(), context.store.loads(), context.in_doubt
+    contacts, stale = context.contacts.greet(rows.keys(), context.clock.monotonic()), context.stale
     stale.configured(context.settings.pools)
     for profile, view in context.profiles.items():
         stale.offered(profile, view.offerings)
     edition = stale.edition
     found: list[Supply] = []
+    alike: defaultdict[str, list[Supply]] = defaultdict(list)
     for name, row in rows.items():
-        contact, load, doubted = contacts[name], load_of(name), name in in_doubt
+        contact, load, doubted = contacts[name], loads[name], name in in_doubt
         supply = contact.supply
-        if supply is None or contact.made_of != (
-            row, load, doubted, contact.idle_since_ms, contact.asks_end, edition,
-        ):  # fmt: skip
-            contact.enter(row.state, now)
-            if load.tasks:
-                contact.idle_since_ms = None
-            elif contact.idle_since_ms is None and row.state is _S.IDLE:
-                contact.idle_since_ms = now
-            supply = contact.supply = _picture(row, load, contact, in_doubt=doubted, stale=stale.of(row))
-            contact.made_of = (row, load, doubted, contact.idle_since_ms, contact.asks_end, edition)
+        if (
+            supply is None
+            or contact.row is not row
+            or contact.load is not load
+            or contact.idle_seen_ms is not contact.idle_since_ms
+            or contact.end_seen is not contact.asks_end
+            or contact.in_doubt is not doubted
+            or contact.edition != edition
+        ):
+            supply = _looked_at(contact, row, load, now, in_doubt=doubted, stale=stale)
         found.append(supply)
-        unknowns = unknowns or contact.state is _S.UNKNOWN
-    return tuple(found), unknowns
+        alike[contact.kind].append(supply)
+    return tuple(found), tuple(alike.values())
+
+
+def _looked_at(contact: Contact, row: Instance, load: Load, now: int, *, in_doubt: bool, stale: Stale) -> Supply:
+    """The picture of an instance of which something may have changed; the last one if it is still the same."""
+    contact.enter(row.state, now)
+    if load.tasks:
+        contact.idle_since_ms = None
+    elif contact.idle_since_ms is None and row.state is _S.IDLE:
+        contact.idle_since_ms = now
+    supply = _picture(row, load, contact, in_doubt=in_doubt, stale=stale.of(row))
+    if contact.supply is None or contact.supply != supply:
+        contact.supply, contact.kind = supply, supply.kind
+    contact.row, contact.load, contact.in_doubt, contact.edition = row, load, in_doubt, stale.edition
+    contact.idle_seen_ms, contact.end_seen = contact.idle_since_ms, contact.asks_end
+    return contact.supply
 
 
 def _picture(row: Instance, load: Load, contact: Contact, *, in_doubt: bool, stale: str) -> Supply:

@@ -14,6 +14,7 @@ from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.reconcile.context import Context
 
 log = structlog.get_logger(__name__)
+_TERMINATING = InstanceState.TERMINATING
 FIRST_DELAY_MS = 250
 LONGEST_DELAY_MS = 30_000
 
@@ -37,10 +38,10 @@ class Reaper:
         """Start every deletion that is due."""
         now = self._c.clock.monotonic()
         rows = self._c.store.instances()
-        if rows != self._looked:
+        if rows is not self._looked:
             self._looked = rows
             self._tries = {i: t for i, t in self._tries.items() if i in rows}
-            self._terminating = [row for row in rows.values() if row.state is InstanceState.TERMINATING and row.vm]
+            self._terminating = [row for row in rows.values() if row.state is _TERMINATING and row.vm]
         for row in self._terminating:
             due = self._tries.setdefault(row.id, _Try(now, FIRST_DELAY_MS))
             if now >= due.at_ms and self._c.calls.start(f"reap:{row.id}", self._end(row)):

@@ -60,6 +60,8 @@ class SqlStore:
         self._writer = DatabaseWriter(engine, lock)
         self._commit = GroupCommit(memory, self._writer, executor)
         self._closed = False
+        self._shown: Mapping[InstanceId, Instance] = {}
+        self._proxy = MappingProxyType(self._shown)
 
     @property
     def id(self) -> str:
@@ -130,6 +132,9 @@ class SqlStore:
         seat = self._memory.seats.get(instance)
         return seat.load() if seat else Load()
 
+    def loads(self) -> Mapping[InstanceId, Load]:
+        return {instance: seat.load() for instance, seat in self._memory.seats.items()}
+
     # -- demand
     def waiting(self) -> Sequence[ShapeDemand]:
         return self._memory.waiting()
@@ -139,7 +144,10 @@ class SqlStore:
 
     # -- instances
     def instances(self) -> Mapping[InstanceId, Instance]:
-        return MappingProxyType(self._memory.shown())
+        shown = self._memory.shown()
+        if shown is not self._shown:
+            self._shown, self._proxy = shown, MappingProxyType(shown)
+        return self._proxy
 
     def living(self, instance: InstanceId) -> Instance | None:
         seat = self._memory.seats.get(instance)

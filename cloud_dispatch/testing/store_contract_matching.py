@@ -20,6 +20,7 @@ class MatchingContract:
         claims = await agent.claim(9)
         assert [claim.task for claim in claims] == [2, 3]
         assert store.load_of(agent.id) == Load(Resources(4000, 2 * GIB), 2)
+        assert store.loads() == {agent.id: store.load_of(agent.id)}
         assert (await agent.sync(result(claims[1]), want=9)).claims[0].task == 4
 
     async def test_claims_are_bounded_by_want(self, store: Store) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -12,11 +13,12 @@ from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.ids import InstanceId, ProfileName
 from cloud_dispatch.domain.instance import INSTANCE_TABLE, InstanceState
 from cloud_dispatch.domain.pool import TypeFilter
+from cloud_dispatch.planner.replay import decode_snapshot, encode_snapshot
 from cloud_dispatch.planner.snapshot import Supply
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.ports.store import SyncCall
 from cloud_dispatch.reconcile import picture
-from cloud_dispatch.reconcile.contacts import NEW
+from cloud_dispatch.reconcile.contacts import NEW, Contacts
 from cloud_dispatch.reconcile.stale import Stale
 from tests.reconcile.examples import instance, offering
 from tests.reconcile.fake import POOL, World, world
@@ -77,6 +79,42 @@ async def test_whatever_changes_of_an_instance_is_in_its_next_picture(
         after = seen(w)
         assert after != before
         assert after == seen_anew(w)
+
+
+async def test_the_supply_is_sorted_as_the_snapshot_would(tmp_path: Path) -> None:
+    """The kinds that the picture finds on its way are those of the snapshot by itself, whatever was remembered."""
+    async with world(tmp_path) as w:
+        await w.submit(3)
+        await w.passes()
+        for change in (claim, hold, ask_end, doubt):
+            for row in w.rows:
+                await w.register(row)
+            await change(w, w.rows[-1].id)
+            taken = picture.take(w.context, NOBODY)
+            assert taken.supply
+            assert taken.alike == replace(taken).alike
+            assert encode_snapshot(taken) == encode_snapshot(decode_snapshot(encode_snapshot(taken)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_is_new_or_silent_is_found_as_by_looking_at_all(seed: int) -> None:
+    """However time goes and whoever comes, speaks, settles and leaves."""
+    chance, contacts, now = Random(seed), Contacts(), 0
+    living: dict[InstanceId, None] = {}
+    for step in range(400):
+        now += chance.choice((0, 1_000, 10_000, 30_001))
+        if chance.random() < 0.3:
+            living[InstanceId(f"batch-{step}")] = None
+        elif living and chance.random() < 0.2:
+            del living[chance.choice(list(living))]
+        known = contacts.greet(living.keys(), now)
+        contacts.keep_only(living.keys())
+        for name in chance.sample(list(living), len(living) // 3):
+            known[name].heard_ms = now
+            known[name].enter(chance.choice((S.BOOTING, S.IDLE)) if not known[name].settled else S.BUSY, now)
+        since = now - chance.choice((60_000, 270_000))
+        silent = {n for n, known in known.items() if known.heard_ms < since or not known.settled}
+        assert contacts.new_or_silent(since, 30_000) == silent
 
 
 def test_nothing_comes_back_to_the_states_before_service() -> None:
