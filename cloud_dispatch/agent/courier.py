@@ -65,7 +65,7 @@ class Courier:
     def starts(self, now_ms: int) -> None:
         """A claim is being started. Unless tasks are tiny, what waits for work or news waits for that start to be told:
         one request for both, instead of one that is abandoned (and its connection closed) for the other."""
-        median = self.pace.median_ms()
+        median = self.pace.median_ms
         if median is None or median >= TINY_MS:
             self.patient_from_ms = now_ms + START_MS
 
@@ -166,7 +166,7 @@ class Courier:
             return tempo.idle_wait_ms
         if standing.polls:
             return tempo.wait_ms
-        median = self.pace.median_ms()
+        median = self.pace.median_ms
         return tempo.heartbeat_ms if not claims.waiting and (median is None or median >= LONG_MS) else 0
 
 

@@ -196,7 +196,7 @@ class Machine:
         while this one still lives."""
         taken_ms = now_ms + event.in_ms
         self.life.taken_ms = min(self.life.taken_ms or taken_ms, taken_ms)
-        median_ms, leave_ms = self.courier.pace.median_ms(), self.life.leave_ms(self.policy)
+        median_ms, leave_ms = self.courier.pace.median_ms, self.life.leave_ms(self.policy)
         for attempt in self.claims.running.values():
             began_ms = now_ms if attempt.started_ms is None else attempt.started_ms
             if median_ms is None or began_ms + median_ms > leave_ms:

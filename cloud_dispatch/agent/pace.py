@@ -51,7 +51,7 @@ class Pace:
     """The rhythm of one incarnation."""
 
     runtimes: Deque[int] = field(default_factory=lambda: deque(maxlen=32))
-    _median_ms: Optional[int] = None  # of `runtimes`; None while it is not known
+    median_ms: Optional[int] = None  # of `runtimes`; None while too few have run to say
     failures: int = 0
     vacuous: int = 0  # answers in a row that came at once and brought nothing
     not_before_ms: int = 0
@@ -59,24 +59,19 @@ class Pace:
 
     def ran(self, ran_ms: int) -> None:
         self.runtimes.append(ran_ms)
-        self._median_ms = None
-
-    def median_ms(self) -> Optional[int]:
-        """Of the last tasks; None while too few have run to say."""
-        if self._median_ms is None and len(self.runtimes) >= _LEAST_HISTORY:
-            self._median_ms = sorted(self.runtimes)[len(self.runtimes) // 2]
-        return self._median_ms
+        if len(self.runtimes) >= _LEAST_HISTORY:
+            self.median_ms = sorted(self.runtimes)[len(self.runtimes) // 2]
 
     def ahead(self, policy: Policy, slots: int) -> int:
         """How many claims may wait on the VM: what `slots` tiny tasks at once get through in `AHEAD_MS`."""
-        median = self.median_ms()
+        median = self.median_ms
         if median is None or median >= TINY_MS:
             return 0
         return max(min(policy.max_ahead, max(slots, 1) * AHEAD_MS // max(median, 1)), 0)
 
     def forget_runtimes(self) -> None:
         self.runtimes.clear()
-        self._median_ms = None
+        self.median_ms = None
 
     def failed(self, now_ms: int, fraction: float, lease_ms: int) -> None:
         """A request failed: the next one after a doubling pause, between half and all of it by `fraction`."""
