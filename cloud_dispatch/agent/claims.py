@@ -6,7 +6,7 @@ Knows no dispatcher and no clock: moments are passed in. Room is counted from wh
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional  # noqa: UP035
+from typing import Dict, List, Optional, Set  # noqa: UP035
 
 from cloud_dispatch.wire.messages import HeldClaim, Order, OrderShape, Policy, Result
 
@@ -76,14 +76,16 @@ class Waiting:
 class Claims:
     """All claims of the agent by token, in order of arrival: `waiting` to start, `running`, and `results` to settle.
 
-    `untold` are those running whose start no request has told yet. What joins or leaves `running`, or falls vacant, is
-    counted in `taken` then: so nothing walks through all that runs to know its room.
+    `untold` are those running whose start no request has told yet; `bounded` are the tokens of those running that more
+    than the lease bounds: their run time is limited, or they were told to end. What joins or leaves `running`, or falls
+    vacant, is counted in `taken` then: so nothing walks through all that runs to know its room.
     """
 
     waiting: Dict[int, Waiting] = field(default_factory=dict)
     running: Dict[int, Attempt] = field(default_factory=dict)
     results: Dict[int, Result] = field(default_factory=dict)
     untold: Dict[int, Attempt] = field(default_factory=dict)
+    bounded: Set[int] = field(default_factory=set)
     taken: Taken = field(default_factory=Taken)
     smallest_milli: int = 1000
 
@@ -114,6 +116,7 @@ class Claims:
         if attempt is not None:
             self.vacate(attempt)
             self.untold.pop(result.token, None)
+            self.bounded.discard(result.token)
         self.waiting.pop(result.token, None)
         self.results[result.token] = result
 
@@ -176,6 +179,8 @@ class Claims:
                 continue
             del self.waiting[token]
             self.running[token] = self.untold[token] = Attempt(waiting.order)
+            if waiting.order.spec.max_runtime_ms:
+                self.bounded.add(token)
             self.taken.count(shape, 1)
             admitted.append(waiting.order)
             room = self.room(policy)

@@ -100,10 +100,8 @@ class Courier:
         return self.outstanding is not None and not self.outstanding.patient
 
     def due_ms(self, standing: Standing, claims: Claims, tempo: Tempo, now_ms: int) -> Optional[int]:
-        """When the next request is due, an outstanding patient one abandoned; None while the outstanding one must be
-        awaited. In the past or present means now."""
-        if self.awaits:
-            return None
+        """When the next request is due, an outstanding patient one abandoned; None if an answer comes before. In the
+        past or present means now. Not to be asked while the outstanding one `awaits` its answer."""
         due = self._news_ms(standing, claims, now_ms)
         if due is None or due > now_ms:  # otherwise nothing makes it due sooner
             if self.outstanding is None:

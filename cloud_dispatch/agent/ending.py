@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Optional  # noqa: UP035
+from typing import Optional
 
 from cloud_dispatch.wire.messages import Policy
 
+#: Later than any moment that is waited for.
+NEVER_MS = 1 << 62
 #: The last message is tried for so long once nothing lives any more; then the VM ends without it.
 LAST_WORDS_MS = 10_000
 
@@ -76,20 +78,20 @@ class Life:
             return "empty-claims"
         return ""
 
-    def moments(self, policy: Policy) -> List[int]:
-        """When time alone may change any of the answers above."""
-        moments = []
-        if policy.lifetime_ms:
-            moments.append(self.born_ms + policy.lifetime_ms)
-        if policy.silence_ms:
-            moments.append(self.heard_ms + policy.silence_ms)
-        if policy.idle_ms:
-            moments.append(self.idle_since_ms + policy.idle_ms)
-        if self.taken_ms is not None:
-            moments.append(self.leave_ms(policy))
-        if self.confirmed_ms is not None:
-            moments.append(self.confirmed_ms + policy.heartbeat_ms)
-        return moments
+    def next_ms(self, policy: Policy, now_ms: int) -> int:
+        """The next moment after `now_ms` at which time alone may change any of the answers above."""
+        following = NEVER_MS
+        if policy.lifetime_ms and now_ms < self.born_ms + policy.lifetime_ms:
+            following = self.born_ms + policy.lifetime_ms
+        if policy.silence_ms and now_ms < self.heard_ms + policy.silence_ms < following:
+            following = self.heard_ms + policy.silence_ms
+        if policy.idle_ms and now_ms < self.idle_since_ms + policy.idle_ms < following:
+            following = self.idle_since_ms + policy.idle_ms
+        if self.taken_ms is not None and now_ms < self.leave_ms(policy) < following:
+            following = self.leave_ms(policy)
+        if self.confirmed_ms is not None and now_ms < self.confirmed_ms + policy.heartbeat_ms < following:
+            following = self.confirmed_ms + policy.heartbeat_ms
+        return following
 
     def leave_ms(self, policy: Policy) -> int:
         """When to end what runs, so that it has its grace and the dispatcher hears of it before the VM is taken."""

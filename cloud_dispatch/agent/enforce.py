@@ -12,6 +12,7 @@ from typing import List, Optional  # noqa: UP035
 
 from cloud_dispatch.agent import events
 from cloud_dispatch.agent.claims import Attempt, Claims
+from cloud_dispatch.agent.ending import NEVER_MS
 from cloud_dispatch.wire.messages import Policy
 
 #: After SIGKILL something of an attempt may live for so long before the instance is given up.
@@ -44,6 +45,7 @@ class Enforcer:
         attempt.kill_cause = cause
         attempt.killed_vacant = attempt.vacant
         attempt.kill_at = kill_at
+        self._claims.bounded.add(attempt.order.token)
         if not attempt.vacant:
             self._out.append(events.Kill(attempt.order.token, signal.SIGTERM))
 
@@ -53,10 +55,10 @@ class Enforcer:
 
     def enforce(self, policy: Policy, now_ms: int) -> Optional[Attempt]:
         """Do what is due. Returns an attempt that proved unkillable, once each."""
-        if not self._claims.running:
+        lost = now_ms >= self._term_at_ms
+        if not lost and not self._claims.bounded:
             return None
         stuck = None
-        lost = now_ms >= self._term_at_ms
         for attempt in self._claims.running.values():
             if lost and not _log_alone(attempt):
                 self.kill(attempt, "instance-lost", self.lease_end_ms)
@@ -78,22 +80,28 @@ class Enforcer:
             return True
         return False
 
-    def moments(self) -> List[int]:
-        """When `enforce` has something to do next."""
-        if not self._claims.holds:
-            return []
-        moments, spared = [self.lease_end_ms], False
-        for attempt in self._claims.running.values():
-            if not attempt.kill_cause:
-                spared = True
-                moment = self._runtime_end(attempt) if attempt.order.spec.max_runtime_ms else None
-            else:
-                moment = attempt.stuck_at if attempt.kill_at is None else attempt.kill_at
-            if moment is not None:
-                moments.append(moment)
-        if spared:
-            moments.append(self._term_at_ms)
-        return moments
+    def next_ms(self, now_ms: int) -> int:
+        """The next moment after `now_ms` at which `enforce` has something to do."""
+        running = self._claims.running
+        if not running and not self._claims.waiting:
+            return NEVER_MS
+        following = self.lease_end_ms if self.lease_end_ms > now_ms else NEVER_MS
+        spared = bool(running)
+        if self._claims.bounded:
+            spared = any(not attempt.kill_cause for attempt in running.values())
+            for attempt in running.values():
+                moment = self._step_ms(attempt)
+                if moment is not None and now_ms < moment < following:
+                    following = moment
+        if spared and now_ms < self._term_at_ms < following:
+            following = self._term_at_ms
+        return following
+
+    def _step_ms(self, attempt: Attempt) -> Optional[int]:
+        """When the next step against `attempt` is due, other than for the lease."""
+        if not attempt.kill_cause:
+            return self._runtime_end(attempt)
+        return attempt.stuck_at if attempt.kill_at is None else attempt.kill_at
 
     def _runtime_end(self, attempt: Attempt) -> Optional[int]:
         limit = attempt.order.spec.max_runtime_ms

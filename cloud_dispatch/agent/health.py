@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import List  # noqa: UP035
 
+from cloud_dispatch.agent.ending import NEVER_MS
 from cloud_dispatch.wire.messages import HealthCheck
 
 #: Until a check has passed once, work waits for it: it is then repeated at least this often.
@@ -47,9 +48,10 @@ class Health:
             self.checks[number].running = True
         return numbers
 
-    def moments(self) -> List[int]:
-        """When the next checks are due."""
-        return [known.next_ms for known in self.checks if not known.running]
+    def next_ms(self, now_ms: int) -> int:
+        """The next moment after `now_ms` at which a check is due."""
+        moments = (known.next_ms for known in self.checks if not known.running and known.next_ms > now_ms)
+        return min(moments, default=NEVER_MS)
 
     def checked(self, number: int, passed: bool, detail: str, now_ms: int) -> None:
         """Record how a check ended; one of a policy that was replaced meanwhile is ignored."""

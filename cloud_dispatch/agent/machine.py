@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional  # noqa: UP035
 from cloud_dispatch.agent import events
 from cloud_dispatch.agent.claims import Attempt, Claims, misfit
 from cloud_dispatch.agent.courier import Courier, Standing
-from cloud_dispatch.agent.ending import Ending, Life, Reason
+from cloud_dispatch.agent.ending import NEVER_MS, Ending, Life, Reason
 from cloud_dispatch.agent.enforce import UNKILLABLE_MS, Enforcer, final_cause
 from cloud_dispatch.agent.health import Health
 from cloud_dispatch.agent.pace import Outstanding, beat_ms, tempo
@@ -39,8 +39,7 @@ class Machine:
         self.drain_token = 0
         self.hold = False
         self._out: List[events.Command] = []
-        self._due_ms: Optional[int] = None  # when to speak, as of `_judged_ms`; each event ends with a new judgement
-        self._judged_ms = 0
+        self._wake_ms = 0  # the next moment that is waited for; each event ends with finding it anew
         self.enforcer = Enforcer(self.claims, self._out)
 
     def handle(self, event: events.Event, now_ms: int) -> List[events.Command]:
@@ -48,30 +47,14 @@ class Machine:
         if self.over:
             return []
         _HANDLERS[type(event)](self, event, now_ms)
-        self._advance(now_ms, event.fraction if isinstance(event, events.Timer) else 0.5)
+        self._advance(event, now_ms)
         out = list(self._out)
         self._out.clear()
         return out
 
     def wake_at(self, now_ms: int) -> Optional[int]:
         """When to send `Timer` at the latest, if no other event comes before; None once the agent is over."""
-        if self.over:
-            return None
-        moments = self.life.moments(self.policy)
-        moments += self.enforcer.moments()
-        if self.courier.outstanding is not None:
-            moments.append(self.courier.outstanding.overdue_ms)
-        due_ms = self._due_ms if now_ms == self._judged_ms else self._judge(now_ms)[0]
-        if due_ms is not None:
-            moments.append(due_ms)
-        if self.end is not None:
-            moments.append(self.end.deadline_ms)
-        elif self.health.checks:
-            moments += self.health.moments()
-        for waiting in self.claims.waiting.values():
-            moments.append(waiting.since_ms + AHEAD_PATIENCE_MS)
-        # What lies in the past was dealt with; only what is to come needs a timer.
-        return min([moment for moment in moments if moment > now_ms], default=now_ms + 1000)
+        return None if self.over else max(self._wake_ms, now_ms + 1)
 
     def answers_by(self, now_ms: int) -> Optional[int]:
         """The moment after which a supervisor that has heard nothing more must take this agent for hung and end what it
@@ -215,9 +198,10 @@ class Machine:
 
     # What follows from it
 
-    def _advance(self, now_ms: int, fraction: float) -> None:
+    def _advance(self, event: events.Event, now_ms: int) -> None:
         sent = self.courier.outstanding
         if sent is not None and now_ms >= sent.overdue_ms:
+            fraction = event.fraction if isinstance(event, events.Timer) else 0.5
             self.courier.failed(sent.seq, fraction, self.tempo, now_ms)
         unkillable = self.enforcer.enforce(self.policy, now_ms)
         if unkillable is not None:
@@ -225,7 +209,8 @@ class Machine:
         reason = self.life.due_end(self.policy, self.claims.holds, self.health.condemned, now_ms)
         if reason is not None:
             self._begin_end(reason, now_ms)
-        self._place_waiting(now_ms)
+        if self.claims.waiting:
+            self._place_waiting(now_ms)
         if self.end is None:
             for index in self.health.due(now_ms):
                 self._out.append(events.RunHealthCheck(index, self.health.checks[index].check))
@@ -236,12 +221,10 @@ class Machine:
                 self.over = True
                 self._out.append(events.End(self.end.word))
                 return
-        self._speak(now_ms)
+        self._wake_ms = self._next_ms(self._speak(now_ms), now_ms)
 
     def _place_waiting(self, now_ms: int) -> None:
         """Start what fits; hand back what must not or will not start soon."""
-        if not self.claims.waiting:
-            return
         why, patience = "", AHEAD_PATIENCE_MS
         if self.end is not None or self._leaves:
             why, patience = "the instance drains", 0
@@ -258,20 +241,32 @@ class Machine:
                 self.claims.release(token, why or "no room for it within %d ms" % patience)
                 self._after_result(now_ms)
 
-    def _speak(self, now_ms: int) -> None:
-        due_ms, standing = self._judge(now_ms)
-        if due_ms is not None and due_ms <= now_ms and standing is not None:
-            self._out.append(events.Sync(self.courier.compose(standing, self.claims, self.tempo, now_ms)))
-            due_ms = None  # that said it all: what is due next is the answer
-        self._due_ms, self._judged_ms = due_ms, now_ms
-
-    def _judge(self, now_ms: int) -> tuple[Optional[int], Optional[Standing]]:
-        """When the next request is due, and what it says of this agent as things stand; None while the outstanding one
-        must be awaited."""
+    def _speak(self, now_ms: int) -> Optional[int]:
+        """Send the request that is due, or say when the next one is; None while an answer comes before."""
         if self.courier.awaits:
-            return None, None
+            return None
         standing = self._stand(now_ms)
-        return self.courier.due_ms(standing, self.claims, self.tempo, now_ms), standing
+        due_ms = self.courier.due_ms(standing, self.claims, self.tempo, now_ms)
+        if due_ms is None or due_ms > now_ms:
+            return due_ms
+        self._out.append(events.Sync(self.courier.compose(standing, self.claims, self.tempo, now_ms)))
+        return None  # that said it all: what is due next is the answer
+
+    def _next_ms(self, due_ms: Optional[int], now_ms: int) -> int:
+        """The next moment at which time alone brings something about. What is due by `now_ms` was dealt with."""
+        following = min(self.life.next_ms(self.policy, now_ms), self.enforcer.next_ms(now_ms))
+        sent = self.courier.outstanding
+        if sent is not None and now_ms < sent.overdue_ms < following:
+            following = sent.overdue_ms
+        if due_ms is not None and now_ms < due_ms < following:
+            following = due_ms
+        if self.end is not None:
+            following = min(following, self.end.deadline_ms)  # which lies ahead: it is not over
+        elif self.health.checks:
+            following = min(following, self.health.next_ms(now_ms))
+        for waiting in self.claims.waiting.values():
+            following = min(following, waiting.since_ms + AHEAD_PATIENCE_MS)  # else it would wait no more
+        return following if following < NEVER_MS else now_ms + 1000
 
     def _stand(self, now_ms: int) -> Standing:
         """What there is to say of this agent now."""

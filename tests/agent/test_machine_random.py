@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cloud_dispatch.agent import events
 from cloud_dispatch.agent.claims import Taken
+from cloud_dispatch.agent.machine import AHEAD_PATIENCE_MS, Machine
 from cloud_dispatch.wire.messages import HealthCheck, Order, Policy, Result, SyncReply
 from tests.agent.virtual import KILL, VirtualAgent, order
 
@@ -52,7 +53,7 @@ class AgentUnderChance(RuleBasedStateMachine):
 
     def new_order(self, cpus_milli: int, exclusive: bool) -> Order:
         self.tokens += 1
-        return order(self.tokens, cpus_milli, exclusive=exclusive, max_runtime_ms=30_000)
+        return order(self.tokens, cpus_milli, exclusive=exclusive, max_runtime_ms=30_000 * (self.tokens % 2))
 
     @precondition(waiting)
     @rule(
@@ -138,6 +139,11 @@ class AgentUnderChance(RuleBasedStateMachine):
     def signal(self) -> None:
         self.agent.feed(events.Signalled())
 
+    @precondition(lambda self: len(self.given) > 6)
+    @rule(in_ms=st.sampled_from([5_000, 60_000]))
+    def notice(self, in_ms: int) -> None:
+        self.agent.feed(events.Noticed(in_ms))
+
     @invariant()
     def never_more_than_the_room_there_is(self) -> None:
         """What runs fits, an exclusive task runs alone."""
@@ -190,21 +196,56 @@ class AgentUnderChance(RuleBasedStateMachine):
 
     @invariant()
     def what_it_keeps_is_what_it_would_find(self) -> None:
-        """When to speak is kept from the event to the timer's setting, and what is taken from claim to claim: both are
-        what working them out anew gives."""
+        """When to wake is kept from the event to the timer's setting, and what is taken and what is bounded from claim
+        to claim: all are what working them out anew gives."""
         machine = self.agent.machine
         if machine.over:
             return
-        kept = machine.wake_at(self.agent.now)
-        machine._judged_ms = -1
-        assert machine.wake_at(self.agent.now) == kept
+        ahead = [moment for moment in moments(machine, self.agent.now) if moment > self.agent.now]
+        assert machine.wake_at(self.agent.now) == min(ahead)
+        claims = machine.claims
         taken = Taken()
-        for attempt in machine.claims.active():
+        for attempt in claims.active():
             taken.count(attempt.order.spec.shape, 1)
-        assert machine.claims.taken == taken
-        assert {token for token, attempt in machine.claims.running.items() if attempt.started_ms is None} <= set(
-            machine.claims.untold
-        ) <= set(machine.claims.running)  # fmt: skip
+        assert claims.taken == taken
+        assert {token for token, attempt in claims.running.items() if attempt.started_ms is None} <= set(
+            claims.untold
+        ) <= set(claims.running)  # fmt: skip
+        bounded = {t for t, a in claims.running.items() if a.kill_cause or a.order.spec.max_runtime_ms}
+        assert claims.bounded == bounded
+
+
+def moments(machine: Machine, now_ms: int) -> list[int]:
+    """All moments at which time alone brings something about, those that are past included: a plain list."""
+    policy, life, claims = machine.policy, machine.life, machine.claims
+    found = [life.born_ms + policy.lifetime_ms, life.heard_ms + policy.silence_ms]
+    if policy.idle_ms:
+        found.append(life.idle_since_ms + policy.idle_ms)
+    if life.taken_ms is not None:
+        found.append(life.leave_ms(policy))
+    if life.confirmed_ms is not None:
+        found.append(life.confirmed_ms + policy.heartbeat_ms)
+    if claims.running or claims.waiting:
+        found.append(machine.enforcer.lease_end_ms)
+    for attempt in claims.running.values():
+        steps = [attempt.stuck_at if attempt.kill_at is None else attempt.kill_at]
+        if not attempt.kill_cause:
+            steps = [machine.enforcer.lease_end_ms - min(policy.kill_grace_ms, policy.lease_ms // 4)]
+            limit_ms = attempt.order.spec.max_runtime_ms
+            if limit_ms and attempt.started_ms is not None and not attempt.vacant:
+                steps.append(attempt.started_ms + limit_ms)
+        found += [step for step in steps if step is not None]
+    found += [waiting.since_ms + AHEAD_PATIENCE_MS for waiting in claims.waiting.values()]
+    if machine.end is not None:
+        found.append(machine.end.deadline_ms)
+    else:
+        found += [check.next_ms for check in machine.health.checks if not check.running]
+    if machine.courier.outstanding is not None:
+        found.append(machine.courier.outstanding.overdue_ms)
+    if not machine.courier.awaits:
+        due_ms = machine.courier.due_ms(machine._stand(now_ms), claims, machine.tempo, now_ms)
+        found += [] if due_ms is None else [due_ms]
+    return found
 
 
 AgentUnderChance.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
