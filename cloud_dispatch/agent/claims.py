@@ -99,11 +99,12 @@ class Claims:
 
     def held(self, now_ms: int) -> List[HeldClaim]:
         """The running set for a sync: everything held, results excluded."""
-        claims = [
-            HeldClaim(a.order.task, token, -1 if a.started_ms is None else max(now_ms - a.started_ms, 0))
-            for token, a in self.running.items()
-        ]
-        claims.extend(HeldClaim(w.order.task, token) for token, w in self.waiting.items())
+        claims = []
+        for token, attempt in self.running.items():
+            began_ms = attempt.started_ms
+            claims.append(HeldClaim(attempt.order.task, token, -1 if began_ms is None else max(now_ms - began_ms, 0)))
+        for token, waiting in self.waiting.items():
+            claims.append(HeldClaim(waiting.order.task, token))
         return claims
 
     def accept(self, order: Order, now_ms: int) -> None:
@@ -153,12 +154,13 @@ class Claims:
 
     def open_slots(self, policy: Policy) -> int:
         """How many more tasks of the smallest size seen could start now, what already waits counted off."""
-        if self.taken.exclusive:
+        taken, smallest = self.taken, self.smallest_milli or 1
+        free = (policy.cpus_milli or _ENDLESS) - taken.cpus_milli
+        if taken.exclusive or free < smallest:
             return 0
-        by_cpu = ((policy.cpus_milli or _ENDLESS) - self.taken.cpus_milli) // max(self.smallest_milli, 1)
-        by_count = (policy.max_tasks_at_once or MOST_CLAIMS) - self.taken.tasks
+        by_count = (policy.max_tasks_at_once or MOST_CLAIMS) - taken.tasks
         unheld = MOST_CLAIMS - len(self.running)
-        return max(min(by_count, by_cpu, unheld) - len(self.waiting), 0)
+        return max(min(by_count, free // smallest, unheld) - len(self.waiting), 0)
 
     def admit(self, policy: Policy) -> List[Order]:
         """Move every waiting claim that fits to `running`, oldest first, and return their orders.

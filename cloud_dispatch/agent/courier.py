@@ -7,7 +7,7 @@ running set tells the dispatcher so. Decides nothing about tasks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from cloud_dispatch.agent.claims import Claims
 from cloud_dispatch.agent.pace import (
@@ -30,7 +30,8 @@ LONG_MS = 1_000
 _DEAF = 3
 
 
-class Standing(NamedTuple):
+@dataclass
+class Standing:
     """What the agent has to say of itself now. `want` includes `ahead`; `polls`: it has room that it wants filled."""
 
     state: str
@@ -108,16 +109,16 @@ class Courier:
                 due = _earliest(due, self._next_ms(standing, claims, tempo, now_ms))
             elif standing.polls and not self.outstanding.want:
                 due = now_ms
-        return None if due is None else max(due, self.pace.not_before_ms)
+            elif due is None:
+                return None
+        return max(due, self.pace.not_before_ms)
 
     def _next_ms(self, standing: Standing, claims: Claims, tempo: Tempo, now_ms: int) -> int:
         """When a request is due without any news, as none is on its way."""
         if self.sent_ms is None:
             due = now_ms
         elif standing.polls or self._listens(standing, claims, tempo):
-            due = now_ms
-            if claims.untold:
-                due = max(due, self.patient_from_ms)
+            due = max(now_ms, self.patient_from_ms) if claims.untold else now_ms
         else:
             due = self.sent_ms + tempo.heartbeat_ms
         return due if self.pace.retry_ms is None else min(due, self.pace.retry_ms)
@@ -137,7 +138,7 @@ class Courier:
     def compose(self, standing: Standing, claims: Claims, tempo: Tempo, now_ms: int) -> SyncRequest:
         """The next request; it is the outstanding one from here on."""
         self.seq += 1
-        results = list(claims.results.values())[:MOST_RESULTS]
+        results = list(claims.results.values())[:MOST_RESULTS] if claims.results else []
         wait_ms = self._wait_ms(standing, claims, tempo)
         request = SyncRequest(
             self.incarnation, self.seq, standing.state, claims.held(now_ms), results, standing.want, standing.ahead,
@@ -168,7 +169,5 @@ class Courier:
         return tempo.heartbeat_ms if not claims.waiting and (median is None or median >= LONG_MS) else 0
 
 
-def _earliest(one: Optional[int], other: Optional[int]) -> Optional[int]:
-    if one is None or other is None:
-        return one if other is None else other
-    return min(one, other)
+def _earliest(one: Optional[int], other: int) -> int:
+    return other if one is None or other < one else one

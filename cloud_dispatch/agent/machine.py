@@ -74,13 +74,14 @@ class Machine:
     @property
     def state(self) -> str:
         """idle, busy, draining, drained or failed, as told to the dispatcher."""
+        holds = self.claims.holds
         if self.end is not None and self.end.failure:
             stuck = any(attempt.stuck for attempt in self.claims.running.values())
-            if stuck or not self.claims.holds:
+            if stuck or not holds:
                 return "failed"
         if self.end is not None or self._leaves:
-            return "draining" if self.claims.holds else "drained"
-        return "busy" if self.claims.holds else "idle"
+            return "draining" if holds else "drained"
+        return "busy" if holds else "idle"
 
     # What happened
 
@@ -206,16 +207,17 @@ class Machine:
         unkillable = self.enforcer.enforce(self.policy, now_ms)
         if unkillable is not None:
             self._give_up(unkillable, now_ms)
-        reason = self.life.due_end(self.policy, self.claims.holds, self.health.condemned, now_ms)
+        claims = self.claims
+        reason = self.life.due_end(self.policy, claims.holds, self.health.condemned, now_ms)
         if reason is not None:
             self._begin_end(reason, now_ms)
-        if self.claims.waiting:
+        if claims.waiting:
             self._place_waiting(now_ms)
         if self.end is None:
             for index in self.health.due(now_ms):
                 self._out.append(events.RunHealthCheck(index, self.health.checks[index].check))
         else:
-            dead = all(attempt.stuck for attempt in self.claims.running.values())
+            dead = all(attempt.stuck for attempt in claims.running.values())
             self.end.settle(dead, now_ms)
             if self.end.over(now_ms):
                 self.over = True
@@ -254,7 +256,9 @@ class Machine:
 
     def _next_ms(self, due_ms: Optional[int], now_ms: int) -> int:
         """The next moment at which time alone brings something about. What is due by `now_ms` was dealt with."""
-        following = min(self.life.next_ms(self.policy, now_ms), self.enforcer.next_ms(now_ms))
+        following, bound_ms = self.life.next_ms(self.policy, now_ms), self.enforcer.next_ms(now_ms)
+        if bound_ms < following:
+            following = bound_ms
         sent = self.courier.outstanding
         if sent is not None and now_ms < sent.overdue_ms < following:
             following = sent.overdue_ms
@@ -270,26 +274,29 @@ class Machine:
 
     def _stand(self, now_ms: int) -> Standing:
         """What there is to say of this agent now."""
-        state, end = self.state, self.end
+        state, token, end = self.state, self.drain_token, self.end
         if end is not None:
             ending = end.word if end.quiet else ""
-            return Standing(state, self.drain_token, ending=ending, detail=end.failure[:_DETAIL_CHARS])
-        open_slots, ahead = self._wanted()
+            return Standing(state, token, ending=ending, detail=end.failure[:_DETAIL_CHARS])
+        slots, ahead = self._wanted()
         asks = bool(self._asks(now_ms))
         detail = PREEMPTED if self.life.taken_ms is not None else ""
-        return Standing(state, self.drain_token, open_slots + ahead, ahead, open_slots > 0, asks, detail=detail)
+        return Standing(state, token, slots + ahead, ahead, slots > 0, asks, "", detail)
 
     def _wanted(self) -> tuple[int, int]:
         """How many claims could start now, and how many more to take ahead."""
         if self._leaves or self.hold or not self.health.ready or self.health.condemned:
             return 0, 0
-        slots = self.claims.open_slots(self.policy)
-        ahead = self.courier.pace.ahead(self.policy, slots + len(self.claims.running)) - len(self.claims.waiting)
-        if self.policy.max_tasks:
-            left = max(self.policy.max_tasks - self.life.taken - len(self.claims.waiting), 0)
+        policy, claims = self.policy, self.claims
+        slots = claims.open_slots(policy)
+        ahead = self.courier.pace.ahead(policy, slots + len(claims.running))
+        if ahead:
+            ahead = max(ahead - len(claims.waiting), 0)
+        if policy.max_tasks:
+            left = max(policy.max_tasks - self.life.taken - len(claims.waiting), 0)
             slots = min(slots, left)
             ahead = min(ahead, left - slots)
-        return slots, max(ahead, 0)
+        return slots, ahead
 
     def _asks(self, now_ms: int) -> str:
         if self.claims.holds or self.draining or self.hold or not self.health.ready:
