@@ -31,7 +31,8 @@ class Host(Protocol):
     @property
     def in_contact(self) -> bool: ...
 
-    def after(self, milliseconds: int, callback: Callable[..., None], *args: Any) -> None: ...
+    def after(self, milliseconds: int, callback: Callable[..., None], *args: Any) -> None:
+        """Call it then, whatever happens meanwhile: it must do nothing once the attempt is over."""
 
     def spawn(self, work: Any) -> None:
         """Run a coroutine as long as the agent lives."""

@@ -217,11 +217,7 @@ class VirtualShell:
 
     def after(self, milliseconds: int, callback: Callable[..., None], *args: Any) -> None:
         loop = self._body.loop
-        loop.at_ms(loop.now_ms + milliseconds, self._unless_dead, callback, *args, context=self._group.context)
-
-    def _unless_dead(self, callback: Callable[..., None], *args: Any) -> None:
-        if not self._dead:
-            callback(*args)
+        loop.post(loop.now_ms + milliseconds, self._group.context, callback, *args)
 
     def spawn(self, work: Any) -> None:
         self._body.loop.begin(work, self._group)
