@@ -51,7 +51,8 @@ class Vacated:
 
 @dataclass(frozen=True)
 class Ended:
-    """The attempt is over and nothing of it lives. `ran_ms` of the result is ignored: the machine knows it."""
+    """The attempt is over and nothing of it lives. The result is the machine's from here on: it knows how long the
+    command ran and whether the agent itself ended it, and writes that in."""
 
     result: Result
 

@@ -162,8 +162,9 @@ class Machine:
         if attempt is None:
             return
         self._note_run(attempt, now_ms)
-        cause, detail = final_cause(attempt, result.cause), result.detail[:_DETAIL_CHARS]
-        self._finish(replace(result, cause=cause, ran_ms=attempt.ran_ms, detail=detail), now_ms)
+        result.cause, result.ran_ms = final_cause(attempt, result.cause), attempt.ran_ms
+        result.detail = result.detail[:_DETAIL_CHARS]
+        self._finish(result, now_ms)
 
     def _stuck(self, event: events.Stuck, now_ms: int) -> None:
         attempt = self.claims.running.get(event.token)
