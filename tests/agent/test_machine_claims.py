@@ -43,6 +43,15 @@ def test_a_start_is_told_by_the_request_that_waits_for_work() -> None:
     assert len(agent.requests) == 2
 
 
+def test_a_moment_that_passes_before_the_timer_is_set_is_not_forgotten() -> None:
+    """The clock may have gone on since the event: what fell due meanwhile is due at once."""
+    agent = VirtualAgent()
+    agent.run(order(1))
+    agent.now += START_MS
+    assert agent.machine.wake_at(agent.now) == agent.now + 1
+    assert any(isinstance(command, events.Sync) for command in agent.pass_ms(1))
+
+
 def test_a_claim_that_does_not_fit_waits_and_lets_a_smaller_one_pass() -> None:
     """Room is by resources: what does not fit now never blocks what does."""
     agent = VirtualAgent(cpus_milli=2000)
