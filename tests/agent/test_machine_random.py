@@ -140,7 +140,7 @@ class AgentUnderChance(RuleBasedStateMachine):
         self.agent.feed(events.Signalled())
 
     @precondition(lambda self: len(self.given) > 6)
-    @rule(in_ms=st.sampled_from([5_000, 60_000]))
+    @rule(in_ms=st.sampled_from([5_000, 13_000, 60_000]))
     def notice(self, in_ms: int) -> None:
         self.agent.feed(events.Noticed(in_ms))
 
