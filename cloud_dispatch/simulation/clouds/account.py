@@ -15,6 +15,7 @@ from typing import Protocol
 from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.reaper import overdue
 from cloud_dispatch.domain.tags import POOL
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import Provider, Vm, VmState
@@ -24,7 +25,7 @@ from cloud_dispatch.simulation.clouds.extras import Extras
 from cloud_dispatch.simulation.clouds.fate import draw, overruled
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultBook, FaultKind
 from cloud_dispatch.simulation.clouds.gate import Gate
-from cloud_dispatch.simulation.clouds.hands import Reaper, Rule, Strikes, overdue
+from cloud_dispatch.simulation.clouds.hands import Reaper, Rule, Strikes
 from cloud_dispatch.simulation.clouds.records import Record, Register, deployment_of
 from cloud_dispatch.simulation.clouds.settings import AccountSettings
 from cloud_dispatch.simulation.clouds.stock import Pool, Stock

@@ -3,13 +3,13 @@ Owns when they act and upon whom; ending a VM is the engine's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.offering import Market
-from cloud_dispatch.domain.tags import ENDS_AT
-from cloud_dispatch.provider.spi import Vm, VmState
+from cloud_dispatch.domain.reaper import Tagged
+from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.simulation.clouds.faults import STRIKES, Fault, FaultKind
 from cloud_dispatch.simulation.clouds.records import Record
 from cloud_dispatch.simulation.ports import EndCause
@@ -17,20 +17,10 @@ from cloud_dispatch.simulation.ports import EndCause
 if TYPE_CHECKING:
     from cloud_dispatch.simulation.clouds.account import Account
 
-#: Which of these VMs a reaper ends at this moment (epoch ms): pure, and the same that a cloud-side reaper runs.
-Rule = Callable[[Sequence[Vm], int], Iterable[VmId]]
+#: Which of these VMs a reaper ends at this moment (epoch ms): pure. A cloud-side reaper runs `domain.reaper.overdue`.
+Rule = Callable[[Iterable[Tagged], int], Iterable[VmId]]
 #: A fault of a moment that finds no VM looks again so often, while its window is open.
 _AGAIN_MS = 10_000
-
-
-def overdue(vms: Sequence[Vm], now: int) -> list[VmId]:
-    """The VMs whose `ends_at` tag lies in the past; 0 or an unreadable tag is no end."""
-    late = []
-    for vm in vms:
-        ends_at = vm.tags.get(ENDS_AT, "")
-        if ends_at.isdecimal() and 0 < int(ends_at) <= now:
-            late.append(vm.id)
-    return late
 
 
 class Reaper:
@@ -53,7 +43,7 @@ class Reaper:
         now = self._account.clock.now()
         live = self._account.register.live()
         if live and self._account.book.standing(FaultKind.REAPER_DOWN, now) is None:
-            shown = [view for record in live if (view := record.seen[-1][1]) is not None]
+            shown = [(view.id, view.tags) for record in live if (view := record.seen[-1][1]) is not None]
             for vm in self._rule(shown, now):
                 record = self._account.register.find(vm)
                 if record is not None:

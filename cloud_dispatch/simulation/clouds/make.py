@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from cloud_dispatch.domain.reaper import overdue
 from cloud_dispatch.simulation.clouds import arm, ec2, gce
 from cloud_dispatch.simulation.clouds.account import Account, Dialect
 from cloud_dispatch.simulation.clouds.faults import Fault
-from cloud_dispatch.simulation.clouds.hands import Rule, overdue
+from cloud_dispatch.simulation.clouds.hands import Rule
 from cloud_dispatch.simulation.clouds.settings import AccountSettings, Cloud
 from cloud_dispatch.simulation.ports import SimClock, Streams
 

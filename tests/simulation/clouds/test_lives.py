@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -12,8 +12,9 @@ import pytest
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.reaper import Tagged
 from cloud_dispatch.domain.tags import ENDS_AT
-from cloud_dispatch.provider.spi import HardEnd, LeftoverKind, Vm, VmState
+from cloud_dispatch.provider.spi import HardEnd, LeftoverKind, VmState
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultKind
 from cloud_dispatch.simulation.clouds.make import open_account
 from cloud_dispatch.simulation.clouds.records import Record
@@ -271,9 +272,9 @@ async def test_the_reapers_rule_can_be_given() -> None:
     """The account runs whatever pure rule it was made with, over the VMs as they are."""
     seen: list[int] = []
 
-    def rule(vms: Sequence[Vm], now: int) -> Iterable[VmId]:
+    def rule(vms: Iterable[Tagged], now: int) -> Iterable[VmId]:
         seen.append(now)
-        return [vm.id for vm in vms if vm.tags.get("please") == "end"]
+        return [vm for vm, worn in vms if worn.get("please") == "end"]
 
     scene = Scene(steady(Cloud.EC2))
     account = open_account(scene.clock, SeededStreams(1), steady(Cloud.EC2, name="own"), rule=rule)
