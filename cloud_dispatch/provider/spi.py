@@ -142,7 +142,7 @@ class HardEnd(StrEnum):
 
     NONE = "none"
     FIXED = "fixed"  # at creation, for ever (GCE maxRunDuration)
-    EXTENDABLE = "extendable"  # `extend` moves it (a reaper that reads tags, the local machine)
+    EXTENDABLE = "extendable"  # `extend` moves it (a reaper that reads tags)
 
 
 class Host(StrEnum):
@@ -228,7 +228,7 @@ class Provider(Protocol):
 
     async def extend(self, vm: VmId, ends_ms: int) -> None:
         """Move the hard end, later or earlier, and the tag that says it. Returns when the hand will heed it; VmNotFound
-        when there is no VM. Only where the traits say EXTENDABLE."""
+        when there is no VM, or its end has begun already. Only where the traits say EXTENDABLE."""
 
     async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
         """Set these tags, keep the others; VmNotFound when there is none."""

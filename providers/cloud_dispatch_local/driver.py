@@ -11,10 +11,9 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from cloud_dispatch.domain.ids import InstanceId, VmId, instance_id, slot_of
 from cloud_dispatch.domain.offering import Market, Offering
@@ -43,11 +42,14 @@ from cloud_dispatch.provider.spi import (
     VmState,
 )
 from cloud_dispatch_local import catalogue, processes
+from cloud_dispatch_local.ending import off, sweep
 from cloud_dispatch_local.faults import Fault, FaultFile
-from cloud_dispatch_local.folder import Damaged, MachineRecord, Phase, VmFolder, VmRecord
+from cloud_dispatch_local.folder import Damaged, Phase, VmFolder, VmRecord
 from cloud_dispatch_local.registry import Registry
 from cloud_dispatch_local.settings import LocalSettings, LocalType
 from cloud_dispatch_local.vm import power_on
+from cloud_dispatch_local.watch import Watch
+from cloud_dispatch_local.watchdog import PERIOD_MS
 
 _VM_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 #: How long a machine may take to say its first word before it counts as not having started.
@@ -75,6 +77,7 @@ class LocalProvider(Lacking):
         self._now = context.now
         self._registry = Registry(self._settings.root or context.state_dir)
         self._faults = FaultFile(self._settings.faults or self._registry.root / "faults.json")
+        self._watch = Watch(self._registry)
         self._registry.empty_trash()
         self.traits = Traits(
             consistency_ms=0,
@@ -82,8 +85,8 @@ class LocalProvider(Lacking):
             # every VM's join token anyway: one batch may hold several.
             max_batch=16,
             max_user_data=16_384,
-            # The machine ends itself at ends_ms; a watchdog that is independent of it does not exist yet.
-            hard_end=HardEnd.NONE,
+            hard_end=HardEnd.EXTENDABLE,
+            hard_end_period_ms=PERIOD_MS,
             stop_lag_ms=self._settings.shutdown_grace + _PATIENCE_MS,
             named_slots=True,
             all_or_nothing=True,
@@ -102,6 +105,8 @@ class LocalProvider(Lacking):
             room, shortfall = self._room(present, request, kind)
             if room + sum(name in present for name in wanted) < request.min_slots:
                 raise shortfall
+            if request.ends_ms:
+                await self._watch.ensure()
             result = []
             for name in wanted:
                 folder = self._registry.folder(name)
@@ -135,14 +140,16 @@ class LocalProvider(Lacking):
                     continue
                 if record is not None and record.tags.get(DEPLOYMENT) == deployment:
                     found.append((folder, record))
-            gone = await self._sweep([pair for pair in found if pair[1].terminate_ms])
+            if any(record.ends_ms for _, record in found):
+                self._watch.start()  # it died, or these were made before there was one
+            gone = await sweep(self._registry, [pair for pair in found if pair[1].terminate_ms])
             vms = tuple(self._vm(folder, record) for folder, record in found if record.id not in gone)
         return Listing(vms, complete)
 
     async def get(self, vm: VmId) -> Vm:
         folder, record = self._find(vm)
         async with self._call("get", record.type, record.zone):
-            if record.terminate_ms and await self._sweep([(folder, record)]):
+            if record.terminate_ms and await sweep(self._registry, [(folder, record)]):
                 raise _not_found(vm)
             return self._vm(folder, record)
 
@@ -165,19 +172,28 @@ class LocalProvider(Lacking):
                 late = self._now() - record.terminate_ms > record.grace_ms + _PATIENCE_MS
                 processes.send(machine.process, signal.SIGKILL if late else signal.SIGTERM)
             for _ in range(_KILL_ROUNDS):
-                if not _off(machine) or await self._sweep([(folder, record)]):
+                if not off(machine) or await sweep(self._registry, [(folder, record)]):
                     return
                 await asyncio.sleep(_KILL_WAIT_S)
 
+    async def extend(self, vm: VmId, ends_ms: int) -> None:
+        await self._retag("extend", vm, {ENDS_AT: str(ends_ms)})
+
     async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
+        await self._retag("tag", vm, tags)
+
+    async def _retag(self, operation: str, vm: VmId, tags: Mapping[str, str]) -> None:
+        """Set tags, and with the tag of the hard end the end: watchdog and machine read it at their next look."""
         folder, record = self._find(vm)
-        async with self._call("tag", record.type, record.zone), self._registry.locked():
+        async with self._call(operation, record.type, record.zone), self._registry.locked():
             current = folder.vm()
-            if current is None:
-                raise _not_found(vm)
+            if current is None or (ENDS_AT in tags and current.terminate_ms):
+                raise _not_found(vm)  # it is gone, or has begun to go: there is no end to be moved any more
             ends = tags.get(ENDS_AT, str(current.ends_ms))
             if not ends.isdecimal():
                 raise InvalidRequest(f"{vm}: tag {ENDS_AT} is {ends!r}, expected milliseconds since the epoch")
+            if int(ends):
+                await self._watch.ensure()
             folder.save_vm(replace(current, tags={**current.tags, **tags}, ends_ms=int(ends)))
 
     async def console(self, vm: VmId) -> str:
@@ -311,50 +327,6 @@ class LocalProvider(Lacking):
         if machine is None:
             return VmState.PENDING if self._now() - record.created_ms < _START_MS else VmState.STOPPED
         return _PHASES[machine.phase] if processes.alive(machine.process) else VmState.STOPPED
-
-    async def _sweep(self, pairs: Sequence[tuple[VmFolder, VmRecord]]) -> frozenset[str]:
-        """Finish VMs that were asked to end and whose machine is off: kill what is left, else remove them.
-
-        Returns the ids of those that are gone now.
-        """
-        off = {folder.path: record for folder, record in pairs if _off(folder.machine())}
-        if not off:
-            return frozenset()
-        left = {path: record for path, record in off.items() if not _powered_off(VmFolder(path))}
-        gone = [record.id for path, record in off.items() if path not in left]
-        if left:
-            gone += [left[path].id for path in _end_processes(left)]
-        if gone:
-            async with self._registry.locked():
-                for vm in gone:
-                    self._registry.discard(vm)
-            self._registry.empty_trash()
-        return frozenset(gone)
-
-
-def _powered_off(folder: VmFolder) -> bool:
-    """Whether the machine itself said that nothing of the VM lives any more."""
-    machine = folder.machine()
-    return machine is not None and machine.phase is Phase.STOPPED
-
-
-def _end_processes(folders: Iterable[Path]) -> Iterable[Path]:
-    """Kill what lives of VMs without a machine; those of which two passes found nothing alive.
-
-    One pass is not enough: a process may be made behind the reader's back by one that dies before it is read.
-    """
-    empty = frozenset(folders)
-    for _ in range(2):
-        found = processes.of_vms(empty)
-        for process in (process for members in found.values() for process in members):
-            processes.send(process, signal.SIGKILL)
-        empty = frozenset(path for path in empty if not found[path])
-    return empty
-
-
-def _off(machine: MachineRecord | None) -> bool:
-    """Whether the VM has no living machine of record; one that never spoke is found by its mark."""
-    return machine is None or not processes.alive(machine.process)
 
 
 def _not_found(vm: VmId) -> VmNotFound:

@@ -4,6 +4,7 @@
     ROOT/making/   a VM's folder until it is whole, then renamed into vms/: nobody ever sees half a VM
     ROOT/vms/ID/   a VM
     ROOT/trash/    folders of VMs that are gone, on their way out
+    ROOT/watchdog  who ends VMs at their hard end (see `watch`), and what it said: watchdog.log
 
 Never the statestore: the registry is this provider's cloud side. Knows no process and no clock.
 """
@@ -22,7 +23,6 @@ from pathlib import Path
 from cloud_dispatch.provider.errors import Transient
 from cloud_dispatch_local.folder import VmFolder, VmRecord
 
-_LOCK_TRIES = 2_000
 _LOCK_WAIT_S = 0.005
 _serial = itertools.count()
 
@@ -30,7 +30,8 @@ _serial = itertools.count()
 class Registry:
     """All VMs below `root`, shared by every driver and process that names the same root."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, patience_s: float = 10.0) -> None:
+        self._lock_tries = int(patience_s / _LOCK_WAIT_S)
         self.root = root.resolve()  # the mark in a VM's environment must not depend on how the root was spelt
         self._vms = self.root / "vms"
         self._making = self.root / "making"
@@ -40,10 +41,10 @@ class Registry:
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """Hold the registry against every other driver and process; Transient after about ten seconds of waiting."""
+        """Hold the registry against every other driver and process; Transient after `patience_s` of waiting."""
         handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            for _ in range(_LOCK_TRIES):
+            for _ in range(self._lock_tries):
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break

@@ -1,50 +1,28 @@
 """`python -m cloud_dispatch_local.vm FOLDER`: a local VM's power switch.
 
-The composition root of the machine process, and the other side of `power_on`, which drivers use to start it. This is
-the one place of the package that reads a clock.
+The composition root of the machine process, and the other side of `power_on`, which drivers use to start it. Beside
+`watch` the one place of the package that reads a clock.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+from cloud_dispatch_local import detached
 from cloud_dispatch_local.folder import VmFolder
 from cloud_dispatch_local.machine import Machine
 from cloud_dispatch_local.processes import MARK
 
 VM_ID = "CLOUD_DISPATCH_VM_ID"
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_LANG = "C.UTF-8"
 
 
 def power_on(folder: VmFolder, vm: str) -> None:
-    """Start the VM's machine, a grandchild in a session of its own: it is nobody's child and outlives the caller.
-
-    The shell between is gone when this returns, and no process of the VM was ever without the VM's mark. The machine
-    gets nothing of the caller's environment. Harmless where the VM has a machine, or had one.
-    """
-    environment = {
-        "PATH": _PATH,
-        "LANG": _LANG,
-        VM_ID: vm,
-        MARK: str(folder.path),
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),  # however the caller came by its packages
-    }
-    with folder.console.open("ab") as console:
-        subprocess.run(
-            ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-P", "-m", "cloud_dispatch_local.vm", str(folder.path)],
-            env=environment,
-            cwd=folder.path,
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=console,
-            start_new_session=True,
-            check=True,
-        )
+    """Start the VM's machine, which outlives the caller. No process of the VM was ever without the VM's mark. Harmless
+    where the VM has a machine, or had one."""
+    detached.start(__name__, folder.path, folder.console, {VM_ID: vm, MARK: str(folder.path)})
 
 
 def main() -> int:
@@ -57,8 +35,8 @@ def main() -> int:
     temporary = folder.disk / "tmp"
     temporary.mkdir(exist_ok=True)
     environment = {
-        "PATH": _PATH,
-        "LANG": _LANG,
+        "PATH": detached.PATH,
+        "LANG": detached.LANG,
         "HOME": str(folder.disk),
         "TMPDIR": str(temporary),
         VM_ID: os.environ[VM_ID],

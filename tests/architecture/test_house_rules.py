@@ -16,6 +16,7 @@ CLOCK_EXEMPTIONS: dict[str, str] = {
     "cloud_dispatch/cli/session.py": "a command is a composition root of its own: it waits in real time",
     "cloud_dispatch/provider/process_child.py": "the composition root of a driver's process",
     "providers/cloud_dispatch_local/vm.py": "the composition root of a local VM, a process of its own",
+    "providers/cloud_dispatch_local/watch.py": "the composition root of the local watchdog, a process of its own",
 }
 #: Who may move work to threads or processes.
 THREAD_EXEMPTIONS: dict[str, str] = {

@@ -23,6 +23,11 @@ _T = TypeVar("_T")
 NOW_MS = time.time_ns() // 1_000_000
 
 
+def clock() -> int:
+    """The time that machines and watchdogs live by, milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
 def driver(root: Path, now: Callable[[], int] = lambda: NOW_MS, **settings: Any) -> LocalProvider:
     validated = LocalSettings.model_validate(settings)
     return LocalProvider(ProfileContext(ProfileName("local"), validated, root, now=now))
@@ -75,11 +80,28 @@ def living(root: Path) -> list[Process]:
     return found
 
 
+def watchdogs(root: Path) -> list[Process]:
+    """Every living watchdog of the registry in `root`, by its command line."""
+    words = [b"cloud_dispatch_local.watch", bytes(root.resolve())]
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            process = processes.identify(int(entry.name))
+            if process is not None and command[-3:-1] == words:
+                found.append(process)
+    return found
+
+
 def end_everything(root: Path) -> None:
-    """SIGKILL to every process of every VM below `root`, until there is none."""
+    """SIGKILL to every process of every VM below `root`, and to their watchdog, until there is none."""
     folders = [path.resolve() for path in (root / "vms").glob("*")]
     for _ in range(100):
         left = {*living(root), *(process for found in processes.of_vms(folders).values() for process in found)}
+        left.update(watchdogs(root))
         if not left:
             return
         for process in left:

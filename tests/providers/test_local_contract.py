@@ -15,7 +15,7 @@ from cloud_dispatch.provider.spi import ProfileContext, Provider
 from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
 from cloud_dispatch_local import plugin
 from cloud_dispatch_local.settings import LocalSettings
-from tests.providers.local import NOW_MS, end_everything, living
+from tests.providers.local import clock, end_everything, living
 
 pytestmark = pytest.mark.process
 
@@ -35,7 +35,7 @@ class LocalFaults(Faults):
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.settings = LocalSettings(spot_discount=60)
+        self.settings = LocalSettings.model_validate({"spot_discount": 60, "shutdown_grace": "1s"})
 
     def fail(
         self,
@@ -74,6 +74,11 @@ class LocalFaults(Faults):
 class LocalContract(ProviderContract):
     settle_s = 20.0
     poll_s = 0.02
+    lives_ms = 3_000
+
+    @pytest.fixture
+    def now(self) -> Callable[[], int]:
+        return clock
 
     @pytest.fixture
     def root(self, tmp_path: Path) -> Iterator[Path]:
@@ -90,7 +95,7 @@ class LocalContract(ProviderContract):
 
 
 def context_of(faults: LocalFaults) -> ProfileContext:
-    return ProfileContext(ProfileName("local"), faults.settings, faults.root, now=lambda: NOW_MS)
+    return ProfileContext(ProfileName("local"), faults.settings, faults.root, now=clock)
 
 
 class TestLocalInline(LocalContract):

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -18,9 +17,11 @@ from cloud_dispatch.provider.errors import InvalidRequest, VmNotFound
 from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch_local import processes
 from cloud_dispatch_local.driver import LocalProvider
+from cloud_dispatch_local.watch import Watch
 from tests.providers.local import (
     DEPLOYMENT,
     NOW_MS,
+    clock,
     cloud_config,
     descends_from_us,
     driver,
@@ -38,10 +39,6 @@ VM = VmId("b00000000001-0")
 def root(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     end_everything(tmp_path)
-
-
-def _clock() -> int:
-    return time.time_ns() // 1_000_000
 
 
 async def until(good: Callable[[], Awaitable[bool]], seconds: float = 15) -> None:
@@ -228,24 +225,37 @@ async def test_a_task_that_lost_all_its_ancestors_to_sigkill_is_found(root: Path
     assert not exists(bare)
 
 
+@pytest.fixture
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No watchdog: what a VM does at its end by itself."""
+
+    async def nobody(_: Watch) -> None:
+        return
+
+    monkeypatch.setattr(Watch, "ensure", nobody)
+    monkeypatch.setattr(Watch, "start", lambda _: None)
+
+
+@pytest.mark.usefixtures("unwatched")
 async def test_the_hard_end_ends_a_vm_without_any_driver(root: Path) -> None:
     """A VM switches itself off at `ends_ms`, whatever runs in it."""
     provider = driver(root)
-    ends = _clock() + 700
+    ends = clock() + 700
     await provider.launch(await request(provider, cloud_config("trap '' TERM; sleep 600"), ends_ms=ends))
     await in_state(provider, VmState.RUNNING)
     await in_state(provider, VmState.STOPPED)
-    assert _clock() >= ends
+    assert clock() >= ends
     assert "hard end reached" in await provider.console(VM)
     assert living(root) == []
 
 
+@pytest.mark.usefixtures("unwatched")
 async def test_a_changed_hard_end_is_heard_by_the_vm(root: Path) -> None:
     """Moving the end by its tag moves it for the VM that runs already."""
     provider = driver(root)
-    await provider.launch(await request(provider, cloud_config("sleep 600"), ends_ms=_clock() + 3_600_000))
+    await provider.launch(await request(provider, cloud_config("sleep 600"), ends_ms=clock() + 3_600_000))
     await in_state(provider, VmState.RUNNING)
-    await provider.tag(VM, {ENDS_AT: str(_clock() - 1)})
+    await provider.tag(VM, {ENDS_AT: str(clock() - 1)})
     await in_state(provider, VmState.STOPPED)
     with pytest.raises(InvalidRequest, match="expected milliseconds"):
         await provider.tag(VM, {ENDS_AT: "tomorrow"})
