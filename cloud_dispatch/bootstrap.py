@@ -362,15 +362,19 @@ def restore(config: Config, source: Path) -> None:
     statestore.restore(source, config.store_url, now_ms=SystemClock().now())
 
 
-def reap(config: Config, deployment: str, *, end: bool) -> list[dict[str, str]]:
-    """Every VM tagged with `deployment` at the configured profiles, ended if `end`; as JSON-ready values."""
-    return asyncio.run(_reap(config, deployment, end=end))
+def reap(config: Config, deployment: str, *, end: bool, overdue: bool = False) -> list[dict[str, str | int]]:
+    """Every VM tagged with `deployment` at the configured profiles, or with `overdue` those past their hard end, ended
+    if `end`; as JSON-ready values."""
+    return asyncio.run(_reap(config, deployment, end=end, overdue=overdue))
 
 
-async def _reap(config: Config, deployment: str, *, end: bool) -> list[dict[str, str]]:
-    providers = _providers(config, deployment, SystemClock(), ProviderCalls(config.profiles))
+async def _reap(config: Config, deployment: str, *, end: bool, overdue: bool) -> list[dict[str, str | int]]:
+    clock = SystemClock()
+    providers = _providers(config, deployment, clock, ProviderCalls(config.profiles))
     try:
         found = await reaping.find(providers, deployment)
+        if overdue:
+            found = reaping.overdue(found, deployment, clock.now())
         if end:
             found = await reaping.end(providers, found)
     except ProviderError as error:

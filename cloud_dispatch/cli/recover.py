@@ -1,4 +1,4 @@
-"""`adopt` and `reap`: what an operator says about VMs whose statestore is lost."""
+"""`adopt` and `reap`: what an operator says about VMs whose statestore is lost, or whose dispatcher is dead."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cloud_dispatch.cli import show
 from cloud_dispatch.cli.exitcodes import OK, TASKS_FAILED
 from cloud_dispatch.cli.options import ConfigFile, Json
 from cloud_dispatch.cli.session import connect, console, emit, load_config
+from cloud_dispatch.domain.errors import InvalidInput
 
 
 def register(app: typer.Typer) -> None:
@@ -32,20 +33,33 @@ def adopt(
 
 
 def reap(
-    deployment: Annotated[str, typer.Option("--deployment", help="Id of the deployment, as its VMs are tagged.")],
+    deployment: Annotated[
+        str,
+        typer.Option(
+            "--deployment",
+            help="Id of the deployment, as its VMs are tagged; with --overdue, default: the configured one.",
+        ),
+    ] = "",
+    overdue: Annotated[bool, typer.Option("--overdue", help="Only VMs that are past their hard end.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="End them; without it they are only listed.")] = False,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """List every VM that carries a deployment's tag, at all configured profiles, and end them with --yes.
 
-    Needs no statestore and no dispatcher; a dispatcher that runs would replace what is ended.
+    Needs no statestore and no dispatcher; a dispatcher that runs would replace what is ended. With --overdue it ends no
+    VM before its time, so that it may run beside a dispatcher, and by a timer.
+
     Example: cloud-dispatch reap --deployment lab --yes
     """
     settings = load_config(config)
+    deployment = deployment or (settings.dispatcher.deployment if overdue else "")
+    if not deployment:
+        # Ending everything is never done to a deployment that was not named; a random one stands in the lost store.
+        raise InvalidInput("no deployment is named", place="--deployment", hint="name it as its VMs are tagged")
     from cloud_dispatch import bootstrap
 
-    found = bootstrap.reap(settings, deployment, end=yes)
+    found = bootstrap.reap(settings, deployment, end=yes, overdue=overdue)
     left = [vm for vm in found if vm["state"] != "gone"]
 
     def render() -> None:
@@ -53,7 +67,7 @@ def reap(
         keys = ("id", "profile", "type", "zone", "state", "store", "pool")
         console().print(show.table(columns, [tuple(vm[key] for key in keys) for vm in found]))
         if not found:
-            print(f"No VM carries the tag of deployment {deployment}.")
+            print(f"No VM {'past its hard end ' if overdue else ''}carries the tag of deployment {deployment}.")
         elif not yes:
             print(f"{len(found)} VMs. Say --yes to end them.")
         elif left:

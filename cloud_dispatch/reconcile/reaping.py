@@ -1,4 +1,5 @@
-"""Ends without a store. Owns `reap`: every VM with a deployment's tag, listed and, on an operator's word, ended."""
+"""Ends without a store. Owns `reap`: every VM with a deployment's tag, or those past their hard end, listed and, on an
+operator's word, ended."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cloud_dispatch.domain import tags
+from cloud_dispatch.domain import reaper, tags
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.provider.errors import ProviderError, VmNotFound
 from cloud_dispatch.provider.spi import Provider, Vm, VmState
@@ -22,7 +23,7 @@ class Found:
     profile: ProfileName
     vm: Vm
 
-    def view(self) -> dict[str, str]:
+    def view(self) -> dict[str, str | int]:
         """JSON-ready."""
         facts = tags.decode(self.vm.tags)
         return {
@@ -33,6 +34,7 @@ class Found:
             "state": str(self.vm.state),
             "store": facts.store if facts else "",
             "pool": facts.pool if facts else "",
+            "ends_ms": facts.ends_ms if facts else 0,
         }
 
 
@@ -45,6 +47,11 @@ async def find(providers: Mapping[ProfileName, Provider], deployment: str) -> li
             raise ProviderError(f"the listing of profile {profile} is incomplete: run it again")
         found += [Found(profile, vm) for vm in listing.vms if vm.state is not VmState.GONE]
     return found
+
+
+def overdue(found: list[Found], deployment: str, now: int) -> list[Found]:
+    """Those of `found` whose hard end has come at `now`, by the rule of every reaper."""
+    return [item for item in found if reaper.overdue([(item.vm.id, item.vm.tags)], now, deployment)]
 
 
 async def end(providers: Mapping[ProfileName, Provider], found: list[Found]) -> list[Found]:

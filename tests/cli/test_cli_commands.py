@@ -22,7 +22,7 @@ INSTANCE = {
 COMMANDS = [
     ["up"], ["run"], ["submit"], ["tasks"], ["task"], ["logs"], ["instances"], ["hold"], ["drain"], ["resume"],
     ["kill"], ["cancel"], ["plan"], ["explain"], ["priority"], ["target"], ["config", "check"], ["config", "show"],
-    ["backup"], ["restore"], ["db", "check"], ["demo"],
+    ["backup"], ["restore"], ["db", "check"], ["reap"], ["demo"],
 ]  # fmt: skip
 
 
