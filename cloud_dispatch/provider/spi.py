@@ -228,7 +228,8 @@ class Provider(Protocol):
 
     async def extend(self, vm: VmId, ends_ms: int) -> None:
         """Move the hard end, later or earlier, and the tag that says it. Returns when the hand will heed it; VmNotFound
-        when there is no VM, or its end has begun already. Only where the traits say EXTENDABLE."""
+        when there is no VM, and where a driver knows it, when its end has begun. Only where the traits say
+        EXTENDABLE."""
 
     async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
         """Set these tags, keep the others; VmNotFound when there is none."""

@@ -7,12 +7,12 @@ small blocking work (files, a fork, a pass over /proc), so a dispatcher runs the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from cloud_dispatch.domain.ids import InstanceId, VmId, instance_id, slot_of
@@ -100,23 +100,26 @@ class LocalProvider(Lacking):
 
     async def launch(self, request: LaunchRequest) -> LaunchResult:
         kind, wanted = self._check(request)
-        async with self._call("launch", request.offering.type.name, request.offering.zone), self._registry.locked():
-            present = self._all()
-            room, shortfall = self._room(present, request, kind)
-            if room + sum(name in present for name in wanted) < request.min_slots:
-                raise shortfall
+        async with self._call("launch", request.offering.type.name, request.offering.zone):
+            async with self._registry.locked():
+                present = self._all()
+                room, shortfall = self._room(present, request, kind)
+                if room + sum(name in present for name in wanted) < request.min_slots:
+                    raise shortfall
+                if request.ends_ms:
+                    self._watch.start()  # before there is anything to watch, should we die here
+                result = []
+                for name in wanted:
+                    folder = self._registry.folder(name)
+                    record = present.get(name)
+                    if record is None and room > 0:
+                        room -= 1
+                        record = self._record(request, kind, name)
+                        folder = self._registry.add(record, request.user_data)
+                    if record is not None:
+                        result.append(self._powered(folder, record))
             if request.ends_ms:
-                await self._watch.ensure()
-            result = []
-            for name in wanted:
-                folder = self._registry.folder(name)
-                record = present.get(name)
-                if record is None and room > 0:
-                    room -= 1
-                    record = self._record(request, kind, name)
-                    folder = self._registry.add(record, request.user_data)
-                if record is not None:
-                    result.append(self._powered(folder, record))
+                await self._watch.stands()  # the answer promises a hard end
         if len(result) == len(wanted):
             return LaunchResult(tuple(result))
         if not result:
@@ -141,7 +144,8 @@ class LocalProvider(Lacking):
                 if record is not None and record.tags.get(DEPLOYMENT) == deployment:
                     found.append((folder, record))
             if any(record.ends_ms for _, record in found):
-                self._watch.start()  # it died, or these were made before there was one
+                with contextlib.suppress(OSError, subprocess.SubprocessError):  # the list is true without it
+                    self._watch.start()
             gone = await sweep(self._registry, [pair for pair in found if pair[1].terminate_ms])
             vms = tuple(self._vm(folder, record) for folder, record in found if record.id not in gone)
         return Listing(vms, complete)
@@ -193,7 +197,8 @@ class LocalProvider(Lacking):
             if not ends.isdecimal():
                 raise InvalidRequest(f"{vm}: tag {ENDS_AT} is {ends!r}, expected milliseconds since the epoch")
             if int(ends):
-                await self._watch.ensure()
+                self._watch.start()
+                await self._watch.stands()
             folder.save_vm(replace(current, tags={**current.tags, **tags}, ends_ms=int(ends)))
 
     async def console(self, vm: VmId) -> str:
@@ -213,7 +218,7 @@ class LocalProvider(Lacking):
     async def close(self) -> None:
         """Nothing is held open; the VMs live on."""
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _call(self, operation: str, type_name: str = "", zone: str = "") -> AsyncIterator[Fault]:
         """Around every call: the faults that were asked for, and the host's own errors as the SPI's."""
         fault = self._faults.take(operation, type_name, zone)

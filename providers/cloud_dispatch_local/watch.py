@@ -18,7 +18,6 @@ import time
 import traceback
 from pathlib import Path
 
-from cloud_dispatch.provider.errors import Transient
 from cloud_dispatch_local import detached, processes
 from cloud_dispatch_local.processes import Process
 from cloud_dispatch_local.registry import Registry
@@ -44,19 +43,18 @@ class Watch:
         return found if found is not None and processes.alive(found) else None
 
     def start(self) -> None:
-        """Start one unless it is there; one too many leaves by itself."""
+        """Start one unless it is there; one too many leaves by itself. Under the registry's lock it is the one that
+        watches what is made there: it leaves under that lock only."""
         if self.process() is None:
             detached.start(__name__, self._root, self._root / "watchdog.log", {})
 
-    async def ensure(self) -> None:
-        """Return when it stands there; Transient when none will. Under the registry's lock it stays for what is made
-        there, since it leaves under that lock only."""
-        self.start()
+    async def stands(self) -> None:
+        """Return when one that was started stands there; TimeoutError when none will."""
         for _ in range(_START_TRIES):
             if self.process() is not None:
                 return
             await asyncio.sleep(_START_WAIT_S)
-        raise Transient(f"the watchdog of hard ends does not start: see {self._root / 'watchdog.log'}")
+        raise TimeoutError(f"the watchdog of hard ends does not start: see {self._root / 'watchdog.log'}")
 
 
 class Post:

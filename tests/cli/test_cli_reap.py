@@ -25,7 +25,7 @@ async def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     async def nobody(_: Watch) -> None:
         return
 
-    monkeypatch.setattr(Watch, "ensure", nobody)
+    monkeypatch.setattr(Watch, "stands", nobody)
     monkeypatch.setattr(Watch, "start", lambda _: None)
     monkeypatch.setattr("cloud_dispatch_local.driver.power_on", lambda *_: None)
     root = tmp_path / "vms-of-local"

@@ -232,7 +232,7 @@ def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nobody(_: Watch) -> None:
         return
 
-    monkeypatch.setattr(Watch, "ensure", nobody)
+    monkeypatch.setattr(Watch, "stands", nobody)
     monkeypatch.setattr(Watch, "start", lambda _: None)
 
 

@@ -17,7 +17,7 @@ from cloud_dispatch.domain.errors import DispatchError, Unavailable
 from cloud_dispatch.provider.registry import plugin
 
 PROFILE = "local"
-START_S, END_S, GONE_S = 20.0, 30.0, 5.0
+START_S, END_S, GONE_S = 20.0, 30.0, 10.0
 _LOOK_S = 0.05
 _CONFIG = """# The configuration of a demo; its folder can be deleted.
 [dispatcher]
@@ -92,7 +92,7 @@ class Dispatcher:
 
     def leftovers(self) -> list[str]:
         """Instances that are still there: their folders, and processes that carry the demo's folder in their command
-        line or environment. Those on their way out get a few seconds."""
+        line or environment. Those on their way out get a few seconds: a local watchdog leaves after its next looks."""
         deadline = seconds() + GONE_S
         while (left := self._left()) and seconds() < deadline:
             pause(_LOOK_S)
