@@ -101,16 +101,17 @@ class Post:
 
 async def stand(watchdog: Watchdog, post: Post) -> None:
     """Look every period until there is nothing to watch, or no registry any more."""
-    idle = 0
+    idle, told = 0, ""
     while post.is_ours():
         begin = time.monotonic()
         try:
             idle = 0 if await watchdog.look() else idle + 1
             if idle >= _IDLE_LOOKS and await watchdog.relieved(post.leave):
                 return
-        except Exception:  # whatever it was: the next look comes
-            with contextlib.suppress(OSError):
-                traceback.print_exc()
+        except Exception as error:  # whatever it was: the next look comes
+            if told != repr(error):
+                told = repr(error)
+                _say(traceback.format_exc())
         await asyncio.sleep(max(PERIOD_MS / 1000 - (time.monotonic() - begin), 0.1))
 
 

@@ -50,12 +50,15 @@ class Watchdog:
     async def relieved(self, leave: Callable[[], None]) -> bool:
         """Leave, unless there is something to watch. Drivers make VMs under the lock that is held here, and look for
         their watchdog there: none is made between the last look and the leaving."""
-        async with self._registry.locked():
-            pairs, unread = self._read()
-            if unread or any(record.ends_ms for _, record in pairs):
-                return False
-            leave()
-            return True
+        try:
+            async with self._registry.locked():
+                pairs, unread = self._read()
+                if unread or any(record.ends_ms for _, record in pairs):
+                    return False
+                leave()
+                return True
+        except Transient:
+            return False  # somebody has the registry, and may be making a VM there
 
     def _read(self) -> tuple[list[Pair], bool]:
         """The VMs of the registry, and whether there are some that can't be read now."""

@@ -345,7 +345,8 @@ async def test_no_launch_succeeds_and_no_end_is_moved_without_a_watchdog(
 
 
 async def test_a_watchdog_stays_for_what_was_made_since_its_last_look(root: Path) -> None:
-    """It leaves under the registry's lock, and not when a VM with an end, or one that can't be read, is there."""
+    """It leaves under the registry's lock: not when a VM with an end, or one that can't be read, is there, nor while
+    somebody makes one."""
     left: list[str] = []
     watchdog = Watchdog(Registry(root), clock, lambda _: None)
     assert not await watchdog.look()
@@ -355,6 +356,8 @@ async def test_a_watchdog_stays_for_what_was_made_since_its_last_look(root: Path
     (root / "vms" / VM / "vm.json").write_text("{")
     assert not await watchdog.relieved(lambda: left.append("left"))
     shutil.rmtree(root / "vms" / VM)
+    async with Registry(root).locked():
+        assert not await Watchdog(Registry(root, 0.05), clock, print).relieved(lambda: left.append("left"))
     assert left == []
     assert await watchdog.relieved(lambda: left.append("left"))
     assert left == ["left"]
