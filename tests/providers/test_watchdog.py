@@ -310,14 +310,13 @@ async def test_the_watchdog_leaves_when_nothing_is_left(root: Path) -> None:
 
 async def test_the_watchdog_leaves_with_its_registry(root: Path) -> None:
     """A folder that was deleted, or made anew by somebody else, is nothing to watch."""
-    await launched(root / "state", clock() + 600_000)
-    assert len(watchdogs(root / "state")) == 1
-    end = [*living(root / "state")]
-    for process in end:
+    await launched(root, clock() + 600_000)
+    assert len(watchdogs(root)) == 1
+    for process in living(root):
         processes.send(process, signal.SIGKILL)
-    shutil.rmtree(root / "state")
-    await until(lambda: watchdogs(root / "state") == [], seconds=3 * PERIOD_MS / 1000 + 5)
-    assert not (root / "state").exists()
+    shutil.rmtree(root)
+    await until(lambda: watchdogs(root) == [], seconds=3 * PERIOD_MS / 1000 + 5)
+    assert not root.exists()
 
 
 async def test_no_launch_succeeds_and_no_end_is_moved_without_a_watchdog(
