@@ -25,6 +25,7 @@ BENCHMARKS = {
     "latency": "bench.latency",
     "plan": "bench.plan",
     "simulation": "bench.simulation",
+    "spend": "bench.spend",
 }
 #: Without anything of ours: the peers and their faster settings, and the yardsticks.
 EXTRA = {"peers": "bench.peers.alone", "yardsticks": "bench.yardsticks"}

@@ -63,6 +63,7 @@ PLANTED = {
     "layers": ("statestore", "import cloud_dispatch.api"),
     "domain-pure": ("domain", "import asyncio"),
     "planner-pure": ("planner", "import time"),
+    "spend-pure": ("spend", "import random"),
     "ports": ("ports", "import sqlalchemy"),
     "spi": ("provider/spi", "import structlog"),
     "wire": ("wire", "import cloud_dispatch.domain"),

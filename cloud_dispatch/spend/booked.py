@@ -1,0 +1,65 @@
+"""Amounts by window of one kind. Owns the sum of what many commitments book, each from its first window to its last.
+
+A commitment books the same into all whole windows between its first and its last where windows are of one length: such
+a run costs as much as two entries, however long it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from cloud_dispatch.spend.windows import Window, span_at
+
+#: Windows of these kinds all have one length.
+EVEN = frozenset({Window.HOUR, Window.DAY})
+
+
+class Booked:
+    """See the module. Windows are named by their start, epoch milliseconds."""
+
+    __slots__ = ("_ends", "_single", "_steps", "_sums", "window")
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self._single: dict[int, int] = {}
+        self._steps: dict[int, int] = {}  # by how much the sum of all runs changes at a window
+        self._sums: list[int] = []  # of the steps, in order of `_ends`; empty: to be worked out
+        self._ends: list[int] = []
+
+    def add(self, start_ms: int, amount: int) -> None:
+        """`amount` in one window."""
+        self._single[start_ms] = self._single.get(start_ms, 0) + amount
+
+    def add_run(self, start_ms: int, end_ms: int, amount: int) -> None:
+        """`amount` in each window from the one at `start_ms` until just before the one at `end_ms`."""
+        self._steps[start_ms] = self._steps.get(start_ms, 0) + amount
+        self._steps[end_ms] = self._steps.get(end_ms, 0) - amount
+        self._sums.clear()
+
+    def merge(self, other: Booked) -> None:
+        """All that is booked in `other`, here too."""
+        for start_ms, amount in other._single.items():
+            self.add(start_ms, amount)
+        for step_ms, amount in other._steps.items():
+            self._steps[step_ms] = self._steps.get(step_ms, 0) + amount
+        self._sums.clear()
+
+    def at(self, start_ms: int) -> int:
+        """What is booked in the window."""
+        single = self._single.get(start_ms, 0)
+        if not self._steps:
+            return single
+        if not self._sums:
+            self._ends = sorted(self._steps)
+            total = 0
+            for moment in self._ends:
+                total += self._steps[moment]
+                self._sums.append(total)
+        before = bisect_right(self._ends, start_ms)
+        return single + (self._sums[before - 1] if before else 0)
+
+    def turning_points(self, now_ms: int) -> Iterator[int]:
+        """The present window and all later ones in which more may be booked than in the one before."""
+        present = span_at(self.window, now_ms).start_ms
+        yield from sorted({present, *self._single, *(step for step, by in self._steps.items() if by > 0)})

@@ -1,0 +1,71 @@
+"""Instances as money sees them: the commitment of one that lives, the ledger's row of one that is gone.
+
+Nothing else translates between the two, so that a commitment and the row that replaces it rest on the same facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.spend.commitment import EVERYTHING, Commitment, Key, Scope
+from cloud_dispatch.spend.ledger import Interval, Life, Row, row_of
+
+#: By profile, its driver.
+Drivers = Mapping[ProfileName, str]
+
+
+def keys_of(instance: Instance, drivers: Drivers) -> tuple[Key, ...]:
+    """Whom it counts for. A profile that left the configuration has no driver any more; the rest still holds."""
+    driver = drivers.get(instance.profile)
+    return (
+        EVERYTHING,
+        *((Key(Scope.DRIVER, driver),) if driver else ()),
+        Key(Scope.PROFILE, instance.profile),
+        Key(Scope.POOL, instance.pool),
+    )
+
+
+def commitment_of(instance: Instance, drivers: Drivers) -> Commitment:
+    """The most that it can bill. One whose price is unknown is taken for free here: who launches must refuse it."""
+    began = instance.intended_ms
+    if instance.launched_ms is not None:
+        began = min(began, instance.launched_ms)
+    return Commitment(
+        name=instance.id,
+        keys=keys_of(instance, drivers),
+        rate=highest_rate(instance),
+        from_ms=began,
+        until_ms=max(instance.ends_ms + instance.end_lag_ms, began),
+        minimum_ms=instance.minimum_ms,
+        increment_ms=instance.increment_ms,
+        begins_by_ms=began if instance.launched_ms is not None else instance.ends_ms,
+    )
+
+
+def booking_of(instance: Instance, ended_ms: int, worked: Sequence[Interval], lost: Sequence[Interval]) -> Row:
+    """What one that is gone since `ended_ms` has cost. One that was never seen may have existed all the same, and is
+    booked as if it had, until it was proved absent; `amount`, which reports show, has nothing for it."""
+    seen = instance.launched_ms is not None
+    began = instance.launched_ms if instance.launched_ms is not None else instance.intended_ms
+    return row_of(
+        Life(
+            began_ms=began,
+            ended_ms=ended_ms,
+            rate=Rate((instance.rate or 0) + instance.extra_rate) if seen else Rate(0),
+            max_rate=highest_rate(instance),
+            earliest_ms=instance.intended_ms,
+            served_ms=instance.registered_ms,
+            worked=worked,
+            lost=lost,
+            minimum_ms=instance.minimum_ms,
+            increment_ms=instance.increment_ms,
+        )
+    )
+
+
+def highest_rate(instance: Instance) -> Rate:
+    """What an hour of it can cost at most."""
+    return Rate(max(instance.rate or 0, instance.max_rate or 0) + instance.extra_rate)
