@@ -4,7 +4,8 @@ DispatchError
 ├── InvalidInput         the caller's input is wrong: fix it, at `place`; nothing was done
 ├── NotFound             no such thing; look up the right name
 ├── Conflict             the thing is in a state that forbids this, or belongs to somebody else
-│   └── StaleLease       the fencing token is not the current one: drop the result, stop the work
+│   ├── StaleLease       the fencing token is not the current one: drop the result, stop the work
+│   └── OverBudget       a spending limit does not admit this; nothing was committed
 ├── Denied               the caller may not do this
 ├── Unavailable          try again later; nothing was done
 │   ├── StoreUnavailable the statestore can't commit (disk full, locked, gone)
@@ -47,6 +48,10 @@ class Conflict(DispatchError):
 
 class StaleLease(Conflict):
     code = "stale-lease"
+
+
+class OverBudget(Conflict):
+    code = "over-budget"
 
 
 class Denied(DispatchError):

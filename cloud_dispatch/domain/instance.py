@@ -104,7 +104,9 @@ class Behaviour(StrEnum):
 class Instance:
     """An instance: one slot of a launch batch, from its intent until it is gone.
 
-    `rate` nano-dollars an hour at launch. `ends_ms` is the hard end. `vm` is empty until the slot is bound.
+    `rate` nano-dollars an hour at launch, `max_rate` the most that it can come to, `extra_rate` that of its disks and
+    addresses. `ends_ms` is the hard end, and so long after it the VM may still bill: `end_lag_ms`. `vm` is empty until
+    the slot is bound.
     """
 
     id: InstanceId
@@ -132,6 +134,9 @@ class Instance:
     busy_ms: int = 0  # union of the intervals in which a task ran
     minimum_ms: int = 0
     increment_ms: int = 1000
+    max_rate: Rate | None = None
+    extra_rate: Rate = Rate(0)
+    end_lag_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

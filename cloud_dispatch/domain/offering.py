@@ -55,6 +55,7 @@ class Offering:
     labels: Labels = ()
     region: str = ""
     estimated: bool = False  # the price is from a table of known age, not the provider's own word
+    extra_rate: Rate = Rate(0)  # of what comes with each VM and bills by itself: disks, addresses
 
     @property
     def key(self) -> str:

@@ -14,10 +14,12 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from cloud_dispatch.domain.events import Event
-from cloud_dispatch.domain.ids import ArrayId, FencingToken, InstanceId, PoolName, TaskId, VmId
+from cloud_dispatch.domain.ids import ArrayId, FencingToken, InstanceId, PoolName, ProfileName, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, LaunchIntent
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Outcome, Task, TaskSpec, TaskState
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.standing import Standing
 
 
 class HeldClaim(Struct, frozen=True):
@@ -136,6 +138,29 @@ class Retention:
     instances_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What one instance has cost: micro-dollars, from `from_ms` until `until_ms`, the end of what is billed. `bound` is
+    what counts against limits: at the highest price, from `bound_from_ms`."""
+
+    id: int
+    booked_ms: int
+    instance: InstanceId
+    pool: PoolName
+    profile: ProfileName
+    driver: str
+    from_ms: int
+    until_ms: int
+    amount: int
+    boot: int
+    work: int
+    idle: int
+    lost: int
+    bound: int
+    bound_rate: int
+    bound_from_ms: int
+
+
 class Store(Protocol):
     """One statestore, opened and locked by this process."""
 
@@ -222,14 +247,36 @@ class Store(Protocol):
         """Gone ones, newest first."""
 
     async def intend(self, intent: LaunchIntent, instances: Sequence[Instance]) -> None:
-        """Commit a launch intent with its slots (instances in state `intended`) before any call is made."""
+        """Commit a launch intent with its slots (instances in state `intended`) before any call is made. OverBudget
+        when a budget does not admit what they may cost: none of them is there then."""
 
     async def adopt(self, instance: Instance) -> None:
         """Insert an instance that was found by its tags."""
 
     async def change(self, changes: Sequence[InstanceChange]) -> Sequence[Instance]:
         """Apply all changes or none, in one transaction. An instance that becomes failed, lost, terminating or gone
-        loses its claims in the same transaction. IllegalTransition, Conflict, NotFound."""
+        loses its claims in the same transaction; what one that is gone has cost is booked in it. IllegalTransition,
+        Conflict, NotFound; OverBudget when a later hard end is not admitted."""
+
+    # -- money
+    async def set_limits(self, budgets: Sequence[Budget], drivers: Mapping[ProfileName, str]) -> None:
+        """From now on these budgets hold: an intent, or a later hard end of an instance, that one of them does not
+        admit is refused (OverBudget) in the transaction that would have made it. `drivers`: by profile, its driver."""
+
+    def standing(self) -> Standing:
+        """How the budgets stand now: what the ledger has booked and what living instances may still bill."""
+
+    def finish_of(self, instance: InstanceId, now_ms: int) -> tuple[bool, int | None]:
+        """Whether it holds claims, and when all of them are expected to be done: as their tasks say, else as others of
+        their shape have run. None where that is not known."""
+
+    def typical_ms(self, shape: Shape) -> int:
+        """How long tasks of this shape have run that succeeded since the store was opened, on average; 0 unknown."""
+
+    async def ledger(
+        self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000
+    ) -> Sequence[LedgerEntry]:
+        """Entries whose time reaches into [`from_ms`, `until_ms`), in order of id, those after `after`."""
 
     # -- plans, events, targets, small facts
     async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes) -> int: ...

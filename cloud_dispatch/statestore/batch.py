@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection, Dialect
 
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.task import TaskSpec, TaskState
+from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.statestore.engine import BEGIN_WRITING
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.queue import Lot
@@ -81,6 +82,7 @@ class Batch:
         self.effects: list[Callable[[], object]] = []  # on the memory, after the commit
         self.queued: dict[int, int] = {}  # tasks put into the queue, by shape number
         self.pruned: set[int] = set()  # ended tasks that this group deletes
+        self._standing: Standing | None = None
         self.counters: Mapping[str, int] = {}
         self.serial = 0  # the transaction's number
 
@@ -117,6 +119,17 @@ class Batch:
             return changed
         seat = self.memory.seats.get(instance)  # type: ignore[call-overload]
         return seat.instance if seat else None
+
+    def admit(self, changes: Sequence[tuple[Instance | None, Instance]], now: int) -> None:
+        """Check what instances may cost after a change (None: they are new) against all budgets; OverBudget when one
+        of them does not admit it. Each check of a group sees what the ones before it were admitted."""
+        purse = self.memory.purse
+        if not purse.budgets:
+            return
+        if self._standing is None:
+            living = {name: seat.instance for name, seat in self.memory.seats.items()} | self.instances
+            self._standing = purse.standing(living.values(), now)
+        purse.admit(self._standing, changes)
 
     def write(self, statement: Executable, *rows: Mapping[str, Any]) -> None:
         """A statement of the cold paths, run after the hot ones in the order given."""

@@ -11,14 +11,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import insert, select, text, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
-from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, Owner, this_process
+from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, this_process
 from cloud_dispatch.statestore.migrate import revision, upgrade
-from cloud_dispatch.statestore.schema import counters, metadata, owner
+from cloud_dispatch.statestore.purse import UNSURE_FACT
+from cloud_dispatch.statestore.schema import counters, events, facts, ledger, metadata, owner
 
 #: Tokens handed out after the copy was made are unknown to it: a restored store goes on far beyond them, so that no
 #: token is ever used twice.
@@ -57,9 +58,9 @@ def restore(source: Path, url: str, *, now_ms: int) -> None:
     engine = make_engine(parsed)
     try:
         if path is not None:
-            _restore_file(source, path, this_process(now_ms))
+            _restore_file(source, path, now_ms)
         else:
-            _restore_rows(source, engine, this_process(now_ms))
+            _restore_rows(source, engine, now_ms)
     except driver_errors(engine) as error:
         raise translate(error, parsed) from error
     finally:
@@ -117,10 +118,10 @@ def _check_source(source: Path) -> None:
         raise InvalidInput(f"{source} is damaged: {healthy}")
 
 
-def _restore_file(source: Path, path: Path, me: Owner) -> None:
+def _restore_file(source: Path, path: Path, now_ms: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
-    lock.take(me)
+    lock.take(this_process(now_ms))
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
     try:
@@ -131,7 +132,7 @@ def _restore_file(source: Path, path: Path, me: Owner) -> None:
         engine = make_engine(parse_url(f"sqlite:///{part.absolute()}"))
         with engine.begin() as connection:
             upgrade(connection)
-            _leap(connection)
+            _mark_restored(connection, now_ms)
         with closing(engine.raw_connection()) as raw:
             raw.cursor().execute("PRAGMA journal_mode=DELETE")
         engine.dispose()
@@ -141,25 +142,30 @@ def _restore_file(source: Path, path: Path, me: Owner) -> None:
         lock.release()
 
 
-def _restore_rows(source: Path, engine: Engine, me: Owner) -> None:
+def _restore_rows(source: Path, engine: Engine, now_ms: int) -> None:
     with engine.connect() as connection:
         if revision(connection) is not None:
             raise Conflict("there is a statestore in this database", hint="give an empty database")
     with engine.begin() as connection:
         upgrade(connection)
     lock = AdvisoryLock(engine)
-    lock.take(me)
+    lock.take(this_process(now_ms))
     old = make_engine(parse_url(f"sqlite:///{source.absolute()}"))
     try:
         with engine.begin() as into, old.connect().execution_options(reading=True) as out:
             _copy_rows(out, into)
-            into.execute(text("SELECT setval(pg_get_serial_sequence('events', 'id'), (SELECT max(id) FROM events))"))
-            _leap(into)
+            for table in (events, ledger):
+                last = select(func.max(table.c.id)).scalar_subquery()
+                into.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), last)))
+            _mark_restored(into, now_ms)
     finally:
         old.dispose()
         lock.release()
 
 
-def _leap(connection: Connection) -> None:
+def _mark_restored(connection: Connection, now_ms: int) -> None:
+    """Tokens leap ahead; and what was spent since the copy was made is not known: what is open counts as spent."""
     later = counters.c.value + TOKEN_LEAP
     connection.execute(update(counters).where(counters.c.name == "token").values(value=later))
+    connection.execute(delete(facts).where(facts.c.name == UNSURE_FACT))
+    connection.execute(insert(facts).values(name=UNSURE_FACT, value=str(now_ms)))

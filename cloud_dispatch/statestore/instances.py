@@ -5,7 +5,7 @@ States go through `INSTANCE_TABLE` alone. Busy is stored as idle: whether an ins
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from sqlalchemy import bindparam, insert, select, update
@@ -16,11 +16,11 @@ from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import INSTANCE_TABLE, Instance, InstanceEvent, InstanceState, LaunchIntent
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import InstanceChange
-from cloud_dispatch.statestore.batch import ATTEMPT_ORDER, Batch
+from cloud_dispatch.statestore.batch import Batch
+from cloud_dispatch.statestore.departures import Departures
 from cloud_dispatch.statestore.endings import lose_all
 from cloud_dispatch.statestore.rows import INSTANCE_FIELDS, instance_of, instance_row
-from cloud_dispatch.statestore.schema import attempts, instances, intents
-from cloud_dispatch.statestore.stretches import of_instance
+from cloud_dispatch.statestore.schema import instances, intents
 
 _S, _E = InstanceState, InstanceEvent
 #: States in which nothing can run on an instance any more, as far as we are concerned.
@@ -32,19 +32,14 @@ _UPDATE = (
     .where(instances.c.id == bindparam("which"))
     .values({c: bindparam(f"v_{c.name}") for c in instances.c if c.name != "id"})
 )
-_RAN = of_instance(bindparam("which"), attempts.c.started_ms, attempts.c.ended_ms).where(
-    attempts.c.started_ms.is_not(None)
-)
-_INSTANCE, _STARTED, _ENDED = (ATTEMPT_ORDER.index(name) for name in ("instance", "started_ms", "ended_ms"))
-Interval = tuple[int, int]
 
 
 class Intend:
-    """A launch intent with its slots."""
+    """A launch intent with its slots; OverBudget when a spending limit does not admit what they may cost."""
 
     reads = True
 
-    def __init__(self, intent: LaunchIntent, slots: Sequence[Instance]) -> None:
+    def __init__(self, intent: LaunchIntent, slots: Sequence[Instance], clock: Clock) -> None:
         if len(slots) != intent.slots or len({slot.id for slot in slots}) != intent.slots:
             raise InvalidInput(f"intent {intent.batch} has {intent.slots} slots and {len(slots)} instances")
         for slot in slots:
@@ -54,6 +49,7 @@ class Intend:
                 )
         self._intent = intent
         self._slots = slots
+        self._clock = clock
         self._taken: set[str] = set()
 
     def prepare(self, connection: Connection) -> None:
@@ -64,6 +60,7 @@ class Intend:
         taken = sorted(self._taken | {slot.id for slot in self._slots if batch.instance(slot.id)})
         if taken:
             raise Conflict(f"batch {self._intent.batch} exists: {', '.join(taken)}")
+        batch.admit([(None, slot) for slot in self._slots], self._clock.now())
         intent = self._intent
         row = {name: getattr(intent, name) for name in intents.c.keys()}  # noqa: SIM118 (not a dict)
         batch.write(insert(intents), row)
@@ -100,7 +97,8 @@ class Adopt:
 
 
 class Change:
-    """All of `changes` or none. Answers the instances as they are after it, in order of the changes.
+    """All of `changes` or none. Answers the instances as they are after it, in order of the changes. OverBudget when
+    one is to live longer than a spending limit admits.
 
     `living` are those that need not be looked for in the tables."""
 
@@ -112,10 +110,9 @@ class Change:
         self._changes = changes
         self._clock = clock
         self._unknown = sorted({change.instance for change in changes if change.instance not in living})
-        self._leaving = [change.instance for change in changes if change.event in (_E.GONE, _E.REFUSED)]
-        self.reads = bool(self._unknown or self._leaving)
+        self._departures = Departures([change.instance for change in changes if change.event is _E.GONE])
+        self.reads = bool(self._unknown or self._departures)
         self._past: dict[str, Instance] = {}
-        self._worked: dict[str, list[Interval]] = {}
         self._result: list[InstanceId] = []
         self._after: dict[InstanceId, Instance] = {}
         self._batch: Batch | None = None
@@ -124,13 +121,13 @@ class Change:
         if self._unknown:
             gone = select(instances).where(instances.c.id.in_(self._unknown), instances.c.state == _S.GONE.value)
             self._past = {row.id: instance_of(row) for row in connection.execute(gone)}
-        for instance in self._leaving:
-            self._worked[instance] = _worked(connection, instance)
+        self._departures.read(connection)
 
     def plan(self, batch: Batch) -> None:
         now = self._clock.now()
         after: dict[InstanceId, Instance] = {}
         losing: list[InstanceId] = []
+        dearer: list[tuple[Instance | None, Instance]] = []
         for change in self._changes:
             before = after.get(change.instance) or batch.instance(change.instance) or self._past.get(change.instance)
             if before is None:
@@ -138,13 +135,16 @@ class Change:
             after[change.instance] = changed = self._changed(batch, before, change, now)
             if changed.state in CLAIMLESS:
                 losing.append(change.instance)
+            if changed.ends_ms > before.ends_ms:
+                dearer.append((before, changed))
+        if dearer:
+            batch.admit(dearer, now)
         for instance in losing:
             seat = batch.memory.seats.get(instance)
             if seat is not None and seat.held:
                 lose_all(batch, seat, now)
         for own in after.values():
-            left = own.state is _S.GONE and own.id not in self._past
-            self._write(batch, replace(own, busy_ms=self._busy(batch, own.id)) if left else own)
+            self._write(batch, self._departures.leave(batch, own, now) if self._leaves(own) else own)
         self._after = {instance: batch.instances[instance] for instance in after}
 
     def answer(self, specs: Mapping[int, bytes]) -> Sequence[Instance]:
@@ -165,14 +165,10 @@ class Change:
             changed = replace(changed, ended_ms=now)
         return changed
 
-    def _busy(self, batch: Batch, instance: InstanceId) -> int:
-        """How long at least one task ran on it: what is stored, and what this group is about to store."""
-        fresh = [
-            (row[_STARTED], row[_ENDED])
-            for row in batch.attempts
-            if row[_INSTANCE] == instance and row[_STARTED] is not None
-        ]
-        return sum(end - start for start, end in union([*self._worked.get(instance, ()), *fresh]))
+    def _leaves(self, own: Instance) -> bool:
+        """Whether it is gone from here on, having been asked for: what was refused has cost nothing."""
+        refused = any(change.instance == own.id and change.event is _E.REFUSED for change in self._changes)
+        return own.state is _S.GONE and own.id not in self._past and not refused
 
     @staticmethod
     def _write(batch: Batch, own: Instance) -> None:
@@ -181,24 +177,9 @@ class Change:
         batch.instances[own.id] = own
 
 
-def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same moments as intervals that do not touch, in order."""
-    merged: list[Interval] = []
-    for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
-
-
 def _stored(instance: Instance) -> Instance:
     return replace(instance, state=_S.IDLE) if instance.state is _S.BUSY else instance
 
 
 def _existing(connection: Connection, ids: Sequence[str]) -> set[str]:
     return set(connection.scalars(select(instances.c.id).where(instances.c.id.in_(ids))))
-
-
-def _worked(connection: Connection, instance: str) -> list[Interval]:
-    return union((start, end) for start, end in connection.execute(_RAN, {"which": instance}).all())

@@ -17,6 +17,7 @@ from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import ShapeDemand, Target
+from cloud_dispatch.statestore.purse import Purse
 from cloud_dispatch.statestore.queue import Lot, ReadyQueue
 from cloud_dispatch.statestore.seats import Hold, Seat
 
@@ -40,6 +41,8 @@ class Memory:
         self.targets: dict[tuple[str, str], Target] = {}
         #: By task, leases whose start is known here and not in the tables yet; the next commit brings it there.
         self.unwritten: dict[int, Hold] = {}
+        self.purse = Purse()
+        self._ran: dict[int, tuple[int, int]] = {}  # by shape: milliseconds, and tasks that succeeded in them
         self._journal: list[Callable[[], object]] = []
         self._kept = self._numbers()
         self._shown: dict[InstanceId, Instance] = {}
@@ -175,6 +178,17 @@ class Memory:
         numbers = (("task", self.last_task, task), ("token", self.last_token, token), ("plan", self.last_plan, plan))
         ended = {state.value: self.counts[state] for state in TERMINAL if self.counts[state] != counts[state]}
         return ended | {name: number for name, number, kept in numbers if number != kept}
+
+    # -- how long tasks run
+    def succeeded(self, shape: int, ran_ms: int) -> None:
+        """A task of `shape` ran so long. Not taken back if its commit fails: it did."""
+        total, count = self._ran.get(shape, (0, 0))
+        self._ran[shape] = (total + max(ran_ms, 1), count + 1)
+
+    def typical_ms(self, shape: int) -> int:
+        """The mean of those; 0 before the first."""
+        total, count = self._ran.get(shape, (0, 0))
+        return total // count if count else 0
 
     # -- instances, after the commit
     def put_instance(self, instance: Instance) -> None:

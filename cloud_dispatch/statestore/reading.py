@@ -14,10 +14,10 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.task import Attempt, Outcome, Task
-from cloud_dispatch.ports.store import StoredPlan, TaskFilter
+from cloud_dispatch.ports.store import LedgerEntry, StoredPlan, TaskFilter
 from cloud_dispatch.statestore.records import plan_of
 from cloud_dispatch.statestore.rows import attempt_of, instance_of, last_outcomes, task_of
-from cloud_dispatch.statestore.schema import attempts, events, instances, plans, specs, tasks
+from cloud_dispatch.statestore.schema import attempts, events, instances, ledger, plans, specs, tasks
 from cloud_dispatch.statestore.stretches import of_instance
 from cloud_dispatch.statestore.tasks import matching
 
@@ -100,3 +100,13 @@ def list_events(
     return [
         Event(row.at_ms, row.action, row.instance, row.task, row.detail, row.plan) for row in connection.execute(query)
     ]
+
+
+def list_ledger(
+    connection: Connection, from_ms: int, until_ms: int | None, after: int, limit: int
+) -> Sequence[LedgerEntry]:
+    c = ledger.c
+    query = select(ledger).where(c.id > after, c.until_ms > from_ms)
+    if until_ms is not None:
+        query = query.where(c.from_ms < until_ms)
+    return [LedgerEntry(**row._mapping) for row in connection.execute(query.order_by(c.id).limit(limit))]

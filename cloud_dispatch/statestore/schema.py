@@ -146,8 +146,36 @@ instances = Table(
     _number("busy_ms"),
     _number("minimum_ms"),
     _number("increment_ms"),
+    _number("max_rate", null=True),
+    _number("extra_rate", server_default="0"),
+    _number("end_lag_ms", server_default="0"),
 )
 Index("instances_state", instances.c.state, instances.c.ended_ms)
+
+#: What was spent; append-only, kept when instances are pruned. Micro-dollars, and rates in nano-dollars an hour.
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    _number("booked_ms"),
+    _text("instance"),
+    _text("pool"),
+    _text("profile"),
+    _text("driver"),
+    # What it was billed for, as far as the price is known.
+    _number("from_ms"),
+    _number("until_ms"),
+    _number("amount"),
+    _number("boot"),
+    _number("work"),
+    _number("idle"),
+    _number("lost"),
+    # What counts against limits: the highest price from the earliest moment.
+    _number("bound"),
+    _number("bound_rate"),
+    _number("bound_from_ms"),
+)
+Index("ledger_until_ms", ledger.c.until_ms)
 
 intents = Table(
     "intents",

@@ -15,12 +15,13 @@ from cloud_dispatch.domain.errors import InvalidInput, StoreUnavailable
 from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, PoolName, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, LaunchIntent
-from cloud_dispatch.domain.shape import Load
+from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Task, TaskSpec, TaskState
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import (
     InstanceChange,
+    LedgerEntry,
     Retention,
     ShapeDemand,
     StoredPlan,
@@ -29,13 +30,19 @@ from cloud_dispatch.ports.store import (
     Target,
     TaskFilter,
 )
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.ends import finish_of
+from cloud_dispatch.spend.instances import Drivers
+from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.statestore import care, copying, reading, records
 from cloud_dispatch.statestore.claims import Sync, without_commit
 from cloud_dispatch.statestore.commit import GroupCommit
 from cloud_dispatch.statestore.instances import Adopt, Change, Intend
+from cloud_dispatch.statestore.limits import SetLimits
 from cloud_dispatch.statestore.loading import STORE_ID
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 from cloud_dispatch.statestore.memory import Memory
+from cloud_dispatch.statestore.purse import UNSURE_FACT
 from cloud_dispatch.statestore.tasks import Cancel, Prioritise, Submit
 from cloud_dispatch.statestore.writer import DatabaseWriter
 
@@ -57,7 +64,7 @@ class SqlStore:
         self._clock = clock
         self._executor = executor
         self._reads = reads
-        self._writer = DatabaseWriter(engine, lock)
+        self._writer = DatabaseWriter(engine, lock, clock)
         self._commit = GroupCommit(memory, self._writer, executor)
         self._closed = False
         self._shown: Mapping[InstanceId, Instance] = {}
@@ -165,7 +172,7 @@ class SqlStore:
         return await self._read(reading.past_instances, _limited(limit))
 
     async def intend(self, intent: LaunchIntent, instances: Sequence[Instance]) -> None:
-        await self._commit.run(Intend(intent, instances))
+        await self._commit.run(Intend(intent, instances, self._clock))
 
     async def adopt(self, instance: Instance) -> None:
         await self._commit.run(Adopt(instance))
@@ -177,6 +184,41 @@ class SqlStore:
         return [
             seat.shown if (seat := self._memory.seats.get(own.id)) and seat.instance is own else own for own in changed
         ]
+
+    # -- money
+    async def set_limits(self, budgets: Sequence[Budget], drivers: Drivers) -> None:
+        unsure = self._memory.facts.get(UNSURE_FACT)
+        self._writer.limits = (tuple(budgets), dict(drivers))
+        now = self._clock.now()
+        await self._commit.run(SetLimits(budgets, drivers, None if unsure is None else int(unsure), now))
+
+    def standing(self) -> Standing:
+        living = (seat.instance for seat in self._memory.seats.values())
+        return self._memory.purse.standing(living, self._clock.now())
+
+    def finish_of(self, instance: InstanceId, now_ms: int) -> tuple[bool, int | None]:
+        seat = self._memory.seats.get(instance)
+        held = seat.held.values() if seat else ()
+        finishes = [
+            finish_of(
+                now_ms,
+                hold.claimed_ms if hold.started_ms is None else hold.started_ms,
+                hold.lot.expected_ms or self._memory.typical_ms(hold.lot.shape),
+                0,
+            )
+            for hold in held
+        ]
+        known = [finish for finish in finishes if finish is not None]
+        return bool(finishes), max(known) if known and len(known) == len(finishes) else None
+
+    def typical_ms(self, shape: Shape) -> int:
+        number = self._memory.shape_numbers.get(shape)
+        return 0 if number is None else self._memory.typical_ms(number)
+
+    async def ledger(
+        self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000
+    ) -> Sequence[LedgerEntry]:
+        return await self._read(reading.list_ledger, from_ms, until_ms, after, _limited(limit))
 
     # -- plans, events, targets, facts
     async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes) -> int:

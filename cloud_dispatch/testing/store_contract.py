@@ -18,13 +18,14 @@ from cloud_dispatch.testing.store_builders import ManualClock, OpenStore
 from cloud_dispatch.testing.store_contract_claims import ClaimsContract
 from cloud_dispatch.testing.store_contract_fleet import FleetContract
 from cloud_dispatch.testing.store_contract_matching import MatchingContract
+from cloud_dispatch.testing.store_contract_money import MoneyContract
 from cloud_dispatch.testing.store_contract_tasks import TasksContract
 
 VERSION = 1
 
 
 @pytest.mark.asyncio
-class StoreContract(TasksContract, ClaimsContract, MatchingContract, FleetContract):
+class StoreContract(TasksContract, ClaimsContract, MatchingContract, FleetContract, MoneyContract):
     """Subclass it, give `open_store`."""
 
     @pytest.fixture

@@ -52,7 +52,7 @@ def test_a_round_trip_leaves_nothing(url: str) -> None:
     with engine.begin() as connection:
         upgrade(connection)
         upgrade(connection)
-        assert revision(connection) == "0001"
+        assert revision(connection) == "0002"
         downgrade(connection, "base")
         assert revision(connection) is None
         assert set(sa.inspect(connection).get_table_names()) <= {"alembic_version"}

@@ -1,0 +1,42 @@
+"""The ledger, and what an instance can cost at most.
+
+Revision ID: 0002
+Revises: 0001
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_NUMBERS = (
+    "from_ms", "until_ms", "amount", "boot", "work", "idle", "lost", "bound", "bound_rate", "bound_from_ms",
+)  # fmt: skip
+
+
+def upgrade() -> None:
+    op.add_column("instances", sa.Column("max_rate", NUMBER, nullable=True))
+    for name in ("extra_rate", "end_lag_ms"):
+        op.add_column("instances", sa.Column(name, NUMBER, nullable=False, server_default="0"))
+    op.create_table(
+        "ledger",
+        sa.Column("id", NUMBER, autoincrement=True, nullable=False),
+        sa.Column("booked_ms", NUMBER, nullable=False),
+        *(sa.Column(name, sa.Text(), nullable=False) for name in ("instance", "pool", "profile", "driver")),
+        *(sa.Column(name, NUMBER, nullable=False) for name in _NUMBERS),
+        sa.PrimaryKeyConstraint("id", name=op.f("ledger_pk")),
+    )
+    op.create_index("ledger_until_ms", "ledger", ["until_ms"], unique=False)
+
+
+def downgrade() -> None:
+    op.drop_table("ledger")
+    with op.batch_alter_table("instances") as table:
+        for name in ("end_lag_ms", "extra_rate", "max_rate"):
+            table.drop_column(name)

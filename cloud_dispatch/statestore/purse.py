@@ -1,0 +1,136 @@
+"""The purse: the budgets, and what the ledger has booked for them. Owns the reading of the ledger into sums, and how
+the budgets stand while a group of calls is planned.
+
+What is spent is never stored as a sum: it is the ledger, added up at start and carried on with every row. What is
+committed is what the instances of the memory may bill. So neither can drift from what it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.engine import Connection
+
+from cloud_dispatch.domain.errors import OverBudget
+from cloud_dispatch.domain.instance import Instance, InstanceState
+from cloud_dispatch.domain.money import Amount, Rate, cost
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
+from cloud_dispatch.spend.instances import Drivers, commitment_of, keys_of
+from cloud_dispatch.spend.ledger import Row
+from cloud_dispatch.spend.standing import Account, Standing
+from cloud_dispatch.spend.windows import FOREVER_MS, Window, span_at, spans
+from cloud_dispatch.statestore.schema import ledger
+
+#: The fact that says since when it is not known what was spent: the store came back from a backup.
+UNSURE_FACT = "spend-unsure-since"
+_RAISE = "raise the limit, or wait for its next window"
+
+
+class Purse:
+    """See the module. `spent` has, for keys with a budget, every window that may still be open."""
+
+    def __init__(self, budgets: Sequence[Budget] = (), drivers: Drivers | None = None) -> None:
+        self.budgets = tuple(budgets)
+        self.drivers: Drivers = drivers or {}
+        self.spent: dict[Account, Amount] = {}
+        self._windows: dict[Key, list[Window]] = {}
+        for budget in self.budgets:
+            self._windows.setdefault(budget.key, []).append(budget.window)
+
+    def read(self, connection: Connection, now_ms: int, unsure_ms: int | None) -> None:
+        """Add the ledger up anew. Of a window that was open when the store came back from a backup, all is spent."""
+        self.spent = {}
+        if not self.budgets:
+            return
+        open_from = [
+            span_at(budget.window, now_ms).start_ms for budget in self.budgets if budget.window is not Window.TOTAL
+        ]
+        first, c = min(open_from, default=FOREVER_MS), ledger.c
+        older = select(c.driver, c.profile, c.pool, func.sum(c.bound)).where(c.until_ms <= first)
+        for driver, profile, pool, bound in connection.execute(older.group_by(c.driver, c.profile, c.pool)):
+            for key in _keys(driver, profile, pool):
+                if Window.TOTAL in self._windows.get(key, ()):
+                    self._add(Account(key, Window.TOTAL, 0), int(bound))
+        rows = select(c.driver, c.profile, c.pool, c.bound_rate, c.bound_from_ms, c.until_ms).where(c.until_ms > first)
+        for driver, profile, pool, rate, start, end in connection.execute(rows):
+            self._book(_keys(driver, profile, pool), Rate(rate), start, end)
+        for budget in self.budgets if unsure_ms is not None else ():
+            account = Account(budget.key, budget.window, span_at(budget.window, unsure_ms or 0).start_ms)
+            self.spent[account] = max(self.spent.get(account, Amount(0)), budget.limit)
+
+    def book(self, instance: Instance, row: Row) -> None:
+        """The row of an instance that is gone is in the ledger now."""
+        self._book(keys_of(instance, self.drivers), row.bound_rate, row.bound_from_ms, row.until_ms)
+
+    def standing(self, instances: Iterable[Instance], now_ms: int) -> Standing:
+        """How the budgets stand with these instances."""
+        living = (commitment_of(one, self.drivers) for one in instances if one.state is not InstanceState.GONE)
+        return Standing(self.budgets, self.spent, living if self.budgets else (), now_ms)
+
+    def admit(self, standing: Standing, changes: Sequence[tuple[Instance | None, Instance]]) -> None:
+        """Count that each instance (None: it is new) becomes the other one. OverBudget, and nothing is counted, when
+        one of them may cost more afterwards and a budget does not admit that."""
+        done = []
+        try:
+            for before, after in changes:
+                old = None if before is None else commitment_of(before, self.drivers)
+                new = commitment_of(after, self.drivers)
+                if old is None or new.total > old.total or new.until_ms > old.until_ms:
+                    self._check(standing, before, after)
+                if old is not None:
+                    standing.remove(old)
+                standing.add(new)
+                done.append((old, new))
+        except OverBudget:
+            for old, new in reversed(done):
+                standing.remove(new)
+                if old is not None:
+                    standing.add(old)
+            raise
+
+    def _check(self, standing: Standing, before: Instance | None, after: Instance) -> None:
+        covered = [key for key in keys_of(after, self.drivers) if key in self._windows]
+        if covered and after.rate is None and after.max_rate is None:
+            raise OverBudget(f"{after.id}: a limit covers it, and its price is unknown", hint="allow priced types only")
+        old = None if before is None else commitment_of(before, self.drivers)
+        refusal = standing.refusal(commitment_of(after, self.drivers), old)
+        if refusal is not None:
+            raise OverBudget(f"{after.id}: {refusal}", hint=_RAISE)
+
+    def _book(self, keys: Iterable[Key], rate: Rate, start_ms: int, end_ms: int) -> None:
+        for key in keys:
+            for window in self._windows.get(key, ()):
+                for span in spans(window, start_ms, end_ms):
+                    self._add(Account(key, window, span.start_ms), cost(rate, span.overlap_ms(start_ms, end_ms)))
+
+    def _add(self, account: Account, amount: int) -> None:
+        self.spent[account] = Amount(self.spent.get(account, 0) + amount)
+
+
+def _keys(driver: str, profile: str, pool: str) -> tuple[Key, ...]:
+    """Whom a row counts for, as it was booked."""
+    named = ((Scope.DRIVER, driver), (Scope.PROFILE, profile), (Scope.POOL, pool))
+    return (EVERYTHING, *(Key(scope, name) for scope, name in named if name))
+
+
+def ledger_row(instance: Instance, row: Row, drivers: Drivers, booked_ms: int) -> dict[str, object]:
+    """As the table has it."""
+    return {
+        "booked_ms": booked_ms,
+        "instance": instance.id,
+        "pool": instance.pool,
+        "profile": instance.profile,
+        "driver": drivers.get(instance.profile, ""),
+        "from_ms": row.from_ms,
+        "until_ms": row.until_ms,
+        "amount": row.amount,
+        "boot": row.parts.boot,
+        "work": row.parts.work,
+        "idle": row.parts.idle,
+        "lost": row.parts.lost,
+        "bound": row.bound,
+        "bound_rate": row.bound_rate,
+        "bound_from_ms": row.bound_from_ms,
+    }

@@ -1,0 +1,186 @@
+"""What the port promises about money: the ledger, and limits that are checked in the transaction of the intent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.domain.errors import OverBudget
+from cloud_dispatch.domain.ids import InstanceId, ProfileName
+from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
+from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
+from cloud_dispatch.domain.task import Cause, Outcome
+from cloud_dispatch.ports.store import InstanceChange, Store
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
+from cloud_dispatch.spend.windows import Window, span_at
+from cloud_dispatch.testing.store_builders import (
+    START_MS,
+    Agent,
+    ManualClock,
+    OpenStore,
+    adopted,
+    instance,
+    intent,
+    result,
+    spec,
+)
+
+_S, _E = InstanceState, InstanceEvent
+DOLLAR = 1_000_000
+#: The builders' instances are of the profile `local`.
+DRIVERS: Mapping[ProfileName, str] = {ProfileName("local"): "cloud"}
+DRIVER = Key(Scope.DRIVER, "cloud")
+
+
+def slot(batch: str = "batch", *, hours: int = 1, number: int = 0, **more: Any) -> Instance:
+    """One that may live so long, at a dollar an hour."""
+    rate = more.pop("rate", Rate(1_000_000_000))
+    own = instance(batch, number, state=_S.INTENDED, **more)
+    return replace(own, rate=rate, max_rate=rate, ends_ms=START_MS + hours * HOUR_MS, increment_ms=1)
+
+
+def total(dollars: int, key: Key = EVERYTHING) -> Budget:
+    return Budget(key, Window.TOTAL, Amount(dollars * DOLLAR))
+
+
+async def limited(store: Store, *budgets: Budget) -> None:
+    await store.set_limits(budgets, DRIVERS)
+
+
+def committed(store: Store, budget: Budget) -> tuple[int, int]:
+    """What is spent and what is committed, in the window of the first moment."""
+    standing, span = store.standing(), span_at(budget.window, START_MS)
+    return standing.spent(budget, span), standing.committed(budget, span)
+
+
+class MoneyContract:
+    """Tests of the ledger and of limits; see `StoreContract`."""
+
+    async def test_what_an_instance_did_is_booked_when_it_is_gone(self, store: Store, clock: ManualClock) -> None:
+        """Booted for a minute, worked for two, idled for one, and lost one."""
+        own = replace(slot(), state=_S.IDLE, launched_ms=START_MS, registered_ms=START_MS + 60_000)
+        await store.adopt(own)
+        agent = Agent(store, own)
+        first, second = await store.submit([spec("kept"), spec("lost")])
+        clock.now_ms = START_MS + 60_000
+        kept, lost = await agent.claim(2)
+        assert {kept.task, lost.task} == {first, second}
+        clock.now_ms = START_MS + 180_000
+        agent.runs(lost, 0)
+        await agent.sync(result(kept, ran_ms=120_000))
+        clock.now_ms = START_MS + 240_000
+        await agent.sync(result(lost, Outcome(Cause.PREEMPTED), ran_ms=60_000))
+        clock.now_ms = START_MS + 300_000
+        await store.change([InstanceChange(own.id, _E.GONE)])
+        (entry,) = await store.ledger()
+        assert (entry.instance, entry.pool, entry.profile) == (own.id, "default", "local")
+        assert (entry.from_ms, entry.until_ms) == (START_MS, START_MS + 300_000)
+        assert entry.amount == entry.bound == 83_334
+        assert (entry.boot, entry.work, entry.lost, entry.idle) == (16_667, 33_333, 16_667, 16_667)
+
+    async def test_what_was_refused_costs_nothing_and_what_was_never_seen_counts(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """A VM that nobody ever saw may have existed: it counts against limits until it was proved absent, and costs
+        nothing in reports."""
+        await limited(store, total(10))
+        for batch in ("refused", "unseen"):
+            await store.intend(intent(batch), [slot(batch)])
+            await store.change([InstanceChange(slot(batch).id, _E.LAUNCH)])
+        await store.change([InstanceChange(slot("refused").id, _E.REFUSED)])
+        clock.now_ms += HOUR_MS // 2
+        await store.change([InstanceChange(slot("unseen").id, _E.ABSENT)])
+        await store.change([InstanceChange(slot("unseen").id, _E.GONE)])
+        (entry,) = await store.ledger()
+        assert (entry.instance, entry.amount, entry.bound) == ("unseen-0", 0, DOLLAR // 2)
+        assert committed(store, total(10)) == (DOLLAR // 2, 0)
+
+    async def test_an_intent_beyond_a_limit_is_refused_whole(self, store: Store) -> None:
+        """Of two slots one would fit: neither is there, and nothing is committed."""
+        await limited(store, total(3, DRIVER))
+        await store.intend(intent("first"), [slot("first", hours=2)])
+        with pytest.raises(OverBudget) as refused:
+            await store.intend(intent("second", 2), [slot("second", number=number) for number in range(2)])
+        assert "the budget driver cloud total has" in str(refused.value)
+        assert set(store.instances()) == {"first-0"}
+        assert committed(store, total(3, DRIVER)) == (0, 2 * DOLLAR)
+        await store.intend(intent("third"), [slot("third")])
+
+    async def test_intents_of_one_moment_share_what_is_left(self, store: Store) -> None:
+        """Ten at once, room for four: the group commit lets each see what the ones before it took."""
+        await limited(store, total(4))
+        asked = [store.intend(intent(f"batch{n}"), [slot(f"batch{n}")]) for n in range(10)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert sum(answer is None for answer in answers) == 4
+        assert sum(isinstance(answer, OverBudget) for answer in answers) == 6
+        assert len(store.instances()) == 4
+        assert committed(store, total(4)) == (0, 4 * DOLLAR)
+
+    async def test_a_price_that_is_unknown_is_refused_where_a_limit_covers_it(self, store: Store) -> None:
+        """Without a limit it may be launched."""
+        unpriced = slot(rate=None)
+        await limited(store, total(100, Key(Scope.POOL, "other")))
+        await store.intend(intent(), [unpriced])
+        await limited(store, total(100))
+        with pytest.raises(OverBudget):
+            await store.intend(intent("more"), [slot("more", rate=None)])
+
+    async def test_a_hard_end_moves_on_only_within_the_limits(self, store: Store) -> None:
+        """Earlier is always admitted, and frees what it takes back."""
+        own = slot(hours=2)
+        await limited(store, total(3))
+        await store.intend(intent(), [own])
+
+        def to(hours: int) -> InstanceChange:
+            return InstanceChange(own.id, None, {"ends_ms": START_MS + hours * HOUR_MS})
+
+        with pytest.raises(OverBudget):
+            await store.change([to(4)])
+        assert store.instances()[own.id].ends_ms == own.ends_ms
+        await store.change([to(3)])
+        with pytest.raises(OverBudget):
+            await store.intend(intent("more"), [slot("more")])
+        await store.change([to(1)])
+        await store.intend(intent("more"), [slot("more", hours=2)])
+        with pytest.raises(OverBudget):
+            await store.change([to(2)])
+
+    async def test_what_is_spent_stays_spent(self, store: Store, open_store: OpenStore, clock: ManualClock) -> None:
+        """The row of one that is gone takes the place of what it was committed to, also for the next process."""
+        hourly = Budget(DRIVER, Window.HOUR, Amount(DOLLAR))
+        await limited(store, total(2), hourly)
+        await store.intend(intent(), [replace(slot(), launched_ms=START_MS)])
+        clock.now_ms += 900_000
+        await store.change([InstanceChange(slot().id, _E.LAUNCH), InstanceChange(slot().id, _E.BOUND)])
+        await store.change([InstanceChange(slot().id, _E.GONE)])
+        before = [committed(store, budget) for budget in (total(2), hourly)]
+        assert before[0] == (DOLLAR // 4, 0)
+        await store.close()
+        again = await open_store(clock)
+        await limited(again, total(2), hourly)
+        assert [committed(again, budget) for budget in (total(2), hourly)] == before
+        with pytest.raises(OverBudget):
+            await again.intend(intent("more"), [slot("more", hours=2)])
+        clock.now_ms = span_at(Window.HOUR, clock.now_ms).end_ms
+        late = replace(slot("late"), intended_ms=clock.now_ms, ends_ms=clock.now_ms + HOUR_MS)
+        await again.intend(intent("late"), [late])
+
+    async def test_the_ledger_is_asked_by_time(self, store: Store, clock: ManualClock) -> None:
+        """Entries that reach into the time asked for, in order, a page at a time."""
+        for number in range(3):
+            clock.now_ms = START_MS + number * HOUR_MS
+            began = clock.now_ms
+            agent = await adopted(store, f"batch{number}", launched_ms=began)
+            clock.now_ms += HOUR_MS // 2
+            await store.change([InstanceChange(agent.id, _E.GONE)])
+        names = [InstanceId(f"batch{number}-0") for number in range(3)]
+        assert [entry.instance for entry in await store.ledger()] == names
+        assert [entry.instance for entry in await store.ledger(from_ms=START_MS + HOUR_MS)] == names[1:]
+        assert [entry.instance for entry in await store.ledger(until_ms=START_MS + HOUR_MS)] == names[:1]
+        (first,) = await store.ledger(limit=1)
+        assert [entry.instance for entry in await store.ledger(after=first.id)] == names[1:]
