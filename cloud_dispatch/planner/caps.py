@@ -1,4 +1,4 @@
-"""Caps. Owns the count of what holds a slot at each level (a pool, a profile, everything) and what may still be added.
+"""Caps. Owns the count of what holds a slot at each level (pool, profile, driver, all) and what may still be added.
 
 Every instance that is not gone counts, whatever its state: terminating and doubtful ones may still exist and bill
 (promise P4). Lowering a cap ends nothing.
@@ -48,6 +48,9 @@ class Ledger:
     def __init__(self, snapshot: Snapshot) -> None:
         self._all = _Level("everything", snapshot.caps)
         self._profiles = {name: _Level(f"profile {name}", caps) for name, caps in snapshot.profile_caps}
+        drivers = {bounds.driver: _Level(f"driver {bounds.driver}", bounds.caps) for bounds in snapshot.driver_caps}
+        self._drivers = {profile: drivers[driver] for profile, driver in snapshot.drivers.items()}
+        self._names = snapshot.drivers
         self._pools = {pool.name: _Level(f"pool {pool.name}", pool.caps) for pool in snapshot.pools}
         self._left: dict[tuple[PoolName, ProfileName], tuple[int, int]] = {}
         for alike in snapshot.alike:
@@ -82,17 +85,20 @@ class Ledger:
         found = [
             (EVERYTHING, self._all),
             (f"profile:{profile}", self._profiles.get(profile)),
+            (f"driver:{self._names.get(profile)}", self._drivers.get(profile)),
             (f"pool:{pool.name}", self._pools.get(pool.name)),
         ]
         return [(name, level) for name, level in found if level is not None]
 
     def _count(self, pool: PoolName, profile: ProfileName, instances: int, vcpus: int) -> None:
-        for level in (self._all, self._pools.get(pool), self._profiles.get(profile)):
+        for level in (self._all, self._pools.get(pool), self._profiles.get(profile), self._drivers.get(profile)):
             if level is not None:
                 level.instances += instances
                 level.vcpus += vcpus
 
 
-def levels_of(pool: str, profile: str) -> tuple[str, str, str]:
+def levels_of(snapshot: Snapshot, pool: str, profile: ProfileName) -> tuple[str, ...]:
     """The levels at which an instance of `pool` and `profile` counts."""
-    return (EVERYTHING, f"profile:{profile}", f"pool:{pool}")
+    driver = snapshot.drivers.get(profile)
+    levels = (EVERYTHING, f"profile:{profile}", f"pool:{pool}")
+    return levels if driver is None else (*levels, f"driver:{driver}")

@@ -66,7 +66,7 @@ def release(
             continue
         reason = reasons[supply.instance]
         if not reason:
-            reason = _makes_room(supply, short)
+            reason = _makes_room(snapshot, supply, short)
         if reason:
             surplus[supply.pool] -= 1
             over = targets[supply.pool].count
@@ -115,7 +115,7 @@ def _useful(idle: Sequence[Supply], needs: Sequence[Need], capacity: Capacity) -
 
 def _short(snapshot: Snapshot, needs: Sequence[Need]) -> dict[Need, int]:
     """How many instances caps keep from each shape, less the instances that end already."""
-    ending = [(levels_of(a[0].pool, a[0].profile), len(a)) for a in snapshot.alike if a[0].state in _ENDING]
+    ending = [(levels_of(snapshot, a[0].pool, a[0].profile), len(a)) for a in snapshot.alike if a[0].state in _ENDING]
     short: dict[Need, int] = {}
     for need in needs:
         if need.left and need.short and need.capped:
@@ -125,9 +125,9 @@ def _short(snapshot: Snapshot, needs: Sequence[Need]) -> dict[Need, int]:
     return short
 
 
-def _makes_room(supply: Supply, short: dict[Need, int]) -> str:
+def _makes_room(snapshot: Snapshot, supply: Supply, short: dict[Need, int]) -> str:
     """Why ending an instance lets waiting tasks have another one under a cap, "" when it does not."""
-    levels = levels_of(supply.pool, supply.profile)
+    levels = levels_of(snapshot, supply.pool, supply.profile)
     for need, count in short.items():
         if count > 0 and not need.capped.isdisjoint(levels):
             short[need] = count - 1

@@ -112,6 +112,15 @@ class Blocked:
 
 
 @dataclass(frozen=True)
+class DriverCaps:
+    """What bounds the profiles of one driver together."""
+
+    driver: str
+    profiles: tuple[ProfileName, ...]
+    caps: Caps
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """Everything that a plan may depend on. Sequences are in a fixed, meaningful order.
 
@@ -134,6 +143,12 @@ class Snapshot:
     doubt_ms: int = 60_000
     unknowns: bool = False
     paused: bool = False
+    driver_caps: tuple[DriverCaps, ...] = ()
+
+    @cached_property
+    def drivers(self) -> dict[ProfileName, str]:
+        """By profile its driver, where the driver has caps."""
+        return {profile: bounds.driver for bounds in self.driver_caps for profile in bounds.profiles}
 
     @cached_property
     def alike(self) -> tuple[Sequence[Supply], ...]:

@@ -40,9 +40,15 @@ def _caps(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     levels: list[tuple[str, Caps, int | None, str]] = [("all", snapshot.caps, None, "")]
     levels += [(f"profile {name}", caps, 1, name) for name, caps in snapshot.profile_caps]
     levels += [(f"pool {pool.name}", pool.caps, 0, pool.name) for pool in snapshot.pools]
+    together = {bounds.driver: bounds for bounds in snapshot.driver_caps}
+    levels += [(f"driver {name}", bounds.caps, -1, name) for name, bounds in together.items()]
     for name, caps, column, value in levels:
-        now = [row for row in rows if column is None or row[column] == value]
-        was = [row for row in before if column is None or row[column] == value]
+        if column == -1:
+            now = [row for row in rows if row[1] in together[value].profiles]
+            was = [row for row in before if row[1] in together[value].profiles]
+        else:
+            now = [row for row in rows if column is None or row[column] == value]
+            was = [row for row in before if column is None or row[column] == value]
         if caps.instances is not None and len(now) > max(caps.instances, len(was)):
             yield f"{name} has {len(now)} instances, cap {caps.instances}"
         used, had = sum(row[2] for row in now), sum(row[2] for row in was)
@@ -170,6 +176,7 @@ def _price(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     if worth and any(item.expected_ms for item in snapshot.demand):
         return
     limited = snapshot.caps != Caps() or any(caps != Caps() for _, caps in snapshot.profile_caps)
+    limited = limited or any(bounds.caps != Caps() for bounds in snapshot.driver_caps)
     limited = limited or any(pool.caps != Caps() or pool.minimum for pool in snapshot.pools)
     if limited or snapshot.blocked or snapshot.silent or snapshot.targets:
         return

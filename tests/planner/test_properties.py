@@ -16,7 +16,7 @@ from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Load, Shape, room_for
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Drain, Plan, Terminate, Unsatisfiable
-from cloud_dispatch.planner.snapshot import Blocked, DemandItem, Snapshot, Supply, TargetItem
+from cloud_dispatch.planner.snapshot import Blocked, DemandItem, DriverCaps, Snapshot, Supply, TargetItem
 from tests.planner.oracle import complaints
 from tests.planner.scenes import (
     AWS,
@@ -111,6 +111,7 @@ def scenes(draw: st.DrawFn, *, supplied: bool = True, limits: bool = True) -> Sn
         rest = {
             "caps": draw(caps),
             "profile_caps": ((AWS, draw(caps)),),
+            "driver_caps": draw(st.sampled_from([(), (DriverCaps("both", (AWS, GCP), draw(caps)),)])),
             "blocked": tuple(draw(st.lists(_blocks, max_size=2))),
             "silent": tuple(draw(st.sampled_from([(), (), (), (GCP,)]))),
             "targets": tuple(draw(st.lists(_targets, max_size=2))),

@@ -8,7 +8,7 @@ from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, TypeFilter
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.planner import plan
-from cloud_dispatch.planner.snapshot import Blocked
+from cloud_dispatch.planner.snapshot import Blocked, DriverCaps
 from tests.planner.scenes import (
     AWS,
     GCP,
@@ -166,6 +166,10 @@ def test_caps_hold_at_every_level_and_say_which_one_did() -> None:
     for rest, name in (
         ({"pools": [pool(caps=Caps(instances=3))]}, "cap of pool main reached (instances 3 of 3)"),
         ({"profile_caps": ((AWS, Caps(instances=3)),)}, "cap of profile aws reached (instances 3 of 3)"),
+        (
+            {"driver_caps": (DriverCaps("ec2", (AWS, GCP), Caps(instances=3)),)},
+            "cap of driver ec2 reached (instances 3 of 3)",
+        ),
         ({"caps": Caps(vcpus=3)}, "cap of everything reached (vcpus 3 of 3, another 1 wanted)"),
     ):
         found = plan(snapshot(items, **rest))
