@@ -123,6 +123,7 @@ class SeatsPlugin:
     """What the entry point names."""
 
     name = "seats"
+    bills = False
     settings = SeatSettings
 
     def create(self, context: ProfileContext) -> Seats:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from cloud_dispatch.config.problems import Path, Problem
-from cloud_dispatch.config.schema import PoolSection, Profile, Timing
+from cloud_dispatch.config.schema import DriverSection, PoolSection, Profile, Timing
 from cloud_dispatch.domain.durations import format_duration
 
 #: An agent may miss two heartbeats in a row and still renew its lease in time.
@@ -18,6 +18,29 @@ def cross_check(timing: Timing, profiles: Mapping[str, Profile], pools: Mapping[
     problems = list(_timing(timing))
     for name, pool in sorted(pools.items()):
         problems.extend(_pool(name, pool, profiles))
+    return problems
+
+
+def check_money(
+    profiles: Mapping[str, Profile], drivers: Mapping[str, DriverSection], billing: Collection[str]
+) -> list[Problem]:
+    """That every profile of `billing`, whose VMs cost money, is bounded in number and in dollars, by itself or with all
+    profiles of its driver; and that thresholds come in the order in which they are reached."""
+    used = {profile.driver for profile in profiles.values()}
+    problems = [
+        Problem(("drivers", name), f"no profile uses this driver (used: {', '.join(sorted(used))})")
+        for name in sorted(set(drivers) - used)
+    ]
+    for name, profile in sorted(profiles.items()):
+        of_driver = drivers.get(profile.driver, DriverSection())
+        if name not in billing:
+            continue
+        if not any((own.instances, own.vcpus) != (None, None) for own in (profile.caps, of_driver.caps)):
+            expected = f"expected `instances` or `vcpus`, here or in [drivers.{profile.driver}.caps]"
+            problems.append(Problem(("profiles", name, "caps"), f"{expected}: its VMs cost money"))
+        if not (profile.budget.limits or of_driver.budget.limits):
+            expected = f"expected a limit such as `month`, here or in [drivers.{profile.driver}.budget]"
+            problems.append(Problem(("profiles", name, "budget"), f"{expected}: its VMs cost money"))
     return problems
 
 

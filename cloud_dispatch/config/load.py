@@ -9,15 +9,17 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel, Field, ValidationError
 
-from cloud_dispatch.config.checks import cross_check
+from cloud_dispatch.config.checks import check_money, cross_check
 from cloud_dispatch.config.problems import InvalidConfig, Problem, from_validation
 from cloud_dispatch.config.schema import (
+    BudgetSection,
     CapsSection,
     Dispatcher,
+    DriverSection,
     EndSection,
     Limits,
     Name,
@@ -31,15 +33,27 @@ from cloud_dispatch.config.schema import (
 from cloud_dispatch.config.source import DEFAULTS, ConfigSource, Raw, default_state_dir
 from cloud_dispatch.domain.errors import DispatchError, InvalidInput
 from cloud_dispatch.domain.ids import PoolName, ProfileName
+from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.pool import Caps, EndRules, HealthCheck, Pool, TypeFilter
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.ports.store import Retention
-from cloud_dispatch.provider.spi import Plugin
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
 from cloud_dispatch.wire.messages import HealthCheck as WireHealthCheck
 from cloud_dispatch.wire.messages import Policy
 
+
+class DriverPlugin(Protocol):
+    """What the configuration asks of a driver."""
+
+    bills: bool  # whether its VMs cost money
+
+    @property
+    def settings(self) -> type[Any]: ...
+
+
 #: From the name of a driver to its plugin; DispatchError or LookupError when there is none.
-Plugins = Callable[[str], Plugin]
+Plugins = Callable[[str], DriverPlugin]
 
 _TOML_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 #: Keys of a profile that are ours; all others are the driver's.
@@ -55,6 +69,8 @@ class Config(Section):
     timing: Timing = Timing()
     limits: Limits = Limits()
     overall_caps: CapsSection = Field(default=CapsSection(), alias="caps")
+    budget: BudgetSection = BudgetSection()
+    drivers: dict[Name, DriverSection] = Field(default_factory=dict)
     profiles: dict[Name, Profile] = Field(default_factory=dict)
     pool_sections: dict[Name, PoolSection] = Field(default_factory=dict, alias="pools")
 
@@ -95,6 +111,24 @@ class Config(Section):
     def profile_caps(self) -> dict[ProfileName, Caps]:
         """The bounds of each profile."""
         return {ProfileName(name): _caps(profile.caps) for name, profile in self.profiles.items()}
+
+    def driver_caps(self) -> dict[str, Caps]:
+        """The bounds of all profiles of each driver together."""
+        return {name: _caps(driver.caps) for name, driver in self.drivers.items()}
+
+    def budgets(self) -> tuple[Budget, ...]:
+        """Every spending limit, in the order of the deployment, drivers, profiles and pools."""
+        sections = [
+            (EVERYTHING, self.budget),
+            *((Key(Scope.DRIVER, name), driver.budget) for name, driver in sorted(self.drivers.items())),
+            *((Key(Scope.PROFILE, name), profile.budget) for name, profile in sorted(self.profiles.items())),
+            *((Key(Scope.POOL, name), pool.budget) for name, pool in sorted(self.pool_sections.items())),
+        ]
+        return tuple(
+            Budget(key, window, Amount(limit), section.notify_percent, section.no_launch_percent, section.drain_percent)
+            for key, section in sections
+            for window, limit in section.limits.items()
+        )
 
     def profile_types(self) -> dict[ProfileName, TypeFilter]:
         """What each profile may rent at all, whatever its pools allow."""
@@ -181,7 +215,8 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
     if "profiles" not in values and "pools" not in values:  # a file that only sets, say, timing
         values |= DEFAULTS
     problems: list[Problem] = []
-    values["profiles"] = _with_settings(values.get("profiles", {}), plugins, problems)
+    billing: set[str] = set()
+    values["profiles"] = _with_settings(values.get("profiles", {}), plugins, problems, billing)
     values["dispatcher"] = _with_state_dir(values.get("dispatcher", {}), raw)
     if "origin" in values:
         problems.append(Problem(("origin",), "no such key"))
@@ -191,6 +226,7 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
         problems = from_validation(error, Config) + problems
         raise InvalidConfig(raw.origin, text, problems) from None
     problems += cross_check(config.timing, config.profiles, config.pool_sections)
+    problems += check_money(config.profiles, config.drivers, billing)
     if problems:
         raise InvalidConfig(raw.origin, text, problems)
     return config
@@ -218,25 +254,28 @@ def _with_state_dir(section: Any, raw: Raw) -> Any:
     return {**section, "state_dir": (raw.folder or Path.cwd()) / path}
 
 
-def _with_settings(profiles: Any, plugins: Plugins, problems: list[Problem]) -> Any:
-    """Each profile with its driver's keys validated into `settings`."""
+def _with_settings(profiles: Any, plugins: Plugins, problems: list[Problem], billing: set[str]) -> Any:
+    """Each profile with its driver's keys validated into `settings`; those whose VMs cost money join `billing`."""
     if not isinstance(profiles, Mapping):
         return profiles
-    return {name: _split(str(name), profile, plugins, problems) for name, profile in profiles.items()}
+    return {name: _split(str(name), profile, plugins, problems, billing) for name, profile in profiles.items()}
 
 
-def _split(name: str, profile: Any, plugins: Plugins, problems: list[Problem]) -> Any:
+def _split(name: str, profile: Any, plugins: Plugins, problems: list[Problem], billing: set[str]) -> Any:
     if not isinstance(profile, Mapping) or not isinstance(profile.get("driver"), str):
         return profile  # the schema says what is missing
     ours = {key: value for key, value in profile.items() if key in _PROFILE_KEYS}
     own = {key: value for key, value in profile.items() if key not in _PROFILE_KEYS}
     try:
-        model: type[BaseModel] = plugins(profile["driver"]).settings
+        plugin = plugins(profile["driver"])
+        model: type[BaseModel] = plugin.settings
     except (DispatchError, LookupError) as error:
         text = error.message if isinstance(error, DispatchError) else f"no such driver {profile['driver']!r}"
         hint = f" ({error.hint})" if isinstance(error, DispatchError) and error.hint else ""
         problems.append(Problem(("profiles", name, "driver"), text + hint))
         return ours
+    if plugin.bills:
+        billing.add(name)
     try:
         return {**ours, "settings": model.model_validate(own)}
     except ValidationError as error:

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, PlainSerializer
 
 from cloud_dispatch.domain.durations import format_duration, parse_duration
+from cloud_dispatch.domain.money import MICRO_PER_DOLLAR, Amount, format_amount, parse_amount
 from cloud_dispatch.domain.resources import format_size, parse_bytes, parse_cpus
 
 
@@ -46,11 +47,25 @@ def parse_percent(value: object) -> int:
     raise ValueError("expected a factor with at most two decimals (e.g. 1.5)")
 
 
+def parse_dollars(value: object) -> int:
+    """Micro-dollars from decimal dollars as text, or whole dollars. ValueError for a float, which is not exact."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value * MICRO_PER_DOLLAR
+    if isinstance(value, str):
+        try:
+            return parse_amount(value)
+        except ValueError:
+            pass
+    raise ValueError('expected dollars as text (e.g. "12.50", "$100")')
+
+
 #: Milliseconds, written as a duration.
 Duration = Annotated[int, BeforeValidator(parse_duration), PlainSerializer(format_duration)]
 #: Bytes, written as a size.
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size)]
 #: Millicpus, written in cpus.
 Cpus = Annotated[int, BeforeValidator(parse_share_of_cpus), PlainSerializer(lambda milli: milli / 1000)]
+#: Micro-dollars, written in decimal dollars.
+Dollars = Annotated[int, BeforeValidator(parse_dollars), PlainSerializer(lambda micro: format_amount(Amount(micro)))]
 #: Hundredths, written as a factor.
 Percent = Annotated[int, BeforeValidator(parse_percent), PlainSerializer(lambda percent: percent / 100)]

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, Strict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    Strict,
+    model_validator,
+)
 
-from cloud_dispatch.config.quantities import Cpus, Duration, Percent, Size
+from cloud_dispatch.config.quantities import Cpus, Dollars, Duration, Percent, Size
 from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.spend.windows import Window
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _CLOCK = re.compile(r"([01]?\d|2[0-4]):([0-5]\d)")
@@ -182,6 +192,42 @@ class CapsSection(Section):
     vcpus: Count | None = None
 
 
+def _part(percent: int) -> int:
+    if percent > 100:
+        raise ValueError("expected a part of the limit, at most 1")
+    return percent
+
+
+Part = Annotated[Percent, AfterValidator(_part)]
+
+
+class BudgetSection(Section):
+    """Spending limits in each window of UTC, micro-dollars; None is no limit here. The thresholds are parts of every
+    one of them."""
+
+    total: Dollars | None = None
+    month: Dollars | None = None
+    day: Dollars | None = None
+    hour: Dollars | None = None
+    notify_percent: Part = Field(default=80, alias="notify")
+    no_launch_percent: Part = Field(default=0, alias="stop_launches")
+    drain_percent: Part = Field(default=0, alias="drain")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        stages = (self.notify_percent, self.no_launch_percent, self.drain_percent)
+        set_ones = [percent for percent in stages if percent]
+        if set_ones != sorted(set_ones):
+            raise ValueError("expected notify <= stop_launches <= drain")
+        return self
+
+    @property
+    def limits(self) -> dict[Window, int]:
+        """The limits that are set."""
+        limits = {Window.TOTAL: self.total, Window.MONTH: self.month, Window.DAY: self.day, Window.HOUR: self.hour}
+        return {window: limit for window, limit in limits.items() if limit is not None}
+
+
 class TypesSection(Section):
     """Shell patterns on names of instance types; an empty `allow` allows all, `deny` wins."""
 
@@ -189,11 +235,19 @@ class TypesSection(Section):
     deny: tuple[str, ...] = ()
 
 
+class DriverSection(Section):
+    """What holds for all profiles of a driver together."""
+
+    caps: CapsSection = CapsSection()
+    budget: BudgetSection = BudgetSection()
+
+
 class Profile(Section):
     """An account with a provider. `settings` are the driver's own keys, validated by its plugin's model."""
 
     driver: Name
     caps: CapsSection = CapsSection()
+    budget: BudgetSection = BudgetSection()
     types: TypesSection = TypesSection()
     settings: Any = None
 
@@ -242,6 +296,7 @@ class PoolSection(Section):
     markets: Annotated[tuple[Market, ...], Field(min_length=1)] = (Market.ON_DEMAND,)
     labels: dict[str, str] = Field(default_factory=dict)
     caps: CapsSection = CapsSection()
+    budget: BudgetSection = BudgetSection()
     minimum: Count = Field(default=0, alias="min")
     target: Count | None = None
     schedule: tuple[ScheduleSection, ...] = ()

@@ -36,7 +36,7 @@ def plugin(driver: str) -> LoadedPlugin:
 
 class LoadedPlugin:
     """A plugin whose missing SDK is an error that an operator can act on. `host`: where its drivers want to run;
-    `target`: where a process finds it (`module:attribute`)."""
+    `bills`: whether its VMs cost money; `target`: where a process finds it (`module:attribute`)."""
 
     def __init__(self, inner: Plugin, point: EntryPoint) -> None:
         self._inner = inner
@@ -44,6 +44,7 @@ class LoadedPlugin:
         self.name = inner.name
         self.template_variables = inner.template_variables
         self.host = Host(getattr(inner, "host", Host.THREAD))
+        self.bills = bool(getattr(inner, "bills", True))
         self.target = point.value
 
     @property

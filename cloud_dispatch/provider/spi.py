@@ -265,7 +265,8 @@ class ProfileContext:
 class Plugin(Protocol):
     """What the entry point `cloud_dispatch.providers` names. Importing it must not import the SDK.
 
-    It may have an attribute `host: Host`, where its drivers want to run; without, in a thread.
+    It may have an attribute `host: Host`, where its drivers want to run; without, in a thread. And one `bills: bool`;
+    only with False may a profile do without a cap and a spending limit.
     """
 
     name: str

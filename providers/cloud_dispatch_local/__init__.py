@@ -16,6 +16,8 @@ class LocalPlugin:
     """What the entry point `local` of `cloud_dispatch.providers` names."""
 
     name = "local"
+    #: Its prices are imagined: nobody sends a bill for process trees.
+    bills = False
 
     @property
     def settings(self) -> type[Any]:

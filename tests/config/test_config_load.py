@@ -32,6 +32,7 @@ class DriverSettings(BaseModel):
 class _Plugin:
     name = "local"
     settings = DriverSettings
+    bills = False
 
 
 def plugins(driver: str) -> Any:
@@ -254,3 +255,82 @@ def test_what_is_no_duration_is_refused(value: object) -> None:
     """Nonsense never becomes a number."""
     with pytest.raises(ValueError, match="expected a duration"):
         parse_duration(value)
+
+
+class _Billing(_Plugin):
+    name = "aws"
+    bills = True
+
+
+def load_billing(folder: Path, text: str) -> Config:
+    path = folder / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    return load(TomlFile(path), lambda driver: _Billing() if driver == "aws" else plugins(driver))
+
+
+BILLED = '[pools.a]\nprofiles = ["eu"]\n[profiles.eu]\ndriver = "aws"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "missing"),
+    [
+        ("", ["caps", "budget"]),
+        ("caps.instances = 5\n", ["budget"]),
+        ('budget.day = "10"\n', ["caps"]),
+        ("[drivers.aws.caps]\nvcpus = 8\n", ["budget"]),
+        ('caps.vcpus = 8\n[budget]\nmonth = "10"\n', ["budget"]),  # a limit of everything is none of its own
+        ("caps.instances = 5\nbudget.notify = 0.5\n", ["budget"]),
+    ],
+)
+def test_a_profile_that_can_bill_does_not_start_without_a_cap_and_a_limit(
+    tmp_path: Path, more: str, missing: list[str]
+) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        load_billing(tmp_path, BILLED + more)
+    assert [line.partition(": ")[0] for line in str(caught.value).splitlines()] != []
+    assert [word for word in ("caps", "budget") if f"profiles.eu.{word}" in str(caught.value)] == missing
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        'caps.instances = 5\nbudget.total = "100"\n',
+        '[drivers.aws]\ncaps.vcpus = 8\nbudget.hour = "0.50"\n',
+        'caps.instances = 0\n[drivers.aws.budget]\nday = "$10"\n',
+    ],
+)
+def test_one_that_carries_both_itself_or_with_its_driver_starts(tmp_path: Path, more: str) -> None:
+    assert load_billing(tmp_path, BILLED + more).budgets()
+
+
+def test_limits_become_budgets_of_whom_they_are_set_for(tmp_path: Path) -> None:
+    config = load_billing(
+        tmp_path,
+        'budget = {total = "$1000", notify = 0.7, stop_launches = 0.9, drain = 0.95}\n' + BILLED
+        + 'caps.instances = 5\nbudget.day = "12.5"\n[drivers.aws]\ncaps.vcpus = 64\nbudget.month = 300\n'
+        + '[pools.a.budget]\nhour = "0.000001"\n',
+    )  # fmt: skip
+    assert [(budget.name, budget.limit) for budget in config.budgets()] == [
+        ("total", 1_000_000_000),
+        ("driver aws month", 300_000_000),
+        ("profile eu day", 12_500_000),
+        ("pool a hour", 1),
+    ]
+    first = config.budgets()[0]
+    assert (first.notify_percent, first.no_launch_percent, first.drain_percent) == (70, 90, 95)
+    assert config.driver_caps() == {"aws": Caps(vcpus=64)}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("budget.day = 1.5\n", "budget.day: expected dollars as text"),
+        ('budget.day = "-1"\n', "budget.day: expected dollars as text"),
+        ('budget.day = "1.0000001"\n', "budget.day: expected dollars as text"),
+        ("budget.notify = 1.01\n", "budget.notify: expected a part of the limit"),
+        ("budget = {notify = 0.9, drain = 0.5}\n", "expected notify <= stop_launches <= drain"),
+        ("[drivers.gcp.caps]\ninstances = 1\n", "drivers.gcp: no profile uses this driver (used: local)"),
+    ],
+)
+def test_a_wrong_limit_is_named(tmp_path: Path, text: str, said: str) -> None:
+    assert said in "\n".join(problems_of(tmp_path, text))
