@@ -39,6 +39,7 @@ from cloud_dispatch.demand.targets import PoolTargets, Targets
 from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.domain.ids import BatchId, ProfileName
 from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.planner.snapshot import DriverCaps
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
@@ -181,6 +182,7 @@ async def _serve(config: Config) -> int:
         tokens = Tokens.open(config.state_dir, entropy)
         calls = ProviderCalls(config.profiles)
         providers = _providers(config, deployment, clock, calls)
+        await store.set_limits(config.budgets(), _drivers(config))
         for provider in providers.values():
             stack.push_async_callback(provider.close)
         bundle = AgentBundle(*agentzip.build())
@@ -302,7 +304,22 @@ def _settings(
         user_data=_user_data(config, providers, tokens, bundle, clock),
         profile_types=config.profile_types(),
         timing=timing_of(config),
+        budgets=config.budgets(),
+        drivers=_drivers(config),
+        driver_caps=_driver_caps(config),
     )
+
+
+def _driver_caps(config: Config) -> tuple[DriverCaps, ...]:
+    drivers = _drivers(config)
+    return tuple(
+        DriverCaps(name, tuple(profile for profile, driver in drivers.items() if driver == name), caps)
+        for name, caps in config.driver_caps().items()
+    )
+
+
+def _drivers(config: Config) -> dict[ProfileName, str]:
+    return {ProfileName(name): profile.driver for name, profile in config.profiles.items()}
 
 
 def timing_of(config: Config) -> Timing:

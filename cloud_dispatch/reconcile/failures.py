@@ -18,6 +18,8 @@ from cloud_dispatch.provider import errors
 
 MINUTE = 60_000
 LONGEST_MS = 60 * MINUTE
+#: How long a refusal by a budget is good for.
+MONEY_MS = 20_000
 
 
 class _Kind(enum.Enum):
@@ -25,6 +27,7 @@ class _Kind(enum.Enum):
 
     LAUNCH = enum.auto()
     BOOT = enum.auto()
+    MONEY = enum.auto()
 
 
 @dataclass
@@ -52,6 +55,14 @@ class FailureMemory:
         """Remember that a VM of `offering` never registered, which took `took_ms` from its launch to be known."""
         scope = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
         return self._remember(_Kind.BOOT, offering, scope, MINUTE // 2, f"boot failed: {reason}", now_ms, took_ms)
+
+    def unaffordable(self, offering: Offering, reason: str, now_ms: int) -> Blocked:
+        """Remember that no budget admits a launch of `offering` now. What is left changes with everything that ends, so
+        this is never held for longer than it takes to ask again."""
+        scope = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
+        blocked = self._remember(_Kind.MONEY, offering, scope, MONEY_MS, reason, now_ms)
+        self._calm(_Kind.MONEY, offering)
+        return blocked
 
     def launched(self, offering: Offering) -> None:
         """A launch of `offering` brought a VM: the next refusal is a first one again."""

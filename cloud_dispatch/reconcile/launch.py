@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import structlog
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.errors import DispatchError
+from cloud_dispatch.domain.errors import DispatchError, OverBudget
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
 from cloud_dispatch.domain.offering import Offering
@@ -25,6 +25,8 @@ from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Operation
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.operations import Operations
+from cloud_dispatch.reconcile.spend import Spending, lag_ms
+from cloud_dispatch.spend.left import Left
 
 log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
@@ -47,8 +49,9 @@ class _Batch:
 
 
 class Launcher:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, spending: Spending) -> None:
         self._c = context
+        self._spending = spending
         self._reserved: dict[InstanceId, Instance] = {}
         self._beginning: set[InstanceId] = set()
         #: Seen beyond `intended`: nothing comes back to that state, so that they need not be looked at again.
@@ -59,7 +62,8 @@ class Launcher:
         """Commit the intents of all `actions`, together, and start their calls beside the loop."""
         await self._withdraw_unbegun()
         rows = self._c.store.instances()
-        prepared = (self._prepare(a.pool, a.offering, a.slots, a.reason, a.alternatives, rows) for a in actions)
+        left = self._spending.left() if actions else None
+        prepared = [self._prepare(a.pool, a.offering, a.slots, a.reason, a.alternatives, rows, left) for a in actions]
         await self._begin([batch for batch in prepared if batch is not None])
 
     def _prepare(
@@ -70,39 +74,60 @@ class Launcher:
         reason: str,
         alternatives: Sequence[Offering],
         rows: Mapping[InstanceId, Instance],
+        left: Left | None,
     ) -> _Batch | None:
-        """A batch with as many slots as the caps still admit, None for none. The slots are reserved from here on: other
-        launches are prepared while this one's commit is under way (promise P4)."""
+        """A batch with as many slots as caps and budgets still admit, None for none. The slots are reserved from here
+        on: other launches are prepared while this one's commit is under way (promise P4)."""
         pool = self._c.settings.pools.get(pool_name)
         if pool is None or self._c.paused:
             return None
         slots = min(slots, self._room(pool, offering, rows))
         if slots <= 0:
             return None
-        batch = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH))
-        instances = self._slots(batch, pool, offering, slots, reason)
+        batch, ends = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH)), self._spending.ends_of(pool, offering)
+        instances = self._slots(batch, pool, offering, slots, reason, ends.ends_ms)
+        if left is not None:
+            instances = self._spending.take(left, instances, ends)
+            if not instances:
+                self._c.failures.unaffordable(offering, left.why, self._c.clock.now())
+                return None
         self._reserved.update({instance.id: instance for instance in instances})
         return _Batch(pool, offering, instances, reason, tuple(alternatives))
 
     async def _begin(self, batches: Sequence[_Batch]) -> None:
         """Intents first, durable; then that the calls are about to be made; then the calls."""
-        store, now = self._c.store, self._c.clock.now()
-        slots = [instance.id for batch in batches for instance in batch.instances]
+        store = self._c.store
+        slots = intended = [instance.id for batch in batches for instance in batch.instances]
         self._beginning.update(slots)
         try:
             try:
-                await asyncio.gather(*(store.intend(batch.intent(now), batch.instances) for batch in batches))
+                batches = await self._intend(batches)
             finally:
                 for slot in slots:
                     del self._reserved[slot]
+            slots = [instance.id for batch in batches for instance in batch.instances]
             if slots:
                 await store.change([InstanceChange(slot, _E.LAUNCH) for slot in slots])
         finally:
-            self._beginning.difference_update(slots)
+            self._beginning.difference_update(intended)
         for batch in batches:
             for instance in batch.instances:
                 self._c.note("instance.launching", instance=instance.id, detail=batch.reason)
             self._c.calls.start(f"launch:{batch.instances[0].batch}", self._call(batch))
+
+    async def _intend(self, batches: Sequence[_Batch]) -> list[_Batch]:
+        """Those whose intents are committed; others are beyond a limit, which is remembered."""
+        now = self._c.clock.now()
+        asked = (self._c.store.intend(batch.intent(now), batch.instances) for batch in batches)
+        begun = []
+        for batch, answer in zip(batches, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+            if isinstance(answer, OverBudget):
+                self._c.failures.unaffordable(batch.offering, answer.message, now)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                begun.append(batch)
+        return begun
 
     async def _withdraw_unbegun(self) -> None:
         """Give back the slots of intents after which the store failed: no call was made for them, and none will be."""
@@ -121,12 +146,17 @@ class Launcher:
     def _room(self, pool: Pool, offering: Offering, living: Mapping[InstanceId, Instance]) -> int:
         """How many more instances every cap admits, by the store's own count and what is reserved at this moment."""
         rows = list({**self._reserved, **living}.values())
-        levels = (
+        levels: tuple[tuple[Caps, list[Instance]], ...] = (
             (self._c.settings.caps, rows),
             (self._c.settings.profile_caps.get(offering.profile, Caps()),
              [row for row in rows if row.profile == offering.profile]),
             (pool.caps, [row for row in rows if row.pool == pool.name]),
         )  # fmt: skip
+        levels += tuple(
+            (bounds.caps, [row for row in rows if row.profile in bounds.profiles])
+            for bounds in self._c.settings.driver_caps
+            if offering.profile in bounds.profiles
+        )
         room = 1_000_000
         for caps, counted in levels:
             if caps.instances is not None:
@@ -135,16 +165,20 @@ class Launcher:
                 room = min(room, (caps.vcpus - sum(row.vcpus for row in counted)) // max(offering.type.vcpus, 1))
         return room
 
-    def _slots(self, batch: BatchId, pool: Pool, offering: Offering, slots: int, reason: str) -> tuple[Instance, ...]:
-        now = self._c.clock.now()
+    def _slots(
+        self, batch: BatchId, pool: Pool, offering: Offering, slots: int, reason: str, ends_ms: int
+    ) -> tuple[Instance, ...]:
+        now, traits = self._c.clock.now(), self._c.settings.providers[offering.profile].traits
         machine = offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
         return tuple(
             Instance(
                 id=instance_id(batch, slot), batch=batch, pool=pool.name, profile=offering.profile,
                 type=offering.type.name, zone=offering.zone, market=offering.market, machine=machine,
                 vcpus=offering.type.vcpus, rate=offering.rate, state=_S.INTENDED, intended_ms=now,
-                ends_ms=now + pool.end.lifetime_ms, boot_deadline_ms=now + pool.boot_deadline_ms, reason=reason,
+                ends_ms=ends_ms, boot_deadline_ms=now + pool.boot_deadline_ms, reason=reason,
                 minimum_ms=offering.minimum_ms, increment_ms=offering.increment_ms,
+                max_rate=offering.max_rate if offering.max_rate is not None else offering.rate,
+                extra_rate=offering.extra_rate, end_lag_ms=lag_ms(traits),
             )
             for slot in range(slots)
         )  # fmt: skip
@@ -259,7 +293,8 @@ class Launcher:
         if not rest:
             return
         again = self._prepare(
-            batch.pool.name, rest[0], len(missing), f"{batch.reason}; {why}", rest[1:], self._c.store.instances()
-        )
+            batch.pool.name, rest[0], len(missing), f"{batch.reason}; {why}", rest[1:], self._c.store.instances(),
+            self._spending.left(),
+        )  # fmt: skip
         if again is not None:
             await self._begin([again])

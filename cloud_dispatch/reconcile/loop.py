@@ -20,6 +20,7 @@ from cloud_dispatch.reconcile.leftovers import Leftovers
 from cloud_dispatch.reconcile.liveness import judge
 from cloud_dispatch.reconcile.observe import Observer
 from cloud_dispatch.reconcile.reap import Reaper
+from cloud_dispatch.reconcile.spend import Spending
 
 log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
@@ -37,7 +38,8 @@ class Loop:
         self._c = context
         self._sources = sources
         self._observer = Observer(context)
-        self._launcher = Launcher(context)
+        self._spending = Spending(context)
+        self._launcher = Launcher(context, self._spending)
         self._reaper = Reaper(context)
         self._leftovers = Leftovers(context)
         self._stopping = False
@@ -106,6 +108,7 @@ class Loop:
         """Observe, judge, plan, execute, reap: once."""
         await self._observer.observe()
         await self._judge()
+        await self._spending.renew()
         snapshot = picture.take(self._c, self._sources)
         decided = await self._c.planning.run(plan, snapshot)
         self._c.last = (snapshot, decided)

@@ -20,6 +20,7 @@ from cloud_dispatch.ports.store import SyncCall, TaskFilter
 from cloud_dispatch.provider.errors import CapacityUnavailable
 from cloud_dispatch.provider.spi import Traits, VmState
 from cloud_dispatch.reconcile.launch import Launcher
+from cloud_dispatch.reconcile.spend import Spending
 from tests.reconcile.examples import offering
 from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, World, world
 
@@ -492,6 +493,6 @@ async def test_launches_prepared_at_the_same_moment_do_not_share_their_room(tmp_
     """As when several refusals fail over at once, each while the others' commits are under way: the cap holds."""
     async with world(tmp_path, caps=Caps(instances=1)) as w:
         await w.passes()
-        launcher = Launcher(w.context)
+        launcher = Launcher(w.context, Spending(w.context))
         await asyncio.gather(*(launcher.launch([Launch(POOL, offering(), 1, "test")]) for _ in range(4)))
         assert len(w.rows) == 1

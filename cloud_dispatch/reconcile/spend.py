@@ -1,0 +1,196 @@
+"""Spending: which hard ends VMs get, and what the budgets leave for launches. Owns the facts that the pure rules of
+`cloud_dispatch.spend` decide on, and the order of what follows: first the store commits the dearer end, then the
+provider is told.
+
+Where no budget covers a VM nothing is asked: it may live as long as its pool says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import structlog
+
+from cloud_dispatch.domain.errors import OverBudget
+from cloud_dispatch.domain.ids import InstanceId, VmId
+from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
+from cloud_dispatch.domain.money import format_amount
+from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.ports.store import InstanceChange
+from cloud_dispatch.provider.errors import ProviderError
+from cloud_dispatch.provider.spi import HardEnd, Provider, Traits
+from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.spend.budget import Stage
+from cloud_dispatch.spend.commitment import Key
+from cloud_dispatch.spend.ends import Extension, FirstEnds, Holder, first_ends, renew
+from cloud_dispatch.spend.instances import commitment_of, keys_of
+from cloud_dispatch.spend.left import Left
+from cloud_dispatch.spend.stages import Reached, reached
+from cloud_dispatch.spend.windows import Window
+
+log = structlog.get_logger(__name__)
+_S, _E = InstanceState, InstanceEvent
+_COMING = frozenset({_S.INTENDED, _S.LAUNCHING, _S.BOOTING})
+_DRAIN = frozenset({Stage.DRAIN, Stage.LIMIT})
+_NO_LAUNCH = _DRAIN | {Stage.NO_LAUNCH}
+_SERVING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
+
+
+def lag_ms(traits: Traits) -> int:
+    """How long after its hard end a VM may still bill."""
+    return traits.hard_end_period_ms + traits.stop_lag_ms
+
+
+def _words(one: Reached) -> str:
+    spent, limit = format_amount(one.spent), format_amount(one.budget.limit)
+    return f"{spent} of the budget {one.budget.name} of {limit} are spent"
+
+
+class Spending:
+    def __init__(self, context: Context) -> None:
+        self._c = context
+        #: The last hard end that each provider has heeded.
+        self._told: dict[InstanceId, int] = {}
+        self._reached: list[Reached] = []
+        self._announced: dict[tuple[Key, Window, int], Stage] = {}
+
+    @property
+    def watches(self) -> bool:
+        """Whether there is any limit."""
+        return bool(self._c.settings.budgets)
+
+    # -- launches
+    def ends_of(self, pool: Pool, offering: Offering) -> FirstEnds:
+        """The hard ends of a VM that is launched now."""
+        now, lifetime_ms = self._c.clock.now(), pool.end.lifetime_ms
+        if not self.watches:
+            return FirstEnds(now + lifetime_ms, now + lifetime_ms, now + lifetime_ms)
+        traits = self._c.settings.providers[offering.profile].traits
+        return first_ends(
+            now, offering.boot_ms, self._work_ms(), lifetime_ms, self._c.settings.pace,
+            movable=traits.hard_end is HardEnd.EXTENDABLE,
+        )  # fmt: skip
+
+    def left(self) -> Left | None:
+        """What the budgets leave for launches, once everything that runs has been finished; None without limits."""
+        if not self.watches:
+            return None
+        now = self._c.clock.now()
+        holders = self._holders(self._c.store.instances().values(), now)
+        return Left(self._c.store.standing(), holders, now, self._c.settings.pace)
+
+    def take(self, left: Left, instances: Sequence[Instance], ends: FirstEnds) -> tuple[Instance, ...]:
+        """Those of `instances`, which are alike, that can be launched, with the ends that they get."""
+        wanted = [commitment_of(one, self._c.settings.drivers) for one in instances]
+        stopped = self._past(wanted[0].keys, _NO_LAUNCH)
+        if stopped is not None:
+            left.why = _words(stopped)
+            return ()
+        lag = instances[0].end_lag_ms
+        taken = left.take(wanted, ends.lasts_ms + lag, ends.trial_ms + lag)
+        launched = instances[: taken.slots]
+        return tuple(replace(one, ends_ms=ends.trial_ms) for one in launched) if taken.is_trial else tuple(launched)
+
+    # -- what lives
+    async def renew(self) -> None:
+        """Move on the hard ends of what works; drain in time what the budgets refuse."""
+        if not self.watches:
+            return
+        now, pace, rows = self._c.clock.now(), self._c.settings.pace, self._c.store.instances()
+        standing, holders = self._c.store.standing(), self._holders(rows.values(), now)
+        self._reached = reached(self._c.settings.budgets, standing, [holder.commitment for holder in holders], now)
+        self._announce()
+        for holder in holders:
+            over = self._past(holder.commitment.keys, _DRAIN)
+            if over is not None:
+                await self._drain(rows[InstanceId(holder.commitment.name)], _words(over))
+        found = renew(standing, holders, now, pace)
+        for extension in found.extensions:
+            await self._extend(extension)
+        for name, refusal in found.refused.items():
+            row = rows[InstanceId(name)]
+            if row.ends_ms - now <= pace.drain_ms or row.state is _S.IDLE:
+                await self._drain(row, f"its hard end can't be moved on: {refusal}")
+        self._tell(self._c.store.instances().values())
+
+    def _announce(self) -> None:
+        """Tell the operator of each stage once a window."""
+        before, self._announced = self._announced, {}
+        for one in self._reached:
+            key = (one.budget.key, one.budget.window, one.span.start_ms)
+            self._announced[key] = one.stage
+            if one.stage is not Stage.CALM and before.get(key) is not one.stage:
+                self._c.note(f"budget.{one.stage}", detail=_words(one))
+
+    def _past(self, keys: Collection[Key], stages: frozenset[Stage]) -> Reached | None:
+        """A budget of one of `keys` that has come to one of `stages`."""
+        return next((one for one in self._reached if one.stage in stages and one.budget.key in keys), None)
+
+    async def _extend(self, extension: Extension) -> None:
+        try:
+            await self._c.store.change([
+                InstanceChange(InstanceId(extension.name), None, {"ends_ms": extension.ends_ms})
+            ])  # fmt: skip
+        except OverBudget as error:  # decided on a picture that has changed since
+            log.info("instance.not_extended", instance=extension.name, why=str(error))
+
+    async def _drain(self, row: Instance, reason: str) -> None:
+        if row.state in _SERVING:
+            await self._c.apply(
+                row.id, _E.DRAIN, cause="budget", reason=reason, expect=frozenset({row.state}),
+                drain_token=row.drain_token + 1,
+            )  # fmt: skip
+
+    def _tell(self, rows: Collection[Instance]) -> None:
+        """Have providers heed the ends that the store has. One that fails is told again by the next pass."""
+        names = {row.id for row in rows}
+        self._told = {name: ends for name, ends in self._told.items() if name in names}
+        for row in rows:
+            provider = self._c.settings.providers.get(row.profile)
+            if provider is None or not row.vm or row.state is _S.TERMINATING:
+                continue
+            if provider.traits.hard_end is HardEnd.EXTENDABLE and self._told.get(row.id) != row.ends_ms:
+                self._c.calls.start(f"extend:{row.id}", self._told_of(row.id, row.vm, row.ends_ms, provider))
+
+    async def _told_of(self, instance: InstanceId, vm: VmId, ends_ms: int, provider: Provider) -> None:
+        try:
+            await provider.extend(vm, ends_ms)
+        except ProviderError as error:
+            log.warning("instance.extend_failed", instance=instance, error=repr(error))
+        else:
+            self._told[instance] = ends_ms
+
+    # -- facts
+    def _holders(self, rows: Collection[Instance], now: int) -> list[Holder]:
+        covered = {budget.key for budget in self._c.settings.budgets}
+        drivers = self._c.settings.drivers
+        return [self._holder(row, now) for row in rows if not covered.isdisjoint(keys_of(row, drivers))]
+
+    def _holder(self, row: Instance, now: int) -> Holder:
+        provider, pool = self._c.settings.providers.get(row.profile), self._c.settings.pools.get(row.pool)
+        works, finish = self._c.store.finish_of(row.id, now)
+        coming = row.state in _COMING
+        if coming:
+            work_ms = self._work_ms()
+            finish = None if work_ms is None else max(row.intended_ms, now) + work_ms
+        movable = provider is not None and provider.traits.hard_end is HardEnd.EXTENDABLE and bool(row.vm)
+        lifetime_ms = row.ends_ms if pool is None else row.intended_ms + pool.end.lifetime_ms
+        return Holder(
+            commitment=commitment_of(row, self._c.settings.drivers),
+            ends_ms=row.ends_ms,
+            lifetime_ms=max(lifetime_ms, row.ends_ms),
+            works=works or coming,
+            wanted=works or coming or row.state in _SERVING,
+            finish_ms=finish,
+            slack_ms=row.end_lag_ms,
+            movable=movable,
+        )
+
+    def _work_ms(self) -> int | None:
+        """How long what waits is expected to run, the longest of it; None where that is not known."""
+        last = self._c.last
+        demand = [item for item in last[0].demand if item.count] if last else []
+        waiting = [item.expected_ms or self._c.store.typical_ms(item.shape) for item in demand]
+        return None if not waiting or 0 in waiting else max(waiting)
