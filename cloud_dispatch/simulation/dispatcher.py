@@ -39,6 +39,8 @@ from cloud_dispatch.simulation.severed import (
     SeveredProvider,
     StoreExecutor,
 )
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.ends import Pace
 from cloud_dispatch.statestore import SqlStore
 from cloud_dispatch.wire.messages import Policy
 
@@ -57,6 +59,9 @@ class House:
     timing: Timing
     policy: Policy
     plan_ms: int
+    budgets: tuple[Budget, ...]
+    driver_names: Mapping[ProfileName, str]
+    pace: Pace
     drivers: Callable[[], dict[ProfileName, Provider]]
     clock: Clock
     entropy: Entropy
@@ -93,6 +98,8 @@ class Incarnation:
         store = self.store = await statestore.open_store(
             self._disk.url, clock=clock, entropy=entropy, executor=StoreExecutor(cut, self._hooks)
         )
+        if house.budgets:
+            await store.set_limits(house.budgets, house.driver_names)
         tokens = Tokens(b"service key of the simulation", b"join key of the simulation", "operator")
         providers: dict[ProfileName, Provider] = {
             name: TagFilter(Throttled(SeveredProvider(driver, cut, self._hooks), clock.monotonic), DEPLOYMENT)
@@ -129,6 +136,9 @@ class Incarnation:
             providers=providers,
             user_data=user_data,
             timing=house.timing,
+            budgets=house.budgets,
+            drivers=house.driver_names,
+            pace=house.pace,
         )
 
     def serve(self, exchange: Exchange) -> None:

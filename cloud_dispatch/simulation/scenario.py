@@ -19,6 +19,8 @@ from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
 from cloud_dispatch.simulation.clouds.settings import AccountSettings
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.faults import Fault
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.ends import Pace
 
 
 class Work(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,6 +73,14 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
     latency_ms: int = 20
     plan_ms: int = 5
     horizon_ms: int = 4 * 3_600_000
+    #: Spending limits. What they do not pay for need not be finished.
+    budgets: tuple[Budget, ...] = ()
+    pace: Pace = Pace()
+
+    @property
+    def drivers(self) -> dict[ProfileName, str]:
+        """By profile, its driver: the cloud."""
+        return {account.profile: str(account.settings.cloud) for account in self.accounts}
 
     @property
     def tasks(self) -> int:

@@ -46,6 +46,8 @@ FINDINGS_A_CHECKER = 3
 ENOUGH = 10
 #: Whether a run is over is looked at on this grid.
 _WATCH_MS = 500
+#: With limits set and no VM for so long, what still waits is not paid for.
+_BROKE_MS = 600_000
 _RETRY_MS = 1_000
 _TRIES = 3_600
 _SUBMIT_AT_ONCE = 5_000
@@ -96,6 +98,7 @@ class World:
         self._unsubmitted = 0
         self._watching = False
         self._look_due_ms = 0
+        self._empty_since_ms: int | None = None
         self._own = Context()  # what the world does is never the work of an incarnation that is dying
         self._tasks: set[asyncio.Task[Any]] = set()
         for account in accounts:
@@ -180,9 +183,18 @@ class World:
             return False
         counts = store.task_counts()
         ended = sum(count for state, count in counts.items() if state in ("succeeded", "failed", "cancelled"))
-        if ended != sum(counts.values()) or self.alive or store.instances():
+        if self.alive or store.instances():
+            self._empty_since_ms = None
+            return False
+        if ended != sum(counts.values()) and not self._out_of_money():
             return False
         return not any(account.leftovers() for account in self.accounts)
+
+    def _out_of_money(self) -> bool:
+        """Whether there are limits, and for so long no VM that the rest of the work is not paid for."""
+        if self._empty_since_ms is None:
+            self._empty_since_ms = self.now_ms
+        return bool(self.scenario.budgets) and self.now_ms - self._empty_since_ms >= _BROKE_MS
 
     def end(self) -> None:
         """Let every checker have its last word."""
@@ -228,6 +240,9 @@ class World:
             timing=scenario.timing,
             policy=self.policy,
             plan_ms=scenario.plan_ms,
+            budgets=scenario.budgets,
+            driver_names=scenario.drivers,
+            pace=scenario.pace,
             drivers=self._drivers,
             clock=self.told,
             entropy=SeededEntropy(self.streams),

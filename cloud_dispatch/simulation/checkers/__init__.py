@@ -1,4 +1,4 @@
-"""The promises, each a checker. `ALL` is every one of them; P3 (money) comes with its part."""
+"""The promises, each a checker. `ALL` is every one of them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from cloud_dispatch.simulation.checkers.orphans import Orphans
 from cloud_dispatch.simulation.checkers.plans import Plans
 from cloud_dispatch.simulation.checkers.remains import Remains
 from cloud_dispatch.simulation.checkers.results import Results
+from cloud_dispatch.simulation.checkers.spend import Spend
 from cloud_dispatch.simulation.checkers.starvation import Starvation
 from cloud_dispatch.simulation.checkers.tasks import Tasks
 
 ALL: tuple[type[Checker], ...] = (
-    Tasks, Results, Orphans, Remains, CapsKept, Batches, Plans, Identities, Drains, Starvation,
+    Tasks, Results, Orphans, Remains, CapsKept, Batches, Plans, Identities, Drains, Starvation, Spend,
 )  # fmt: skip

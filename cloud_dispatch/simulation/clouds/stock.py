@@ -34,6 +34,7 @@ class Stock:
 
     def __init__(self, settings: AccountSettings, book: FaultBook, streams: Streams, born_ms: int) -> None:
         self._settings, self._book, self._streams, self._born_ms = settings, book, streams, born_ms
+        self._extra_rate = Rate(sum(extra.rate for extra in settings.extras))
         self._sold = {sold.type.name: sold for sold in settings.sells}
         self._walks: dict[tuple[str, str], PriceWalk] = {}
         self._tides: dict[tuple[str, str, Market], Tides] = {}
@@ -83,7 +84,8 @@ class Stock:
     ) -> Offering:
         rate = self.walk(sold.type.name, zone).rate_at(now) if market is Market.SPOT else sold.rate
         return Offering(
-            profile, sold.type, zone, market, rate, max_rate=sold.rate, minimum_ms=self._settings.minimum_ms,
+            profile, sold.type, zone, market, rate, max_rate=sold.rate,
+            extra_rate=self._extra_rate, minimum_ms=self._settings.minimum_ms,
             increment_ms=self._settings.increment_ms, priced_ms=now, boot_ms=boot_ms, region=self._settings.region,
         )  # fmt: skip
 

@@ -35,7 +35,7 @@ from tests.simulation.complaints.staging import ALONE, HOUR_MS, MINUTE, with_acc
 from tests.simulation.complaints.story import Evidence, Story
 from tests.simulation.scenes import scene
 
-# -- 3: limits in dollars: what bounds spending today are caps and lifetimes, kept while nobody looks
+# -- 3: limits in dollars (tests/simulation/test_spend.py); without one, caps and lifetimes, kept while nobody looks
 
 _LIFETIME_MS = 10 * MINUTE
 _DEAD_MS = 2 * HOUR_MS

@@ -1,0 +1,104 @@
+"""Limits in whole runs: the clouds' own meters never pass them, and what they pay for is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.simulation.clouds.settings import Cloud
+from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.generate import of_theme
+from cloud_dispatch.simulation.run import run
+from cloud_dispatch.simulation.scenario import Scenario, Work
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
+from cloud_dispatch.spend.ends import Pace
+from cloud_dispatch.spend.standing import Standing
+from cloud_dispatch.spend.windows import Window
+from tests.simulation.scenes import scene
+
+DOLLAR = 1_000_000
+#: Proportions of the defaults, for runs of minutes.
+PACE = Pace(lease_ms=120_000, drain_ms=20_000)
+
+
+def under(scenario: Scenario, *budgets: Budget, **fields: Any) -> Scenario:
+    return msgspec.structs.replace(scenario, budgets=budgets, pace=PACE, **fields)
+
+
+def total(cents: float, key: Key = EVERYTHING) -> Budget:
+    return Budget(key, Window.TOTAL, Amount(round(cents * DOLLAR / 100)))
+
+
+@pytest.mark.parametrize("cloud", Cloud)
+def test_an_ample_limit_changes_nothing(cloud: Cloud) -> None:
+    outcome = run(under(scene(cloud), total(10_000)))
+    assert outcome.ok, outcome.findings
+    assert outcome.tasks["succeeded"] == 6  # type: ignore[index]
+
+
+@pytest.mark.parametrize("cloud", Cloud)
+def test_a_limit_too_small_for_one_vm_launches_none(cloud: Cloud) -> None:
+    outcome = run(under(scene(cloud), total(0.0001)))
+    assert outcome.ok, outcome.findings
+    assert outcome.bill == ()
+    assert outcome.tasks["queued"] == 6  # type: ignore[index]
+
+
+@pytest.mark.parametrize("theme", ["calm", "crashes", "agents", "clouds", "clouds-and-crashes", "mishaps", "spot"])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_meter_passes_the_limit_whatever_goes_wrong(theme: str, seed: int) -> None:
+    scenario = of_theme(theme, seed)
+    drivers = [Key(Scope.DRIVER, name) for name in dict.fromkeys(scenario.drivers.values())]
+    budgets = [total(1.5 + seed), *(total(0.8 + seed / 2, key) for key in drivers)]
+    outcome = run(under(scenario, *budgets))
+    assert [str(finding) for finding in outcome.findings if finding.checker == "P3 spend"] == []
+    assert outcome.ok, outcome.findings
+
+
+def test_a_rule_that_admits_everything_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Standing, "refusal", lambda *_: None)
+    monkeypatch.setattr(Standing, "room", lambda self, wanted, most: most)
+    outcome = run(under(scene(work=(Work(count=9, conduct=Conduct(run_ms=200_000)),)), total(0.2)))
+    assert any(finding.checker == "P3 spend" for finding in outcome.findings), outcome.findings
+
+
+def long_work(count: int = 3, run_ms: int = 900_000, expected_ms: int = 0) -> tuple[Work, ...]:
+    return (Work(count=count, conduct=Conduct(run_ms=run_ms), expected_ms=expected_ms),)
+
+
+@pytest.mark.parametrize("cloud", [Cloud.EC2, Cloud.ARM])
+@pytest.mark.parametrize("expected_ms", [0, 60_000, 900_000])
+def test_ends_are_moved_on_as_long_as_the_work_goes_on(cloud: Cloud, expected_ms: int) -> None:
+    """A quarter of an hour of work under leases of two minutes, whatever its tasks said."""
+    outcome = run(under(scene(cloud, work=long_work(expected_ms=expected_ms)), total(10_000)))
+    assert outcome.ok, outcome.findings
+    assert outcome.tasks["succeeded"] == 3  # type: ignore[index]
+
+
+def test_what_the_limit_pays_for_is_finished() -> None:
+    """Twenty tasks of a quarter of an hour on machines of 9.6 cents an hour: 15 cents pay for six of them and more."""
+    scenario = scene(Cloud.EC2, work=long_work(20, expected_ms=900_000), horizon_ms=6 * 3_600_000)
+    outcome = run(under(scenario, total(15)))
+    assert outcome.ok, outcome.findings
+    billed = sum(line.amount for line in outcome.bill)
+    assert billed <= 0.15 * DOLLAR
+    done = outcome.tasks["succeeded"]  # type: ignore[index]
+    alone = run(under(scene(Cloud.EC2, work=long_work(1, expected_ms=900_000)), total(10_000)))
+    each = sum(line.amount for line in alone.bill)
+    assert done >= 0.85 * (0.15 * DOLLAR // each), (done, billed, each)
+
+
+def test_soft_thresholds_stop_launches_and_drain() -> None:
+    """At a fifth of the limit the operator is told, at half nothing more is launched."""
+    scenario = scene(Cloud.EC2, work=long_work(40, 60_000, 60_000), horizon_ms=6 * 3_600_000)
+    budget = Budget(EVERYTHING, Window.TOTAL, Amount(4 * DOLLAR // 100), 20, 50, 75)
+    outcome = run(under(scenario, budget), keep=200_000)
+    assert outcome.ok, outcome.findings
+    said = outcome.journal.text()
+    assert said.index("budget.notify") < said.index("budget.no-launch")
+    assert outcome.tasks["queued"] > 0  # type: ignore[index]
+    assert sum(line.amount for line in outcome.bill) <= 4 * DOLLAR // 100
