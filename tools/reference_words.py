@@ -9,6 +9,22 @@ from collections.abc import Mapping
 
 _DURATION, _SIZE, _COUNT = "duration", "size", "whole number"
 
+_MONEY, _PART = "dollars as text", "part of the limit, at most 1"
+
+
+def _budget(path: str, whose: str) -> dict[str, tuple[str, str]]:
+    """The words of a section of spending limits."""
+    return {
+        f"{path}.total": (_MONEY, f"At most so much is ever spent {whose}."),
+        f"{path}.month": (_MONEY, f"At most so much a calendar month of UTC {whose}."),
+        f"{path}.day": (_MONEY, f"At most so much a day of UTC {whose}."),
+        f"{path}.hour": (_MONEY, f"At most so much a full hour {whose}."),
+        f"{path}.notify": (_PART, "When so much of a limit here is spent, an event says so; 0: never."),
+        f"{path}.stop_launches": (_PART, "When so much of a limit here is spent, nothing more is launched; 0: never."),
+        f"{path}.drain": (_PART, "When so much of a limit here is spent, what runs is drained; 0: never."),
+    }
+
+
 #: By the path of the key: what is expected, and what it means.
 SETTINGS: Mapping[str, tuple[str, str]] = {
     "dispatcher.deployment": (
@@ -63,12 +79,17 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "limits.tasks_per_submission": (_COUNT, "Tasks in one submission, arrays and sweeps expanded."),
     "caps.instances": (_COUNT, "At most so many instances in all."),
     "caps.vcpus": (_COUNT, "At most so many vCPUs in all."),
+    **_budget("budget", "in all"),
+    "drivers.NAME.caps.instances": (_COUNT, "At most so many instances of all profiles of this driver."),
+    "drivers.NAME.caps.vcpus": (_COUNT, "At most so many vCPUs of all profiles of this driver."),
+    **_budget("drivers.NAME.budget", "for all profiles of this driver"),
     "profiles.NAME.driver": (
         "name of a driver",
         "Which driver serves this profile. All keys not named here are its own.",
     ),
     "profiles.NAME.caps.instances": (_COUNT, "At most so many instances of this profile."),
     "profiles.NAME.caps.vcpus": (_COUNT, "At most so many vCPUs of this profile."),
+    **_budget("profiles.NAME.budget", "for this profile"),
     "profiles.NAME.types.allow": ("list of patterns", "Types that may be rented at all; empty: every one."),
     "profiles.NAME.types.deny": ("list of patterns", "Types that may not; wins over `allow`."),
     "pools.NAME.profiles": ("list of names", "The profiles that VMs of the pool may come from."),
@@ -78,6 +99,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "pools.NAME.labels": ("table of texts", "Labels that every instance of the pool has; tasks can ask for them."),
     "pools.NAME.caps.instances": (_COUNT, "At most so many instances of this pool."),
     "pools.NAME.caps.vcpus": (_COUNT, "At most so many vCPUs of this pool."),
+    **_budget("pools.NAME.budget", "for this pool"),
     "pools.NAME.min": (_COUNT, "Instances that are kept whatever the queue holds."),
     "pools.NAME.target": (_COUNT, "Instances wanted, as a source of demand like any other; the highest number counts."),
     "pools.NAME.schedule.days": ("days", "On which days, such as `mon-fri`, `sat,sun`, `daily`."),
@@ -199,6 +221,7 @@ ERRORS: Mapping[str, str] = {
     "MethodNotAllowed": "The route is there, but not for this method.",
     "NotFound": "There is no such thing. Look up its name.",
     "Conflict": "Its state forbids it, or it belongs to somebody else (such as a statestore that another process has).",
+    "OverBudget": "A spending limit does not admit this; nothing was committed. Raise it, or wait for its next window.",
     "StaleLease": "The fencing token is not the current one. Stop the attempt and drop what it made.",
     "Gap": "A chunk of a log starts past the end of what is stored. Go on at the offset in `X-Offset`.",
     "Denied": "The caller may not do this.",

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cloud_dispatch.domain.errors import DispatchError
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.provider.errors import ProviderError
+from cloud_dispatch.spend.budget import Stage
 from tests.architecture import reference
 from tests.architecture.reference import Reference
 from tests.architecture.source import ROOT, Source, product
@@ -20,6 +21,7 @@ from tests.architecture.source import ROOT, Source, product
 #: Names of events that are put together when they happen, and what can come of them.
 MADE_OF_PARTS = {
     "f'instance.{changed.state}'": tuple(f"instance.{state}" for state in InstanceState),
+    "f'budget.{one.stage}'": tuple(f"budget.{stage}" for stage in Stage if stage is not Stage.CALM),
     "f'operator.{word}'": ("operator.hold", "operator.drain", "operator.resume", "operator.kill"),
 }
 
