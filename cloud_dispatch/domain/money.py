@@ -16,7 +16,7 @@ Amount = NewType("Amount", int)
 NANO_PER_DOLLAR = 1_000_000_000
 MICRO_PER_DOLLAR = 1_000_000
 HOUR_MS = 3_600_000
-_NANO_PER_MICRO = 1_000
+_NANO_MS_A_MICRO = HOUR_MS * 1_000
 _DECIMAL = re.compile(r"\$?(\d+)(?:\.(\d+))?")
 
 
@@ -26,10 +26,14 @@ def billed_ms(duration_ms: int, *, minimum_ms: int = 0, increment_ms: int = 1) -
     return -(-duration // increment_ms) * increment_ms
 
 
+def charge(rate: Rate, duration_ms: int) -> Amount:
+    """What exactly `duration_ms` at `rate` costs, rounded up to the next micro-dollar."""
+    return Amount(-(-rate * duration_ms // _NANO_MS_A_MICRO))
+
+
 def cost(rate: Rate, duration_ms: int, *, minimum_ms: int = 0, increment_ms: int = 1) -> Amount:
     """What `duration_ms` at `rate` costs, rounded up to the next micro-dollar."""
-    nano_ms = rate * billed_ms(duration_ms, minimum_ms=minimum_ms, increment_ms=increment_ms)
-    return Amount(-(-nano_ms // (HOUR_MS * _NANO_PER_MICRO)))
+    return charge(rate, billed_ms(duration_ms, minimum_ms=minimum_ms, increment_ms=increment_ms))
 
 
 def split(amount: Amount, weights: Sequence[int]) -> tuple[Amount, ...]:

@@ -7,7 +7,7 @@ a run costs as much as two entries, however long it is.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from cloud_dispatch.spend.windows import Window, span_at
 
@@ -31,6 +31,11 @@ class Booked:
         """`amount` in one window."""
         self._single[start_ms] = self._single.get(start_ms, 0) + amount
 
+    def add_all(self, amounts: Mapping[int, int]) -> None:
+        """An amount in each of several windows."""
+        for start_ms, amount in amounts.items():
+            self._single[start_ms] = self._single.get(start_ms, 0) + amount
+
     def add_run(self, start_ms: int, end_ms: int, amount: int) -> None:
         """`amount` in each window from the one at `start_ms` until just before the one at `end_ms`."""
         self._steps[start_ms] = self._steps.get(start_ms, 0) + amount
@@ -39,11 +44,14 @@ class Booked:
 
     def merge(self, other: Booked) -> None:
         """All that is booked in `other`, here too."""
+        single = self._single
         for start_ms, amount in other._single.items():
-            self.add(start_ms, amount)
-        for step_ms, amount in other._steps.items():
-            self._steps[step_ms] = self._steps.get(step_ms, 0) + amount
-        self._sums.clear()
+            single[start_ms] = single.get(start_ms, 0) + amount
+        if other._steps:
+            steps = self._steps
+            for step_ms, amount in other._steps.items():
+                steps[step_ms] = steps.get(step_ms, 0) + amount
+            self._sums.clear()
 
     def at(self, start_ms: int) -> int:
         """What is booked in the window."""

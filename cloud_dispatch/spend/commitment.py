@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from cloud_dispatch.domain.money import Amount, Rate, billed_ms, cost
+from cloud_dispatch.domain.money import Amount, Rate, charge
 from cloud_dispatch.spend.windows import Span
 
 
@@ -57,15 +57,15 @@ class Commitment:
     def billed_until_ms(self) -> int:
         """Nothing later is billed for it, whenever it begins and ends: the last increment begins before its end, and
         the minimum counts from its beginning."""
-        least = billed_ms(0, minimum_ms=self.minimum_ms, increment_ms=self.increment_ms)
         begins_by = max(self.from_ms, min(self.begins_by_ms, self.until_ms))
+        least = -(-self.minimum_ms // self.increment_ms) * self.increment_ms
         return max(self.until_ms + self.increment_ms - 1, begins_by + least)
 
     def charge(self, span: Span) -> Amount:
         """What it may bill within `span`."""
-        return cost(self.rate, span.overlap_ms(self.from_ms, self.billed_until_ms))
+        return charge(self.rate, span.overlap_ms(self.from_ms, self.billed_until_ms))
 
     @property
     def total(self) -> Amount:
         """What it may bill in all."""
-        return cost(self.rate, self.billed_until_ms - self.from_ms)
+        return charge(self.rate, self.billed_until_ms - self.from_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from cloud_dispatch.domain.money import Amount, cost
+from cloud_dispatch.domain.money import Amount, charge
 from cloud_dispatch.spend.budget import Budget, Stage
 from cloud_dispatch.spend.commitment import Commitment
 from cloud_dispatch.spend.standing import Standing
@@ -30,7 +30,7 @@ def reached(
     for budget in budgets:
         span = span_at(budget.window, now_ms)
         spent = standing.spent(budget, span) + sum(
-            cost(one.rate, span.overlap_ms(one.from_ms, min(now_ms, one.until_ms)))
+            charge(one.rate, span.overlap_ms(one.from_ms, min(now_ms, one.until_ms)))
             for one in living
             if budget.key in one.keys
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from cloud_dispatch.domain.money import Amount, Rate, cost, format_amount
+from cloud_dispatch.domain.money import Amount, Rate, charge, format_amount
 from cloud_dispatch.spend.booked import EVEN, Booked
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment, Key
@@ -133,20 +133,26 @@ class Standing:
 
     def _add_up(self, window: Window, rows: Iterable[tuple[Rate, int, int]], sign: int) -> Booked:
         """What rates from a moment to another come to in each window from now on."""
-        booked, present, even = Booked(window), span_at(window, self.now_ms), window in EVEN
+        booked, (present, present_end) = Booked(window), span_at(window, self.now_ms)
+        single: dict[int, int] = {}
+        whole_ms = present_end - present if window in EVEN else 0
         for rate, start, end in rows:
-            first = present if start < present.end_ms else span_at(window, start)
-            booked.add(first.start_ms, sign * cost(rate, first.overlap_ms(start, end)))
-            if first.end_ms >= end:
+            first, first_end = (present, present_end) if start < present_end else span_at(window, start)
+            began = start if start > first else first
+            until = end if end < first_end else first_end
+            amount = charge(rate, until - began) if until > began else 0
+            single[first] = single.get(first, 0) + sign * amount
+            if first_end >= end:
                 continue
-            if not even:
-                for span in spans(window, first.end_ms, end):
-                    booked.add(span.start_ms, sign * cost(rate, span.overlap_ms(start, end)))
+            if not whole_ms:
+                for span in spans(window, first_end, end):
+                    booked.add(span.start_ms, sign * charge(rate, span.overlap_ms(start, end)))
                 continue
-            last = span_at(window, end - 1)
-            booked.add(last.start_ms, sign * cost(rate, end - last.start_ms))
-            if first.end_ms < last.start_ms:
-                booked.add_run(first.end_ms, last.start_ms, sign * cost(rate, first.end_ms - first.start_ms))
+            last = span_at(window, end - 1).start_ms
+            single[last] = single.get(last, 0) + sign * charge(rate, end - last)
+            if first_end < last:
+                booked.add_run(first_end, last, sign * charge(rate, whole_ms))
+        booked.add_all(single)
         return booked
 
 
