@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
+from cloud_dispatch.api.budgets import BudgetRoutes
 from cloud_dispatch.api.http import ClientGone, MethodNotAllowed, answer_failure, header, log
 from cloud_dispatch.api.instances import InstanceRoutes, UsageReader
 from cloud_dispatch.api.poll import Polls
@@ -50,6 +51,7 @@ class OperatorApp:
                 *TaskRoutes(services, polls).routes(),
                 *self._results.routes(),
                 *InstanceRoutes(services, self._usage).routes(),
+                *BudgetRoutes(services).routes(),
             ],
             redirect_slashes=False,
         )

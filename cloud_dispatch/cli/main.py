@@ -12,7 +12,20 @@ from typing import Annotated
 
 import typer
 
-from cloud_dispatch.cli import config_file, demo, instances, logs, plan, recover, simulate, store, submit, tasks, up
+from cloud_dispatch.cli import (
+    budget,
+    config_file,
+    demo,
+    instances,
+    logs,
+    plan,
+    recover,
+    simulate,
+    store,
+    submit,
+    tasks,
+    up,
+)
 from cloud_dispatch.cli.exitcodes import INTERNAL, INTERRUPTED, OK, TABLE, USAGE, code_of
 from cloud_dispatch.domain.errors import DispatchError
 
@@ -29,7 +42,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (up, submit, tasks, logs, instances, plan, simulate, config_file, store, recover, demo):
+for module in (up, submit, tasks, logs, instances, plan, simulate, config_file, store, recover, budget, demo):
     module.register(app)
 
 

@@ -160,6 +160,15 @@ class Client:
         """Take over the VMs that the statestore `store` made."""
         self._http.json("POST", "/v1/adopt", body={"store": store})
 
+    # -- money
+    def budgets(self) -> dict[str, Any]:
+        """How the spending limits stand: `{"budgets": [...], "unsure_since_ms"}`, amounts in micro-dollars."""
+        return cast("dict[str, Any]", self._http.json("GET", "/v1/budgets"))
+
+    def reconcile_budgets(self) -> dict[str, Any]:
+        """Say that the ledger is the truth, after a restore; answers as `budgets`."""
+        return cast("dict[str, Any]", self._http.json("POST", "/v1/budgets/reconcile"))
+
     # -- why and what next
     def explain_task(self, task: int) -> dict[str, Any]:
         return cast("dict[str, Any]", self._http.json("GET", f"/v1/tasks/{task}/explain"))

@@ -266,6 +266,13 @@ class Store(Protocol):
     def standing(self) -> Standing:
         """How the budgets stand now: what the ledger has booked and what living instances may still bill."""
 
+    def unsure_since(self) -> int | None:
+        """When the store came back from a backup, if nothing was reconciled since: all windows that were open then
+        count as spent."""
+
+    async def reconcile(self) -> None:
+        """An operator says that the ledger is the truth: windows count what it has booked, and nothing else."""
+
     def finish_of(self, instance: InstanceId, now_ms: int) -> tuple[bool, int | None]:
         """Whether it holds claims, and when all of them are expected to be done: as their tasks say, else as others of
         their shape have run. None where that is not known."""

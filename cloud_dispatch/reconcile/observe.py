@@ -22,6 +22,7 @@ from cloud_dispatch.reconcile import boot
 from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.context import Context, ProfileView
 from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Foreign, Missing, Seen, Stranger, match
+from cloud_dispatch.reconcile.spend import lag_ms
 
 log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
@@ -243,6 +244,9 @@ class Observer:
                 market=market, machine=machine, vcpus=offering.type.vcpus if offering else 1,
                 rate=None if facts.rate < 0 else Rate(facts.rate), state=_S.UNKNOWN, intended_ms=vm.created_ms,
                 ends_ms=facts.ends_ms, boot_deadline_ms=0, behaviour=facts.behaviour, vm=vm.id,
+                max_rate=offering.max_rate if offering else None,
+                extra_rate=offering.extra_rate if offering else Rate(0),
+                end_lag_ms=lag_ms(self._c.settings.providers[profile].traits),
                 launched_ms=vm.created_ms, reason="adopted: found by its tags, unknown to the statestore",
             )
         )  # fmt: skip

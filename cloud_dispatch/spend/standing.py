@@ -103,6 +103,11 @@ class Standing:
         """What is neither spent nor committed; negative where a limit was lowered below both."""
         return Amount(budget.limit - self.spent(budget, span) - self.committed(budget, span))
 
+    def present(self) -> Sequence[tuple[Budget, Span]]:
+        """Every budget with its window of this moment."""
+        covering = (budget for budgets in self._budgets.values() for budget in budgets)
+        return [(budget, span_at(budget.window, self.now_ms)) for budget in covering]
+
     def overrun(self) -> Sequence[tuple[Budget, Span]]:
         """Budgets of which more is spent and committed than they have, with the window: none, unless a limit was
         lowered or something appeared that was never admitted (a VM adopted by its tags)."""

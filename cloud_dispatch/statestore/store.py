@@ -187,10 +187,16 @@ class SqlStore:
 
     # -- money
     async def set_limits(self, budgets: Sequence[Budget], drivers: Drivers) -> None:
-        unsure = self._memory.facts.get(UNSURE_FACT)
         self._writer.limits = (tuple(budgets), dict(drivers))
-        now = self._clock.now()
-        await self._commit.run(SetLimits(budgets, drivers, None if unsure is None else int(unsure), now))
+        await self._commit.run(SetLimits(budgets, drivers, self.unsure_since(), self._clock.now()))
+
+    def unsure_since(self) -> int | None:
+        unsure = self._memory.facts.get(UNSURE_FACT)
+        return None if unsure is None else int(unsure)
+
+    async def reconcile(self) -> None:
+        budgets, drivers = self._writer.limits
+        await self._commit.run(SetLimits(budgets, drivers, None, self._clock.now(), reconciles=True))
 
     def standing(self) -> Standing:
         living = (seat.instance for seat in self._memory.seats.values())

@@ -170,6 +170,27 @@ class MoneyContract:
         late = replace(slot("late"), intended_ms=clock.now_ms, ends_ms=clock.now_ms + HOUR_MS)
         await again.intend(intent("late"), [late])
 
+    async def test_what_nobody_can_know_counts_as_spent_until_an_operator_says_otherwise(
+        self, store: Store, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        """As after a restore, which leaves this mark; also for the next process, as long as nothing is reconciled."""
+        await store.set_fact("spend-unsure-since", str(START_MS))
+        await store.close()
+        again = await open_store(clock)
+        hourly = Budget(DRIVER, Window.HOUR, Amount(5 * DOLLAR))
+        await limited(again, total(4), hourly)
+        assert again.unsure_since() == START_MS
+        assert [committed(again, one)[0] for one in (total(4), hourly)] == [4 * DOLLAR, 5 * DOLLAR]
+        with pytest.raises(OverBudget):
+            await again.intend(intent(), [slot()])
+        await again.reconcile()
+        assert again.unsure_since() is None
+        await again.intend(intent(), [slot()])
+        await again.close()
+        third = await open_store(clock)
+        await limited(third, total(4), hourly)
+        assert (third.unsure_since(), committed(third, total(4))) == (None, (0, DOLLAR))
+
     async def test_the_ledger_is_asked_by_time(self, store: Store, clock: ManualClock) -> None:
         """Entries that reach into the time asked for, in order, a page at a time."""
         for number in range(3):

@@ -12,7 +12,11 @@ from cloud_dispatch.domain.errors import Conflict, StoreUnavailable
 from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.instance import InstanceEvent
+from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.ports.store import InstanceChange
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import EVERYTHING
+from cloud_dispatch.spend.windows import Window
 from tests.api.house import House, error_of, served
 
 
@@ -314,3 +318,22 @@ async def test_a_full_store_is_507_and_what_nobody_foresaw_is_500_without_intern
     broken = await house.op.get("/v1/plan")
     assert error_of(broken)[:2] == (500, "internal")
     assert "secret" not in broken.text
+
+
+async def test_budgets_are_told_and_reconciled(house: House) -> None:
+    """Each limit in its present window; after a restore it counts as spent until an operator says otherwise."""
+    assert (await house.op.get("/v1/budgets")).json() == {"budgets": [], "unsure_since_ms": None}
+    await house.store.set_fact("spend-unsure-since", "5")
+    await house.store.set_limits([Budget(EVERYTHING, Window.TOTAL, Amount(7))], {})
+    told = (await house.op.get("/v1/budgets")).json()
+    assert told == {
+        "budgets": [
+            {
+                "name": "total", "scope": "deployment", "of": "", "window": "total", "limit": 7, "spent": 7,
+                "committed": 0, "left": 0,
+            }
+        ],
+        "unsure_since_ms": 5,
+    }  # fmt: skip
+    after = (await house.op.post("/v1/budgets/reconcile")).json()
+    assert (after["budgets"][0]["spent"], after["unsure_since_ms"]) == (0, None)

@@ -45,6 +45,7 @@ class StubDispatcher:
     instances: dict[str, dict[str, Any]] = field(default_factory=dict)
     targets: dict[str, dict[str, Any]] = field(default_factory=dict)
     submitted: list[dict[str, Any]] = field(default_factory=list)
+    budgets: dict[str, Any] = field(default_factory=lambda: {"budgets": [], "unsure_since_ms": None})
     requests: list[tuple[str, str]] = field(default_factory=list)
     plays: Callable[[dict[str, Any]], None] = lambda task: task.update(state="succeeded", cause="success")
     on_poll: Callable[[], None] = lambda: None
@@ -99,6 +100,11 @@ class StubDispatcher:
                 }
                 lost = {"shape": "9 cpu", "count": 1, "reason": "too big", "nearest": "local.4"}
                 return {"actions": [launch], "waiting": [], "unsatisfiable": [lost]}, {}
+            case "GET", ["budgets"]:
+                return self.budgets, {}
+            case "POST", ["budgets", "reconcile"]:
+                self.budgets["unsure_since_ms"] = None
+                return self.budgets, {}
             case "PUT", ["pools", pool, "target"]:
                 self.targets[pool] = body
                 return body, {}

@@ -22,7 +22,7 @@ INSTANCE = {
 COMMANDS = [
     ["up"], ["run"], ["submit"], ["tasks"], ["task"], ["logs"], ["instances"], ["hold"], ["drain"], ["resume"],
     ["kill"], ["cancel"], ["plan"], ["explain"], ["priority"], ["target"], ["config", "check"], ["config", "show"],
-    ["backup"], ["restore"], ["db", "check"], ["reap"], ["demo"],
+    ["backup"], ["restore"], ["db", "check"], ["reap"], ["budget", "list"], ["budget", "reconcile"], ["demo"],
 ]  # fmt: skip
 
 
@@ -254,3 +254,19 @@ def test_ctrl_c_in_any_command_ends_with_130(cli: Any, dispatcher: Any, monkeypa
 def test_version_is_printed(cli: Any) -> None:
     """--version names the product and its version."""
     assert cli("--version").out == "cloud-dispatch 0.1.0\n"
+
+
+def test_budgets_are_shown_with_what_is_left_and_with_what_nobody_can_know(cli: Any, dispatcher: Any) -> None:
+    """A lowered limit shows what it lacks; after a restore a line says why nothing is launched."""
+    one = {
+        "name": "driver aws day", "scope": "driver", "of": "aws", "window": "day", "limit": 5_000_000,
+        "spent": 4_000_000, "committed": 2_500_000, "left": -1_500_000,
+    }  # fmt: skip
+    assert "No spending limits are set." in cli("budget", "list").out
+    dispatcher.budgets.update(budgets=[one], unsure_since_ms=1_700_000_000_000)
+    out = cli("budget", "list").out
+    assert "driver aws day" in out
+    assert "-$1.500000" in out
+    assert "2023-11-14 22:13:20" in out
+    assert "came back from a backup" not in cli("budget", "reconcile", "--yes").out
+    assert cli("budget", "list", "--json").json()["unsure_since_ms"] is None
