@@ -113,6 +113,9 @@ class Spending:
             row = rows[InstanceId(name)]
             if row.ends_ms - now <= pace.drain_ms or row.state is _S.IDLE:
                 await self._drain(row, f"its hard end can't be moved on: {refusal}")
+        for holder in holders:
+            if not holder.movable and holder.ends_ms - now <= pace.drain_ms:
+                await self._drain(rows[InstanceId(holder.commitment.name)], "its hard end comes and can't be moved on")
         self._tell(self._c.store.instances().values())
 
     def _announce(self) -> None:

@@ -102,3 +102,13 @@ def test_soft_thresholds_stop_launches_and_drain() -> None:
     assert said.index("budget.notify") < said.index("budget.no-launch")
     assert outcome.tasks["queued"] > 0  # type: ignore[index]
     assert sum(line.amount for line in outcome.bill) <= 4 * DOLLAR // 100
+
+
+def test_what_can_not_be_moved_on_is_drained_before_its_end() -> None:
+    """A task that takes far longer than it said, on a VM with a maximum run time."""
+    work = (Work(count=1, conduct=Conduct(run_ms=900_000), expected_ms=60_000, max_attempts=1),)
+    outcome = run(under(scene(Cloud.GCE, work=work), total(10_000)), keep=200_000)
+    assert outcome.ok, outcome.findings
+    said = outcome.journal.text()
+    assert "draining budget" in said
+    assert said.index("its hard end comes") < said.index("hard-end")
