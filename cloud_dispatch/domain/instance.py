@@ -105,8 +105,8 @@ class Instance:
     """An instance: one slot of a launch batch, from its intent until it is gone.
 
     `rate` nano-dollars an hour at launch, `max_rate` the most that it can come to, `extra_rate` that of its disks and
-    addresses. `ends_ms` is the hard end, and so long after it the VM may still bill: `end_lag_ms`. `vm` is empty until
-    the slot is bound.
+    addresses. `ends_ms` is the hard end, and so long after it the VM may still bill: `end_lag_ms`, None where nobody
+    but the VM itself keeps that end. `vm` is empty until the slot is bound.
     """
 
     id: InstanceId
@@ -136,7 +136,12 @@ class Instance:
     increment_ms: int = 1000
     max_rate: Rate | None = None
     extra_rate: Rate = Rate(0)
-    end_lag_ms: int = 0
+    end_lag_ms: int | None = None
+
+    @property
+    def last_ms(self) -> int | None:
+        """When the hand that keeps its hard end has ended it at the latest; None where there is no such hand."""
+        return None if self.end_lag_ms is None else self.ends_ms + self.end_lag_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,11 @@ class Offering:
         """`profile/type/zone/market`, unique in a snapshot."""
         return f"{self.profile}/{self.type.name}/{self.zone}/{self.market}"
 
+    @property
+    def highest_rate(self) -> Rate | None:
+        """The most that the VM itself can cost an hour; None where nobody knows, as of a spot machine without a bid."""
+        return self.rate if self.max_rate is None and self.market is Market.ON_DEMAND else self.max_rate
+
     def machine(self, pool: PoolName, labels: Labels = (), *, reserve: Resources, max_tasks: int) -> Machine:
         """What an instance of this offering gives to tasks in `pool`, less what the pool reserves for the system.
 

@@ -177,7 +177,7 @@ class Launcher:
                 vcpus=offering.type.vcpus, rate=offering.rate, state=_S.INTENDED, intended_ms=now,
                 ends_ms=ends_ms, boot_deadline_ms=now + pool.boot_deadline_ms, reason=reason,
                 minimum_ms=offering.minimum_ms, increment_ms=offering.increment_ms,
-                max_rate=offering.max_rate if offering.max_rate is not None else offering.rate,
+                max_rate=offering.highest_rate,
                 extra_rate=offering.extra_rate, end_lag_ms=lag_ms(traits),
             )
             for slot in range(slots)

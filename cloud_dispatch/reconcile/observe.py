@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import structlog
 
@@ -108,12 +109,24 @@ class Observer:
         # Rows made while the listing was under way prove nothing either way; they are matched, but can't be missing.
         current = {i: row for i, row in rows.items() if row.profile == profile}
         found = match(listing.vms, current, stores=heritage(self._c.store), complete=listing.complete)
+        await self._outlived([current[one.instance] for one in found if isinstance(one, Seen)], provider)
         for finding in sorted(found, key=_guessed):
             if isinstance(finding, Seen) and not finding.news:
                 self._c.absences.pop(finding.instance, None)
             elif not isinstance(finding, Missing) or finding.instance in rows_before:
                 await self._handle(finding, profile, provider, started)
         view.listed_ms = self._c.clock.monotonic()
+
+    async def _outlived(self, rows: Sequence[Instance], provider: Provider) -> None:
+        """End what a hand has left that is later than was reckoned with; what it costs is counted for as long as it is
+        seen. No budget is asked, since it is so."""
+        now, lag = self._c.clock.now(), lag_ms(provider.traits)
+        for row in rows:
+            if lag is not None and row.last_ms is not None and row.last_ms < now:
+                self._c.note("instance.outlived", instance=row.id, detail="it is past its hard end and still there")
+                event = None if row.state is _S.TERMINATING else _E.TERMINATE
+                cause, reason = (row.cause, row.reason) if row.cause else ("hard-end", "its hard end has come")
+                await self._c.apply(row.id, event, cause=cause, reason=reason, end_lag_ms=now - row.ends_ms + lag)
 
     async def _handle(self, finding: Finding, profile: ProfileName, provider: Provider, started: int) -> None:
         if isinstance(finding, Bound):
@@ -244,7 +257,7 @@ class Observer:
                 market=market, machine=machine, vcpus=offering.type.vcpus if offering else 1,
                 rate=None if facts.rate < 0 else Rate(facts.rate), state=_S.UNKNOWN, intended_ms=vm.created_ms,
                 ends_ms=facts.ends_ms, boot_deadline_ms=0, behaviour=facts.behaviour, vm=vm.id,
-                max_rate=offering.max_rate if offering else None,
+                max_rate=offering.highest_rate if offering else None,
                 extra_rate=offering.extra_rate if offering else Rate(0),
                 end_lag_ms=lag_ms(self._c.settings.providers[profile].traits),
                 launched_ms=vm.created_ms, reason="adopted: found by its tags, unknown to the statestore",

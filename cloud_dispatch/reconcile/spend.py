@@ -38,9 +38,15 @@ _NO_LAUNCH = _DRAIN | {Stage.NO_LAUNCH}
 _SERVING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
 
 
-def lag_ms(traits: Traits) -> int:
-    """How long after its hard end a VM may still bill."""
-    return traits.hard_end_period_ms + traits.stop_lag_ms
+#: By how much the clock of the hand that ends VMs may be behind the dispatcher's.
+CLOCKS_MS = 120_000
+
+
+def lag_ms(traits: Traits) -> int | None:
+    """How long after its hard end, by the dispatcher's clock, a VM may still bill; None where no hand keeps it."""
+    if traits.hard_end is HardEnd.NONE:
+        return None
+    return traits.hard_end_period_ms + traits.stop_lag_ms + CLOCKS_MS
 
 
 def _words(one: Reached) -> str:
@@ -88,7 +94,7 @@ class Spending:
         if stopped is not None:
             left.why = _words(stopped)
             return ()
-        lag = instances[0].end_lag_ms
+        lag = instances[0].end_lag_ms or 0
         taken = left.take(wanted, ends.lasts_ms + lag, ends.trial_ms + lag)
         launched = instances[: taken.slots]
         return tuple(replace(one, ends_ms=ends.trial_ms) for one in launched) if taken.is_trial else tuple(launched)
@@ -187,7 +193,7 @@ class Spending:
             works=works or coming,
             wanted=works or coming or row.state in _SERVING,
             finish_ms=finish,
-            slack_ms=row.end_lag_ms,
+            slack_ms=row.end_lag_ms or 0,
             movable=movable,
         )
 

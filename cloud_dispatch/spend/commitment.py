@@ -22,8 +22,6 @@ class Scope(StrEnum):
     DRIVER = "driver"  # all its profiles together
     PROFILE = "profile"
     POOL = "pool"
-    PROJECT = "project"
-    USER = "user"
 
 
 class Key(NamedTuple):
@@ -64,8 +62,3 @@ class Commitment:
     def charge(self, span: Span) -> Amount:
         """What it may bill within `span`."""
         return charge(self.rate, span.overlap_ms(self.from_ms, self.billed_until_ms))
-
-    @property
-    def total(self) -> Amount:
-        """What it may bill in all."""
-        return charge(self.rate, self.billed_until_ms - self.from_ms)

@@ -3,19 +3,17 @@
 A hard end is kept near: it is what a VM may cost if everybody who could end it earlier is dead. So it is set from the
 work at hand, moved on as long as the work goes on and the budgets admit it, and what is refused in time is drained in
 time. A launch is admitted only if, besides, everything that runs can be finished, the new one too: otherwise money is
-burnt on VMs that are cut off (`finishing`). Work of unknown length may take as long as its VM may live: then few VMs
+burnt on VMs that are cut off (`left`). Work of unknown length may take as long as its VM may live: then few VMs
 are launched until the first results tell how long such work takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from cloud_dispatch.domain.money import Amount
-from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment
-from cloud_dispatch.spend.standing import Account, Refusal, Standing
+from cloud_dispatch.spend.standing import Refusal, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +139,6 @@ def renew(standing: Standing, holders: Iterable[Holder], now_ms: int, pace: Pace
         else:
             refused[wanted.name] = refusal
     return Renewals(tuple(extensions), refused)
-
-
-def finishing(
-    budgets: Sequence[Budget], spent: Mapping[Account, Amount], holders: Iterable[Holder], now_ms: int, pace: Pace
-) -> Standing:
-    """The budgets as they will stand when everything that runs has been finished, a lease a VM included: what is left
-    then is what launches may use."""
-    return Standing(budgets, spent, (lasting(holder, now_ms, pace) for holder in holders), now_ms)
 
 
 def lasting(holder: Holder, now_ms: int, pace: Pace) -> Commitment:

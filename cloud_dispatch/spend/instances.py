@@ -38,7 +38,7 @@ def commitment_of(instance: Instance, drivers: Drivers) -> Commitment:
         keys=keys_of(instance, drivers),
         rate=highest_rate(instance),
         from_ms=began,
-        until_ms=max(instance.ends_ms + instance.end_lag_ms, began),
+        until_ms=max(instance.ends_ms if instance.last_ms is None else instance.last_ms, began),
         minimum_ms=instance.minimum_ms,
         increment_ms=instance.increment_ms,
         begins_by_ms=began if instance.launched_ms is not None else instance.ends_ms,
@@ -46,8 +46,11 @@ def commitment_of(instance: Instance, drivers: Drivers) -> Commitment:
 
 
 def booking_of(instance: Instance, ended_ms: int, worked: Sequence[Interval], lost: Sequence[Interval]) -> Row:
-    """What one that is gone since `ended_ms` has cost. One that was never seen may have existed all the same, and is
-    booked as if it had, until it was proved absent; `amount`, which reports show, has nothing for it."""
+    """What one has cost that was found to be gone at `ended_ms`: by then, or by the last moment that its hand left it,
+    however much later somebody looked. One that was never seen may have existed all the same, and is booked as if it
+    had; `amount`, which reports show, has nothing for it."""
+    if instance.last_ms is not None:
+        ended_ms = min(ended_ms, instance.last_ms)
     seen = instance.launched_ms is not None
     began = instance.launched_ms if instance.launched_ms is not None else instance.intended_ms
     return row_of(

@@ -131,6 +131,11 @@ class Batch:
             self._standing = purse.standing(living.values(), now)
         purse.admit(self._standing, changes)
 
+    def appeared(self, instance: Instance) -> None:
+        """An instance is there that nobody was asked for; what it may cost counts from here on."""
+        self.instances[instance.id] = instance
+        self._standing = None
+
     def write(self, statement: Executable, *rows: Mapping[str, Any]) -> None:
         """A statement of the cold paths, run after the hot ones in the order given."""
         self.after.append((statement, rows))

@@ -90,7 +90,7 @@ class Adopt:
         if self._taken or batch.instance(own.id):
             raise Conflict(f"instance {own.id} exists", hint="change it instead")
         batch.write(insert(instances), instance_row(own))
-        batch.instances[own.id] = own
+        batch.appeared(own)
 
     def answer(self, specs: Mapping[int, bytes]) -> None:
         return None

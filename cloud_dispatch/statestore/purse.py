@@ -14,9 +14,9 @@ from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import OverBudget
 from cloud_dispatch.domain.instance import Instance, InstanceState
-from cloud_dispatch.domain.money import Amount, Rate, cost
+from cloud_dispatch.domain.money import Amount, Rate, charge
 from cloud_dispatch.spend.budget import Budget
-from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
+from cloud_dispatch.spend.commitment import EVERYTHING, Commitment, Key, Scope
 from cloud_dispatch.spend.instances import Drivers, commitment_of, keys_of
 from cloud_dispatch.spend.ledger import Row
 from cloud_dispatch.spend.standing import Account, Standing
@@ -56,9 +56,10 @@ class Purse:
         rows = select(c.driver, c.profile, c.pool, c.bound_rate, c.bound_from_ms, c.until_ms).where(c.until_ms > first)
         for driver, profile, pool, rate, start, end in connection.execute(rows):
             self._book(_keys(driver, profile, pool), Rate(rate), start, end)
-        for budget in self.budgets if unsure_ms is not None else ():
-            account = Account(budget.key, budget.window, span_at(budget.window, unsure_ms or 0).start_ms)
-            self.spent[account] = max(self.spent.get(account, Amount(0)), budget.limit)
+        if unsure_ms is not None:
+            for budget in self.budgets:
+                account = Account(budget.key, budget.window, span_at(budget.window, unsure_ms).start_ms)
+                self.spent[account] = max(self.spent.get(account, Amount(0)), budget.limit)
 
     def book(self, instance: Instance, row: Row) -> None:
         """The row of an instance that is gone is in the ledger now."""
@@ -70,32 +71,26 @@ class Purse:
         return Standing(self.budgets, self.spent, living if self.budgets else (), now_ms)
 
     def admit(self, standing: Standing, changes: Sequence[tuple[Instance | None, Instance]]) -> None:
-        """Count that each instance (None: it is new) becomes the other one. OverBudget, and nothing is counted, when
-        one of them may cost more afterwards and a budget does not admit that."""
-        done = []
+        """Count that each instance (None: it is new) becomes the other one. OverBudget, and nothing is counted, when a
+        budget does not admit what one of them may cost then."""
+        done: list[tuple[Commitment | None, Commitment]] = []
         try:
             for before, after in changes:
                 old = None if before is None else commitment_of(before, self.drivers)
                 new = commitment_of(after, self.drivers)
-                if old is None or new.total > old.total or new.until_ms > old.until_ms:
-                    self._check(standing, before, after)
-                if old is not None:
-                    standing.remove(old)
-                standing.add(new)
+                self._check(standing, after, old, new)
+                _replace(standing, old, new)
                 done.append((old, new))
         except OverBudget:
             for old, new in reversed(done):
-                standing.remove(new)
-                if old is not None:
-                    standing.add(old)
+                _replace(standing, new, old)
             raise
 
-    def _check(self, standing: Standing, before: Instance | None, after: Instance) -> None:
-        covered = [key for key in keys_of(after, self.drivers) if key in self._windows]
-        if covered and after.rate is None and after.max_rate is None:
-            raise OverBudget(f"{after.id}: a limit covers it, and its price is unknown", hint="allow priced types only")
-        old = None if before is None else commitment_of(before, self.drivers)
-        refusal = standing.refusal(commitment_of(after, self.drivers), old)
+    def _check(self, standing: Standing, after: Instance, old: Commitment | None, new: Commitment) -> None:
+        if after.max_rate is None and any(key in self._windows for key in new.keys):
+            hint = "allow types with a price, and spot machines with a maximum"
+            raise OverBudget(f"{after.id}: a limit covers it, and nobody knows what it costs at most", hint=hint)
+        refusal = standing.refusal(new, old)
         if refusal is not None:
             raise OverBudget(f"{after.id}: {refusal}", hint=_RAISE)
 
@@ -103,10 +98,17 @@ class Purse:
         for key in keys:
             for window in self._windows.get(key, ()):
                 for span in spans(window, start_ms, end_ms):
-                    self._add(Account(key, window, span.start_ms), cost(rate, span.overlap_ms(start_ms, end_ms)))
+                    self._add(Account(key, window, span.start_ms), charge(rate, span.overlap_ms(start_ms, end_ms)))
 
     def _add(self, account: Account, amount: int) -> None:
         self.spent[account] = Amount(self.spent.get(account, 0) + amount)
+
+
+def _replace(standing: Standing, old: Commitment | None, new: Commitment | None) -> None:
+    if old is not None:
+        standing.remove(old)
+    if new is not None:
+        standing.add(new)
 
 
 def _keys(driver: str, profile: str, pool: str) -> tuple[Key, ...]:

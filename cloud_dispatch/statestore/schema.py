@@ -147,8 +147,8 @@ instances = Table(
     _number("minimum_ms"),
     _number("increment_ms"),
     _number("max_rate", null=True),
+    _number("end_lag_ms", null=True),
     _number("extra_rate", server_default="0"),
-    _number("end_lag_ms", server_default="0"),
 )
 Index("instances_state", instances.c.state, instances.c.ended_ms)
 

@@ -170,6 +170,37 @@ class MoneyContract:
         late = replace(slot("late"), intended_ms=clock.now_ms, ends_ms=clock.now_ms + HOUR_MS)
         await again.intend(intent("late"), [late])
 
+    async def test_what_was_found_late_costs_no_more_than_it_was_committed_to(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Nobody looked for days: where a hand keeps hard ends it was gone by then. Where none does, it may not be."""
+        await limited(store, total(100))
+        kept = replace(slot("kept"), launched_ms=START_MS, end_lag_ms=HOUR_MS // 2)
+        unkept = replace(slot("unkept"), launched_ms=START_MS, end_lag_ms=None)
+        for own in (kept, unkept):
+            await store.intend(intent(own.batch), [own])
+            await store.change([InstanceChange(own.id, _E.LAUNCH)])
+        assert committed(store, total(100)) == (0, DOLLAR * 5 // 2)
+        clock.now_ms += 50 * HOUR_MS
+        for own in (kept, unkept):
+            await store.change([InstanceChange(own.id, _E.ABSENT)])
+            await store.change([InstanceChange(own.id, _E.GONE)])
+        assert [entry.bound for entry in await store.ledger()] == [DOLLAR * 3 // 2, 50 * DOLLAR]
+
+    async def test_a_machine_whose_most_nobody_knows_is_refused_where_a_limit_covers_it(self, store: Store) -> None:
+        """A spot machine at a price without a maximum may cost anything tomorrow."""
+        await limited(store, total(100))
+        with pytest.raises(OverBudget):
+            await store.intend(intent(), [replace(slot(), max_rate=None)])
+
+    async def test_what_is_adopted_counts_for_the_calls_of_its_group(self, store: Store) -> None:
+        """It is there, whoever admitted it: an intent of the same moment sees it."""
+        await limited(store, total(3))
+        found = replace(slot("found", hours=2), state=_S.UNKNOWN)
+        asked = [store.intend(intent("a"), [slot("a")]), store.adopt(found), store.intend(intent("b"), [slot("b")])]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [type(None), type(None), OverBudget]
+
     async def test_what_nobody_can_know_counts_as_spent_until_an_operator_says_otherwise(
         self, store: Store, open_store: OpenStore, clock: ManualClock
     ) -> None:

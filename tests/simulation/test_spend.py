@@ -8,8 +8,11 @@ import msgspec
 import pytest
 
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.reconcile import spend
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.faults import Fault, FaultKind
 from cloud_dispatch.simulation.generate import of_theme
 from cloud_dispatch.simulation.run import run
 from cloud_dispatch.simulation.scenario import Scenario, Work
@@ -112,3 +115,29 @@ def test_what_can_not_be_moved_on_is_drained_before_its_end() -> None:
     said = outcome.journal.text()
     assert "draining budget" in said
     assert said.index("its hard end comes") < said.index("hard-end")
+
+
+def test_a_dispatcher_whose_clock_is_ahead_stays_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By two minutes, when it launches and dies, and the agent hangs: the VM lives to its hard end, which comes so much
+    later. Reckoned without a difference of the clocks the limit is passed, and the checker says so."""
+    scenario = scene(
+        Cloud.GCE,
+        work=long_work(1, 3_600_000, 3_000),
+        faults=(
+            Fault(FaultKind.CLOCK, 0, 120_000, 120_000),
+            Fault(FaultKind.CRASH, 120_000, amount=6_000_000),
+            Fault(FaultKind.AGENT_HANG, 130_000, 7_000_000),
+        ),
+        caps=Caps(instances=1),
+        horizon_ms=2 * 3_600_000,
+    )
+    ample = run(under(scenario, total(10_000)))
+    billed = ample.bill[0].amount
+
+    def tight(clocks_ms: int) -> list[str]:
+        monkeypatch.setattr(spend, "CLOCKS_MS", clocks_ms)
+        outcome = run(under(scenario, Budget(EVERYTHING, Window.TOTAL, Amount(billed - 1))))
+        return [str(finding) for finding in outcome.findings if finding.checker == "P3 spend"]
+
+    assert tight(120_000) == []
+    assert tight(0) != []

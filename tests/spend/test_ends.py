@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Commitment
-from cloud_dispatch.spend.ends import FirstEnds, Holder, Pace, finish_of, finishing, first_ends, renew
+from cloud_dispatch.spend.ends import FirstEnds, Holder, Pace, finish_of, first_ends, renew
+from cloud_dispatch.spend.left import Left, Taken
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.spend.windows import Window
 from tests.spend.fleet import DAY_MS, MINUTE_MS, Fleet
@@ -120,13 +121,28 @@ def test_when_work_of_half_an_hour_ago_is_expected_to_be_done(expected: int, mos
 
 
 def test_launches_leave_room_to_finish_what_runs() -> None:
-    """$10; one VM has cost $1 to its end in 10 minutes and runs for six hours more: $2.33 are left, not $8.83."""
+    """$10; one VM has cost $1 to its end in 10 minutes and runs for six hours more: $2.50 are left, not $8.83."""
     runs = holder("runs", finish_in=6 * 60)
-    budget = Budget(EVERYTHING, Window.TOTAL, Amount(10 * DOLLAR))
-    left = finishing([budget], {}, [runs], NOW, PACE)
-    new = Commitment("new", (EVERYTHING,), Rate(1_000_000_000), NOW, NOW + 150 * MINUTE_MS)
-    assert left.refusal(new) is None
-    assert left.refusal(Commitment("new", new.keys, new.rate, NOW, NOW + 151 * MINUTE_MS)) is not None
+
+    def fits(minutes: int) -> int:
+        new = Commitment("new", (EVERYTHING,), Rate(1_000_000_000), NOW, NOW + minutes * MINUTE_MS)
+        return Left(standing(1_000, runs), [runs], NOW, PACE).take([new], new.until_ms, new.until_ms).slots
+
+    assert (fits(150), fits(151)) == (1, 0)
+
+
+def test_of_what_is_unknown_one_is_tried_at_a_time() -> None:
+    """A day is not paid for, half an hour is: one VM, and no other while it finds out."""
+
+    def new(name: str) -> Commitment:
+        return Commitment(name, (EVERYTHING,), Rate(1_000_000_000), NOW, NOW + 30 * MINUTE_MS)
+
+    left = Left(standing(1_000), [], NOW, PACE)
+    assert left.take([new("a"), new("b")], NOW + DAY_MS, NOW + 30 * MINUTE_MS) == Taken(1, is_trial=True)
+    assert left.take([new("c")], NOW + DAY_MS, NOW + 30 * MINUTE_MS) == Taken(0)
+    assert "the budget total has $9.50 left" in left.why
+    tries = holder("tries")
+    assert Left(standing(1_000, tries), [tries], NOW, PACE).take([new("d")], NOW + DAY_MS, NOW + MINUTE_MS) == Taken(0)
 
 
 @pytest.mark.parametrize("lease_ms", [MINUTE_MS, 30 * MINUTE_MS])

@@ -21,9 +21,9 @@ _NUMBERS = (
 
 
 def upgrade() -> None:
-    op.add_column("instances", sa.Column("max_rate", NUMBER, nullable=True))
-    for name in ("extra_rate", "end_lag_ms"):
-        op.add_column("instances", sa.Column(name, NUMBER, nullable=False, server_default="0"))
+    for name in ("max_rate", "end_lag_ms"):
+        op.add_column("instances", sa.Column(name, NUMBER, nullable=True))
+    op.add_column("instances", sa.Column("extra_rate", NUMBER, nullable=False, server_default="0"))
     op.create_table(
         "ledger",
         sa.Column("id", NUMBER, autoincrement=True, nullable=False),
