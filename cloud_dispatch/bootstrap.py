@@ -39,6 +39,8 @@ from cloud_dispatch.demand.targets import PoolTargets, Targets
 from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.domain.ids import BatchId, ProfileName
 from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel
+from cloud_dispatch.domain.stop import decode as decode_stop
 from cloud_dispatch.planner.snapshot import DriverCaps
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
@@ -51,7 +53,7 @@ from cloud_dispatch.provider.metered import Metered
 from cloud_dispatch.provider.spi import ProfileContext, Provider
 from cloud_dispatch.provider.tagfilter import TagFilter
 from cloud_dispatch.provider.throttle import Throttled
-from cloud_dispatch.reconcile import reaping
+from cloud_dispatch.reconcile import explain, reaping
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.keeping import Keeper
@@ -103,7 +105,7 @@ class Rules:
     targets: Sequence[PoolTargets] = ()
     retention: Retention = Retention()
     retain_logs_ms: int | None = None
-    paused: bool = False
+    stop: Stop = Stop()
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,12 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
         entropy=ports.entropy,
         planning=ports.planning,
         settings=rules.settings,
-        paused=rules.paused,
+        stops={"configuration": rules.stop, "operator": decode_stop(ports.store.fact(STOP_FACT))},
     )
     sources: Sequence[DemandSource] = (NativeQueue(ports.store), Targets(rules.targets, ports.store))
     loop = Loop(context, sources)
     fleet = FleetService(context, Preview(context, sources))
+    metrics = Metrics(ports.store, ports.clock, lambda: explain.unserved(context), lambda: context.stop, ports.counters)
     services = Services(
         store=ports.store,
         fleet=fleet,
@@ -142,7 +145,7 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
         agent=rules.agent,
         executor=ports.planning,
         shutdown=shutdown,
-        metrics=Metrics(ports.store, ports.clock, ports.counters).render,
+        metrics=metrics.render,
         deployment=rules.settings.deployment,
         version=cloud_dispatch.__version__,
         limits=rules.limits,
@@ -209,7 +212,7 @@ async def _serve(config: Config) -> int:
             targets=configured_targets(config),
             retention=config.retention(),
             retain_logs_ms=config.store.retain_logs_ms,
-            paused=config.dispatcher.pause,
+            stop=Stop(StopLevel.LAUNCHES, "dispatcher.pause is set") if config.dispatcher.pause else Stop(),
         )
         parts = assemble(ports, rules, shutdown=stop.ask)
         return await _run(config, parts.app, parts.loop, parts.keeper, stop)

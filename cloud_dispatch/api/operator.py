@@ -17,6 +17,7 @@ from cloud_dispatch.api.poll import Polls
 from cloud_dispatch.api.requests import body_of, json_response, number, page_size, text
 from cloud_dispatch.api.results import ResultRoutes
 from cloud_dispatch.api.services import Services
+from cloud_dispatch.api.stop import StopRoutes
 from cloud_dispatch.api.tasks import TaskRoutes
 from cloud_dispatch.api.views import event_view, usage_table
 from cloud_dispatch.domain.errors import DispatchError, InvalidInput, NotFound
@@ -52,6 +53,7 @@ class OperatorApp:
                 *self._results.routes(),
                 *InstanceRoutes(services, self._usage).routes(),
                 *BudgetRoutes(services).routes(),
+                *StopRoutes(services).routes(),
             ],
             redirect_slashes=False,
         )

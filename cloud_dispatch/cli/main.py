@@ -21,6 +21,7 @@ from cloud_dispatch.cli import (
     plan,
     recover,
     simulate,
+    stop,
     store,
     submit,
     tasks,
@@ -42,7 +43,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (up, submit, tasks, logs, instances, plan, simulate, config_file, store, recover, budget, demo):
+for module in (up, submit, tasks, logs, instances, plan, simulate, config_file, store, recover, budget, stop, demo):
     module.register(app)
 
 

@@ -169,6 +169,15 @@ class Client:
         """Say that the ledger is the truth, after a restore; answers as `budgets`."""
         return cast("dict[str, Any]", self._http.json("POST", "/v1/budgets/reconcile"))
 
+    # -- the kill switch
+    def stopped(self) -> dict[str, Any]:
+        """What is stopped: `{"level", "why", "since_ms"}`; the levels are those of `domain.stop.StopLevel`."""
+        return cast("dict[str, Any]", self._http.json("GET", "/v1/stop"))
+
+    def stop(self, level: str, reason: str = "") -> dict[str, Any]:
+        """Stop "launches", "drain" or "terminate-all", or "nothing" any more; answers as `stopped`, what holds now."""
+        return cast("dict[str, Any]", self._http.json("POST", "/v1/stop", body={"level": level, "reason": reason}))
+
     # -- why and what next
     def explain_task(self, task: int) -> dict[str, Any]:
         return cast("dict[str, Any]", self._http.json("GET", f"/v1/tasks/{task}/explain"))

@@ -19,9 +19,17 @@ _OVER = {
 }
 
 
+#: Nothing is known of a VM yet: what a launch brings is ended once it is there.
+_NO_VM = (_S.INTENDED, _S.LAUNCHING)
+
+
 def collect(snapshot: Snapshot) -> Iterator[Terminate]:
     """Terminations, in the order of the supply. None where the provider can't be listed, none of what an operator
-    holds."""
+    holds; unless all is stopped."""
+    if snapshot.stop.drains:
+        yield from _stopped(snapshot)
+    if snapshot.stop.terminates:
+        return
     if not any(alike[0].state in _OVER for alike in snapshot.alike):
         return
     silent = frozenset(snapshot.silent)
@@ -29,3 +37,13 @@ def collect(snapshot: Snapshot) -> Iterator[Terminate]:
         reason = _OVER.get(supply.state)
         if reason and supply.profile not in silent and supply.behaviour is not Behaviour.HOLD:
             yield Terminate(supply.instance, str(supply.state), reason)
+
+
+def _stopped(snapshot: Snapshot) -> Iterator[Terminate]:
+    """Everything; where it is only drained, what has nothing to finish because it has not come up yet."""
+    everything, why = snapshot.stop.terminates, snapshot.stop.why
+    for supply in snapshot.supply:
+        if supply.state is _S.BOOTING and (everything or supply.behaviour is not Behaviour.HOLD):
+            yield Terminate(supply.instance, "stopped", f"everything is drained, and it has not come up yet: {why}")
+        elif everything and supply.state not in (*_NO_VM, _S.TERMINATING):
+            yield Terminate(supply.instance, "stopped", f"everything is ended: {why}")

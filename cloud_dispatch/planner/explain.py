@@ -11,6 +11,7 @@ from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.planner.catalogue import Catalogue
 from cloud_dispatch.planner.needs import Need
+from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.plan import Launch, Unsatisfiable, Waiting
 from cloud_dispatch.planner.scale_up import Opening
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot
@@ -70,13 +71,22 @@ def waiting(need: Need, snapshot: Snapshot, *, unseen: Sequence[str] = ()) -> Wa
         parts.append(f"{need.booting} start on instances that are booting")
     if need.opened:
         parts.append(f"{need.opened} start on instances that this plan launches")
+    obstacles: tuple[Obstacle, ...] = ()
     if need.left:
-        reason = "launching is paused" if snapshot.paused else need.why
-        if not reason and unseen:
-            reason = f"no offerings are known yet of {', '.join(unseen)}"
-        reason = reason or "no more is launched in this plan; the next one goes on"
+        reason, obstacles = _in_the_way(need, snapshot, unseen)
         parts.append(f"{need.left}: {reason}" if parts else reason)
-    return Waiting(need.shape, count, "; ".join(parts))
+    return Waiting(need.shape, count, "; ".join(parts), need.left, obstacles)
+
+
+def _in_the_way(need: Need, snapshot: Snapshot, unseen: Sequence[str]) -> tuple[str, tuple[Obstacle, ...]]:
+    """Why nothing is launched for what is left of `need`."""
+    if snapshot.stop.launches:
+        return str(snapshot.stop), (Obstacle.STOPPED,)
+    if need.why:
+        return need.why, tuple(each for each in Obstacle if each in need.obstacles)
+    if unseen:
+        return f"no offerings are known yet of {', '.join(unseen)}", (Obstacle.SILENT,)
+    return "no more is launched in this plan; the next one goes on", (Obstacle.NEXT_PLAN,)
 
 
 def gang(item: DemandItem) -> Waiting:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import DemandItem
 
 #: What is free on an instance: millicpus, bytes of memory, bytes of disk, gpus, tasks.
@@ -55,13 +56,14 @@ class Need:
     """One demand item in one plan: how many of its tasks are `left` to be served, and who serves the others.
 
     `starting` start on free slots now, `following` follow on running instances, `booting` and `opened` are served by
-    instances that boot and that this plan launches. `why` says what stands in the way of those left. `capped` are the
-    levels of caps that do, and `short` how many instances they keep from being launched.
+    instances that boot and that this plan launches. `why` and `obstacles` say what stands in the way of those left.
+    `capped` are the levels of caps that do, and `short` how many instances they keep from being launched.
     """
 
     __slots__ = (
         "_rounds", "anywhere", "booting", "capable", "capped", "cpus", "disk", "exclusive", "following", "gpus",
-        "index", "item", "key", "left", "limit", "memory", "opened", "shape", "short", "starting", "unit", "why",
+        "index", "item", "key", "left", "limit", "memory", "obstacles", "opened", "shape", "short", "starting", "unit",
+        "why",
     )  # fmt: skip
 
     def __init__(self, index: int, item: DemandItem) -> None:
@@ -85,6 +87,7 @@ class Need:
         self.capable: bool | None = None
         self.unit: int | None = None
         self.why = ""
+        self.obstacles: set[Obstacle] = set()
         self.capped: frozenset[str] = frozenset()
         self.short = 0
         self._rounds: dict[Pace, int] = {}

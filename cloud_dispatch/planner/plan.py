@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cloud_dispatch.domain.ids import InstanceId, PoolName
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.planner.obstacle import Obstacle
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Drain:
     """Let the instance finish what it runs and end."""
 
     instance: InstanceId
-    cause: str  # a word: idle, stale, behaviour, surplus
+    cause: str  # a word: idle, stale, behaviour, surplus, stopped
     reason: str
 
 
@@ -53,11 +54,14 @@ class Unsatisfiable:
 
 @dataclass(frozen=True)
 class Waiting:
-    """`count` tasks of a shape wait although they could run, because of `reason`."""
+    """`count` tasks of a shape wait although they could run, because of `reason`. Nothing is launched for `left` of
+    them; `obstacles` says what stands in the way, each that does."""
 
     shape: Shape
     count: int
     reason: str
+    left: int = 0
+    obstacles: tuple[Obstacle, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def plan(snapshot: Snapshot) -> Plan:
     scale_up = ScaleUp(catalogue, pricing)
     needs = [Need(i, item) for i, item in enumerate(snapshot.demand) if item.count > 0 and item.gang_size <= 1]
 
-    openings = _serve(needs, capacity, scale_up, paused=snapshot.paused)
+    openings = _serve(needs, capacity, scale_up, stopped=snapshot.stop.launches)
     targets = wanted(snapshot)
     more, shortfalls = open_wanted(snapshot, targets, capacity.serving, openings, scale_up, pricing)
     still, never = _unserved(snapshot, needs, catalogue, capacity)
@@ -54,7 +54,7 @@ def plan(snapshot: Snapshot) -> Plan:
     )
 
 
-def _serve(needs: Sequence[Need], capacity: Capacity, scale_up: ScaleUp, *, paused: bool) -> list[Opening]:
+def _serve(needs: Sequence[Need], capacity: Capacity, scale_up: ScaleUp, *, stopped: bool) -> list[Opening]:
     """Place `needs` on what exists and rent for the rest.
 
     What is rented is placed on again, exactly as the next plan will see it booting: so that the next plan, if nothing
@@ -72,7 +72,7 @@ def _serve(needs: Sequence[Need], capacity: Capacity, scale_up: ScaleUp, *, paus
             if opening.used < opening.count:
                 scale_up.give_back(opening, opening.count - opening.used)
         openings = [opening for opening in openings if opening.count]
-        if paused or check == MAX_CHECKS:
+        if stopped or check == MAX_CHECKS:
             break
         found = scale_up.open_all(by_urgency)
         if not found:

@@ -14,6 +14,7 @@ from operator import itemgetter
 from cloud_dispatch.planner.caps import Ledger
 from cloud_dispatch.planner.catalogue import Catalogue, Kind, Shelf
 from cloud_dispatch.planner.needs import Need, fit_empty
+from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.placement import Capacity
 
 #: Prices a slot are compared in this fraction of a nano-dollar an hour.
@@ -179,31 +180,36 @@ class Pricing:
         reasons: dict[str, None] = {}
         for kind in kinds:
             reasons[self._ledger.why(kind.pool, kind.profile, kind.vcpus)] = None
-            reasons.update(dict.fromkeys(self._catalogue.shut.get(id(o), "") for o in kind.stock.offerings))
+            found = (self._catalogue.shut.get(id(o)) for o in kind.stock.offerings)
+            reasons.update((shut.why, None) for shut in found if shut is not None)
         reasons.pop("", None)
         if not kinds:
             return "no offering is known that it may rent"
         return "; ".join(list(reasons)[:MAX_REASONS]) or "its offerings cost more than the price factor allows"
 
     def why(self, need: Need, search: Search, shelf: Shelf) -> str:
-        """What stands in the way of renting more for `need`, in words; notes which caps do."""
+        """What stands in the way of renting more for `need`, in words; notes which obstacles and which caps do."""
         if search.thin is not None and not search.capped:
+            need.obstacles = {Obstacle.LITTLE_WORK}
             return "too little work for another boot: it follows on what runs or boots"
         reasons: dict[str, None] = {}
         for kind in search.capped[:TRIED]:
             text = self._ledger.why(kind.pool, kind.profile, kind.vcpus)
             reasons[text or EXHAUSTED] = None
+            need.obstacles.add(Obstacle.CAP if text else Obstacle.NEXT_PLAN)
             need.capped |= self._ledger.binding(kind.pool, kind.profile, kind.vcpus)
         if search.capped:
             slots = max(fit_empty(search.capped[0].room, need), 1)
             need.short = max(1, need.slots_wanted(search.capped[0].pace, capable=True) // slots)
         for kind, _ in slots_of(shelf.dimmed, need):
             shut = [self._catalogue.shut[id(o)] for o in kind.stock.offerings if id(o) in self._catalogue.shut]
-            reasons.update(dict.fromkeys(shut))
+            reasons.update((each.why, None) for each in shut)
+            need.obstacles.update(each.obstacle for each in shut)
             if len(reasons) >= MAX_REASONS:
                 break
         if search.offers:
             reasons["other offerings cost more than the price factor allows"] = None
+            need.obstacles.add(Obstacle.PRICE)
         return "; ".join(reasons)
 
 

@@ -26,14 +26,19 @@ _ENDING = (_S.DRAINING, _S.DRAINED, _S.FAILED, _S.LOST, _S.TERMINATING)
 
 def ordered(snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Iterator[Drain]:
     """Drains that need no want of work: an operator's word, a type or pool that left the configuration."""
-    if all(not a[0].stale and a[0].behaviour is Behaviour.RUN and a[0].pool in pools for a in snapshot.alike):
+    if snapshot.stop.terminates:
+        return
+    usual = all(not a[0].stale and a[0].behaviour is Behaviour.RUN and a[0].pool in pools for a in snapshot.alike)
+    if usual and not snapshot.stop.drains:
         return
     silent = frozenset(snapshot.silent)
     for supply in snapshot.supply:
         if supply.state not in _AT_WORK or supply.behaviour is Behaviour.HOLD:
             continue
         stale = supply.stale or ("" if supply.pool in pools else f"pool {supply.pool} left the configuration")
-        if supply.behaviour is Behaviour.DRAIN:
+        if snapshot.stop.drains:
+            yield Drain(supply.instance, "stopped", f"everything is drained: {snapshot.stop.why}")
+        elif supply.behaviour is Behaviour.DRAIN:
             yield Drain(supply.instance, "behaviour", "an operator set it to drain")
         elif stale and supply.profile not in silent:
             yield Drain(supply.instance, "stale", stale)
@@ -51,7 +56,7 @@ def release(
     An instance goes when it was idle for its pool's timeout or asks to end, and at once when a cap keeps waiting tasks
     from an instance that they could use. Nothing goes while any instance is unknown: it may hold the work or need it.
     """
-    if snapshot.unknowns:
+    if snapshot.unknowns or snapshot.stop.drains:
         return
     idle = [s for alike in snapshot.alike if _is_idle(alike[0], snapshot, pools) for s in alike]
     short = _short(snapshot, needs)

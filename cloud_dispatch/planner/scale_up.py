@@ -18,6 +18,7 @@ from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.planner.catalogue import Catalogue, Kind, Shelf
 from cloud_dispatch.planner.needs import UNBOUNDED, Need, Room, fit_empty, less
+from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.placement import Bin, give, order_of, sweep
 from cloud_dispatch.planner.pricing import EXHAUSTED, FINE, TRIED, Offer, Pricing, Search, slots_of
 
@@ -65,6 +66,7 @@ class ScaleUp:
         and `why` says what stands in the way of the rest."""
         for need in needs:
             need.unit, need.why, need.capped, need.short = None, "", frozenset(), 0
+            need.obstacles = set()
         found: list[Opening] = []
         bins: list[Bin] = []
         by_difficulty = sorted((n for n in needs if n.left), key=lambda n: n.difficulty)
@@ -73,7 +75,7 @@ class ScaleUp:
                 sweep(need, bins)
             for _ in range(MAX_ROUNDS_A_NEED):
                 if need.left and self._pricing.exhausted:
-                    need.why = EXHAUSTED
+                    need.why, need.obstacles = EXHAUSTED, {Obstacle.NEXT_PLAN}
                     break
                 opening = self._open(need, by_difficulty, bins) if need.left else None
                 if opening is None:

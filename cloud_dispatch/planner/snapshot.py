@@ -18,6 +18,8 @@ from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.shape import Load, Machine, Shape
+from cloud_dispatch.domain.stop import Stop
+from cloud_dispatch.planner.obstacle import Obstacle
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class Blocked:
     market: str = ""
     family: str = ""
     region: str = ""
+    obstacle: Obstacle = Obstacle.REFUSED
 
     def covers(self, offering: Offering) -> bool:
         return (
@@ -126,7 +129,7 @@ class Snapshot:
 
     `caps` bounds everything, `profile_caps` each profile. `silent`: profiles that can't be listed now: nothing is
     launched or ended there. `unknowns`: whether any instance is still unknown after a start (nothing is ended then
-    for want of work).
+    for want of work). `stop`: what is stopped for the whole deployment.
     """
 
     now_ms: int
@@ -142,7 +145,7 @@ class Snapshot:
     max_batch: tuple[tuple[ProfileName, int], ...] = ()
     doubt_ms: int = 60_000
     unknowns: bool = False
-    paused: bool = False
+    stop: Stop = Stop()
     driver_caps: tuple[DriverCaps, ...] = ()
 
     @cached_property

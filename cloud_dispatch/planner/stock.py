@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
+from typing import NamedTuple
 
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import Blocked, Snapshot
+
+
+class Shut(NamedTuple):
+    """Why an offering may not be launched now."""
+
+    why: str
+    obstacle: Obstacle
 
 
 class Stock:
@@ -25,7 +34,7 @@ class Stock:
         "capacity", "listed", "market", "offerings", "open", "profile", "rate", "spot", "type", "unpriced", "vcpus",
     )  # fmt: skip
 
-    def __init__(self, offerings: list[Offering], shut: Mapping[int, str]) -> None:
+    def __init__(self, offerings: list[Offering], shut: Mapping[int, Shut]) -> None:
         first = offerings[0]
         self.profile = first.profile
         self.type = first.type
@@ -50,7 +59,7 @@ class Stock:
         return (self.open or self.unpriced or self.offerings)[0]
 
 
-def stocks(offerings: Iterable[Offering], shut: Mapping[int, str]) -> list[Stock]:
+def stocks(offerings: Iterable[Offering], shut: Mapping[int, Shut]) -> list[Stock]:
     """`offerings` by profile, type and market, in their order."""
     grouped: dict[tuple[str, str, Market], list[Offering]] = {}
     for offering in offerings:
@@ -85,7 +94,7 @@ def front(ranked: Iterable[Stock]) -> list[int]:
 _What = tuple[str, str, str, str, str]
 
 
-def closed(snapshot: Snapshot) -> dict[int, str]:
+def closed(snapshot: Snapshot) -> dict[int, Shut]:
     """Why offerings may not be launched now, by the id of the offering: its profile is silent, or a failure there is
     remembered."""
     silent = frozenset(snapshot.silent)
@@ -93,10 +102,11 @@ def closed(snapshot: Snapshot) -> dict[int, str]:
     if not silent and not blocks:
         return {}
     masks = {name: sorted({tuple(map(bool, key)) for key in known}) for name, known in blocks.items()}
-    shut: dict[int, str] = {}
+    shut: dict[int, Shut] = {}
     for offering in snapshot.offerings:
         if offering.profile in silent:
-            shut[id(offering)] = f"profile {offering.profile} can't be listed now, so nothing is launched there"
+            why = f"profile {offering.profile} can't be listed now, so nothing is launched there"
+            shut[id(offering)] = Shut(why, Obstacle.SILENT)
             continue
         own = (offering.type.name, offering.zone, str(offering.market), offering.type.family, offering.region)
         for mask in masks.get(offering.profile, ()):
@@ -105,7 +115,8 @@ def closed(snapshot: Snapshot) -> dict[int, str]:
             if found is not None:
                 seconds = -(-(found.until_ms - snapshot.now_ms) // 1000)
                 where = "/".join(filter(None, (found.profile, *kept)))
-                shut[id(offering)] = f"{where} blocked for another {seconds}s: {found.reason}"
+                why = f"{where} blocked for another {seconds}s: {found.reason}"
+                shut[id(offering)] = Shut(why, found.obstacle)
                 break
     return shut
 

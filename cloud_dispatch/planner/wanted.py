@@ -58,12 +58,12 @@ def open_wanted(
         missing = target.count - have.get(pool.name, 0)
         if missing <= 0:
             continue
-        more = [] if snapshot.paused else scale_up.open_plain(pool.name, missing)
+        more = [] if snapshot.stop.launches else scale_up.open_plain(pool.name, missing)
         for opening in more:
             opening.purpose = f"pool {pool.name} shall have {target.count} instances ({target.source})"
             missing -= opening.count
         opened.extend(more)
         if missing > 0:
-            why = "launching is paused" if snapshot.paused else pricing.why_plain(pool.name)
+            why = str(snapshot.stop) if snapshot.stop.launches else pricing.why_plain(pool.name)
             shortfalls.append(Shortfall(pool.name, missing, f"{target.source} wants {target.count} instances; {why}"))
     return opened, shortfalls

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
 from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.domain.stop import Stop, StopLevel
 
 
 class Heard(Struct, frozen=True):
@@ -60,6 +61,14 @@ class Fleet(Protocol):
 
     async def kill(self, instance: InstanceId, reason: str) -> Instance:
         """End the VM now; what runs on it ends instance-lost."""
+
+    async def stop(self, level: StopLevel, reason: str) -> Stop:
+        """Stop launches, drain or end everything, or nothing any more; kept over restarts. At once in memory, so that
+        it holds even where StoreUnavailable says that it will not survive a restart; what is less than before is
+        stored first."""
+
+    def stopped(self) -> Stop:
+        """What is stopped now, by whomever."""
 
     async def adopt(self, store: str) -> None:
         """Take over the VMs of this deployment that the statestore `store` made (lost, or copied from). They are found

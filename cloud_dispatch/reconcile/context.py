@@ -13,6 +13,7 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, ProfileName, TaskId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.stop import Stop, strongest
 from cloud_dispatch.planner.plan import Plan
 from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.ports.clock import Clock
@@ -61,10 +62,16 @@ class Context:
     last_plan_id: int | None = None
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     directive_listeners: list[Callable[[InstanceId], None]] = field(default_factory=list)
-    paused: bool = False
+    #: What is stopped, by who stopped it: the configuration, an operator, a dispatcher that ends with its instances.
+    stops: dict[str, Stop] = field(default_factory=dict)
 
     def wake(self) -> None:
         self.woken.set()
+
+    @property
+    def stop(self) -> Stop:
+        """What is stopped now."""
+        return strongest(self.stops.values())
 
     def contact(self, instance: InstanceId) -> Contact:
         return self.contacts.of(instance, self.clock.monotonic())

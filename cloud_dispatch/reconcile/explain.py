@@ -8,7 +8,10 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.task import HELD, Task, TaskState
+from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.reconcile.context import Context
+
+_NEVER = "unsatisfiable"
 
 
 async def task(context: Context, number: int) -> dict[str, Any]:
@@ -40,8 +43,8 @@ async def task(context: Context, number: int) -> dict[str, Any]:
 
 
 def _waiting_reasons(context: Context, found: Task) -> list[str]:
-    if context.paused:
-        return ["launching is paused"]
+    if context.stop.launches:
+        return [str(context.stop)]
     if context.last is None:
         return ["no plan has been made yet since the dispatcher started"]
     _, plan = context.last
@@ -58,6 +61,18 @@ def _waiting_reasons(context: Context, found: Task) -> list[str]:
     if ahead:
         reasons.append(f"shapes with more urgent tasks are waiting too ({ahead} tasks)")
     return reasons
+
+
+def unserved(context: Context) -> dict[str, int]:
+    """How many waiting tasks nothing is launched for, under each obstacle in their way; `unsatisfiable`: no offering
+    can ever run them. From the last plan."""
+    held: dict[str, int] = dict.fromkeys((*map(str, Obstacle), _NEVER), 0)
+    if context.last is not None:
+        for waiting in context.last[1].waiting:
+            for obstacle in waiting.obstacles:
+                held[str(obstacle)] += waiting.left
+        held[_NEVER] = sum(shape.count for shape in context.last[1].unsatisfiable)
+    return held
 
 
 async def instance(context: Context, name: InstanceId) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import enum
 from dataclasses import dataclass
 
 from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import Blocked
 from cloud_dispatch.provider import errors
 
@@ -28,6 +29,9 @@ class _Kind(enum.Enum):
     LAUNCH = enum.auto()
     BOOT = enum.auto()
     MONEY = enum.auto()
+
+
+_OBSTACLES = {_Kind.LAUNCH: Obstacle.REFUSED, _Kind.BOOT: Obstacle.BOOT, _Kind.MONEY: Obstacle.BUDGET}
 
 
 @dataclass
@@ -107,6 +111,7 @@ class FailureMemory:
             market=scope.market,
             family=scope.family,
             region=scope.region,
+            obstacle=_OBSTACLES[kind],
         )
         self._entries[key] = _Entry(kind, blocked, length_ms, blocked.until_ms + length_ms + took_ms)
         return blocked

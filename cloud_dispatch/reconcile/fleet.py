@@ -11,6 +11,8 @@ from typing import Any
 from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, NotFound
 from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
 from cloud_dispatch.domain.instance import SERVING, Behaviour, Instance, InstanceEvent, InstanceState
+from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, strongest
+from cloud_dispatch.domain.stop import encode as encode_stop
 from cloud_dispatch.ports.fleet import Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.reconcile import explain
@@ -20,6 +22,13 @@ from cloud_dispatch.reconcile.observe import inherit
 from cloud_dispatch.reconcile.preview import Preview
 
 _S, _E = InstanceState, InstanceEvent
+_OPERATOR = "operator"
+_STOPPED = {
+    StopLevel.NOTHING: "",
+    StopLevel.LAUNCHES: "launches",
+    StopLevel.DRAIN: "launches and drains everything",
+    StopLevel.TERMINATE: "launches and ends everything",
+}
 _WORKING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
 #: So many tasks in a row that can't be started say more of the machine than of the tasks.
 UNFIT_AFTER = 3
@@ -210,6 +219,21 @@ class FleetService:
         self._c.tell(row.id)
         self._c.wake()
         return changed
+
+    async def stop(self, level: StopLevel, reason: str) -> Stop:
+        why = f"an operator stopped {_STOPPED[level]}" + (f": {reason}" if reason else "")
+        asked = Stop(level, why, self._c.clock.now()) if level is not StopLevel.NOTHING else Stop()
+        if strongest([self._c.stops.get(_OPERATOR, Stop()), asked]) is asked:
+            self._c.stops[_OPERATOR] = asked  # before it is durable: a store that fails must not keep VMs running
+        self._c.wake()
+        await self._c.store.set_fact(STOP_FACT, encode_stop(asked))
+        self._c.stops[_OPERATOR] = asked
+        self._c.note("operator.stop", detail=asked.why or "nothing is stopped any more")
+        self._c.wake()
+        return self._c.stop
+
+    def stopped(self) -> Stop:
+        return self._c.stop
 
     async def adopt(self, store: str) -> None:
         await inherit(self._c.store, store)

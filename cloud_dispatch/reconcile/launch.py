@@ -79,7 +79,7 @@ class Launcher:
         """A batch with as many slots as caps and budgets still admit, None for none. The slots are reserved from here
         on: other launches are prepared while this one's commit is under way (promise P4)."""
         pool = self._c.settings.pools.get(pool_name)
-        if pool is None or self._c.paused:
+        if pool is None or self._c.stop.launches:
             return None
         slots = min(slots, self._room(pool, offering, rows))
         if slots <= 0:

@@ -10,6 +10,7 @@ import structlog
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.errors import DispatchError
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceEvent, InstanceState
+from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
 from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
@@ -180,7 +181,7 @@ class Loop:
     async def end_all(self, grace_ms: int) -> None:
         """Launch nothing more; drain every instance, kill what is not drained after `grace_ms`, until all are gone.
         Only returns when the store knows of no instance: the providers have said so."""
-        self._c.paused = True
+        self._c.stops["end"] = Stop(StopLevel.LAUNCHES, "the deployment is ended")
         deadline = self._c.clock.monotonic() + grace_ms
         while rows := list(self._c.store.instances().values()):
             late = self._c.clock.monotonic() >= deadline

@@ -46,7 +46,7 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
         max_batch=tuple((name, provider.traits.max_batch) for name, provider in settings.providers.items()),
         doubt_ms=settings.timing.doubt_ms,
         unknowns=any(group[0].state is _S.UNKNOWN for group in alike),
-        paused=context.paused,
+        stop=context.stop,
     ).sorted_into(alike)
 
 

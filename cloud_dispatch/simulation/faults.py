@@ -34,6 +34,7 @@ class FaultKind(StrEnum):
     KILL = "kill"
     CANCEL = "cancel"  # one task
     PAUSE = "pause"  # launching, until `until_ms`
+    STOP_ALL = "stop-all"  # the kill switch at its level `which`, until `until_ms`
     TARGET = "target"  # of one pool: `amount` instances until `until_ms`
 
 

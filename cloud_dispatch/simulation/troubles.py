@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloud_dispatch.domain.errors import Conflict, DispatchError, IllegalTransition, NotFound
 from cloud_dispatch.domain.ids import InstanceId, TaskId
+from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.ports.store import Store, Target, TaskFilter
 from cloud_dispatch.simulation.dispatcher import Incarnation
 from cloud_dispatch.simulation.faults import Fault, FaultKind
@@ -114,7 +115,8 @@ class Troubles:
     def _pause(self, paused: bool) -> None:
         living = self._w.incarnation
         if living is not None and living.parts is not None:
-            living.parts.context.paused = paused
+            level = StopLevel.LAUNCHES if paused else StopLevel.NOTHING
+            living.parts.context.stops["operator"] = Stop(level, "a fault")
 
     def _choose_guest(self, which: int) -> Guest | None:
         living = [guest for guest in self._w.guests.values() if guest.shell is not None]
@@ -149,6 +151,22 @@ class Troubles:
 
         self._operate(fault)
         self._w.at(max(fault.until_ms, self._w.now_ms + 1_000), lambda: self._w.go(self._w.inside(resume)))
+
+    def _stop_all(self, fault: Fault) -> None:
+        """Pull the kill switch, and let go of it when the fault is over."""
+
+        def pulled(level: StopLevel) -> Callable[[Incarnation], Coroutine[Any, Any, None]]:
+            async def pull(living: Incarnation) -> None:
+                assert living.parts is not None
+                await living.parts.fleet.stop(level, "as the scenario says")
+                self._w.journal.write("operator", f"stops {level}")
+
+            return pull
+
+        level = tuple(StopLevel)[fault.which % len(StopLevel)]
+        self._w.go(self._w.inside(pulled(level)))
+        if fault.until_ms:
+            self._w.at(fault.until_ms, lambda: self._w.go(self._w.inside(pulled(StopLevel.NOTHING))))
 
     async def _as_operator(self, fault: Fault) -> None:
         """Once, on what the living dispatcher has; a refusal is an answer."""
@@ -236,4 +254,5 @@ _INSTANT: Mapping[FaultKind, Callable[[Troubles, Fault], None]] = {
     FaultKind.KILL: Troubles._operate,
     FaultKind.CANCEL: Troubles._operate,
     FaultKind.TARGET: Troubles._operate,
+    FaultKind.STOP_ALL: Troubles._stop_all,
 }

@@ -5,13 +5,14 @@ Every state has a sample from the start (zero), so that a rate or an alert never
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Store
@@ -48,12 +49,65 @@ class _StoreCollector(Collector):
         yield uptime
 
 
-class Metrics:
-    """The registry of one dispatcher: what its store says, and what `others` have counted."""
+class _HeldBackCollector(Collector):
+    """Why nothing is launched. `unserved`: tasks by obstacle."""
 
-    def __init__(self, store: Store, clock: Clock, others: Iterable[Collector] = ()) -> None:
+    def __init__(self, unserved: Callable[[], Mapping[str, int]], stop: Callable[[], Stop]) -> None:
+        self._unserved = unserved
+        self._stop = stop
+
+    def collect(self) -> Iterable[Metric]:
+        unserved = GaugeMetricFamily(
+            "cloud_dispatch_tasks_unserved",
+            "Waiting tasks for which nothing is launched, under each obstacle that stands in their way.",
+            labels=["obstacle"],
+        )
+        for obstacle, count in self._unserved().items():
+            unserved.add_metric([obstacle], count)
+        yield unserved
+        stopped = GaugeMetricFamily(
+            "cloud_dispatch_stopped", "1 for the level of what is stopped in the deployment, else 0.", labels=["level"]
+        )
+        for level in StopLevel:
+            if level is not StopLevel.NOTHING:
+                stopped.add_metric([str(level)], int(self._stop().level is level))
+        yield stopped
+
+
+class _BudgetCollector(Collector):
+    """How the spending limits stand, each in its present window."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def collect(self) -> Iterable[Metric]:
+        dollars = GaugeMetricFamily(
+            "cloud_dispatch_budget_dollars",
+            "Of a spending limit in its present window: the limit, what was spent, what everything may still bill.",
+            labels=["budget", "part"],
+        )
+        standing = self._store.standing()
+        for budget, span in standing.present():
+            parts = {
+                "limit": budget.limit,
+                "spent": standing.spent(budget, span),
+                "committed": standing.committed(budget, span),
+            }
+            for part, micro in parts.items():
+                dollars.add_metric([budget.name, part], micro / 1e6)
+        yield dollars
+
+
+class Metrics:
+    """The registry of one dispatcher: what its store and its plans say, and what `others` have counted."""
+
+    def __init__(
+        self, store: Store, clock: Clock, unserved: Callable[[], Mapping[str, int]], stop: Callable[[], Stop],
+        others: Iterable[Collector] = (),
+    ) -> None:  # fmt: skip
         self._registry = CollectorRegistry()
-        for collector in (_StoreCollector(store, clock), *others):
+        own = (_StoreCollector(store, clock), _HeldBackCollector(unserved, stop), _BudgetCollector(store))
+        for collector in (*own, *others):
             self._registry.register(collector)
 
     def render(self) -> bytes:

@@ -28,6 +28,7 @@ from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import EndRules, HealthCheck, Pool
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Machine
+from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.domain.task import TaskSpec
 from cloud_dispatch.ports.fleet import Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange, Store
@@ -63,6 +64,7 @@ class StubFleet:
         self.directives: dict[InstanceId, Directive] = {}
         self.woken = 0
         self.failure: Exception | None = None
+        self.stop_asked = Stop()
         self._listeners: list[Callable[[InstanceId], None]] = []
 
     def direct(self, instance: InstanceId, directive: Directive) -> None:
@@ -98,6 +100,13 @@ class StubFleet:
             raise self.failure
         changed = await self.store.change([InstanceChange(instance, None, {"reason": f"{verb}: {reason}"})])
         return changed[0]
+
+    async def stop(self, level: StopLevel, reason: str) -> Stop:
+        self.stop_asked = Stop(level, reason, 5)
+        return self.stop_asked
+
+    def stopped(self) -> Stop:
+        return self.stop_asked
 
     async def hold(self, instance: InstanceId, reason: str) -> Instance:
         return await self._act("hold", instance, reason)

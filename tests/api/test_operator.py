@@ -337,3 +337,18 @@ async def test_budgets_are_told_and_reconciled(house: House) -> None:
     }  # fmt: skip
     after = (await house.op.post("/v1/budgets/reconcile")).json()
     assert (after["budgets"][0]["spent"], after["unsure_since_ms"]) == (0, None)
+
+
+async def test_the_kill_switch_is_asked_for_by_its_level(house: House) -> None:
+    """What holds is answered; a level that there is none of, and reasons without end, are refused with their place."""
+    assert (await house.op.get("/v1/stop")).json() == {"level": "nothing", "why": "", "since_ms": 0}
+    asked = await house.op.post("/v1/stop", json={"level": "terminate-all", "reason": "keys are out"})
+    assert asked.json() == {"level": "terminate-all", "why": "keys are out", "since_ms": 5}
+    assert (await house.op.get("/v1/stop")).json() == asked.json()
+    for body, place in (
+        ({"level": "all"}, "level"),
+        ({"level": "drain", "reason": "x" * 5000}, "reason"),
+        ({}, "body"),
+    ):
+        assert error_of(await house.op.post("/v1/stop", json=body)) == (400, "invalid-input", place)
+    assert (await house.op.get("/v1/stop")).json()["level"] == "terminate-all"

@@ -46,6 +46,7 @@ class StubDispatcher:
     targets: dict[str, dict[str, Any]] = field(default_factory=dict)
     submitted: list[dict[str, Any]] = field(default_factory=list)
     budgets: dict[str, Any] = field(default_factory=lambda: {"budgets": [], "unsure_since_ms": None})
+    stopped: dict[str, Any] = field(default_factory=lambda: {"level": "nothing", "why": "", "since_ms": 0})
     requests: list[tuple[str, str]] = field(default_factory=list)
     plays: Callable[[dict[str, Any]], None] = lambda task: task.update(state="succeeded", cause="success")
     on_poll: Callable[[], None] = lambda: None
@@ -100,6 +101,12 @@ class StubDispatcher:
                 }
                 lost = {"shape": "9 cpu", "count": 1, "reason": "too big", "nearest": "local.4"}
                 return {"actions": [launch], "waiting": [], "unsatisfiable": [lost]}, {}
+            case "GET", ["stop"]:
+                return self.stopped, {}
+            case "POST", ["stop"]:
+                why = f"an operator says: {body['reason']}" if body["level"] != "nothing" else ""
+                self.stopped = {"level": body["level"], "why": why, "since_ms": 1_700_000_000_000 if why else 0}
+                return self.stopped, {}
             case "GET", ["budgets"]:
                 return self.budgets, {}
             case "POST", ["budgets", "reconcile"]:

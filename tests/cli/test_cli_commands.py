@@ -270,3 +270,17 @@ def test_budgets_are_shown_with_what_is_left_and_with_what_nobody_can_know(cli: 
     assert "2023-11-14 22:13:20" in out
     assert "came back from a backup" not in cli("budget", "reconcile", "--yes").out
     assert cli("budget", "list", "--json").json()["unsure_since_ms"] is None
+
+
+def test_the_kill_switch_says_what_it_does_and_asks_before_it_ends_everything(cli: Any, dispatcher: Any) -> None:
+    """Without an option it only tells; two levels at once are a mistake; `--off` lets go."""
+    assert "Nothing is stopped." in cli("stop").out
+    said = cli("stop", "--launches", "--reason", "conference")
+    assert "Nothing is launched. What runs goes on." in said.out
+    assert "2023-11-14 22:13:20 UTC: an operator says: conference." in said.out
+    assert cli("stop", "--drain", "--terminate-all").code == 2
+    assert cli("stop", "--terminate-all").code != 0  # nobody answers the question
+    assert dispatcher.stopped["level"] == "launches"
+    assert "ended now" in cli("stop", "--terminate-all", "--yes").out
+    assert cli("stop", "--json").json()["level"] == "terminate-all"
+    assert "Nothing is stopped." in cli("stop", "--off").out

@@ -26,6 +26,7 @@ def complaints(snapshot: Snapshot, plan: Plan) -> list[str]:
         *_places(snapshot, plan),
         *_drains(snapshot, plan),
         *_terminations(snapshot, plan),
+        *_stopped(snapshot, plan),
         *_reasons(snapshot, plan),
         *_satisfiable(snapshot, plan),
         *_price(snapshot, plan),
@@ -69,8 +70,8 @@ def _counts(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         for rented in (action.offering, *action.alternatives):
             if not 1 <= action.slots <= largest.get(rented.profile, 1):
                 yield f"a batch of {action.slots} at {rented.key}"
-    if snapshot.paused and slots:
-        yield "launches while paused"
+    if snapshot.stop.launches and slots:
+        yield "launches while stopped"
 
 
 def _places(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -108,6 +109,8 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             yield f"{row.instance} is not stale"
         elif action.cause == "behaviour" and row.behaviour is not Behaviour.DRAIN:
             yield f"nobody wants {row.instance} drained"
+        elif action.cause == "stopped" and not snapshot.stop.drains:
+            yield f"{row.instance} is drained, and nothing is stopped"
     for name, count in gone.items():
         pool = next(p for p in snapshot.pools if p.name == name)
         wanted = max([pool.minimum, *(t.count for t in snapshot.targets if t.pool == name)])
@@ -124,8 +127,29 @@ def _terminations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     for action in plan.actions:
         if isinstance(action, Terminate):
             row = rows[action.instance]
-            if row.state not in (_S.DRAINED, _S.FAILED, _S.LOST) or row.profile in snapshot.silent:
+            if action.cause == "stopped":
+                if not snapshot.stop.drains:
+                    yield f"{row.instance} is terminated, and nothing is stopped"
+            elif row.state not in (_S.DRAINED, _S.FAILED, _S.LOST) or row.profile in snapshot.silent:
                 yield f"{row.instance} is terminated while {row.state}"
+
+
+def _stopped(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Nothing goes on that an operator has stopped: not one instance is forgotten, and none is ended too much."""
+    ended = {action.instance for action in plan.actions if isinstance(action, Terminate)}
+    drained = {action.instance for action in plan.actions if isinstance(action, Drain)}
+    for row in snapshot.supply:
+        held = row.behaviour is Behaviour.HOLD
+        if snapshot.stop.terminates:
+            if row.state not in (_S.INTENDED, _S.LAUNCHING, _S.TERMINATING) and row.instance not in ended:
+                yield f"{row.instance} is not ended although everything is"
+        elif snapshot.stop.drains and not held:
+            if row.state is _S.BOOTING and row.instance not in ended:
+                yield f"{row.instance} goes on booting although everything is drained"
+            if row.state in (_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT) and row.instance not in drained:
+                yield f"{row.instance} is not drained although everything is"
+        elif held and row.instance in ended:
+            yield f"{row.instance} is held and ended"
 
 
 def _reasons(snapshot: Snapshot, plan: Plan) -> Iterator[str]:

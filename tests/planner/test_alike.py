@@ -11,6 +11,7 @@ from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Load, Machine
+from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner.plan import Terminate
 from cloud_dispatch.planner.planner import plan
 from cloud_dispatch.planner.snapshot import Supply
@@ -61,4 +62,4 @@ def test_booting_ones_of_a_kind_are_judged_by_their_own_moment() -> None:
 def _with_minimum(count: int, *supply: Supply) -> Any:
     usual = snapshot(supply=supply)
     pools = (replace(usual.pools[0], minimum=count),)
-    return replace(usual, pools=pools, paused=True)
+    return replace(usual, pools=pools, stop=Stop(StopLevel.LAUNCHES))

@@ -14,6 +14,7 @@ from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Load, Shape, room_for
+from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Drain, Plan, Terminate, Unsatisfiable
 from cloud_dispatch.planner.snapshot import Blocked, DemandItem, DriverCaps, Snapshot, Supply, TargetItem
@@ -116,7 +117,7 @@ def scenes(draw: st.DrawFn, *, supplied: bool = True, limits: bool = True) -> Sn
             "silent": tuple(draw(st.sampled_from([(), (), (), (GCP,)]))),
             "targets": tuple(draw(st.lists(_targets, max_size=2))),
             "unknowns": any(s.state is S.UNKNOWN for s in supply),
-            "paused": draw(st.sampled_from([False, False, False, True])),
+            "stop": Stop(draw(st.sampled_from([StopLevel.NOTHING] * 5 + list(StopLevel)[1:])), "for a test"),
             "max_batch": ((AWS, draw(st.sampled_from([1, 4, 1000]))), (GCP, 1000)),
         }
     return snapshot(wanted, supply=supply, pools=own, offerings=offerings, **rest)
@@ -215,7 +216,9 @@ LAUNCH = launches(plan(snapshot([demand(shape(), 1)])))[0]
         (replace(BROKEN, caps=Caps(vcpus=3)), Plan((replace(LAUNCH, slots=2),)), "all has 4 vcpus, cap 3"),
         (BROKEN, Plan((replace(LAUNCH, slots=3),)), "3 instances for 2 tasks"),
         (replace(BROKEN, max_batch=()), Plan((replace(LAUNCH, slots=2),)), "a batch of 2"),
-        (replace(BROKEN, paused=True), Plan((LAUNCH,)), "launches while paused"),
+        (replace(BROKEN, stop=Stop(StopLevel.LAUNCHES)), Plan((LAUNCH,)), "launches while stopped"),
+        (replace(BROKEN, stop=Stop(StopLevel.DRAIN)), Plan(), "is not drained although everything is"),
+        (replace(BROKEN, stop=Stop(StopLevel.TERMINATE)), Plan(), "is not ended although everything is"),
         (replace(BROKEN, silent=(AWS,)), Plan((LAUNCH,)), "is not for pool main now"),
         (replace(BROKEN, blocked=(Blocked(AWS, NOW + 1, "x"),)), Plan((LAUNCH,)), "is blocked"),
         (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "idle", "x"),)), "drained with work"),

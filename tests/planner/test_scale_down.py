@@ -6,6 +6,7 @@ import pytest
 
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.pool import Caps, EndRules
+from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.snapshot import TargetItem
 from tests.planner.scenes import (
@@ -223,11 +224,40 @@ def test_a_target_beyond_a_cap_is_reported_short() -> None:
 
 def test_a_target_while_paused_is_reported_short() -> None:
     """Nothing is launched, and nobody has to guess why."""
-    found = plan(snapshot(targets=(TargetItem(MAIN, 1, "rest"),), paused=True))
+    found = plan(snapshot(targets=(TargetItem(MAIN, 1, "rest"),), stop=Stop(StopLevel.LAUNCHES, "for a test")))
     assert found.actions == ()
-    assert found.shortfalls[0].reason.endswith("launching is paused")
+    assert found.shortfalls[0].reason.endswith("launching is stopped: for a test")
 
 
 def test_a_target_of_an_unknown_pool_changes_nothing() -> None:
     """A request for a pool that left the configuration is not an error of the plan."""
     assert plan(replace(snapshot(), targets=(TargetItem(OTHER, 5, "rest"),))).actions == ()
+
+
+@pytest.mark.parametrize("state", [S.IDLE, S.BUSY, S.OUT_OF_CONTACT])
+def test_a_drain_of_everything_drains_what_works_and_ends_what_has_not_come_up(state: InstanceState) -> None:
+    """What an operator holds stays, and what is being launched is ended once it is there."""
+    supply = [
+        instance(0, state=state, load=busy(shape(), 1)),
+        instance(1, state=S.BOOTING),
+        instance(2, state=S.LAUNCHING),
+        instance(3, state=state, behaviour=Behaviour.HOLD),
+    ]
+    found = plan(snapshot([demand(shape(), 5)], supply=supply, stop=Stop(StopLevel.DRAIN, "too dear")))
+    assert drained(found) == {supply[0].instance: "stopped"}
+    assert terminated(found) == {supply[1].instance: "stopped"}
+    assert not launched(found)
+    assert "too dear" in found.waiting[0].reason
+
+
+def test_the_end_of_everything_spares_nothing() -> None:
+    """Neither what is held nor what can't be listed; what has no VM yet, and what is ending, needs no more."""
+    states = (S.BOOTING, S.IDLE, S.BUSY, S.OUT_OF_CONTACT, S.UNKNOWN, S.DRAINING, S.DRAINED, S.FAILED, S.LOST)
+    supply = [instance(i, state=each) for i, each in enumerate(states)]
+    supply.append(instance(20, behaviour=Behaviour.HOLD))
+    spared = [instance(30, state=S.LAUNCHING), instance(31, state=S.TERMINATING)]
+    stop = Stop(StopLevel.TERMINATE, "stolen keys")
+    found = plan(snapshot(supply=[*supply, *spared], silent=(AWS,), unknowns=True, stop=stop))
+    assert terminated(found) == {row.instance: "stopped" for row in supply}
+    assert not drained(found)
+    assert not launched(found)

@@ -7,6 +7,7 @@ from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, TypeFilter
 from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.snapshot import Blocked, DriverCaps
 from tests.planner.scenes import (
@@ -276,9 +277,9 @@ def test_a_silent_profile_gets_no_launches() -> None:
 
 def test_nothing_is_launched_while_paused() -> None:
     """Everybody who waits is told so."""
-    found = plan(snapshot([demand(shape(), 1)], paused=True))
+    found = plan(snapshot([demand(shape(), 1)], stop=Stop(StopLevel.LAUNCHES, "for a test")))
     assert launched(found) == {}
-    assert found.waiting[0].reason == "launching is paused"
+    assert found.waiting[0].reason == "launching is stopped: for a test"
 
 
 def test_a_storm_is_bounded_and_the_rest_follows_in_the_next_plan() -> None:

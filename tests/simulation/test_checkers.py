@@ -16,6 +16,7 @@ import pytest
 from cloud_dispatch.domain.ids import InstanceId, instance_id
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.pool import TypeFilter
+from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Drain, Launch, Plan
 from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
@@ -80,7 +81,7 @@ def test_work_that_stands_still_is_found() -> None:
     """Nothing is ever launched: the run does not come to its end."""
 
     def plant(living: Any) -> None:
-        living.parts.context.paused = True
+        living.parts.context.stops["operator"] = Stop(StopLevel.LAUNCHES)
 
     outcome = with_bug(plant)
     found(outcome, "progress", "not over after 900000 ms")
