@@ -307,7 +307,6 @@ def _settings(
         user_data=_user_data(config, providers, tokens, bundle, clock),
         profile_types=config.profile_types(),
         timing=timing_of(config),
-        budgets=config.budgets(),
         drivers=_drivers(config),
         driver_caps=_driver_caps(config),
     )

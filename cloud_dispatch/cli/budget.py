@@ -1,18 +1,24 @@
-"""`budget list`, `budget reconcile`: how the spending limits stand."""
+"""`budget list`, `show`, `set`, `reconcile`: how the spending limits stand, and what an operator says about them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 
 from cloud_dispatch.cli import show
-from cloud_dispatch.cli.options import ConfigFile, Json
+from cloud_dispatch.cli.options import ConfigFile, Json, Reason
 from cloud_dispatch.cli.session import connect, console, emit
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.money import Rate, format_rate, parse_amount
+from cloud_dispatch.spend.commitment import Scope
+from cloud_dispatch.spend.windows import Window
 
 budget = typer.Typer(help="Spending limits.", no_args_is_help=True)
 _UNSURE = "The statestore came back from a backup on {}: what was open then counts as spent until `budget reconcile`."
+_ALL = "all"
+Whose = Annotated[str, typer.Argument(help="all, driver:NAME, profile:NAME or pool:NAME.", metavar="WHOSE")]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +41,60 @@ def list_budgets(config: ConfigFile = None, as_json: Json = False) -> None:
     emit(found, as_json, lambda: _render(found))
 
 
+@budget.command("show")
+def show_budget(whose: Whose = _ALL, config: ConfigFile = None, as_json: Json = False) -> None:
+    """Show the limits of one scope, and which instances hold what is committed.
+
+    Example: cloud-dispatch budget show pool:default
+    """
+    scope, name = _key(whose)
+    with connect(config) as client:
+        found = client.budgets()
+        found["budgets"] = [b for b in found["budgets"] if (b["scope"], b["of"]) == (scope, name)]
+        found["commitments"] = client.commitments(scope, name)
+
+    def render() -> None:
+        _render(found)
+        columns = ("instance", "pool", "state", "at most", "since (UTC)", "hard end (UTC)", "committed")
+        rows = [
+            (
+                c["instance"], c["pool"], c["state"], format_rate(Rate(c["rate"])), show.moment(c["from_ms"]),
+                show.moment(c["ends_ms"]), show.dollars(c["committed"]),
+            )
+            for c in found["commitments"]
+        ]  # fmt: skip
+        if rows:
+            console().print(show.table(columns, rows))
+
+    emit(found, as_json, render)
+
+
+@budget.command("set")
+def set_budget(
+    whose: Whose,
+    window: Annotated[Window, typer.Argument(help="What the limit is for.")],
+    limit: Annotated[Optional[str], typer.Argument(help="Dollars, at most what the configuration says.")] = None,  # noqa: UP045
+    off: Annotated[bool, typer.Option("--off", help="Leave it to the configuration again.")] = False,
+    reason: Reason = "",
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Tighten a limit, at once and until `--off`. The configuration's own limit stays the highest.
+
+    Nothing that runs is ended by it: what is committed stays so. Examples:
+
+    cloud-dispatch budget set all day 5.00
+
+    cloud-dispatch budget set pool:default month --off
+    """
+    scope, name = _key(whose)
+    if off == (limit is not None):
+        raise InvalidInput("expected either an amount of dollars or --off")
+    with connect(config) as client:
+        found = client.set_budget(scope, name, str(window), None if limit is None else _micro(limit), reason)
+    emit(found, as_json, lambda: _render(found))
+
+
 @budget.command()
 def reconcile(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
@@ -54,15 +114,35 @@ def reconcile(
     emit(found, as_json, lambda: _render(found))
 
 
+def _key(whose: str) -> tuple[str, str]:
+    scope, _, name = whose.partition(":")
+    if whose == _ALL:
+        return str(Scope.DEPLOYMENT), ""
+    if scope not in set(Scope) - {Scope.DEPLOYMENT} or not name:
+        names = ", ".join(f"{one}:NAME" for one in Scope if one is not Scope.DEPLOYMENT)
+        raise InvalidInput(f"expected {_ALL}, {names}, got {whose!r}", place="WHOSE")
+    return scope, name
+
+
+def _micro(limit: str) -> int:
+    try:
+        return parse_amount(limit)
+    except ValueError:
+        raise InvalidInput(f'expected dollars (e.g. "12.50"), got {limit!r}', place="LIMIT") from None
+
+
 def _render(found: Mapping[str, Any]) -> None:
     if not found["budgets"]:
         print("No spending limits are set.")
         return
-    rows = [
-        (one["name"], *(show.dollars(one[part]) for part in ("limit", "spent", "committed")), _left(one["left"]))
-        for one in found["budgets"]
-    ]
-    console().print(show.table(("budget", "limit", "spent", "committed", "left"), rows))
+    tightened = any(one["limit"] != one["configured"] for one in found["budgets"])
+    columns = ("budget", "limit", *(("configured",) if tightened else ()), "spent", "committed", "left")
+    rows = []
+    for one in found["budgets"]:
+        said = ("none" if one["configured"] is None else show.dollars(one["configured"]),) if tightened else ()
+        spent, committed = show.dollars(one["spent"]), show.dollars(one["committed"])
+        rows.append((one["name"], show.dollars(one["limit"]), *said, spent, committed, _left(one["left"])))
+    console().print(show.table(columns, rows))
     if found["unsure_since_ms"] is not None:
         print(_UNSURE.format(show.moment(found["unsure_since_ms"])))
 

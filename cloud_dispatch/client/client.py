@@ -165,6 +165,16 @@ class Client:
         """How the spending limits stand: `{"budgets": [...], "unsure_since_ms"}`, amounts in micro-dollars."""
         return cast("dict[str, Any]", self._http.json("GET", "/v1/budgets"))
 
+    def commitments(self, scope: str = "deployment", of: str = "") -> list[dict[str, Any]]:
+        """What each instance that counts for the scope may bill at most, micro-dollars, the dearest first."""
+        found = self._http.json("GET", "/v1/budgets/commitments", params={"scope": scope, "of": of})
+        return cast("list[dict[str, Any]]", found["commitments"])
+
+    def set_budget(self, scope: str, of: str, window: str, limit: int | None, reason: str = "") -> dict[str, Any]:
+        """Tighten a limit to so many micro-dollars, or (None) leave it to the configuration; answers as `budgets`."""
+        body = {"scope": scope, "of": of, "window": window, "limit": limit, "reason": reason}
+        return cast("dict[str, Any]", self._http.json("PUT", "/v1/budgets", body=body))
+
     def reconcile_budgets(self) -> dict[str, Any]:
         """Say that the ledger is the truth, after a restore; answers as `budgets`."""
         return cast("dict[str, Any]", self._http.json("POST", "/v1/budgets/reconcile"))

@@ -9,7 +9,10 @@ from msgspec import Struct
 
 from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
 from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.stop import Stop, StopLevel
+from cloud_dispatch.spend.commitment import Key
+from cloud_dispatch.spend.windows import Window
 
 
 class Heard(Struct, frozen=True):
@@ -69,6 +72,10 @@ class Fleet(Protocol):
 
     def stopped(self) -> Stop:
         """What is stopped now, by whomever."""
+
+    async def set_limit(self, key: Key, window: Window, limit: Amount | None, reason: str) -> None:
+        """Tighten a spending limit, or (None) leave it to the configuration. InvalidInput for a limit above the
+        configuration's, and for a driver, profile or pool that there is none of."""
 
     async def adopt(self, store: str) -> None:
         """Take over the VMs of this deployment that the statestore `store` made (lost, or copied from). They are found

@@ -16,10 +16,13 @@ from msgspec import Struct
 from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import ArrayId, FencingToken, InstanceId, PoolName, ProfileName, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, LaunchIntent
+from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Outcome, Task, TaskSpec, TaskState
 from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import Commitment, Key
 from cloud_dispatch.spend.standing import Standing
+from cloud_dispatch.spend.windows import Window
 
 
 class HeldClaim(Struct, frozen=True):
@@ -263,8 +266,21 @@ class Store(Protocol):
         """From now on these budgets hold: an intent, or a later hard end of an instance, that one of them does not
         admit is refused (OverBudget) in the transaction that would have made it. `drivers`: by profile, its driver."""
 
+    async def set_limit(self, key: Key, window: Window, limit: Amount | None) -> None:
+        """An operator tightens one limit, over restarts and whatever later configurations say: the lower one counts.
+        None takes that back. InvalidInput for a limit above the configuration's."""
+
+    def limits(self) -> Sequence[Budget]:
+        """All limits that hold now."""
+
+    def configured_limits(self) -> Sequence[Budget]:
+        """What `set_limits` said."""
+
     def standing(self) -> Standing:
         """How the budgets stand now: what the ledger has booked and what living instances may still bill."""
+
+    def commitments(self) -> Sequence[Commitment]:
+        """What each instance that is not gone may bill at most, named by it."""
 
     def unsure_since(self) -> int | None:
         """When the store came back from a backup, if nothing was reconciled since: all windows that were open then

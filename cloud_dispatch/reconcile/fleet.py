@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, NotFound
+from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
 from cloud_dispatch.domain.instance import SERVING, Behaviour, Instance, InstanceEvent, InstanceState
+from cloud_dispatch.domain.money import Amount, format_amount
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, strongest
 from cloud_dispatch.domain.stop import encode as encode_stop
 from cloud_dispatch.ports.fleet import Directive, Heard
@@ -20,6 +21,8 @@ from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.liveness import Verdict, event_heard
 from cloud_dispatch.reconcile.observe import inherit
 from cloud_dispatch.reconcile.preview import Preview
+from cloud_dispatch.spend.commitment import Key, Scope
+from cloud_dispatch.spend.windows import Window
 
 _S, _E = InstanceState, InstanceEvent
 _OPERATOR = "operator"
@@ -234,6 +237,23 @@ class FleetService:
 
     def stopped(self) -> Stop:
         return self._c.stop
+
+    async def set_limit(self, key: Key, window: Window, limit: Amount | None, reason: str) -> None:
+        settings = self._c.settings
+        known: dict[Scope, list[str]] = {
+            Scope.DEPLOYMENT: [""],
+            Scope.DRIVER: sorted(set(settings.drivers.values())),
+            Scope.PROFILE: sorted(settings.providers),
+            Scope.POOL: sorted(settings.pools),
+        }
+        if key.name not in known[key.scope] and limit is not None:
+            names = ", ".join(filter(None, known[key.scope])) or "none"
+            raise InvalidInput(f"no such {key.scope} {key.name!r}", place="of", hint=f"there are: {names}")
+        await self._c.store.set_limit(key, window, limit)
+        said = "as configured" if limit is None else f"at most {format_amount(limit)}"
+        name = " ".join(filter(None, (str(key.scope), key.name, str(window))))
+        self._c.note("operator.limit", detail=f"{name}: {said}" + (f": {reason}" if reason else ""))
+        self._c.wake()
 
     async def adopt(self, store: str) -> None:
         await inherit(self._c.store, store)

@@ -9,7 +9,6 @@ from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName
 from cloud_dispatch.domain.pool import Caps, Pool, TypeFilter
 from cloud_dispatch.planner.snapshot import DriverCaps
 from cloud_dispatch.provider.spi import Provider
-from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.ends import Pace
 
 
@@ -54,8 +53,7 @@ class Settings:
     user_data: UserData
     profile_types: Mapping[ProfileName, TypeFilter] = field(default_factory=dict)
     timing: Timing = field(default_factory=Timing)
-    #: Spending limits; by profile its driver, whose profiles share the driver's; and how far ahead hard ends are set.
-    budgets: Sequence[Budget] = ()
+    #: By profile its driver, whose profiles share the driver's bounds; and how far ahead hard ends are set.
     driver_caps: Sequence[DriverCaps] = ()
     drivers: Mapping[ProfileName, str] = field(default_factory=dict)
     pace: Pace = field(default_factory=Pace)

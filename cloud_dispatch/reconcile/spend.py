@@ -65,7 +65,7 @@ class Spending:
     @property
     def watches(self) -> bool:
         """Whether there is any limit."""
-        return bool(self._c.settings.budgets)
+        return bool(self._c.store.limits())
 
     # -- launches
     def ends_of(self, pool: Pool, offering: Offering) -> FirstEnds:
@@ -106,7 +106,7 @@ class Spending:
             return
         now, pace, rows = self._c.clock.now(), self._c.settings.pace, self._c.store.instances()
         standing, holders = self._c.store.standing(), self._holders(rows.values(), now)
-        self._reached = reached(self._c.settings.budgets, standing, [holder.commitment for holder in holders], now)
+        self._reached = reached(self._c.store.limits(), standing, [holder.commitment for holder in holders], now)
         self._announce()
         for holder in holders:
             over = self._past(holder.commitment.keys, _DRAIN)
@@ -173,7 +173,7 @@ class Spending:
 
     # -- facts
     def _holders(self, rows: Collection[Instance], now: int) -> list[Holder]:
-        covered = {budget.key for budget in self._c.settings.budgets}
+        covered = {budget.key for budget in self._c.store.limits()}
         drivers = self._c.settings.drivers
         return [self._holder(row, now) for row in rows if not covered.isdisjoint(keys_of(row, drivers))]
 

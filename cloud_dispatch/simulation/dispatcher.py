@@ -136,7 +136,6 @@ class Incarnation:
             providers=providers,
             user_data=user_data,
             timing=house.timing,
-            budgets=house.budgets,
             drivers=house.driver_names,
             pace=house.pace,
         )

@@ -4,7 +4,7 @@ first rows."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,11 +16,8 @@ from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import Target
-from cloud_dispatch.spend.budget import Budget
-from cloud_dispatch.spend.instances import Drivers
 from cloud_dispatch.statestore.batch import COMMIT
 from cloud_dispatch.statestore.memory import Memory
-from cloud_dispatch.statestore.purse import UNSURE_FACT, Purse
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.rows import instance_of, retry_of, shape_of
 from cloud_dispatch.statestore.schema import counters, facts, instances, shapes, targets, tasks
@@ -50,13 +47,6 @@ def load(connection: Connection) -> Memory:
         _load_tasks(connection, memory)
     memory.keep()
     return memory
-
-
-def purse_of(connection: Connection, memory: Memory, budgets: Sequence[Budget], drivers: Drivers, now_ms: int) -> Purse:
-    """The purse for these budgets, with all that the ledger has booked."""
-    purse, unsure = Purse(budgets, drivers), memory.facts.get(UNSURE_FACT)
-    purse.read(connection, now_ms, None if unsure is None else int(unsure))
-    return purse
 
 
 def _load_small(connection: Connection, memory: Memory) -> None:

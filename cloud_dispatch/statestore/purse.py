@@ -7,7 +7,9 @@ committed is what the instances of the memory may bill. So neither can drift fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
@@ -20,6 +22,7 @@ from cloud_dispatch.spend.commitment import EVERYTHING, Commitment, Key, Scope
 from cloud_dispatch.spend.instances import Drivers, commitment_of, keys_of
 from cloud_dispatch.spend.ledger import Row
 from cloud_dispatch.spend.standing import Account, Standing
+from cloud_dispatch.spend.tightened import TIGHTENED_FACT, decode, in_force
 from cloud_dispatch.spend.windows import FOREVER_MS, Window, span_at, spans
 from cloud_dispatch.statestore.schema import ledger
 
@@ -28,18 +31,36 @@ UNSURE_FACT = "spend-unsure-since"
 _RAISE = "raise the limit, or wait for its next window"
 
 
+@dataclass(frozen=True)
+class Configured:
+    """What the configuration says: limits, and by profile its driver."""
+
+    budgets: Sequence[Budget] = ()
+    drivers: Drivers = field(default_factory=dict)
+
+
 class Purse:
     """See the module. `spent` has, for keys with a budget, every window that may still be open."""
 
     def __init__(self, budgets: Sequence[Budget] = (), drivers: Drivers | None = None) -> None:
         self.budgets = tuple(budgets)
         self.drivers: Drivers = drivers or {}
+        self.unsure_ms: int | None = None
         self.spent: dict[Account, Amount] = {}
         self._windows: dict[Key, list[Window]] = {}
         for budget in self.budgets:
             self._windows.setdefault(budget.key, []).append(budget.window)
 
-    def read(self, connection: Connection, now_ms: int, unsure_ms: int | None) -> None:
+    @classmethod
+    def of(cls, configured: Configured, facts: Mapping[str, str | None]) -> Self:
+        """With the configured limits, those that an operator has tightened by these facts, and what they say of a
+        backup. InvalidInput when they can't be read."""
+        purse = cls(in_force(configured.budgets, decode(facts.get(TIGHTENED_FACT))), configured.drivers)
+        unsure = facts.get(UNSURE_FACT)
+        purse.unsure_ms = None if unsure is None else int(unsure)
+        return purse
+
+    def read(self, connection: Connection, now_ms: int) -> None:
         """Add the ledger up anew. Of a window that was open when the store came back from a backup, all is spent."""
         self.spent = {}
         if not self.budgets:
@@ -56,9 +77,9 @@ class Purse:
         rows = select(c.driver, c.profile, c.pool, c.bound_rate, c.bound_from_ms, c.until_ms).where(c.until_ms > first)
         for driver, profile, pool, rate, start, end in connection.execute(rows):
             self._book(_keys(driver, profile, pool), Rate(rate), start, end)
-        if unsure_ms is not None:
+        if self.unsure_ms is not None:
             for budget in self.budgets:
-                account = Account(budget.key, budget.window, span_at(budget.window, unsure_ms).start_ms)
+                account = Account(budget.key, budget.window, span_at(budget.window, self.unsure_ms).start_ms)
                 self.spent[account] = max(self.spent.get(account, Amount(0)), budget.limit)
 
     def book(self, instance: Instance, row: Row) -> None:
@@ -67,8 +88,11 @@ class Purse:
 
     def standing(self, instances: Iterable[Instance], now_ms: int) -> Standing:
         """How the budgets stand with these instances."""
-        living = (commitment_of(one, self.drivers) for one in instances if one.state is not InstanceState.GONE)
-        return Standing(self.budgets, self.spent, living if self.budgets else (), now_ms)
+        return Standing(self.budgets, self.spent, self.commitments(instances) if self.budgets else (), now_ms)
+
+    def commitments(self, instances: Iterable[Instance]) -> Iterator[Commitment]:
+        """Those of the instances that are not gone."""
+        return (commitment_of(one, self.drivers) for one in instances if one.state is not InstanceState.GONE)
 
     def admit(self, standing: Standing, changes: Sequence[tuple[Instance | None, Instance]]) -> None:
         """Count that each instance (None: it is new) becomes the other one. OverBudget, and nothing is counted, when a

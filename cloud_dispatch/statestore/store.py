@@ -4,6 +4,7 @@ from memory, writes through the group commit, other reads on a reader's connecti
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from cloud_dispatch.domain.errors import InvalidInput, StoreUnavailable
 from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, PoolName, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, LaunchIntent
+from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Task, TaskSpec, TaskState
 from cloud_dispatch.ports.clock import Clock
@@ -31,9 +33,12 @@ from cloud_dispatch.ports.store import (
     TaskFilter,
 )
 from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import Commitment, Key
 from cloud_dispatch.spend.ends import finish_of
 from cloud_dispatch.spend.instances import Drivers
 from cloud_dispatch.spend.standing import Standing
+from cloud_dispatch.spend.tightened import TIGHTENED_FACT, decode, encode, set_limit
+from cloud_dispatch.spend.windows import Window
 from cloud_dispatch.statestore import care, copying, reading, records
 from cloud_dispatch.statestore.claims import Sync, without_commit
 from cloud_dispatch.statestore.commit import GroupCommit
@@ -42,7 +47,7 @@ from cloud_dispatch.statestore.limits import SetLimits
 from cloud_dispatch.statestore.loading import STORE_ID
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 from cloud_dispatch.statestore.memory import Memory
-from cloud_dispatch.statestore.purse import UNSURE_FACT
+from cloud_dispatch.statestore.purse import UNSURE_FACT, Configured
 from cloud_dispatch.statestore.tasks import Cancel, Prioritise, Submit
 from cloud_dispatch.statestore.writer import DatabaseWriter
 
@@ -66,6 +71,7 @@ class SqlStore:
         self._reads = reads
         self._writer = DatabaseWriter(engine, lock, clock)
         self._commit = GroupCommit(memory, self._writer, executor)
+        self._setting = asyncio.Lock()
         self._closed = False
         self._shown: Mapping[InstanceId, Instance] = {}
         self._proxy = MappingProxyType(self._shown)
@@ -187,20 +193,38 @@ class SqlStore:
 
     # -- money
     async def set_limits(self, budgets: Sequence[Budget], drivers: Drivers) -> None:
-        self._writer.limits = (tuple(budgets), dict(drivers))
-        await self._commit.run(SetLimits(budgets, drivers, self.unsure_since(), self._clock.now()))
+        await self._set_limits(Configured(tuple(budgets), dict(drivers)))
+
+    async def _set_limits(self, configured: Configured, changed: Mapping[str, str | None] | None = None) -> None:
+        self._writer.configured = configured  # first: a reload of the memory after this commit has to know it
+        await self._commit.run(SetLimits(configured, self._memory, self._clock.now(), changed))
+
+    def configured_limits(self) -> Sequence[Budget]:
+        return self._writer.configured.budgets
+
+    def limits(self) -> Sequence[Budget]:
+        return self._memory.purse.budgets
+
+    async def set_limit(self, key: Key, window: Window, limit: Amount | None) -> None:
+        async with self._setting:  # each starts from what the one before it has set
+            configured, now = self._writer.configured, decode(self.fact(TIGHTENED_FACT))
+            tightened = set_limit(configured.budgets, now, key, window, limit)
+            await self._set_limits(configured, {TIGHTENED_FACT: encode(tightened) if tightened else None})
 
     def unsure_since(self) -> int | None:
         unsure = self._memory.facts.get(UNSURE_FACT)
         return None if unsure is None else int(unsure)
 
     async def reconcile(self) -> None:
-        budgets, drivers = self._writer.limits
-        await self._commit.run(SetLimits(budgets, drivers, None, self._clock.now(), reconciles=True))
+        async with self._setting:
+            await self._set_limits(self._writer.configured, {UNSURE_FACT: None})
 
     def standing(self) -> Standing:
         living = (seat.instance for seat in self._memory.seats.values())
         return self._memory.purse.standing(living, self._clock.now())
+
+    def commitments(self) -> Sequence[Commitment]:
+        return list(self._memory.purse.commitments(seat.instance for seat in self._memory.seats.values()))
 
     def finish_of(self, instance: InstanceId, now_ms: int) -> tuple[bool, int | None]:
         seat = self._memory.seats.get(instance)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -10,14 +9,13 @@ from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.ports.clock import Clock
-from cloud_dispatch.spend.budget import Budget
-from cloud_dispatch.spend.instances import Drivers
 from cloud_dispatch.statestore.batch import Batch, Statements, landed, perform, read_specs
 from cloud_dispatch.statestore.commit import Operation
 from cloud_dispatch.statestore.engine import driver_errors, translate
-from cloud_dispatch.statestore.loading import load, purse_of
+from cloud_dispatch.statestore.loading import load
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 from cloud_dispatch.statestore.memory import Memory
+from cloud_dispatch.statestore.purse import Configured, Purse
 
 
 class DatabaseWriter:
@@ -28,7 +26,7 @@ class DatabaseWriter:
         self._engine = engine
         self._lock = lock
         self._clock = clock
-        self.limits: tuple[Sequence[Budget], Drivers] = ((), {})
+        self.configured = Configured()
         self._statements = Statements(engine.dialect)
         self._connection: Connection | None = None
         self.doubtful = False
@@ -59,7 +57,8 @@ class DatabaseWriter:
         try:
             with self._open().begin():
                 memory = load(self._open())
-                memory.purse = purse_of(self._open(), memory, *self.limits, self._clock.now())
+                memory.purse = Purse.of(self.configured, memory.facts)
+                memory.purse.read(self._open(), self._clock.now())
         except self.errors:
             self._drop()
             raise

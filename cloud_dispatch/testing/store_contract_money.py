@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloud_dispatch.domain.errors import OverBudget
+from cloud_dispatch.domain.errors import InvalidInput, OverBudget
 from cloud_dispatch.domain.ids import InstanceId, ProfileName
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
@@ -149,6 +149,36 @@ class MoneyContract:
         await store.intend(intent("more"), [slot("more", hours=2)])
         with pytest.raises(OverBudget):
             await store.change([to(2)])
+
+    async def test_a_tightened_limit_holds_over_restarts(
+        self, store: Store, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        """Beside whatever the configuration says then, until it is taken back; never above the configuration."""
+        await limited(store, total(3))
+        with pytest.raises(InvalidInput):
+            await store.set_limit(EVERYTHING, Window.TOTAL, Amount(4 * DOLLAR))
+        await asyncio.gather(
+            store.set_limit(EVERYTHING, Window.TOTAL, Amount(DOLLAR)), store.set_limit(DRIVER, Window.DAY, Amount(9))
+        )
+        with pytest.raises(OverBudget):
+            await store.intend(intent(), [slot(hours=2)])
+        assert [(one.key, one.limit) for one in store.limits()] == [(EVERYTHING, DOLLAR), (DRIVER, 9)]
+        await store.close()
+        again = await open_store(clock)
+        await limited(again, total(100))
+        assert [(one.key, one.limit) for one in again.limits()] == [(EVERYTHING, DOLLAR), (DRIVER, 9)]
+        assert again.configured_limits() == (total(100),)
+        await again.set_limit(DRIVER, Window.DAY, None)
+        with pytest.raises(OverBudget):
+            await again.intend(intent(), [slot(hours=2)])
+        await again.set_limit(EVERYTHING, Window.TOTAL, None)
+        await again.intend(intent(), [slot(hours=2)])
+
+    async def test_what_may_be_billed_is_told_by_instance(self, store: Store) -> None:
+        """Limited or not."""
+        await store.intend(intent(), [slot(hours=2)])
+        (one,) = store.commitments()
+        assert (one.name, one.charge(span_at(Window.TOTAL, 0))) == (slot().id, 2 * DOLLAR)
 
     async def test_what_is_spent_stays_spent(self, store: Store, open_store: OpenStore, clock: ManualClock) -> None:
         """The row of one that is gone takes the place of what it was committed to, also for the next process."""

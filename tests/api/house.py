@@ -23,7 +23,7 @@ from cloud_dispatch.api.services import AgentBundle, Limits, Services
 from cloud_dispatch.domain.errors import Denied, NotFound
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, ProfileName, VmId, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
-from cloud_dispatch.domain.money import parse_rate
+from cloud_dispatch.domain.money import Amount, parse_rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import EndRules, HealthCheck, Pool
 from cloud_dispatch.domain.resources import GIB, Resources
@@ -32,6 +32,8 @@ from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.domain.task import TaskSpec
 from cloud_dispatch.ports.fleet import Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange, Store
+from cloud_dispatch.spend.commitment import Key
+from cloud_dispatch.spend.windows import Window
 from cloud_dispatch.statestore import open_store
 from cloud_dispatch.wire import codec
 from cloud_dispatch.wire.messages import (
@@ -104,6 +106,9 @@ class StubFleet:
     async def stop(self, level: StopLevel, reason: str) -> Stop:
         self.stop_asked = Stop(level, reason, 5)
         return self.stop_asked
+
+    async def set_limit(self, key: Key, window: Window, limit: Amount | None, reason: str) -> None:
+        await self.store.set_limit(key, window, limit)
 
     def stopped(self) -> Stop:
         return self.stop_asked

@@ -10,7 +10,7 @@ import pytest
 from cloud_dispatch.api.services import Limits
 from cloud_dispatch.domain.errors import Conflict, StoreUnavailable
 from cloud_dispatch.domain.events import Event
-from cloud_dispatch.domain.ids import InstanceId, TaskId
+from cloud_dispatch.domain.ids import InstanceId, ProfileName, TaskId
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.ports.store import InstanceChange
@@ -330,7 +330,7 @@ async def test_budgets_are_told_and_reconciled(house: House) -> None:
         "budgets": [
             {
                 "name": "total", "scope": "deployment", "of": "", "window": "total", "limit": 7, "spent": 7,
-                "committed": 0, "left": 0,
+                "configured": 7, "committed": 0, "left": 0,
             }
         ],
         "unsure_since_ms": 5,
@@ -352,3 +352,29 @@ async def test_the_kill_switch_is_asked_for_by_its_level(house: House) -> None:
     ):
         assert error_of(await house.op.post("/v1/stop", json=body)) == (400, "invalid-input", place)
     assert (await house.op.get("/v1/stop")).json()["level"] == "terminate-all"
+
+
+async def test_limits_are_tightened_and_what_is_committed_is_told(house: House) -> None:
+    """A limit of nobody, no limit of somebody, and amounts that are none are refused with their place."""
+    await house.agent()
+    await house.store.set_limits([Budget(EVERYTHING, Window.TOTAL, Amount(7_000))], {ProfileName("local"): "local"})
+    asked = {"scope": "deployment", "window": "total", "limit": 5_000, "reason": "less"}
+    told = (await house.op.put("/v1/budgets", json=asked)).json()["budgets"]
+    assert [(one["limit"], one["configured"]) for one in told] == [(5_000, 7_000)]
+    more = await house.op.put("/v1/budgets", json={**asked, "limit": 8_000})
+    assert error_of(more) == (400, "invalid-input", "limit")
+    wrong = [
+        ({"limit": -1}, "limit"), ({"limit": 10**16}, "limit"), ({"limit": "5"}, "limit"), ({"of": "x"}, "of"),
+        ({"window": "week"}, "window"), ({"scope": "moon"}, "scope"), ({"scope": "pool"}, "of"),
+        ({"reason": "x" * 5000}, "reason"),
+    ]  # fmt: skip
+    for body, place in wrong:
+        assert error_of(await house.op.put("/v1/budgets", json={**asked, **body})) == (400, "invalid-input", place)
+    (one,) = (await house.op.get("/v1/budgets/commitments")).json()["commitments"]
+    assert (one["instance"], one["pool"]) == (next(iter(house.store.instances())), "default")
+    params = {"scope": "driver", "of": "local"}
+    assert (await house.op.get("/v1/budgets/commitments", params=params)).json()["commitments"] == [one]
+    params["of"] = "other"
+    assert (await house.op.get("/v1/budgets/commitments", params=params)).json()["commitments"] == []
+    off = (await house.op.put("/v1/budgets", json={**asked, "limit": None})).json()["budgets"]
+    assert off[0]["limit"] == 7_000

@@ -47,6 +47,7 @@ class StubDispatcher:
     submitted: list[dict[str, Any]] = field(default_factory=list)
     budgets: dict[str, Any] = field(default_factory=lambda: {"budgets": [], "unsure_since_ms": None})
     stopped: dict[str, Any] = field(default_factory=lambda: {"level": "nothing", "why": "", "since_ms": 0})
+    limits_asked: list[dict[str, Any]] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
     plays: Callable[[dict[str, Any]], None] = lambda task: task.update(state="succeeded", cause="success")
     on_poll: Callable[[], None] = lambda: None
@@ -107,6 +108,17 @@ class StubDispatcher:
                 why = f"an operator says: {body['reason']}" if body["level"] != "nothing" else ""
                 self.stopped = {"level": body["level"], "why": why, "since_ms": 1_700_000_000_000 if why else 0}
                 return self.stopped, {}
+            case "PUT", ["budgets"]:
+                self.limits_asked.append(body)
+                for one in self.budgets["budgets"]:
+                    one["limit"] = one["configured"] if body["limit"] is None else body["limit"]
+                return self.budgets, {}
+            case "GET", ["budgets", "commitments"]:
+                held = {
+                    "instance": "b1-0", "pool": "default", "profile": "local", "state": "busy", "rate": 100_000_000,
+                    "from_ms": 0, "ends_ms": 5, "until_ms": 9, "committed": 17,
+                }  # fmt: skip
+                return {"commitments": [held] if query["of"] == "default" else []}, {}
             case "GET", ["budgets"]:
                 return self.budgets, {}
             case "POST", ["budgets", "reconcile"]:

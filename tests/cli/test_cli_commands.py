@@ -260,7 +260,7 @@ def test_budgets_are_shown_with_what_is_left_and_with_what_nobody_can_know(cli: 
     """A lowered limit shows what it lacks; after a restore a line says why nothing is launched."""
     one = {
         "name": "driver aws day", "scope": "driver", "of": "aws", "window": "day", "limit": 5_000_000,
-        "spent": 4_000_000, "committed": 2_500_000, "left": -1_500_000,
+        "configured": 5_000_000, "spent": 4_000_000, "committed": 2_500_000, "left": -1_500_000,
     }  # fmt: skip
     assert "No spending limits are set." in cli("budget", "list").out
     dispatcher.budgets.update(budgets=[one], unsure_since_ms=1_700_000_000_000)
@@ -284,3 +284,28 @@ def test_the_kill_switch_says_what_it_does_and_asks_before_it_ends_everything(cl
     assert "ended now" in cli("stop", "--terminate-all", "--yes").out
     assert cli("stop", "--json").json()["level"] == "terminate-all"
     assert "Nothing is stopped." in cli("stop", "--off").out
+
+
+def test_a_limit_is_tightened_and_shown_with_what_holds_it(cli: Any, dispatcher: Any) -> None:
+    """The configuration's own limit stays beside it; what is no scope and no amount never reaches the dispatcher."""
+    one = {
+        "name": "pool default day", "scope": "pool", "of": "default", "window": "day", "limit": 5_000_000,
+        "configured": 5_000_000, "spent": 0, "committed": 0, "left": 5_000_000,
+    }  # fmt: skip
+    dispatcher.budgets.update(budgets=[one])
+    assert "configured" not in cli("budget", "list").out
+    out = cli("budget", "set", "pool:default", "day", "$2.50", "--reason", "holidays").out
+    assert "$2.500000" in out
+    assert "configured" in out
+    assert dispatcher.limits_asked == [
+        {"scope": "pool", "of": "default", "window": "day", "limit": 2_500_000, "reason": "holidays"}
+    ]
+    cli("budget", "set", "pool:default", "day", "--off")
+    assert dispatcher.limits_asked[-1]["limit"] is None
+    for words in ("moon day 1", "pool: day 1", "all day", "all day x", "all week 1"):
+        assert cli("budget", "set", *words.split()).code == 2
+    assert len(dispatcher.limits_asked) == 2
+    shown = cli("budget", "show", "pool:default").out
+    assert "b1-0" in shown
+    assert "$0.10/h" in shown
+    assert "No spending limits are set." in cli("budget", "show", "pool:other").out
