@@ -53,7 +53,7 @@ from cloud_dispatch.provider.metered import Metered
 from cloud_dispatch.provider.spi import ProfileContext, Provider
 from cloud_dispatch.provider.tagfilter import TagFilter
 from cloud_dispatch.provider.throttle import Throttled
-from cloud_dispatch.reconcile import explain, reaping
+from cloud_dispatch.reconcile import explain, reaping, risk
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.keeping import Keeper
@@ -215,10 +215,10 @@ async def _serve(config: Config) -> int:
             stop=Stop(StopLevel.LAUNCHES, "dispatcher.pause is set") if config.dispatcher.pause else Stop(),
         )
         parts = assemble(ports, rules, shutdown=stop.ask)
-        return await _run(config, parts.app, parts.loop, parts.keeper, stop)
+        return await _run(config, parts.context, parts.app, parts.loop, parts.keeper, stop)
 
 
-async def _run(config: Config, app: Api, loop: Loop, keeper: Keeper, stop: _Stop) -> int:
+async def _run(config: Config, context: Context, app: Api, loop: Loop, keeper: Keeper, stop: _Stop) -> int:
     running = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, stop.ask)
@@ -226,6 +226,7 @@ async def _run(config: Config, app: Api, loop: Loop, keeper: Keeper, stop: _Stop
     serving = asyncio.create_task(serve_http(app, config.dispatcher.listen, closing, ready=_say_up(config)))
     parts = [serving, asyncio.create_task(loop.run()), asyncio.create_task(keeper.run())]
     asked = asyncio.create_task(stop.asked.wait())
+    telling = asyncio.create_task(_tell_risk(context))
     try:
         await asyncio.wait({asked, *parts}, return_when=asyncio.FIRST_COMPLETED)
         for part in parts:
@@ -241,8 +242,16 @@ async def _run(config: Config, app: Api, loop: Loop, keeper: Keeper, stop: _Stop
         await asyncio.gather(*parts, return_exceptions=True)
         await loop.close()
         asked.cancel()
+        telling.cancel()
     log.info("dispatcher.down")
     return 0
+
+
+async def _tell_risk(context: Context) -> None:
+    """Once the providers have said what they offer: what everything may come to, for whoever reads the log."""
+    await context.planned.wait()
+    for line in risk.words(context):
+        log.info("dispatcher.risk", detail=line)
 
 
 def _say_up(config: Config) -> Callable[[str, int], None]:

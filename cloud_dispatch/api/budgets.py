@@ -84,7 +84,7 @@ class BudgetRoutes:
 
     def _view(self) -> dict[str, Any]:
         """Amounts in micro-dollars, each budget in its present window. `configured`: the configuration's limit, null
-        where only an operator has set one."""
+        where only an operator has set one. `risk`: what the limits are there to keep away, in words."""
         standing = self._s.store.standing()
         configured: Mapping[tuple[Key, Window], int] = {
             (budget.key, budget.window): budget.limit for budget in self._s.store.configured_limits()
@@ -103,7 +103,8 @@ class BudgetRoutes:
             }
             for budget, span in standing.present()
         ]
-        return {"budgets": budgets, "unsure_since_ms": self._s.store.unsure_since()}
+        risk = list(self._s.fleet.risk())
+        return {"budgets": budgets, "unsure_since_ms": self._s.store.unsure_since(), "risk": risk}
 
 
 def _commitment(one: Commitment, row: Instance) -> dict[str, Any]:

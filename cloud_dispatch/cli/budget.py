@@ -134,6 +134,7 @@ def _micro(limit: str) -> int:
 def _render(found: Mapping[str, Any]) -> None:
     if not found["budgets"]:
         print("No spending limits are set.")
+        _render_risk(found)
         return
     tightened = any(one["limit"] != one["configured"] for one in found["budgets"])
     columns = ("budget", "limit", *(("configured",) if tightened else ()), "spent", "committed", "left")
@@ -145,6 +146,14 @@ def _render(found: Mapping[str, Any]) -> None:
     console().print(show.table(columns, rows))
     if found["unsure_since_ms"] is not None:
         print(_UNSURE.format(show.moment(found["unsure_since_ms"])))
+    _render_risk(found)
+
+
+def _render_risk(found: Mapping[str, Any]) -> None:
+    if found.get("risk"):
+        print("At worst, were there only the caps:")
+        for line in found["risk"][:-1]:
+            print(show.clean(f"- {line}"))
 
 
 def _left(micro: int) -> str:

@@ -41,11 +41,15 @@ def check(config: ConfigFile = None, as_json: Json = False) -> None:
         say(str(error))
         raise typer.Exit(USAGE) from None
     pools = sorted(settings.pool_sections)
-    emit(
-        {"ok": True, "origin": settings.origin, "pools": pools, "profiles": sorted(settings.profiles)},
-        as_json,
-        lambda: print(f"{settings.origin}: good; pools: {', '.join(pools) or 'none'}"),
-    )
+    notes = settings.notes()
+    good = {"ok": True, "origin": settings.origin, "pools": pools, "profiles": sorted(settings.profiles)}
+
+    def tell() -> None:
+        print(f"{settings.origin}: good; pools: {', '.join(pools) or 'none'}")
+        for note in notes:
+            print(f"note: {note}")
+
+    emit({**good, "notes": notes}, as_json, tell)
 
 
 @group.command()

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from cloud_dispatch.config.problems import Path, Problem
 from cloud_dispatch.config.schema import DriverSection, PoolSection, Profile, Timing
 from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.spend.budget import Budget
 
 #: An agent may miss two heartbeats in a row and still renew its lease in time.
 HEARTBEATS_PER_LEASE = 3
@@ -88,3 +89,11 @@ def _pool(name: str, pool: PoolSection, profiles: Mapping[str, Profile]) -> Iter
                 f"expected at most the interval ({format_duration(check.interval_ms)}),"
                 f" got {format_duration(check.timeout_ms)}",
             )
+
+
+def money_notes(budgets: Collection[Budget]) -> list[str]:
+    """What the spending limits do not cover, for whoever relies on them."""
+    if not budgets:
+        return ["no spending limit is set: only caps bound what is spent"]
+    outside = "egress, taxes, support and discounts, nor disks that outlive their VM"
+    return [f"spending limits cover VMs with their disks and addresses, not {outside}"]

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, Field, ValidationError
 
-from cloud_dispatch.config.checks import check_money, cross_check
+from cloud_dispatch.config.checks import check_money, cross_check, money_notes
 from cloud_dispatch.config.problems import InvalidConfig, Problem, from_validation
 from cloud_dispatch.config.schema import (
     BudgetSection,
@@ -129,6 +129,10 @@ class Config(Section):
             for key, section in sections
             for window, limit in section.limits.items()
         )
+
+    def notes(self) -> list[str]:
+        """What is good and yet worth knowing: what limits do not cover."""
+        return money_notes(self.budgets())
 
     def profile_types(self) -> dict[ProfileName, TypeFilter]:
         """What each profile may rent at all, whatever its pools allow."""

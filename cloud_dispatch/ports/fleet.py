@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -76,6 +76,9 @@ class Fleet(Protocol):
     async def set_limit(self, key: Key, window: Window, limit: Amount | None, reason: str) -> None:
         """Tighten a spending limit, or (None) leave it to the configuration. InvalidInput for a limit above the
         configuration's, and for a driver, profile or pool that there is none of."""
+
+    def risk(self) -> Sequence[str]:
+        """What everything may come to at worst, and which limits hold, in words."""
 
     async def adopt(self, store: str) -> None:
         """Take over the VMs of this deployment that the statestore `store` made (lost, or copied from). They are found

@@ -60,6 +60,7 @@ class Context:
     pending_events: list[Event] = field(default_factory=list)
     last: tuple[Snapshot, Plan] | None = None
     last_plan_id: int | None = None
+    planned: asyncio.Event = field(default_factory=asyncio.Event)  # at least once
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     directive_listeners: list[Callable[[InstanceId], None]] = field(default_factory=list)
     #: What is stopped, by who stopped it: the configuration, an operator, a dispatcher that ends with its instances.

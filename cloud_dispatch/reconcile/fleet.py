@@ -5,7 +5,7 @@ Implements `ports.fleet.Fleet`. Owns no deciding of its own: what words mean is 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, InvalidInput, NotFound
@@ -16,7 +16,7 @@ from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, strongest
 from cloud_dispatch.domain.stop import encode as encode_stop
 from cloud_dispatch.ports.fleet import Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange
-from cloud_dispatch.reconcile import explain
+from cloud_dispatch.reconcile import explain, risk
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.liveness import Verdict, event_heard
 from cloud_dispatch.reconcile.observe import inherit
@@ -254,6 +254,9 @@ class FleetService:
         name = " ".join(filter(None, (str(key.scope), key.name, str(window))))
         self._c.note("operator.limit", detail=f"{name}: {said}" + (f": {reason}" if reason else ""))
         self._c.wake()
+
+    def risk(self) -> Sequence[str]:
+        return risk.words(self._c)
 
     async def adopt(self, store: str) -> None:
         await inherit(self._c.store, store)

@@ -87,7 +87,7 @@ class Launcher:
         batch, ends = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH)), self._spending.ends_of(pool, offering)
         instances = self._slots(batch, pool, offering, slots, reason, ends.ends_ms)
         if left is not None:
-            instances = self._spending.take(left, instances, ends)
+            instances = self._spending.take(left, instances, ends, offering)
             if not instances:
                 self._c.failures.unaffordable(offering, left.why, self._c.clock.now())
                 return None

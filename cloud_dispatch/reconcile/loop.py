@@ -113,6 +113,7 @@ class Loop:
         snapshot = picture.take(self._c, self._sources)
         decided = await self._c.planning.run(plan, snapshot)
         self._c.last = (snapshot, decided)
+        self._c.planned.set()
         if decided.actions:
             self._c.last_plan_id = await self._c.store.record_plan(
                 snapshot.now_ms, encode_snapshot(snapshot), encode_plan(decided)

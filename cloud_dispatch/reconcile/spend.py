@@ -12,10 +12,11 @@ from dataclasses import replace
 
 import structlog
 
+from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import OverBudget
 from cloud_dispatch.domain.ids import InstanceId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
-from cloud_dispatch.domain.money import format_amount
+from cloud_dispatch.domain.money import HOUR_MS, format_amount
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.ports.store import InstanceChange
@@ -42,11 +43,25 @@ _SERVING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
 CLOCKS_MS = 120_000
 
 
+#: For so long a price may be taken for true: lists of prices change by the day or week, and spot has its maximum.
+PRICE_GOOD_MS = 7 * 24 * HOUR_MS
+
+
 def lag_ms(traits: Traits) -> int | None:
     """How long after its hard end, by the dispatcher's clock, a VM may still bill; None where no hand keeps it."""
     if traits.hard_end is HardEnd.NONE:
         return None
     return traits.hard_end_period_ms + traits.stop_lag_ms + CLOCKS_MS
+
+
+def stale_price(offering: Offering, now_ms: int) -> str:
+    """Why its price can't be relied on, "" when it can: it was true too long ago, or nobody says when."""
+    if offering.priced_ms + PRICE_GOOD_MS >= now_ms:
+        return ""
+    if not offering.priced_ms:
+        return f"a limit covers it, and its driver does not say when the price of {offering.key} was true"
+    age, most = format_duration((now_ms - offering.priced_ms) // HOUR_MS * HOUR_MS), format_duration(PRICE_GOOD_MS)
+    return f"a limit covers it, and the price of {offering.key} is {age} old: more than {most}"
 
 
 def _words(one: Reached) -> str:
@@ -87,9 +102,16 @@ class Spending:
         holders = self._holders(self._c.store.instances().values(), now)
         return Left(self._c.store.standing(), holders, now, self._c.settings.pace)
 
-    def take(self, left: Left, instances: Sequence[Instance], ends: FirstEnds) -> tuple[Instance, ...]:
-        """Those of `instances`, which are alike, that can be launched, with the ends that they get."""
+    def take(
+        self, left: Left, instances: Sequence[Instance], ends: FirstEnds, offering: Offering
+    ) -> tuple[Instance, ...]:
+        """Those of `instances`, which are alike and of `offering`, that can be launched, with the ends that they
+        get."""
         wanted = [commitment_of(one, self._c.settings.drivers) for one in instances]
+        stale = stale_price(offering, self._c.clock.now())
+        if stale and not self._covered().isdisjoint(wanted[0].keys):
+            left.why = stale
+            return ()
         stopped = self._past(wanted[0].keys, _NO_LAUNCH)
         if stopped is not None:
             left.why = _words(stopped)
@@ -172,8 +194,11 @@ class Spending:
             self._told[instance] = ends_ms
 
     # -- facts
+    def _covered(self) -> set[Key]:
+        return {budget.key for budget in self._c.store.limits()}
+
     def _holders(self, rows: Collection[Instance], now: int) -> list[Holder]:
-        covered = {budget.key for budget in self._c.store.limits()}
+        covered = self._covered()
         drivers = self._c.settings.drivers
         return [self._holder(row, now) for row in rows if not covered.isdisjoint(keys_of(row, drivers))]
 

@@ -32,6 +32,7 @@ class LaunchContract(ContractBase):
             assert offering.increment_ms > 0
             if offering.rate is not None:
                 assert type(offering.rate) is int
+                assert offering.priced_ms > 0, "a price without its time is refused where a limit is set"
                 assert 0 <= offering.rate <= (offering.rate if offering.max_rate is None else offering.max_rate)
 
     async def test_a_launch_makes_a_vm_that_is_listed_and_runs(

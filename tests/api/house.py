@@ -110,6 +110,9 @@ class StubFleet:
     async def set_limit(self, key: Key, window: Window, limit: Amount | None, reason: str) -> None:
         await self.store.set_limit(key, window, limit)
 
+    def risk(self) -> list[str]:
+        return ["pool default: any number"]
+
     def stopped(self) -> Stop:
         return self.stop_asked
 

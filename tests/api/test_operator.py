@@ -322,7 +322,11 @@ async def test_a_full_store_is_507_and_what_nobody_foresaw_is_500_without_intern
 
 async def test_budgets_are_told_and_reconciled(house: House) -> None:
     """Each limit in its present window; after a restore it counts as spent until an operator says otherwise."""
-    assert (await house.op.get("/v1/budgets")).json() == {"budgets": [], "unsure_since_ms": None}
+    assert (await house.op.get("/v1/budgets")).json() == {
+        "budgets": [],
+        "unsure_since_ms": None,
+        "risk": ["pool default: any number"],
+    }
     await house.store.set_fact("spend-unsure-since", "5")
     await house.store.set_limits([Budget(EVERYTHING, Window.TOTAL, Amount(7))], {})
     told = (await house.op.get("/v1/budgets")).json()
@@ -334,6 +338,7 @@ async def test_budgets_are_told_and_reconciled(house: House) -> None:
             }
         ],
         "unsure_since_ms": 5,
+        "risk": ["pool default: any number"],
     }  # fmt: skip
     after = (await house.op.post("/v1/budgets/reconcile")).json()
     assert (after["budgets"][0]["spent"], after["unsure_since_ms"]) == (0, None)

@@ -263,8 +263,11 @@ def test_budgets_are_shown_with_what_is_left_and_with_what_nobody_can_know(cli: 
         "configured": 5_000_000, "spent": 4_000_000, "committed": 2_500_000, "left": -1_500_000,
     }  # fmt: skip
     assert "No spending limits are set." in cli("budget", "list").out
-    dispatcher.budgets.update(budgets=[one], unsure_since_ms=1_700_000_000_000)
+    worst = "pool p: 3 x a/t/z/on-demand at $0.10/h for 1d comes to $7.20"
+    dispatcher.budgets.update(budgets=[one], unsure_since_ms=1_700_000_000_000, risk=[worst, "limits: day $5.00"])
     out = cli("budget", "list").out
+    assert f"At worst, were there only the caps:\n- {worst}" in out
+    assert "limits:" not in out  # the table has them
     assert "driver aws day" in out
     assert "-$1.500000" in out
     assert "2023-11-14 22:13:20" in out
@@ -309,3 +312,16 @@ def test_a_limit_is_tightened_and_shown_with_what_holds_it(cli: Any, dispatcher:
     assert "b1-0" in shown
     assert "$0.10/h" in shown
     assert "No spending limits are set." in cli("budget", "show", "pool:other").out
+
+
+def test_config_check_says_what_limits_do_not_cover(cli: Any, tmp_path: Path) -> None:
+    """A good configuration has notes."""
+    file = tmp_path / "c.toml"
+    file.write_text('[budget]\nday = "$5"\n')
+    ran = cli("config", "check", "--config", str(file))
+    assert ran.code == 0
+    assert "note: spending limits cover VMs with their disks and addresses, not egress" in ran.out
+    file.write_text("")
+    assert cli("config", "check", "--config", str(file), "--json").json()["notes"] == [
+        "no spending limit is set: only caps bound what is spent"
+    ]

@@ -12,6 +12,8 @@ from cloud_dispatch.domain.offering import InstanceType, Market, Offering
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Machine
 
+#: When the clocks of these tests begin.
+NOW = 1_700_000_000_000
 CAPACITY = Resources(2000, 4 * GIB, 10 * GIB)
 
 INSTANCE = Instance(
@@ -27,4 +29,5 @@ def instance(state: InstanceState, **more: Any) -> Instance:
 
 def offering(name: str = "t", zone: str = "z", rate: int = 1000, **more: Any) -> Offering:
     kind = InstanceType(name, more.pop("capacity", CAPACITY), family=more.pop("family", "f"))
+    more.setdefault("priced_ms", NOW)
     return Offering(ProfileName("local"), kind, zone, more.pop("market", Market.ON_DEMAND), Rate(rate), **more)

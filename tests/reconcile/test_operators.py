@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,11 @@ import pytest
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.reconcile import explain
+from cloud_dispatch.reconcile.observe import OFFERINGS_TTL_MS
+from cloud_dispatch.reconcile.spend import PRICE_GOOD_MS, stale_price
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.windows import Window
+from tests.reconcile.examples import NOW, offering
 from tests.reconcile.fake import POOL, world
 
 
@@ -30,3 +34,24 @@ async def test_a_limit_is_tightened_for_what_there_is(tmp_path: Path) -> None:
         w.clock.ms += 60_000
         await w.passes(2)
         assert len(w.rows) == 1
+
+
+async def test_nothing_is_launched_under_a_limit_at_a_price_that_is_old(tmp_path: Path) -> None:
+    """Without a limit it is; and with one again as soon as the price is known anew."""
+    async with world(tmp_path) as w:
+        w.cloud.offers = (replace(offering(), priced_ms=w.clock.ms - PRICE_GOOD_MS - 1),)
+        await w.fleet.set_limit(Key(Scope.POOL, POOL), Window.DAY, Amount(10**9), "")
+        (task,) = await w.submit(1)
+        await w.passes(3)
+        assert w.rows == []
+        assert "is 7d old" in str((await w.fleet.explain_task(task))["reasons"])
+        w.cloud.offers = (replace(offering(), priced_ms=w.clock.ms),)
+        w.clock.ms += OFFERINGS_TTL_MS + 1
+        await w.passes(2)
+        assert len(w.rows) == 1
+
+
+@pytest.mark.parametrize("priced_ms", [0, NOW - PRICE_GOOD_MS - 1])
+def test_a_price_is_good_for_a_week(priced_ms: int) -> None:
+    assert stale_price(replace(offering(), priced_ms=priced_ms), NOW)
+    assert not stale_price(replace(offering(), priced_ms=NOW - PRICE_GOOD_MS), NOW)
