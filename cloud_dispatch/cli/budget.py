@@ -52,6 +52,7 @@ def show_budget(whose: Whose = _ALL, config: ConfigFile = None, as_json: Json = 
         found = client.budgets()
         found["budgets"] = [b for b in found["budgets"] if (b["scope"], b["of"]) == (scope, name)]
         found["commitments"] = client.commitments(scope, name)
+    found.pop("risk", None)
 
     def render() -> None:
         _render(found)
