@@ -106,7 +106,8 @@ class Instance:
 
     `rate` nano-dollars an hour at launch, `max_rate` the most that it can come to, `extra_rate` that of its disks and
     addresses. `ends_ms` is the hard end, and so long after it the VM may still bill: `end_lag_ms`, None where nobody
-    but the VM itself keeps that end. `vm` is empty until the slot is bound.
+    but the VM itself keeps that end. `vm` is empty until the slot is bound. `template` and `image` are what it boots;
+    of one that was adopted nobody knows.
     """
 
     id: InstanceId
@@ -137,6 +138,8 @@ class Instance:
     max_rate: Rate | None = None
     extra_rate: Rate = Rate(0)
     end_lag_ms: int | None = None
+    template: str = ""
+    image: str = ""
 
     @property
     def last_ms(self) -> int | None:

@@ -56,6 +56,7 @@ class Offering:
     region: str = ""
     estimated: bool = False  # the price is from a table of known age, not the provider's own word
     extra_rate: Rate = Rate(0)  # of what comes with each VM and bills by itself: disks, addresses
+    image: str = ""  # what its VMs boot, where the driver says
 
     @property
     def key(self) -> str:

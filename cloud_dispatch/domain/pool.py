@@ -78,6 +78,9 @@ class Pool:
     end: EndRules = EndRules()
     health_checks: tuple[HealthCheck, ...] = ()
     template: str = "agent"
+    #: What boots that fail, and services that do nothing, may cost in a row before launches pause, micro-dollars.
+    boot_allowance: int = 5_000_000
+    futility_allowance: int = 10_000_000
 
     def admits(self, offering: Offering) -> bool:
         """Whether the pool may rent `offering` at all (caps and money apart)."""

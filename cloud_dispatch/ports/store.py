@@ -21,6 +21,7 @@ from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Outcome, Task, TaskSpec, TaskState
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment, Key
+from cloud_dispatch.spend.past import Past
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.spend.windows import Window
 
@@ -144,7 +145,8 @@ class Retention:
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """What one instance has cost: micro-dollars, from `from_ms` until `until_ms`, the end of what is billed. `bound` is
-    what counts against limits: at the highest price, from `bound_from_ms`."""
+    what counts against limits: at the highest price, from `bound_from_ms`. `tasks` ended there by their own doing;
+    `waiting` are those that it could have run and that waited when it went; `cause` is the word for its end."""
 
     id: int
     booked_ms: int
@@ -162,6 +164,13 @@ class LedgerEntry:
     bound: int
     bound_rate: int
     bound_from_ms: int
+    template: str = ""
+    image: str = ""
+    zone: str = ""
+    registered_ms: int | None = None
+    tasks: int = 0
+    waiting: int = 0
+    cause: str = ""
 
 
 class Store(Protocol):
@@ -300,6 +309,9 @@ class Store(Protocol):
         self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000
     ) -> Sequence[LedgerEntry]:
         """Entries whose time reaches into [`from_ms`, `until_ms`), in order of id, those after `after`."""
+
+    def past(self) -> Past:
+        """The newest entries of the ledger, as breakers look at them: how many is bounded. From memory."""
 
     # -- plans, events, targets, small facts
     async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes) -> int: ...

@@ -179,6 +179,7 @@ class Launcher:
                 minimum_ms=offering.minimum_ms, increment_ms=offering.increment_ms,
                 max_rate=offering.highest_rate,
                 extra_rate=offering.extra_rate, end_lag_ms=lag_ms(traits),
+                template=pool.template, image=offering.image,
             )
             for slot in range(slots)
         )  # fmt: skip

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.instance import Instance
-from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.money import Amount, Rate, cost
+from cloud_dispatch.spend.breaker import ENDING_MS, Departed
 from cloud_dispatch.spend.commitment import EVERYTHING, Commitment, Key, Scope
 from cloud_dispatch.spend.ledger import Interval, Life, Row, row_of
 
@@ -72,3 +73,31 @@ def booking_of(instance: Instance, ended_ms: int, worked: Sequence[Interval], lo
 def highest_rate(instance: Instance) -> Rate:
     """What an hour of it can cost at most."""
     return Rate(max(instance.rate or 0, instance.max_rate or 0) + instance.extra_rate)
+
+
+def departed(instance: Instance, row: Row, tasks: int, waiting: int, now_ms: int) -> Departed:
+    """One that is gone since `now_ms`, as breakers see it; `row` is what was booked of it."""
+    return Departed(
+        instance=instance.id,
+        pool=instance.pool,
+        profile=instance.profile,
+        template=instance.template,
+        image=instance.image,
+        zone=instance.zone,
+        intended_ms=row.bound_from_ms,
+        registered_ms=instance.registered_ms,
+        gone_ms=now_ms,
+        bound=row.bound,
+        lost=row.parts.lost,
+        tasks=tasks,
+        waiting=waiting,
+        cause=instance.cause,
+    )
+
+
+def boot_at_risk(instance: Instance, now_ms: int) -> Amount:
+    """What it costs at most if it never registers: until its boot's deadline, and the time that ending it takes."""
+    lasts_ms = max(instance.boot_deadline_ms, now_ms) + ENDING_MS - instance.intended_ms
+    return cost(
+        highest_rate(instance), lasts_ms, minimum_ms=instance.minimum_ms, increment_ms=instance.increment_ms
+    )  # fmt: skip

@@ -11,8 +11,8 @@ from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Instance
-from cloud_dispatch.domain.task import Cause
-from cloud_dispatch.spend.instances import booking_of
+from cloud_dispatch.domain.task import MACHINE_CAUSES, Cause
+from cloud_dispatch.spend.instances import booking_of, departed
 from cloud_dispatch.spend.ledger import Interval, union
 from cloud_dispatch.statestore.batch import ATTEMPT_ORDER, Batch
 from cloud_dispatch.statestore.purse import ledger_row
@@ -21,6 +21,7 @@ from cloud_dispatch.statestore.stretches import of_instance
 
 #: Ends of attempts whose work is lost with their instance.
 LOST = frozenset({Cause.INSTANCE_LOST.value, Cause.PREEMPTED.value})
+_MACHINE = frozenset(cause.value for cause in MACHINE_CAUSES)
 _INSTANCE, _STARTED, _ENDED, _CAUSE = (
     ATTEMPT_ORDER.index(name) for name in ("instance", "started_ms", "ended_ms", "cause")
 )
@@ -51,7 +52,7 @@ class Departures:
         ran = [*self._ran.get(own.id, ()), *_fresh(batch, own.id)]
         worked = [(start, end) for start, end, cause in ran if cause not in LOST]
         lost = [(start, end) for start, end, cause in ran if cause in LOST]
-        _book(batch, own, worked, lost, now)
+        _book(batch, own, worked, lost, sum(cause not in _MACHINE for _, _, cause in ran), now)
         return replace(own, busy_ms=sum(end - start for start, end in union([*worked, *lost])))
 
 
@@ -64,8 +65,16 @@ def _fresh(batch: Batch, instance: InstanceId) -> list[Ran]:
     ]
 
 
-def _book(batch: Batch, own: Instance, worked: Sequence[Interval], lost: Sequence[Interval], now: int) -> None:
-    ended = now if own.ended_ms is None else own.ended_ms
-    row = booking_of(own, ended, worked, lost)
-    batch.write(insert(ledger), ledger_row(own, row, batch.memory.purse.drivers, now))
+def _book(
+    batch: Batch, own: Instance, worked: Sequence[Interval], lost: Sequence[Interval], tasks: int, now: int
+) -> None:
+    row = booking_of(own, now if own.ended_ms is None else own.ended_ms, worked, lost)
+    gone = departed(own, row, tasks, 0 if tasks else _waiting_for(batch, own), now)
+    batch.write(insert(ledger), ledger_row(own, row, gone, batch.memory.purse.drivers))
     batch.effects.append(lambda: batch.memory.purse.book(own, row))
+    batch.effects.append(lambda: batch.memory.past.add(gone))
+
+
+def _waiting_for(batch: Batch, own: Instance) -> int:
+    """How many tasks wait that it could have run."""
+    return sum(one.count for one in batch.memory.waiting() if not own.machine.misfit(one.shape))

@@ -48,6 +48,7 @@ def problems_of_memory(connection: Connection, memory: Memory) -> list[str]:
         ("loads", {i: s.load() for i, s in memory.seats.items()}, {i: s.load() for i, s in loaded.seats.items()}),
         ("targets", memory.targets, loaded.targets),
         ("facts", memory.facts, loaded.facts),
+        ("what is gone", memory.past.all(), loaded.past.all()),
         ("shapes", memory.shapes, loaded.shapes),
         ("last numbers", (memory.last_task, memory.last_token, memory.last_plan),
          (loaded.last_task, loaded.last_token, loaded.last_plan)),

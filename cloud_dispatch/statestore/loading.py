@@ -12,15 +12,17 @@ from sqlalchemy import insert, select
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import StoreUnavailable
-from cloud_dispatch.domain.ids import PoolName
+from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import Target
+from cloud_dispatch.spend.breaker import Departed
+from cloud_dispatch.spend.past import MOST, Past
 from cloud_dispatch.statestore.batch import COMMIT
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.rows import instance_of, retry_of, shape_of
-from cloud_dispatch.statestore.schema import counters, facts, instances, shapes, targets, tasks
+from cloud_dispatch.statestore.schema import counters, facts, instances, ledger, shapes, targets, tasks
 from cloud_dispatch.statestore.seats import Hold, Seat
 
 STORE_ID = "store-id"
@@ -62,6 +64,19 @@ def _load_small(connection: Connection, memory: Memory) -> None:
     memory.commits = numbers[COMMIT]
     for state in TERMINAL:
         memory.counts[state] = numbers[state.value]
+    memory.past = Past(_departed(connection))
+
+
+def _departed(connection: Connection) -> list[Departed]:
+    """The newest rows of the ledger, in order."""
+    rows = connection.execute(select(ledger).order_by(ledger.c.id.desc()).limit(MOST)).all()
+    return [
+        Departed(
+            InstanceId(row.instance), PoolName(row.pool), ProfileName(row.profile), row.template, row.image, row.zone,
+            row.bound_from_ms, row.registered_ms, row.booked_ms, row.bound, row.lost, row.tasks, row.waiting, row.cause,
+        )
+        for row in reversed(rows)
+    ]  # fmt: skip
 
 
 def _load_tasks(connection: Connection, memory: Memory) -> None:

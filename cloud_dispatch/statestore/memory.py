@@ -17,6 +17,7 @@ from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import ShapeDemand, Target
+from cloud_dispatch.spend.past import Past
 from cloud_dispatch.statestore.purse import Purse
 from cloud_dispatch.statestore.queue import Lot, ReadyQueue
 from cloud_dispatch.statestore.seats import Hold, Seat
@@ -42,6 +43,7 @@ class Memory:
         #: By task, leases whose start is known here and not in the tables yet; the next commit brings it there.
         self.unwritten: dict[int, Hold] = {}
         self.purse = Purse()
+        self.past = Past()
         self._ran: dict[int, tuple[int, int]] = {}  # by shape: milliseconds, and tasks that succeeded in them
         self._journal: list[Callable[[], object]] = []
         self._kept = self._numbers()

@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 from cloud_dispatch.domain.errors import OverBudget
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.money import Amount, Rate, charge
+from cloud_dispatch.spend.breaker import Departed
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Commitment, Key, Scope
 from cloud_dispatch.spend.instances import Drivers, commitment_of, keys_of
@@ -141,10 +142,10 @@ def _keys(driver: str, profile: str, pool: str) -> tuple[Key, ...]:
     return (EVERYTHING, *(Key(scope, name) for scope, name in named if name))
 
 
-def ledger_row(instance: Instance, row: Row, drivers: Drivers, booked_ms: int) -> dict[str, object]:
+def ledger_row(instance: Instance, row: Row, gone: Departed, drivers: Drivers) -> dict[str, object]:
     """As the table has it."""
     return {
-        "booked_ms": booked_ms,
+        "booked_ms": gone.gone_ms,
         "instance": instance.id,
         "pool": instance.pool,
         "profile": instance.profile,
@@ -159,4 +160,11 @@ def ledger_row(instance: Instance, row: Row, drivers: Drivers, booked_ms: int) -
         "bound": row.bound,
         "bound_rate": row.bound_rate,
         "bound_from_ms": row.bound_from_ms,
+        "template": gone.template,
+        "image": gone.image,
+        "zone": gone.zone,
+        "registered_ms": gone.registered_ms,
+        "tasks": gone.tasks,
+        "waiting": gone.waiting,
+        "cause": gone.cause,
     }

@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 metadata = MetaData(
@@ -149,6 +150,8 @@ instances = Table(
     _number("max_rate", null=True),
     _number("end_lag_ms", null=True),
     _number("extra_rate", server_default="0"),
+    _text("template", server_default=text("''")),
+    _text("image", server_default=text("''")),
 )
 Index("instances_state", instances.c.state, instances.c.ended_ms)
 
@@ -174,6 +177,14 @@ ledger = Table(
     _number("bound"),
     _number("bound_rate"),
     _number("bound_from_ms"),
+    # What it was made from, and what came of it: see `spend.breaker.Departed`.
+    _text("template"),
+    _text("image"),
+    _text("zone"),
+    _number("registered_ms", null=True),
+    _number("tasks"),
+    _number("waiting"),
+    _text("cause"),
 )
 Index("ledger_until_ms", ledger.c.until_ms)
 

@@ -36,6 +36,7 @@ from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment, Key
 from cloud_dispatch.spend.ends import finish_of
 from cloud_dispatch.spend.instances import Drivers
+from cloud_dispatch.spend.past import Past
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.spend.tightened import TIGHTENED_FACT, decode, encode, set_limit
 from cloud_dispatch.spend.windows import Window
@@ -249,6 +250,9 @@ class SqlStore:
         self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000
     ) -> Sequence[LedgerEntry]:
         return await self._read(reading.list_ledger, from_ms, until_ms, after, _limited(limit))
+
+    def past(self) -> Past:
+        return self._memory.past
 
     # -- plans, events, targets, facts
     async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes) -> int:

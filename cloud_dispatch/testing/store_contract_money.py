@@ -266,3 +266,37 @@ class MoneyContract:
         assert [entry.instance for entry in await store.ledger(until_ms=START_MS + HOUR_MS)] == names[:1]
         (first,) = await store.ledger(limit=1)
         assert [entry.instance for entry in await store.ledger(after=first.id)] == names[1:]
+
+    async def test_what_is_gone_is_remembered_as_breakers_ask(
+        self, store: Store, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        """What it was made from, whether it served, what ended there by its own doing, and what waited when it went;
+        in memory, in the ledger, and for the next process the same."""
+        silent = replace(slot("silent"), state=_S.BOOTING, launched_ms=START_MS, template="agent", image="ami-1")
+        idle = replace(silent, id=InstanceId("idle-0"), state=_S.IDLE, registered_ms=START_MS + 5)
+        busy = replace(idle, id=InstanceId("busy-0"))
+        for own in (silent, idle, busy):
+            await store.adopt(own)
+        agent = Agent(store, busy)
+        await store.submit([spec("done"), spec("large", cpus_milli=999_000), spec("waits")])
+        (done,) = await agent.claim(1)
+        await agent.sync(result(done, Outcome(Cause.EXIT_CODE, exit_code=1), ran_ms=5))
+        clock.now_ms += HOUR_MS
+        await store.change([InstanceChange(silent.id, _E.FAIL, {"cause": "boot-deadline"})])
+        for own in (silent, idle, busy):
+            await store.change([InstanceChange(own.id, _E.GONE)])
+        found = store.past().all()
+        assert [(one.instance, one.registered_ms, one.tasks, one.waiting, one.cause) for one in found] == [
+            ("silent-0", None, 0, 1, "boot-deadline"),
+            ("idle-0", START_MS + 5, 0, 1, ""),
+            ("busy-0", START_MS + 5, 1, 0, ""),
+        ]
+        assert {(one.template, one.image, one.zone, one.bound) for one in found} == {
+            ("agent", "ami-1", idle.zone, DOLLAR)
+        }
+        entries = await store.ledger()
+        assert [(one.template, one.image, one.tasks, one.waiting, one.cause) for one in entries] == [
+            (one.template, one.image, one.tasks, one.waiting, one.cause) for one in found
+        ]
+        await store.close()
+        assert (await open_store(clock)).past().all() == found

@@ -16,20 +16,25 @@ depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _NUMBERS = (
-    "from_ms", "until_ms", "amount", "boot", "work", "idle", "lost", "bound", "bound_rate", "bound_from_ms",
+    "from_ms", "until_ms", "amount", "boot", "work", "idle", "lost", "bound", "bound_rate", "bound_from_ms", "tasks",
+    "waiting",
 )  # fmt: skip
+_TEXTS = ("instance", "pool", "profile", "driver", "template", "image", "zone", "cause")
 
 
 def upgrade() -> None:
     for name in ("max_rate", "end_lag_ms"):
         op.add_column("instances", sa.Column(name, NUMBER, nullable=True))
     op.add_column("instances", sa.Column("extra_rate", NUMBER, nullable=False, server_default="0"))
+    for name in ("template", "image"):
+        op.add_column("instances", sa.Column(name, sa.Text(), nullable=False, server_default=sa.text("''")))
     op.create_table(
         "ledger",
         sa.Column("id", NUMBER, autoincrement=True, nullable=False),
         sa.Column("booked_ms", NUMBER, nullable=False),
-        *(sa.Column(name, sa.Text(), nullable=False) for name in ("instance", "pool", "profile", "driver")),
+        *(sa.Column(name, sa.Text(), nullable=False) for name in _TEXTS),
         *(sa.Column(name, NUMBER, nullable=False) for name in _NUMBERS),
+        sa.Column("registered_ms", NUMBER, nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("ledger_pk")),
     )
     op.create_index("ledger_until_ms", "ledger", ["until_ms"], unique=False)
@@ -38,5 +43,5 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("ledger")
     with op.batch_alter_table("instances") as table:
-        for name in ("end_lag_ms", "extra_rate", "max_rate"):
+        for name in ("end_lag_ms", "extra_rate", "image", "max_rate", "template"):
             table.drop_column(name)
