@@ -14,7 +14,7 @@ from cloud_dispatch.domain.shape import Labels
 from cloud_dispatch.planner.needs import UNBOUNDED, Need, Pace, Paces, Room, fit_empty
 from cloud_dispatch.planner.placement import Host
 from cloud_dispatch.planner.snapshot import Snapshot
-from cloud_dispatch.planner.stock import Stock, closed, front, stocks
+from cloud_dispatch.planner.stock import Stock, closed, closed_to, front, stocks
 
 #: Kinds of one group share all their caps.
 Group = tuple[PoolName, ProfileName]
@@ -96,9 +96,10 @@ class Catalogue:
         self._paces = paces
         self._pools = snapshot.pools
         self._count = 0
-        #: Why an offering may not be launched now, by the id of its object.
-        self.shut = closed(snapshot)
-        self._stocks = stocks(snapshot.offerings, self.shut)
+        self._shut = closed(snapshot)
+        #: The same for each pool, where something is closed to it alone.
+        self._shut_to = {pool.name: closed_to(snapshot, pool, self._shut) for pool in snapshot.pools}
+        self._stocks = stocks(snapshot.offerings, self._shut)
         self._shelves: dict[Labels, Shelf] = {}
         self._narrowed: dict[tuple[int, Labels], Stock | None] = {}
         self._fronts: dict[tuple[int, ...], list[int]] = {}
@@ -144,7 +145,14 @@ class Catalogue:
                     if name not in types:
                         types[name] = pool.types.admits(name)
                     if types[name]:
-                        yield self._kind(pool, stock)
+                        yield self._kind(pool, self._left_to(pool, stock))
+
+    def _left_to(self, pool: Pool, stock: Stock) -> Stock:
+        """`stock` without what is closed to `pool` alone."""
+        shut = self._shut_to[pool.name]
+        if shut is self._shut or all(id(o) in self._shut or id(o) not in shut for o in stock.offerings):
+            return stock
+        return Stock(stock.offerings, shut)
 
     def _labelled(self, kinds: Iterable[Kind], labels: Labels) -> Iterator[Kind]:
         """The kinds that carry `labels`, each with the offerings that do; a pool's own labels beat the offering's."""
@@ -169,7 +177,7 @@ class Catalogue:
             if len(fitting) == len(stock.offerings):
                 self._narrowed[key] = stock
             else:
-                self._narrowed[key] = Stock(fitting, self.shut) if fitting else None
+                self._narrowed[key] = Stock(fitting, stock.shut) if fitting else None
         return self._narrowed[key]
 
     def _kind(self, pool: Pool, stock: Stock) -> Kind:

@@ -180,7 +180,7 @@ class Pricing:
         reasons: dict[str, None] = {}
         for kind in kinds:
             reasons[self._ledger.why(kind.pool, kind.profile, kind.vcpus)] = None
-            found = (self._catalogue.shut.get(id(o)) for o in kind.stock.offerings)
+            found = (kind.stock.shut.get(id(o)) for o in kind.stock.offerings)
             reasons.update((shut.why, None) for shut in found if shut is not None)
         reasons.pop("", None)
         if not kinds:
@@ -202,7 +202,7 @@ class Pricing:
             slots = max(fit_empty(search.capped[0].room, need), 1)
             need.short = max(1, need.slots_wanted(search.capped[0].pace, capable=True) // slots)
         for kind, _ in slots_of(shelf.dimmed, need):
-            shut = [self._catalogue.shut[id(o)] for o in kind.stock.offerings if id(o) in self._catalogue.shut]
+            shut = [kind.stock.shut[id(o)] for o in kind.stock.offerings if id(o) in kind.stock.shut]
             reasons.update((each.why, None) for each in shut)
             need.obstacles.update(each.obstacle for each in shut)
             if len(reasons) >= MAX_REASONS:

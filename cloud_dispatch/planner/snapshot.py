@@ -91,7 +91,8 @@ class Supply:
 
 @dataclass(frozen=True)
 class Blocked:
-    """A remembered failure: offerings that match are not tried before `until_ms`. Empty fields match anything."""
+    """A remembered failure: offerings that match are not tried before `until_ms`. Empty fields match anything; with a
+    pool or template it speaks of launches for such a pool alone."""
 
     profile: ProfileName
     until_ms: int
@@ -102,8 +103,16 @@ class Blocked:
     family: str = ""
     region: str = ""
     obstacle: Obstacle = Obstacle.REFUSED
+    image: str = ""
+    pool: str = ""
+    template: str = ""
+
+    def is_for(self, pool: Pool) -> bool:
+        """Whether it speaks of launches for `pool`."""
+        return self.pool in ("", pool.name) and self.template in ("", pool.template)
 
     def covers(self, offering: Offering) -> bool:
+        """Whether it speaks of `offering`, whatever it is launched for."""
         return (
             self.profile == offering.profile
             and self.type in ("", offering.type.name)
@@ -111,6 +120,7 @@ class Blocked:
             and self.market in ("", offering.market)
             and self.family in ("", offering.type.family)
             and self.region in ("", offering.region)
+            and self.image in ("", offering.image)
         )
 
 

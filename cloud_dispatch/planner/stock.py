@@ -6,12 +6,13 @@ large and no dearer. The *front* is what is left without them; it makes the sear
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import Blocked, Snapshot
 
@@ -27,11 +28,13 @@ class Stock:
     """A type on a market of a profile.
 
     `open` may be launched now and have a price, cheapest first; `rate` is the first one's. `listed` is the lowest price
-    among all, blocked and silent ones included. `unpriced` may be launched and have none.
+    among all, blocked and silent ones included. `unpriced` may be launched and have none. `shut`: why offerings may
+    not be launched now, by the id of the object.
     """
 
     __slots__ = (
-        "capacity", "listed", "market", "offerings", "open", "profile", "rate", "spot", "type", "unpriced", "vcpus",
+        "capacity", "listed", "market", "offerings", "open", "profile", "rate", "shut", "spot", "type", "unpriced",
+        "vcpus",
     )  # fmt: skip
 
     def __init__(self, offerings: list[Offering], shut: Mapping[int, Shut]) -> None:
@@ -44,6 +47,7 @@ class Stock:
         amounts = first.type.capacity
         self.capacity = (amounts.cpus_milli, amounts.memory, amounts.disk, amounts.gpus)
         self.offerings = offerings
+        self.shut = shut
         free = [o for o in offerings if id(o) not in shut] if shut else offerings
         self.open = [o for o in free if o.rate is not None]
         self.unpriced = [o for o in free if o.rate is None] if len(self.open) < len(free) else []
@@ -90,15 +94,25 @@ def front(ranked: Iterable[Stock]) -> list[int]:
     return found
 
 
-#: What a remembered failure speaks of: type, zone, market, family, region; empty for any.
-_What = tuple[str, str, str, str, str]
+#: What a remembered failure speaks of: type, zone, market, family, region, image; empty for any.
+_What = tuple[str, str, str, str, str, str]
 
 
 def closed(snapshot: Snapshot) -> dict[int, Shut]:
-    """Why offerings may not be launched now, by the id of the offering: its profile is silent, or a failure there is
-    remembered."""
+    """Why offerings may not be launched now for any pool, by the id of the offering: its profile is silent, or a
+    failure there is remembered."""
+    return _closed(snapshot, lambda block: not block.pool and not block.template)
+
+
+def closed_to(snapshot: Snapshot, pool: Pool, shut: dict[int, Shut]) -> dict[int, Shut]:
+    """`shut`, with what may not be launched for `pool`."""
+    own = [block for block in snapshot.blocked if (block.pool or block.template) and block.is_for(pool)]
+    return _closed(snapshot, lambda block: block in own) | shut if own else shut
+
+
+def _closed(snapshot: Snapshot, counts: Callable[[Blocked], bool]) -> dict[int, Shut]:
     silent = frozenset(snapshot.silent)
-    blocks = _blocks(snapshot)
+    blocks = _blocks(block for block in snapshot.blocked if block.until_ms > snapshot.now_ms and counts(block))
     if not silent and not blocks:
         return {}
     masks = {name: sorted({tuple(map(bool, key)) for key in known}) for name, known in blocks.items()}
@@ -108,10 +122,11 @@ def closed(snapshot: Snapshot) -> dict[int, Shut]:
             why = f"profile {offering.profile} can't be listed now, so nothing is launched there"
             shut[id(offering)] = Shut(why, Obstacle.SILENT)
             continue
-        own = (offering.type.name, offering.zone, str(offering.market), offering.type.family, offering.region)
+        kind = offering.type
+        own = (kind.name, offering.zone, str(offering.market), kind.family, offering.region, offering.image)
         for mask in masks.get(offering.profile, ()):
             kept = [part if used else "" for part, used in zip(own, mask, strict=True)]
-            found = blocks[offering.profile].get((kept[0], kept[1], kept[2], kept[3], kept[4]))
+            found = blocks[offering.profile].get((kept[0], kept[1], kept[2], kept[3], kept[4], kept[5]))
             if found is not None:
                 seconds = -(-(found.until_ms - snapshot.now_ms) // 1000)
                 where = "/".join(filter(None, (found.profile, *kept)))
@@ -121,13 +136,12 @@ def closed(snapshot: Snapshot) -> dict[int, Shut]:
     return shut
 
 
-def _blocks(snapshot: Snapshot) -> dict[str, dict[_What, Blocked]]:
-    """The remembered failures that still hold, by profile and by what they speak of; of equal ones the longest."""
+def _blocks(holding: Iterable[Blocked]) -> dict[str, dict[_What, Blocked]]:
+    """Remembered failures by profile and by what they speak of; of equal ones the longest."""
     blocks: dict[str, dict[_What, Blocked]] = {}
-    for block in snapshot.blocked:
-        if block.until_ms > snapshot.now_ms:
-            known = blocks.setdefault(block.profile, {})
-            key = (block.type, block.zone, block.market, block.family, block.region)
-            if key not in known or known[key].until_ms < block.until_ms:
-                known[key] = block
+    for block in holding:
+        known = blocks.setdefault(block.profile, {})
+        key = (block.type, block.zone, block.market, block.family, block.region, block.image)
+        if key not in known or known[key].until_ms < block.until_ms:
+            known[key] = block
     return blocks

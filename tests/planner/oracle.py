@@ -80,7 +80,8 @@ def _places(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         for rented in (action.offering, *action.alternatives):
             if not pool.admits(rented) or rented.profile in snapshot.silent:
                 yield f"{rented.key} is not for pool {pool.name} now"
-            if any(block.covers(rented) and block.until_ms > snapshot.now_ms for block in snapshot.blocked):
+            holding = [block for block in snapshot.blocked if block.until_ms > snapshot.now_ms and block.is_for(pool)]
+            if any(block.covers(rented) for block in holding):
                 yield f"{rented.key} is blocked"
             if rented is not action.offering and rented.key == action.offering.key:
                 yield f"{rented.key} is its own alternative"

@@ -143,9 +143,11 @@ def _instances(draw: st.DrawFn, number: int, own: list[Pool], offerings: list[Of
 
 
 _blocks = st.builds(
-    lambda profile, until, kind, zone: Blocked(profile, until, "no capacity", type=kind, zone=zone),
+    lambda profile, until, kind, zone, pool, template: Blocked(
+        profile, until, "no capacity", type=kind, zone=zone, pool=pool, template=template
+    ),
     st.sampled_from([AWS, GCP]), st.sampled_from([NOW, NOW + MINUTE]), st.sampled_from(["", "t0", "t1"]),
-    st.sampled_from(["", "a"]),
+    st.sampled_from(["", "a"]), st.sampled_from(["", "", MAIN, OTHER]), st.sampled_from(["", "", "agent", "other"]),
 )  # fmt: skip
 _targets = st.builds(
     TargetItem, st.sampled_from([MAIN, OTHER]), st.integers(0, 5), st.sampled_from(["rest", "schedule"]), st.booleans()

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.offering import Market
@@ -9,6 +11,7 @@ from cloud_dispatch.domain.pool import Caps, TypeFilter
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner import plan
+from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import Blocked, DriverCaps
 from tests.planner.scenes import (
     AWS,
@@ -235,6 +238,32 @@ def test_a_blocked_region_leaves_the_others_open() -> None:
     ]
     (launch,) = launches(plan(snapshot([demand(shape(), 1)], offerings=offerings, blocked=blocked)))
     assert launch.offering.zone == "r2a"
+
+
+@pytest.mark.parametrize(
+    ("speaks_of", "stays"),
+    [
+        ({"template": "agent"}, ["gpu"]),
+        ({"pool": "main"}, ["gpu"]),
+        ({"template": "agent", "image": "other"}, ["main", "gpu"]),
+        ({"template": "agent", "zone": "b"}, ["main", "gpu"]),
+        ({"image": "ami"}, []),
+    ],
+)
+def test_a_block_of_a_template_or_pool_leaves_other_pools_open(speaks_of: dict[str, str], stays: list[str]) -> None:
+    """Quarantined is what is made from it, with that image and in that zone, and nothing else of the same offering;
+    also for what asks for labels."""
+    pools = [pool(), replace(pool(), name=OTHER, template="gpu")]
+    blocked = (Blocked(AWS, NOW + 42_000, "burnt", obstacle=Obstacle.BREAKER, **speaks_of),)
+    offerings = [replace(offering(zone=zone), image="ami") for zone in "ab"]
+    for labels in ((), (("zone", "a"),)):
+        for name, of in (("main", MAIN), ("gpu", OTHER)):
+            items = [demand(shape(pool=of, labels=labels), 1)]
+            found = plan(snapshot(items, pools=pools, offerings=offerings, blocked=blocked))
+            assert bool(launches(found)) is (name in stays)
+            if name not in stays:
+                assert "blocked for another 42s: burnt" in found.waiting[0].reason
+                assert found.waiting[0].obstacles == (Obstacle.BREAKER,)
 
 
 def test_a_block_that_has_passed_blocks_nothing() -> None:
