@@ -61,7 +61,7 @@ from cloud_dispatch.reconcile.loop import Loop
 from cloud_dispatch.reconcile.preview import Preview
 from cloud_dispatch.reconcile.settings import Settings, Timing
 from cloud_dispatch.telemetry import log as logging
-from cloud_dispatch.telemetry.metrics import Metrics
+from cloud_dispatch.telemetry.metrics import Metrics, Tripped
 from cloud_dispatch.telemetry.provider_calls import ProviderCalls
 from cloud_dispatch.wire.messages import Policy
 
@@ -132,7 +132,8 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
     sources: Sequence[DemandSource] = (NativeQueue(ports.store), Targets(rules.targets, ports.store))
     loop = Loop(context, sources)
     fleet = FleetService(context, Preview(context, sources))
-    metrics = Metrics(ports.store, ports.clock, lambda: explain.unserved(context), lambda: context.stop, ports.counters)
+    others = (*ports.counters, Tripped(context.breakers.tripped))
+    metrics = Metrics(ports.store, ports.clock, lambda: explain.unserved(context), lambda: context.stop, others)
     services = Services(
         store=ports.store,
         fleet=fleet,

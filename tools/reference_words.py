@@ -122,6 +122,14 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     ),
     "pools.NAME.boot_deadline": (_DURATION, "An instance that has not registered by then has failed."),
     "pools.NAME.template": ("name", "Which template of `cloud-init/` its VMs boot."),
+    "pools.NAME.boot_allowance": (
+        _MONEY,
+        "VMs of one template, image and zone that never register may burn so much in a row; then launches pause.",
+    ),
+    "pools.NAME.futility_allowance": (
+        _MONEY,
+        "The same of VMs that register and end without a task, though there was work for them.",
+    ),
     "pools.NAME.end.idle": (_DURATION, "An instance without work for so long goes, if it is not needed; 0: never."),
     "pools.NAME.end.max_tasks": (_COUNT, "An instance goes after so many tasks; 0: no limit."),
     "pools.NAME.end.empty_claims": (

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
+from cloud_dispatch.api.breakers import BreakerRoutes
 from cloud_dispatch.api.budgets import BudgetRoutes
 from cloud_dispatch.api.http import ClientGone, MethodNotAllowed, answer_failure, header, log
 from cloud_dispatch.api.instances import InstanceRoutes, UsageReader
@@ -54,6 +55,7 @@ class OperatorApp:
                 *InstanceRoutes(services, self._usage).routes(),
                 *BudgetRoutes(services).routes(),
                 *StopRoutes(services).routes(),
+                *BreakerRoutes(services).routes(),
             ],
             redirect_slashes=False,
         )

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from cloud_dispatch.cli import (
+    breakers,
     budget,
     config_file,
     demo,
@@ -43,7 +44,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (up, submit, tasks, logs, instances, plan, simulate, config_file, store, recover, budget, stop, demo):
+for module in (
+    up, submit, tasks, logs, instances, plan, simulate, config_file, store, recover, budget, breakers, stop, demo,
+):  # fmt: skip
     module.register(app)
 
 

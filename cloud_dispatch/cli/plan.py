@@ -36,6 +36,8 @@ def _render_plan(found: dict[str, Any]) -> None:
         print(show.clean(f"{action['kind']} {what}: {action['reason']}"))
     if not found["actions"]:
         print("Nothing would be launched or ended now.")
+    for text in found.get("quarantined", ()):
+        print(show.clean(f"not launched at {text}"))
     if found["waiting"]:
         rows = [(item["count"], item["shape"], item["reason"]) for item in found["waiting"]]
         console().print(show.table(("waiting", "each needs", "why"), rows))

@@ -188,6 +188,17 @@ class Client:
         """Stop "launches", "drain" or "terminate-all", or "nothing" any more; answers as `stopped`, what holds now."""
         return cast("dict[str, Any]", self._http.json("POST", "/v1/stop", body={"level": level, "reason": reason}))
 
+    # -- breakers
+    def breakers(self) -> dict[str, Any]:
+        """What has failed since it last succeeded, and whether it is still launched: `{"breakers": [...]}`, amounts in
+        micro-dollars."""
+        return cast("dict[str, Any]", self._http.json("GET", "/v1/breakers"))
+
+    def reset_breakers(self, name: str = "") -> dict[str, Any]:
+        """Launch again what the breaker `name`, or any of them, keeps back; answers as `breakers`."""
+        body = {"name": name} if name else {"all": True}
+        return cast("dict[str, Any]", self._http.json("POST", "/v1/breakers/reset", body=body))
+
     # -- why and what next
     def explain_task(self, task: int) -> dict[str, Any]:
         return cast("dict[str, Any]", self._http.json("GET", f"/v1/tasks/{task}/explain"))

@@ -204,6 +204,8 @@ def _pool(name: str, section: PoolSection) -> Pool:
             HealthCheck(c.command, c.interval_ms, c.timeout_ms, c.failures) for c in section.health_checks
         ),
         template=section.template,
+        boot_allowance=section.boot_allowance,
+        futility_allowance=section.futility_allowance,
     )
 
 

@@ -307,5 +307,7 @@ class PoolSection(Section):
     min_work_per_boot_percent: Percent = Field(default=100, alias="min_work_per_boot")
     boot_deadline_ms: Span = Field(default=600_000, alias="boot_deadline")
     template: Name = "agent"
+    boot_allowance: Dollars = 5_000_000
+    futility_allowance: Dollars = 10_000_000
     end: EndSection = EndSection()
     health_checks: tuple[HealthSection, ...] = ()

@@ -93,5 +93,13 @@ class Fleet(Protocol):
     async def explain_instance(self, instance: InstanceId) -> dict[str, Any]:
         """Why an instance was launched, is what it is, or ended, JSON-ready."""
 
+    def breakers(self) -> list[dict[str, Any]]:
+        """What has failed since it last succeeded, by template, image and zone, and whether it is still launched;
+        JSON-ready, amounts in micro-dollars."""
+
+    async def reset_breakers(self, name: str) -> None:
+        """Launch again what the breaker `name` keeps back ("": what any does): nothing that happened until now counts.
+        Durable. NotFound where there is no such breaker."""
+
     def wake(self) -> None:
         """Something happened that planning should look at soon."""

@@ -24,6 +24,7 @@ class Contact:
     asks_end: bool = False
     patience_ms: int = 0  # wall milliseconds: until then a wish to end is not heard (it was just resumed)
     unstartable: int = 0  # results in a row that could not be started
+    worked_ms: int | None = None  # wall milliseconds: when it brought its first result of a task that had started
     idle_since_ms: int | None = None
     state: InstanceState | None = None  # as last pictured
     state_since_ms: int = 0
@@ -85,6 +86,11 @@ class Contacts:
             self._watched = {n for n, known in self._contacts.items() if known.heard_ms < until or not known.settled}
         watched = ((name, self._contacts.get(name)) for name in self._watched)
         return {n for n, known in watched if known and (known.heard_ms < monotonic_ms or not known.settled)}
+
+    def worked_ms(self, instance: InstanceId) -> int | None:
+        """When `instance` brought a result for the first time since the dispatcher started, None if it has not."""
+        contact = self._contacts.get(instance)
+        return contact.worked_ms if contact else None
 
     def keep_only(self, instances: Set[InstanceId]) -> None:
         if not self._contacts.keys() <= instances:

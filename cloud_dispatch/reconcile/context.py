@@ -21,6 +21,7 @@ from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import InstanceChange, Store
 from cloud_dispatch.reconcile.absence import Absence
+from cloud_dispatch.reconcile.breakers import Breakers
 from cloud_dispatch.reconcile.calls import Calls
 from cloud_dispatch.reconcile.contacts import Contact, Contacts
 from cloud_dispatch.reconcile.failures import FailureMemory
@@ -65,6 +66,10 @@ class Context:
     directive_listeners: list[Callable[[InstanceId], None]] = field(default_factory=list)
     #: What is stopped, by who stopped it: the configuration, an operator, a dispatcher that ends with its instances.
     stops: dict[str, Stop] = field(default_factory=dict)
+    breakers: Breakers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.breakers = Breakers(self.store, self.clock, self.contacts, self.settings.pools)
 
     def wake(self) -> None:
         self.woken.set()

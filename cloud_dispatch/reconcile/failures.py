@@ -13,6 +13,7 @@ import enum
 from dataclasses import dataclass
 
 from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import Blocked
 from cloud_dispatch.provider import errors
@@ -21,6 +22,8 @@ MINUTE = 60_000
 LONGEST_MS = 60 * MINUTE
 #: How long a refusal by a budget is good for.
 MONEY_MS = 20_000
+#: How long it is good for that so many boot that no more may, should none of them register.
+BOOTING_MS = 60_000
 
 
 class _Kind(enum.Enum):
@@ -29,9 +32,13 @@ class _Kind(enum.Enum):
     LAUNCH = enum.auto()
     BOOT = enum.auto()
     MONEY = enum.auto()
+    BREAKER = enum.auto()
 
 
-_OBSTACLES = {_Kind.LAUNCH: Obstacle.REFUSED, _Kind.BOOT: Obstacle.BOOT, _Kind.MONEY: Obstacle.BUDGET}
+_OBSTACLES = {
+    _Kind.LAUNCH: Obstacle.REFUSED, _Kind.BOOT: Obstacle.BOOT, _Kind.MONEY: Obstacle.BUDGET,
+    _Kind.BREAKER: Obstacle.BREAKER,
+}  # fmt: skip
 
 
 @dataclass
@@ -68,13 +75,28 @@ class FailureMemory:
         self._calm(_Kind.MONEY, offering)
         return blocked
 
+    def unproved(self, offering: Offering, template: str, reason: str, now_ms: int) -> Blocked:
+        """Remember that no more of `offering` may boot from `template` now: until one registers, and it is asked again
+        before long anyway."""
+        scope = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
+        blocked = self._remember(_Kind.BREAKER, offering, scope, BOOTING_MS, reason, now_ms, template=template)
+        self._calm(_Kind.BREAKER, offering)
+        return blocked
+
     def launched(self, offering: Offering) -> None:
         """A launch of `offering` brought a VM: the next refusal is a first one again."""
         self._calm(_Kind.LAUNCH, offering)
 
     def booted(self, offering: Offering) -> None:
-        """A VM of `offering` registered: the next boot failure is a first one again."""
+        """A VM of `offering` registered: the next boot failure is a first one again, and more of what it was made from
+        may boot."""
         self._calm(_Kind.BOOT, offering)
+        self._entries = {
+            key: entry
+            for key, entry in self._entries.items()
+            if entry.kind is not _Kind.BREAKER
+            or (entry.blocked.profile, entry.blocked.zone) != (offering.profile, offering.zone)
+        }
 
     def _calm(self, kind: _Kind, offering: Offering) -> None:
         """A block that holds is kept, as later news than the launch it may have followed; it is just not remembered."""
@@ -87,14 +109,18 @@ class FailureMemory:
         self._entries = {key: entry for key, entry in self._entries.items() if entry.forget_ms > now_ms}
         return tuple(entry.blocked for entry in self._entries.values() if entry.blocked.until_ms > now_ms)
 
-    def covers(self, offering: Offering, now_ms: int) -> bool:
-        return any(blocked.covers(offering) for blocked in self.blocked(now_ms))
+    def covers(self, offering: Offering, now_ms: int, pool: Pool | None = None) -> bool:
+        """Whether `offering` is not tried now: for `pool`, else for any."""
+        return any(
+            blocked.covers(offering) and (not blocked.template if pool is None else blocked.is_for(pool))
+            for blocked in self.blocked(now_ms)
+        )
 
     def _remember(
         self, kind: _Kind, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int,
-        took_ms: int = 0,
+        took_ms: int = 0, template: str = "",
     ) -> Blocked:  # fmt: skip
-        key = (kind, offering.profile, scope.type, scope.zone, scope.market, scope.family, scope.region)
+        key = (kind, offering.profile, scope.type, scope.zone, scope.market, scope.family, scope.region, template)
         before = self._entries.get(key)
         if before is not None and before.forget_ms <= now_ms:
             before = None
@@ -111,6 +137,7 @@ class FailureMemory:
             market=scope.market,
             family=scope.family,
             region=scope.region,
+            template=template,
             obstacle=_OBSTACLES[kind],
         )
         self._entries[key] = _Entry(kind, blocked, length_ms, blocked.until_ms + length_ms + took_ms)

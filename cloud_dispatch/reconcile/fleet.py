@@ -116,6 +116,8 @@ class FleetService:
         contact.asks_end = said.ask_end and not tasks and self._c.clock.now() >= contact.patience_ms
         if said.started:
             contact.unstartable = 0
+            if contact.worked_ms is None:
+                contact.worked_ms = self._c.clock.now()
         else:
             contact.unstartable += said.unstartable
         verdict = event_heard(row, said, tasks)
@@ -265,7 +267,15 @@ class FleetService:
             view.listed_ms = None
         self._c.wake()
 
+    async def reset_breakers(self, name: str) -> None:
+        await self._c.breakers.reset(name)
+        self._c.note("operator.breaker-reset", detail=name or "all")
+        self._c.wake()
+
     # -- answers
+    def breakers(self) -> list[dict[str, Any]]:
+        return self._c.breakers.listing()
+
     async def preview(self) -> dict[str, Any]:
         return await self._preview.preview()
 

@@ -76,8 +76,8 @@ class Launcher:
         rows: Mapping[InstanceId, Instance],
         left: Left | None,
     ) -> _Batch | None:
-        """A batch with as many slots as caps and budgets still admit, None for none. The slots are reserved from here
-        on: other launches are prepared while this one's commit is under way (promise P4)."""
+        """A batch with as many slots as caps, breakers and budgets still admit, None for none. The slots are reserved
+        from here on: other launches are prepared while this one's commit is under way (promise P4)."""
         pool = self._c.settings.pools.get(pool_name)
         if pool is None or self._c.stop.launches:
             return None
@@ -86,6 +86,11 @@ class Launcher:
             return None
         batch, ends = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH)), self._spending.ends_of(pool, offering)
         instances = self._slots(batch, pool, offering, slots, reason, ends.ends_ms)
+        proved, why = self._c.breakers.admits(instances[0], slots, {**self._reserved, **rows}.values())
+        if not proved:
+            self._c.failures.unproved(offering, pool.template, why, self._c.clock.now())
+            return None
+        instances = instances[:proved]
         if left is not None:
             instances = self._spending.take(left, instances, ends, offering)
             if not instances:
@@ -290,7 +295,7 @@ class Launcher:
         why = f"{batch.offering.key} refused: {type(error).__name__}: {error.message}"
         for slot in missing:
             await self._c.apply(slot, _E.REFUSED, cause="refused", reason=why, ended_ms=now)
-        rest = [other for other in batch.alternatives if not self._c.failures.covers(other, now)]
+        rest = [other for other in batch.alternatives if not self._c.failures.covers(other, now, batch.pool)]
         if not rest:
             return
         again = self._prepare(

@@ -49,6 +49,7 @@ class Loop:
     async def restore(self) -> None:
         """After a start: withdraw intents whose call was never made, doubt those not answered, and treat every serving
         instance as unknown until heard. Leases and heartbeats count from now."""
+        self._c.breakers.turned()
         for row in list(self._c.store.instances().values()):
             self._c.contact(row.id)
             if row.state is _S.INTENDED:
@@ -109,6 +110,7 @@ class Loop:
         """Observe, judge, plan, execute, reap: once."""
         await self._observer.observe()
         await self._judge()
+        await boot.tell_of_breakers(self._c)
         await self._spending.renew()
         snapshot = picture.take(self._c, self._sources)
         decided = await self._c.planning.run(plan, snapshot)

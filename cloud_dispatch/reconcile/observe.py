@@ -168,16 +168,19 @@ class Observer:
         row = self._c.store.instances().get(finding.instance)
         if row is None:
             return
+        taken = finding.vm.preempted
         if finding.vm.state is VmState.GONE:
             await self._c.apply(
-                row.id, _E.GONE, cause=row.cause or "vanished",
+                row.id, _E.GONE, cause=row.cause or ("preempted" if taken else "vanished"),
                 reason=row.reason if row.cause else "the provider says that the VM is gone",
                 ended_ms=self._c.clock.now(),
             )  # fmt: skip
         elif row.state is _S.BOOTING:
-            boot.give_up(self._c, row, "stopped", "the VM stopped before a compute service registered")
+            cause = "preempted" if taken else "powered-off"
+            boot.give_up(self._c, row, cause, "the VM stopped before a compute service registered")
         elif row.state not in (_S.TERMINATING, _S.DRAINED, _S.FAILED, _S.LOST):
-            await self._c.apply(row.id, _E.FAIL, cause="stopped", reason="the provider says that the VM is stopped")
+            cause = "preempted" if taken else "powered-off"
+            await self._c.apply(row.id, _E.FAIL, cause=cause, reason="the provider says that the VM is stopped")
 
     def _missing(self, instance: InstanceId, provider: Provider, started: int) -> None:
         """One more piece of evidence; enough of it starts the last question, a get."""

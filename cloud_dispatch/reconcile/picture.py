@@ -41,7 +41,7 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
         caps=settings.caps,
         profile_caps=tuple(settings.profile_caps.items()),
         driver_caps=tuple(settings.driver_caps),
-        blocked=context.failures.blocked(now),
+        blocked=(*context.failures.blocked(now), *context.breakers.blocked()),
         silent=tuple(name for name in settings.providers if _is_silent(context, name)),
         max_batch=tuple((name, provider.traits.max_batch) for name, provider in settings.providers.items()),
         doubt_ms=settings.timing.doubt_ms,

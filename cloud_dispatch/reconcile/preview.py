@@ -8,6 +8,7 @@ from typing import Any
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.money import format_rate
 from cloud_dispatch.planner import plan
+from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.plan import Action, Launch, Plan
 from cloud_dispatch.reconcile import picture
 from cloud_dispatch.reconcile.context import Context
@@ -20,7 +21,8 @@ class Preview:
 
     async def preview(self) -> dict[str, Any]:
         snapshot = picture.take(self._c, self._sources)
-        return plain(await self._c.planning.run(plan, snapshot))
+        held = [f"{one.profile}: {one.reason}" for one in snapshot.blocked if one.obstacle is Obstacle.BREAKER]
+        return {**plain(await self._c.planning.run(plan, snapshot)), "quarantined": held}
 
 
 def plain(decided: Plan) -> dict[str, Any]:

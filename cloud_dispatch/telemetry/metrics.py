@@ -98,6 +98,23 @@ class _BudgetCollector(Collector):
         yield dollars
 
 
+class Tripped(Collector):
+    """Breakers that are not closed. `count`: by kind."""
+
+    def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
+        self._count = count
+
+    def collect(self) -> Iterable[Metric]:
+        tripped = GaugeMetricFamily(
+            "cloud_dispatch_breakers_open",
+            "Templates that are not launched, with an image in a zone, because they failed too often; or tried again.",
+            labels=["kind"],
+        )
+        for kind, count in self._count().items():
+            tripped.add_metric([kind], count)
+        yield tripped
+
+
 class Metrics:
     """The registry of one dispatcher: what its store and its plans say, and what `others` have counted."""
 

@@ -67,6 +67,7 @@ class StubFleet:
         self.woken = 0
         self.failure: Exception | None = None
         self.stop_asked = Stop()
+        self.broken: list[dict[str, Any]] = []
         self._listeners: list[Callable[[InstanceId], None]] = []
 
     def direct(self, instance: InstanceId, directive: Directive) -> None:
@@ -112,6 +113,14 @@ class StubFleet:
 
     def risk(self) -> list[str]:
         return ["pool default: any number"]
+
+    def breakers(self) -> list[dict[str, Any]]:
+        return self.broken
+
+    async def reset_breakers(self, name: str) -> None:
+        if name and name not in [one["name"] for one in self.broken]:
+            raise NotFound(f"there is no breaker {name}")
+        self.broken = [one for one in self.broken if name not in ("", one["name"])]
 
     def stopped(self) -> Stop:
         return self.stop_asked

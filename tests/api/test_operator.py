@@ -383,3 +383,15 @@ async def test_limits_are_tightened_and_what_is_committed_is_told(house: House) 
     assert (await house.op.get("/v1/budgets/commitments", params=params)).json()["commitments"] == []
     off = (await house.op.put("/v1/budgets", json={**asked, "limit": None})).json()["budgets"]
     assert off[0]["limit"] == 7_000
+
+
+async def test_a_breaker_is_reset_by_its_name_or_with_all_others(house: House) -> None:
+    """Neither by nothing nor by both; a name that there is none of is not found."""
+    house.fleet.broken = [{"name": "boot/p/agent/z"}, {"name": "boot/p/agent/y"}, {"name": "boot/p/agent/x"}]
+    assert len((await house.op.get("/v1/breakers")).json()["breakers"]) == 3
+    after = await house.op.post("/v1/breakers/reset", json={"name": "boot/p/agent/y"})
+    assert [one["name"] for one in after.json()["breakers"]] == ["boot/p/agent/z", "boot/p/agent/x"]
+    for body in ({}, {"name": "boot/p/agent/z", "all": True}):
+        assert error_of(await house.op.post("/v1/breakers/reset", json=body)) == (400, "invalid-input", "name")
+    assert (await house.op.post("/v1/breakers/reset", json={"name": "other"})).status_code == 404
+    assert (await house.op.post("/v1/breakers/reset", json={"all": True})).json() == {"breakers": []}

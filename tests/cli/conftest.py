@@ -46,6 +46,7 @@ class StubDispatcher:
     targets: dict[str, dict[str, Any]] = field(default_factory=dict)
     submitted: list[dict[str, Any]] = field(default_factory=list)
     budgets: dict[str, Any] = field(default_factory=lambda: {"budgets": [], "unsure_since_ms": None})
+    breakers: list[dict[str, Any]] = field(default_factory=list)
     stopped: dict[str, Any] = field(default_factory=lambda: {"level": "nothing", "why": "", "since_ms": 0})
     limits_asked: list[dict[str, Any]] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
@@ -102,6 +103,11 @@ class StubDispatcher:
                 }
                 lost = {"shape": "9 cpu", "count": 1, "reason": "too big", "nearest": "local.4"}
                 return {"actions": [launch], "waiting": [], "unsatisfiable": [lost]}, {}
+            case "GET", ["breakers"]:
+                return {"breakers": self.breakers}, {}
+            case "POST", ["breakers", "reset"]:
+                self.breakers = [one for one in self.breakers if not body.get("all") and one["name"] != body["name"]]
+                return {"breakers": self.breakers}, {}
             case "GET", ["stop"]:
                 return self.stopped, {}
             case "POST", ["stop"]:

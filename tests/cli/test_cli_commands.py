@@ -325,3 +325,18 @@ def test_config_check_says_what_limits_do_not_cover(cli: Any, tmp_path: Path) ->
     assert cli("config", "check", "--config", str(file), "--json").json()["notes"] == [
         "no spending limit is set: only caps bound what is spent"
     ]
+
+
+def test_breakers_are_listed_and_reset(cli: Any, dispatcher: Any) -> None:
+    """What was burnt of what, when it is tried again, and with what; one is reset by its name, or all."""
+    usual = {"burnt": 5_120_000, "allowance": 5_000_000, "failures": 3, "last_failure": "b-0", "trial": None}
+    dispatcher.breakers = [
+        {**usual, "name": "boot/aws/agent/z", "state": "open", "until_ms": 1_700_000_000_000},
+        {**usual, "name": "boot/aws/agent/y", "state": "half-open", "until_ms": 1_700_000_000_000, "trial": "b-1"},
+    ]
+    said = cli("breakers", "list").out
+    for text in ("boot/aws/agent/z", "$5.120000 of $5.000000", "2023-11-14 22:13:20", "now, with b-1"):
+        assert text in " ".join(said.split())
+    assert cli("breakers", "reset").code == 2
+    assert "boot/aws/agent/z" not in cli("breakers", "reset", "boot/aws/agent/z").out
+    assert "Nothing has failed" in cli("breakers", "reset", "--all").out

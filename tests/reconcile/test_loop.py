@@ -298,7 +298,7 @@ async def test_a_vm_that_stops_while_booting_is_no_reason_to_try_again_at_once(t
         await w.passes(20)
         assert len(w.cloud.requests) == 1
         gone = await w.store.instance(row.id)
-        assert (gone.state, gone.cause) == (S.GONE, "stopped")
+        assert (gone.state, gone.cause) == (S.GONE, "powered-off")
         assert "no such image" in gone.reason
         assert any(e.action == "instance.console" for e in await w.store.events(instance=row.id))
 
