@@ -187,6 +187,29 @@ ledger = Table(
     _text("cause"),
 )
 Index("ledger_until_ms", ledger.c.until_ms)
+Index("ledger_instance", ledger.c.instance)
+
+#: Whose money a row of the ledger was: by day of UTC, project and user, of which both are empty where nobody said or
+#: nothing ran. Append-only, kept as long as the ledger. Micro-dollars; the times are weighed (`spend.shares`).
+shares = Table(
+    "shares",
+    metadata,
+    _text("instance", primary_key=True),
+    _number("day_ms", primary_key=True, autoincrement=False),
+    _text("project", primary_key=True),
+    _text("user_name", primary_key=True),
+    _text("pool"),
+    _text("profile"),
+    _text("driver"),
+    _number("rate", null=True),  # of the VM, as far as it was known
+    _number("work"),
+    _number("retry"),
+    _number("idle"),
+    _number("work_time"),
+    _number("retry_time"),
+    sqlite_with_rowid=False,
+)
+Index("shares_day_ms", shares.c.day_ms)
 
 intents = Table(
     "intents",

@@ -1,4 +1,4 @@
-"""The ledger, and what an instance can cost at most.
+"""The ledger, whose money it was, and what an instance can cost at most.
 
 Revision ID: 0002
 Revises: 0001
@@ -37,10 +37,23 @@ def upgrade() -> None:
         sa.Column("registered_ms", NUMBER, nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("ledger_pk")),
     )
-    op.create_index("ledger_until_ms", "ledger", ["until_ms"], unique=False)
+    for name in ("until_ms", "instance"):
+        op.create_index(f"ledger_{name}", "ledger", [name], unique=False)
+    op.create_table(
+        "shares",
+        sa.Column("instance", sa.Text(), nullable=False),
+        sa.Column("day_ms", NUMBER, autoincrement=False, nullable=False),
+        *(sa.Column(name, sa.Text(), nullable=False) for name in ("project", "user_name", "pool", "profile", "driver")),
+        sa.Column("rate", NUMBER, nullable=True),
+        *(sa.Column(name, NUMBER, nullable=False) for name in ("work", "retry", "idle", "work_time", "retry_time")),
+        sa.PrimaryKeyConstraint("instance", "day_ms", "project", "user_name", name=op.f("shares_pk")),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("shares_day_ms", "shares", ["day_ms"], unique=False)
 
 
 def downgrade() -> None:
+    op.drop_table("shares")
     op.drop_table("ledger")
     with op.batch_alter_table("instances") as table:
         for name in ("end_lag_ms", "extra_rate", "image", "max_rate", "template"):
