@@ -22,6 +22,7 @@ from cloud_dispatch.domain.task import Attempt, Outcome, Task, TaskSpec, TaskSta
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment, Key
 from cloud_dispatch.spend.past import Past
+from cloud_dispatch.spend.costs import AttemptCost, CostPage, CostQuery, Costs
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.spend.windows import Window
 
@@ -312,6 +313,19 @@ class Store(Protocol):
 
     def past(self) -> Past:
         """The newest entries of the ledger, as breakers look at them: how many is bounded. From memory."""
+    async def costs(self, query: CostQuery) -> Costs:
+        """What was spent, what living instances have cost up to now with it. Whatever is asked for, and however it is
+        added up, of instances that are gone it sums to the amounts of the ledger exactly. InvalidInput where that makes
+        too many rows, and for costs by task."""
+
+    async def costs_by_task(
+        self, query: CostQuery, *, after: tuple[InstanceId, int] | None = None, limit: int = 1000
+    ) -> CostPage:
+        """The same costs, split further: by task. A page has at most `limit` rows (1 to 10,000); what was used by tasks
+        that are not kept any more is that of no task."""
+
+    async def cost_of_task(self, task: TaskId) -> Sequence[AttemptCost]:
+        """The attempts of a task in order, the one that runs last; NotFound when there is no such task."""
 
     # -- plans, events, targets, small facts
     async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes) -> int: ...

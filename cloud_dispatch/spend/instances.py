@@ -70,6 +70,11 @@ def booking_of(instance: Instance, ended_ms: int, worked: Sequence[Interval], lo
     )
 
 
+def known_rate(instance: Instance) -> Rate | None:
+    """What an hour of it costs, disks and addresses with it; None where nobody told the price."""
+    return None if instance.rate is None else Rate(instance.rate + instance.extra_rate)
+
+
 def highest_rate(instance: Instance) -> Rate:
     """What an hour of it can cost at most."""
     return Rate(max(instance.rate or 0, instance.max_rate or 0) + instance.extra_rate)

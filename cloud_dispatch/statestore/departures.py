@@ -1,76 +1,123 @@
-"""What instances did that leave for good. Owns the reading of their attempts, and the ledger's row that follows."""
+"""What instances did that leave for good. Owns the reading of their attempts, and what is booked: the ledger's row, and
+whose money it was."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import bindparam, insert
+from sqlalchemy import bindparam, func, insert
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Instance
-from cloud_dispatch.domain.task import MACHINE_CAUSES, Cause
+from cloud_dispatch.domain.task import MACHINE_CAUSES
 from cloud_dispatch.spend.instances import booking_of, departed
 from cloud_dispatch.spend.ledger import Interval, union
+from cloud_dispatch.spend.shares import Owner, shares_of, use_of
 from cloud_dispatch.statestore.batch import ATTEMPT_ORDER, Batch
-from cloud_dispatch.statestore.purse import ledger_row
-from cloud_dispatch.statestore.schema import attempts, ledger
+from cloud_dispatch.statestore.purse import ledger_row, share_rows
+from cloud_dispatch.statestore.schema import attempts, ledger, shares
 from cloud_dispatch.statestore.stretches import of_instance
+from cloud_dispatch.statestore.uses import LOST, Alike, askers_of, counts, used_on, weigher
 
-#: Ends of attempts whose work is lost with their instance.
-LOST = frozenset({Cause.INSTANCE_LOST.value, Cause.PREEMPTED.value})
 _MACHINE = frozenset(cause.value for cause in MACHINE_CAUSES)
-_INSTANCE, _STARTED, _ENDED, _CAUSE = (
-    ATTEMPT_ORDER.index(name) for name in ("instance", "started_ms", "ended_ms", "cause")
+_TASK, _INSTANCE, _STARTED, _ENDED, _CAUSE = (
+    ATTEMPT_ORDER.index(name) for name in ("task", "instance", "started_ms", "ended_ms", "cause")
 )
-_RAN: Any = of_instance(
-    bindparam("which"), attempts.c.started_ms, attempts.c.ended_ms, attempts.c.cause
-)  # fmt: skip
-_RAN = _RAN.where(attempts.c.started_ms.is_not(None))
+_WHICH: Any = bindparam("which")
+_RAN: Any = of_instance(_WHICH, attempts.c.started_ms, attempts.c.ended_ms, attempts.c.cause).where(
+    attempts.c.started_ms.is_not(None)
+)
+_HOW_MANY: Any = of_instance(_WHICH, func.count(), func.max(attempts.c.token))
 Ran = tuple[int, int, str]
 
 
-class Departures:
-    """The attempts of instances that leave, read before the group is planned."""
+@dataclass
+class Past:
+    """What one instance did before this group. `many` tells whether there are more attempts by now."""
 
-    def __init__(self, leaving: Sequence[InstanceId]) -> None:
+    many: Any = None
+    ran: list[Ran] = field(default_factory=list)
+    used: list[Alike] = field(default_factory=list)
+    askers: Mapping[int, tuple[Owner, int]] = field(default_factory=dict)  # of the tasks that it holds
+
+
+class Departures:
+    """The attempts of instances that leave, read before the group is planned. `leaving`: by instance the moment, if one
+    is known, after which it did nothing any more; `held`: the tasks that it holds."""
+
+    def __init__(
+        self, leaving: Mapping[InstanceId, int | None], held: Callable[[InstanceId], Iterable[int]]
+    ) -> None:  # fmt: skip
         self._leaving = leaving
-        self._ran: dict[str, list[Ran]] = {}
+        self._held = held
+        self._past: dict[str, Past] = {}
 
     def __bool__(self) -> bool:
         return bool(self._leaving)
 
-    def read(self, connection: Connection) -> None:
-        for instance in self._leaving:
+    def look(self, connection: Connection) -> None:
+        """Read ahead, beside the commits: there may be hundreds of thousands of attempts."""
+        for instance, until_ms in self._leaving.items():
+            many = tuple(connection.execute(_HOW_MANY, {"which": instance}).one())
             rows = connection.execute(_RAN, {"which": instance}).all()
-            self._ran[instance] = [(row[0], row[1], row[2]) for row in rows]
+            ran = [(row[0], row[1], row[2]) for row in rows]
+            self._past[instance] = Past(many, ran, used_on(connection, instance, until_ms))
+
+    def read(self, connection: Connection) -> None:
+        """Read, or make sure that nothing has come since it was."""
+        for instance in self._leaving:
+            past = self._past.get(instance)
+            if past is None or past.many != tuple(connection.execute(_HOW_MANY, {"which": instance}).one()):
+                self.look(connection)
+                break
+        for instance in self._leaving:
+            self._past[instance].askers = askers_of(connection, self._held(instance))
 
     def leave(self, batch: Batch, own: Instance, now: int) -> Instance:
         """`own` as it is kept, with how long something ran on it; what it cost goes into the ledger."""
-        ran = [*self._ran.get(own.id, ()), *_fresh(batch, own.id)]
+        past = self._past.get(own.id) or Past()
+        fresh = _fresh(batch, own.id)
+        ran = [*past.ran, *((row[_STARTED], row[_ENDED], row[_CAUSE]) for row in fresh)]
         worked = [(start, end) for start, end, cause in ran if cause not in LOST]
         lost = [(start, end) for start, end, cause in ran if cause in LOST]
-        _book(batch, own, worked, lost, sum(cause not in _MACHINE for _, _, cause in ran), now)
+        used = [*past.used, *_used(batch, fresh, past.askers, self._leaving.get(own.id))]
+        _book(batch, own, worked, lost, used, sum(cause not in _MACHINE for _, _, cause in ran), now)
         return replace(own, busy_ms=sum(end - start for start, end in union([*worked, *lost])))
 
 
-def _fresh(batch: Batch, instance: InstanceId) -> list[Ran]:
+def _fresh(batch: Batch, instance: InstanceId) -> list[tuple[Any, ...]]:
     """What this group is about to store."""
-    return [
-        (row[_STARTED], row[_ENDED], row[_CAUSE])
-        for row in batch.attempts
-        if row[_INSTANCE] == instance and row[_STARTED] is not None
-    ]
+    return [row for row in batch.attempts if row[_INSTANCE] == instance and row[_STARTED] is not None]
+
+
+def _used(
+    batch: Batch, fresh: Iterable[tuple[Any, ...]], askers: Mapping[int, tuple[Owner, int]], until_ms: int | None
+) -> Iterator[Alike]:
+    """As `used_on` has those that are stored."""
+    for row in fresh:
+        task, started, ended = row[_TASK], row[_STARTED], row[_ENDED]
+        if until_ms is not None:
+            started, ended = min(started, until_ms), min(ended, until_ms)
+        if task in askers:
+            owner, shape = askers[task]
+            end = batch.ended.get(task)
+            counted = counts(row[_CAUSE], None if end is None else end[0])
+            yield Alike(shape, use_of(owner, counted, 1, started, ended))
 
 
 def _book(
-    batch: Batch, own: Instance, worked: Sequence[Interval], lost: Sequence[Interval], tasks: int, now: int
-) -> None:
+    batch: Batch, own: Instance, worked: Sequence[Interval], lost: Sequence[Interval], used: Sequence[Alike],
+    tasks: int, now: int,
+) -> None:  # fmt: skip
+    drivers = batch.memory.purse.drivers
     row = booking_of(own, now if own.ended_ms is None else own.ended_ms, worked, lost)
     gone = departed(own, row, tasks, 0 if tasks else _waiting_for(batch, own), now)
-    batch.write(insert(ledger), ledger_row(own, row, gone, batch.memory.purse.drivers))
+    weighed = map(weigher(own.machine, batch.memory.shapes), used)
+    batch.write(insert(ledger), ledger_row(own, row, gone, drivers))
+    batch.write(insert(shares), *share_rows(own, shares_of(row.amount, row.from_ms, row.until_ms, weighed), drivers))
     batch.effects.append(lambda: batch.memory.purse.book(own, row))
     batch.effects.append(lambda: batch.memory.past.add(gone))
 

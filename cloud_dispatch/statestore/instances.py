@@ -5,7 +5,7 @@ States go through `INSTANCE_TABLE` alone. Busy is stored as idle: whether an ins
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sqlalchemy import bindparam, insert, select, update
@@ -19,6 +19,7 @@ from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.departures import Departures
 from cloud_dispatch.statestore.endings import lose_all
+from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.rows import INSTANCE_FIELDS, instance_of, instance_row
 from cloud_dispatch.statestore.schema import instances, intents
 
@@ -100,18 +101,19 @@ class Change:
     """All of `changes` or none. Answers the instances as they are after it, in order of the changes. OverBudget when
     one is to live longer than a spending limit admits.
 
-    `living` are those that need not be looked for in the tables."""
+    `memory` has those that need not be looked for in the tables."""
 
-    def __init__(self, changes: Sequence[InstanceChange], living: Container[InstanceId], clock: Clock) -> None:
+    def __init__(self, changes: Sequence[InstanceChange], memory: Memory, clock: Clock) -> None:
         for change in changes:
             wrong = sorted((set(change.fields) - INSTANCE_FIELDS) | (set(change.fields) & _FIXED))
             if wrong:
                 raise InvalidInput(f"{', '.join(wrong)} of an instance can't be set", place=str(change.instance))
         self._changes = changes
         self._clock = clock
-        self._unknown = sorted({change.instance for change in changes if change.instance not in living})
-        self._departures = Departures([change.instance for change in changes if change.event is _E.GONE])
-        self.reads = bool(self._unknown or self._departures)
+        self._unknown = sorted({change.instance for change in changes if change.instance not in memory.seats})
+        leaving = {change.instance: _done_by(change, memory) for change in changes if change.event is _E.GONE}
+        self.departures = Departures(leaving, lambda instance: memory.leases(instance))
+        self.reads = bool(self._unknown or self.departures)
         self._past: dict[str, Instance] = {}
         self._result: list[InstanceId] = []
         self._after: dict[InstanceId, Instance] = {}
@@ -121,7 +123,7 @@ class Change:
         if self._unknown:
             gone = select(instances).where(instances.c.id.in_(self._unknown), instances.c.state == _S.GONE.value)
             self._past = {row.id: instance_of(row) for row in connection.execute(gone)}
-        self._departures.read(connection)
+        self.departures.read(connection)
 
     def plan(self, batch: Batch) -> None:
         now = self._clock.now()
@@ -144,7 +146,7 @@ class Change:
             if seat is not None and seat.held:
                 lose_all(batch, seat, now)
         for own in after.values():
-            self._write(batch, self._departures.leave(batch, own, now) if self._leaves(own) else own)
+            self._write(batch, self.departures.leave(batch, own, now) if self._leaves(own) else own)
         self._after = {instance: batch.instances[instance] for instance in after}
 
     def answer(self, specs: Mapping[int, bytes]) -> Sequence[Instance]:
@@ -175,6 +177,15 @@ class Change:
         row = instance_row(own)
         batch.write(_UPDATE, {"which": row.pop("id"), **{f"v_{name}": value for name, value in row.items()}})
         batch.instances[own.id] = own
+
+
+def _done_by(change: InstanceChange, memory: Memory) -> int | None:
+    """The moment after which one that leaves did nothing any more, where one is known before it is planned."""
+    seat = memory.seats.get(change.instance)
+    if seat is None:
+        return None
+    ended_ms = change.fields.get("ended_ms") or seat.instance.ended_ms
+    return min((ms for ms in (ended_ms, seat.instance.last_ms) if ms is not None), default=None)
 
 
 def _stored(instance: Instance) -> Instance:

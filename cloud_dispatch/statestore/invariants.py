@@ -13,7 +13,7 @@ from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.task import HELD, TERMINAL, TaskState
 from cloud_dispatch.statestore.loading import load
 from cloud_dispatch.statestore.memory import Memory
-from cloud_dispatch.statestore.schema import attempts, counters, instances, intents, specs, tasks
+from cloud_dispatch.statestore.schema import attempts, counters, instances, intents, ledger, shares, specs, tasks
 
 #: At most this many offenders of a kind are named.
 _NAMED = 10
@@ -104,6 +104,14 @@ def _questions() -> Iterator[tuple[str, Select[Any]]]:
     newest = select(counters.c.value).where(counters.c.name == "token").scalar_subquery()
     yield "tasks with a token from the future", ids.where(or_(t.token > newest))
     slots = select(func.count()).where(i.batch == intents.c.batch).scalar_subquery()
+    split = select(func.sum(shares.c.work + shares.c.retry + shares.c.idle)).where(
+        shares.c.instance == ledger.c.instance
+    )
+    whole = func.coalesce(split.scalar_subquery(), -1)
+    yield (
+        "instances whose shares do not sum to what was booked",
+        select(ledger.c.instance).where(ledger.c.amount != whole),
+    )
     yield "batches with more instances than slots", select(intents.c.batch).where(slots > intents.c.slots)
 
 

@@ -20,8 +20,9 @@ from cloud_dispatch.domain.money import Amount, Rate, charge
 from cloud_dispatch.spend.breaker import Departed
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Commitment, Key, Scope
-from cloud_dispatch.spend.instances import Drivers, commitment_of, keys_of
+from cloud_dispatch.spend.instances import Drivers, commitment_of, keys_of, known_rate
 from cloud_dispatch.spend.ledger import Row
+from cloud_dispatch.spend.shares import Share
 from cloud_dispatch.spend.standing import Account, Standing
 from cloud_dispatch.spend.tightened import TIGHTENED_FACT, decode, in_force
 from cloud_dispatch.spend.windows import FOREVER_MS, Window, span_at, spans
@@ -140,6 +141,28 @@ def _keys(driver: str, profile: str, pool: str) -> tuple[Key, ...]:
     """Whom a row counts for, as it was booked."""
     named = ((Scope.DRIVER, driver), (Scope.PROFILE, profile), (Scope.POOL, pool))
     return (EVERYTHING, *(Key(scope, name) for scope, name in named if name))
+
+
+def share_rows(instance: Instance, shares: Iterable[Share], drivers: Drivers) -> list[dict[str, object]]:
+    """As the table has them."""
+    return [
+        {
+            "instance": instance.id,
+            "day_ms": share.day_ms,
+            "project": share.owner.project,
+            "user_name": share.owner.user,
+            "pool": instance.pool,
+            "profile": instance.profile,
+            "driver": drivers.get(instance.profile, ""),
+            "rate": known_rate(instance),
+            "work": share.work,
+            "retry": share.retry,
+            "idle": share.idle,
+            "work_time": share.work_time,
+            "retry_time": share.retry_time,
+        }
+        for share in shares
+    ]
 
 
 def ledger_row(instance: Instance, row: Row, gone: Departed, drivers: Drivers) -> dict[str, object]:

@@ -117,9 +117,13 @@ def instance_row(instance: Instance) -> dict[str, Any]:
     return row
 
 
+def machine_of(body: bytes) -> Machine:
+    return _machine.decode(body)
+
+
 def instance_of(row: Row[Any]) -> Instance:
     values: dict[str, Any] = dict(row._mapping)
-    values["machine"] = _machine.decode(values["machine"])
+    values["machine"] = machine_of(values["machine"])
     values["state"] = InstanceState(values["state"])
     values["market"] = Market(values["market"])
     values["behaviour"] = Behaviour(values["behaviour"])

@@ -34,15 +34,17 @@ from cloud_dispatch.ports.store import (
 )
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment, Key
+from cloud_dispatch.spend.costs import AttemptCost, CostPage, CostQuery, Costs
 from cloud_dispatch.spend.ends import finish_of
 from cloud_dispatch.spend.instances import Drivers
 from cloud_dispatch.spend.past import Past
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.spend.tightened import TIGHTENED_FACT, decode, encode, set_limit
 from cloud_dispatch.spend.windows import Window
-from cloud_dispatch.statestore import care, copying, reading, records
+from cloud_dispatch.statestore import care, copying, costs, reading, records
 from cloud_dispatch.statestore.claims import Sync, without_commit
 from cloud_dispatch.statestore.commit import GroupCommit
+from cloud_dispatch.statestore.costs import Present, Runs
 from cloud_dispatch.statestore.instances import Adopt, Change, Intend
 from cloud_dispatch.statestore.limits import SetLimits
 from cloud_dispatch.statestore.loading import STORE_ID
@@ -187,7 +189,10 @@ class SqlStore:
     async def change(self, changes: Sequence[InstanceChange]) -> Sequence[Instance]:
         if not changes:
             return []
-        changed = await self._commit.run(Change(changes, self._memory.seats, self._clock))
+        change = Change(changes, self._memory, self._clock)
+        if change.departures and self._reads is not self._executor:
+            await self._read(change.departures.look)
+        changed = await self._commit.run(change)
         return [
             seat.shown if (seat := self._memory.seats.get(own.id)) and seat.instance is own else own for own in changed
         ]
@@ -253,6 +258,28 @@ class SqlStore:
 
     def past(self) -> Past:
         return self._memory.past
+    async def costs(self, query: CostQuery) -> Costs:
+        return await self._read(costs.grouped, query, self._present())
+
+    async def costs_by_task(
+        self, query: CostQuery, *, after: tuple[InstanceId, int] | None = None, limit: int = 1000
+    ) -> CostPage:
+        return await self._read(costs.by_task, query, self._present(), after, _limited(limit))
+
+    async def cost_of_task(self, task: TaskId) -> Sequence[AttemptCost]:
+        await self.task(task)
+        return await self._read(costs.of_task, task, self._present())
+
+    def _present(self) -> Present:
+        memory = self._memory
+        living = {
+            name: (
+                seat.instance,
+                [Runs(h.token, h.task, h.started_ms) for h in seat.held.values() if h.started_ms],
+            )
+            for name, seat in memory.seats.items()
+        }
+        return Present(self._clock.now(), living, memory.shapes, memory.purse.drivers)
 
     # -- plans, events, targets, facts
     async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes) -> int:

@@ -16,6 +16,7 @@ import pytest
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.testing.store_builders import ManualClock, OpenStore
 from cloud_dispatch.testing.store_contract_claims import ClaimsContract
+from cloud_dispatch.testing.store_contract_costs import CostContract
 from cloud_dispatch.testing.store_contract_fleet import FleetContract
 from cloud_dispatch.testing.store_contract_matching import MatchingContract
 from cloud_dispatch.testing.store_contract_money import MoneyContract
@@ -25,7 +26,7 @@ VERSION = 1
 
 
 @pytest.mark.asyncio
-class StoreContract(TasksContract, ClaimsContract, MatchingContract, FleetContract, MoneyContract):
+class StoreContract(TasksContract, ClaimsContract, MatchingContract, FleetContract, MoneyContract, CostContract):
     """Subclass it, give `open_store`."""
 
     @pytest.fixture

@@ -1,0 +1,276 @@
+"""What was spent, read for people. Owns the queries over shares, and the shares of instances that still live: those are
+made anew for each question, by the functions that book them once they are gone. Reads alone, on a reader's connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, and_, distinct, func, select
+from sqlalchemy.engine import Connection
+
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId
+from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.shape import Machine, Shape
+from cloud_dispatch.spend.costs import AttemptCost, Cost, CostKey, CostPage, CostQuery, CostRow, Costs, KeyValue
+from cloud_dispatch.spend.instances import Drivers, booking_of, known_rate
+from cloud_dispatch.spend.shares import Owner, Piece, Share, pieces_of, shares_of, use_of
+from cloud_dispatch.statestore.reading import attempts_of_task
+from cloud_dispatch.statestore.rows import machine_of
+from cloud_dispatch.statestore.schema import instances, ledger, shares
+from cloud_dispatch.statestore.uses import Alike, Ran, askers_of, each_on, used_on, weigher
+
+#: More rows than this are not added up in one answer.
+MOST_ROWS = 100_000
+_INSTANCES_A_PIECE = 200
+_CHUNK = 500
+_s = shares.c
+_COLUMNS: Mapping[CostKey, Any] = {
+    CostKey.PROJECT: _s.project,
+    CostKey.USER: _s.user_name,
+    CostKey.POOL: _s.pool,
+    CostKey.PROVIDER: _s.driver,
+    CostKey.PROFILE: _s.profile,
+    CostKey.DAY: _s.day_ms,
+}
+
+
+class Runs(NamedTuple):
+    """A lease whose task was started, as the memory has it."""
+
+    token: int
+    task: int
+    started_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What the memory knows at the moment `now_ms`: the instances that are not gone, with what runs on them."""
+
+    now_ms: int
+    living: Mapping[InstanceId, tuple[Instance, Sequence[Runs]]]
+    shapes: Mapping[int, Shape]
+    drivers: Drivers
+
+
+@dataclass(frozen=True, slots=True)
+class _Vm:
+    """One instance with its shares. `machine` None: it is not kept any more."""
+
+    id: InstanceId
+    pool: str
+    profile: str
+    driver: str
+    rate: Rate | None
+    from_ms: int
+    until_ms: int
+    shares: Sequence[Share]
+    machine: Machine | None
+    runs: Sequence[Ran] = ()
+
+    def keys(self, by: Sequence[CostKey], owner: Owner, day_ms: int, task: int | None) -> tuple[KeyValue, ...]:
+        values: dict[CostKey, KeyValue] = {
+            CostKey.PROJECT: owner.project,
+            CostKey.USER: owner.user,
+            CostKey.POOL: self.pool,
+            CostKey.PROVIDER: self.driver,
+            CostKey.PROFILE: self.profile,
+            CostKey.DAY: day_ms,
+            CostKey.TASK: task,
+        }
+        return tuple(values[key] for key in by)
+
+
+def grouped(connection: Connection, query: CostQuery, present: Present) -> Costs:
+    """Everything that `query` asks for, added up. InvalidInput for more than `MOST_ROWS` rows, and by task."""
+    if CostKey.TASK in query.by:
+        raise InvalidInput("costs by task come a page at a time", place="by")
+    columns = [_COLUMNS[key] for key in query.by]
+    sums = select(*columns, func.sum(_s.work), func.sum(_s.retry), func.sum(_s.idle)).where(_asked(query))
+    found: dict[tuple[KeyValue, ...], Cost] = {}
+    for row in connection.execute(sums.group_by(*columns).limit(MOST_ROWS + 1)):
+        if row[-1] is not None:  # a sum of nothing, by nothing
+            found[tuple(row[:-3])] = Cost(*map(int, row[-3:]))
+    unknown = select(func.count(distinct(_s.instance))).where(_asked(query), _s.rate.is_(None))
+    unpriced, running = connection.scalar(unknown) or 0, 0
+    for vm in _living(connection, _of_pool(present, query), present):
+        asked = [share for share in vm.shares if _fits(query, share.owner, share.day_ms)]
+        running += bool(asked)
+        unpriced += bool(asked) and vm.rate is None
+        for share in asked:
+            keys = vm.keys(query.by, share.owner, share.day_ms, None)
+            found[keys] = found.get(keys, Cost()).plus(Cost(share.work, share.retry, share.idle))
+    if len(found) > MOST_ROWS:
+        raise InvalidInput(f"that makes more than {MOST_ROWS} rows", place="by", hint="ask for less, or for fewer days")
+    rows = (CostRow(keys, cost) for keys, cost in found.items())
+    return Costs(tuple(sorted(rows, key=lambda row: row.place)), running, unpriced)
+
+
+def by_task(
+    connection: Connection, query: CostQuery, present: Present, after: tuple[InstanceId, int] | None, limit: int
+) -> CostPage:
+    """At most `limit` rows by task, those of one instance after those of another, in order of their ids."""
+    first, skipped = after or (InstanceId(""), 0)
+    rows: list[CostRow] = []
+    for vm in _from(connection, query, present, first):
+        own = _rows_of(connection, vm, query, present)
+        start = skipped if vm.id == first else 0
+        room = limit - len(rows)
+        rows += own[start : start + room]
+        if len(own) - start > room:
+            return CostPage(tuple(rows), (vm.id, start + room))
+    return CostPage(tuple(rows))
+
+
+def of_task(connection: Connection, task: TaskId, present: Present) -> list[AttemptCost]:
+    """The attempts of one task in order, the one that runs last."""
+    found = [
+        AttemptCost(
+            task, one.token, one.number, one.instance, one.started_ms, one.ended_ms, str(one.outcome.cause), None, None
+        )
+        for one in attempts_of_task(connection, task)
+    ]  # fmt: skip
+    found += [
+        AttemptCost(
+            task, FencingToken(run.token), len(found) + 1, instance, run.started_ms, None, None, None, None
+        )
+        for instance, (_, runs) in present.living.items()
+        for run in runs
+        if run.task == task and all(one.token != run.token for one in found)
+    ]  # fmt: skip
+    vms = {vm.id: vm for vm in _vms(connection, sorted({one.instance for one in found}), present)}
+    costs: dict[int, Cost] = {}
+    for vm in vms.values():
+        for piece in _pieces(connection, vm, present):
+            if piece.key is not None and piece.key[0] == task:
+                token, money = piece.key[1], Cost(piece.work, piece.retry, piece.idle)
+                costs[token] = costs.get(token, Cost()).plus(money)
+    return [_priced(one, vms.get(one.instance), costs.get(one.token, Cost())) for one in found]
+
+
+def _priced(one: AttemptCost, vm: _Vm | None, cost: Cost) -> AttemptCost:
+    """One that never started has used nothing, wherever that was."""
+    known = one.started_ms is None or (vm is not None and vm.machine is not None)
+    return replace(one, rate=vm.rate if vm else None, cost=cost if known else None)
+
+
+def _asked(query: CostQuery) -> ColumnElement[bool]:
+    named = ((_s.project, query.project), (_s.user_name, query.user), (_s.pool, query.pool))
+    days = (_s.day_ms >= query.since_ms, _s.day_ms < query.until_ms)
+    return and_(*days, *(column == name for column, name in named if name))
+
+
+def _fits(query: CostQuery, owner: Owner, day_ms: int) -> bool:
+    """`_asked`, but for the pool."""
+    return (
+        query.since_ms <= day_ms < query.until_ms
+        and query.project in ("", owner.project)
+        and query.user in ("", owner.user)
+    )
+
+
+def _of_pool(present: Present, query: CostQuery) -> list[InstanceId]:
+    return sorted(name for name, (own, _) in present.living.items() if query.pool in ("", own.pool))
+
+
+def _from(connection: Connection, query: CostQuery, present: Present, first: InstanceId) -> Iterator[_Vm]:
+    """All that the query asks for, living or not, in order of their ids from `first` on: one that leaves meanwhile is
+    found once."""
+    living, reached, whole = [name for name in _of_pool(present, query) if name >= first], first, False
+    past = select(_s.instance).distinct().where(_asked(query)).order_by(_s.instance).limit(_INSTANCES_A_PIECE)
+    here = past.where(_s.instance >= first)
+    while not whole:
+        gone = [InstanceId(name) for name in connection.scalars(here)]
+        whole = len(gone) < _INSTANCES_A_PIECE
+        reached = gone[-1] if gone else reached
+        both = sorted({*gone, *(name for name in living if whole or name <= reached)})
+        living = [] if whole else [name for name in living if name > reached]
+        for at in range(0, len(both), _INSTANCES_A_PIECE):
+            yield from _vms(connection, both[at : at + _INSTANCES_A_PIECE], present)
+        here = past.where(_s.instance > reached)
+
+
+def _vms(connection: Connection, ids: Sequence[InstanceId], present: Present) -> list[_Vm]:
+    """These instances with their shares, in the order of `ids`."""
+    vms = {vm.id: vm for vm in _living(connection, [name for name in ids if name in present.living], present)}
+    left = [name for name in ids if name not in vms]
+    vms.update({vm.id: vm for vm in _gone(connection, left)})
+    return [vms[name] for name in ids if name in vms]
+
+
+def _gone(connection: Connection, ids: Sequence[InstanceId]) -> Iterator[_Vm]:
+    if not ids:
+        return
+    parts: dict[str, list[Share]] = {}
+    rates: dict[str, int | None] = {}
+    for row in connection.execute(select(shares).where(_s.instance.in_(ids)).order_by(_s.day_ms)):
+        owner = Owner(row.project, row.user_name)
+        share = Share(row.day_ms, owner, row.work, row.retry, row.idle, row.work_time, row.retry_time)
+        parts.setdefault(row.instance, []).append(share)
+        rates[row.instance] = row.rate
+    bodies = select(instances.c.id, instances.c.machine).where(instances.c.id.in_(ids))
+    machines = {row.id: machine_of(row.machine) for row in connection.execute(bodies)}
+    for row in connection.execute(select(ledger).where(ledger.c.instance.in_(ids))):
+        rate = rates.get(row.instance)
+        yield _Vm(
+            InstanceId(row.instance), row.pool, row.profile, row.driver, None if rate is None else Rate(rate),
+            row.from_ms, row.until_ms, parts.get(row.instance, ()), machines.get(row.instance),
+        )  # fmt: skip
+
+
+def _living(connection: Connection, ids: Sequence[InstanceId], present: Present) -> Iterator[_Vm]:
+    """Those of `ids` that live and are billed, as if they were gone by now. What has left since the memory was asked
+    is in the tables."""
+    booked: set[str] = set()
+    for at in range(0, len(ids), _CHUNK):
+        booked.update(connection.scalars(select(ledger.c.instance).where(ledger.c.instance.in_(ids[at : at + _CHUNK]))))
+    for name in ids:
+        own, leases = present.living[name]
+        if name in booked or own.launched_ms is None:
+            continue
+        row = booking_of(own, present.now_ms, (), ())
+        until_ms = min(present.now_ms, row.until_ms)
+        runs = _runs_of(connection, leases, until_ms)
+        used = [*used_on(connection, name, until_ms), *(run.alike for run in runs)]
+        parts = shares_of(row.amount, row.from_ms, row.until_ms, map(weigher(own.machine, present.shapes), used))
+        driver = present.drivers.get(own.profile, "")
+        yield _Vm(
+            name, own.pool, own.profile, driver, known_rate(own), row.from_ms, row.until_ms, parts, own.machine, runs
+        )  # fmt: skip
+
+
+def _runs_of(connection: Connection, leases: Iterable[Runs], until_ms: int) -> list[Ran]:
+    """What runs, as an attempt that counts so far."""
+    askers = askers_of(connection, [lease.task for lease in leases])
+    found = []
+    for token, task, started_ms in leases:
+        if task in askers:
+            owner, shape = askers[task]
+            use = use_of(owner, True, 1, min(started_ms, until_ms), until_ms)
+            found.append(Ran(token, task, Alike(shape, use)))
+    return found
+
+
+def _pieces(connection: Connection, vm: _Vm, present: Present) -> list[Piece]:
+    """What each attempt on it pays, by (task, token). The attempts of one that is not kept any more can't be weighed:
+    all is that of unknown ones."""
+    if vm.machine is None:
+        return pieces_of(vm.shares, vm.from_ms, vm.until_ms, ())
+    weighed = weigher(vm.machine, present.shapes)
+    ran = {one.token: one for one in (*vm.runs, *each_on(connection, vm.id, vm.until_ms))}
+    attempts = (((one.task, one.token), weighed(one.alike)) for one in ran.values())
+    return pieces_of(vm.shares, vm.from_ms, vm.until_ms, attempts)
+
+
+def _rows_of(connection: Connection, vm: _Vm, query: CostQuery, present: Present) -> list[CostRow]:
+    summed: dict[tuple[KeyValue, ...], Cost] = {}
+    for piece in _pieces(connection, vm, present):
+        if _fits(query, piece.owner, piece.day_ms):
+            task = None if piece.key is None else piece.key[0]
+            keys = vm.keys(query.by, piece.owner, piece.day_ms, task)
+            summed[keys] = summed.get(keys, Cost()).plus(Cost(piece.work, piece.retry, piece.idle))
+    return sorted((CostRow(keys, cost) for keys, cost in summed.items()), key=lambda row: row.place)
