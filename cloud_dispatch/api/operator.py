@@ -12,6 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from cloud_dispatch.api.breakers import BreakerRoutes
 from cloud_dispatch.api.budgets import BudgetRoutes
+from cloud_dispatch.api.costs import CostRoutes
 from cloud_dispatch.api.http import ClientGone, MethodNotAllowed, answer_failure, header, log
 from cloud_dispatch.api.instances import InstanceRoutes, UsageReader
 from cloud_dispatch.api.poll import Polls
@@ -56,6 +57,7 @@ class OperatorApp:
                 *BudgetRoutes(services).routes(),
                 *StopRoutes(services).routes(),
                 *BreakerRoutes(services).routes(),
+                *CostRoutes(services).routes(),
             ],
             redirect_slashes=False,
         )

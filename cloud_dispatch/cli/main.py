@@ -16,6 +16,7 @@ from cloud_dispatch.cli import (
     breakers,
     budget,
     config_file,
+    cost,
     demo,
     instances,
     logs,
@@ -45,7 +46,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for module in (
-    up, submit, tasks, logs, instances, plan, simulate, config_file, store, recover, budget, breakers, stop, demo,
+    up, submit, tasks, logs, instances, plan, simulate, config_file, store, recover, budget, cost, breakers, stop, demo,
 ):  # fmt: skip
     module.register(app)
 

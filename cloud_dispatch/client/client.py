@@ -22,6 +22,7 @@ SUBMIT_TIMEOUT_S = 300.0
 #: The longest that the dispatcher holds back an answer.
 MAX_WAIT_MS = 30_000
 PAGE = 1_000
+COST_PAGE = 10_000
 
 
 def _given(**values: str | int | None) -> dict[str, str | int]:
@@ -178,6 +179,46 @@ class Client:
     def reconcile_budgets(self) -> dict[str, Any]:
         """Say that the ledger is the truth, after a restore; answers as `budgets`."""
         return cast("dict[str, Any]", self._http.json("POST", "/v1/budgets/reconcile"))
+
+    def costs(
+        self,
+        *,
+        by: Iterable[str] = ("project",),
+        since: str = "",
+        until: str = "",
+        project: str = "",
+        user: str = "",
+        pool: str = "",
+        after: str = "",
+        limit: int = COST_PAGE,
+    ) -> dict[str, Any]:
+        """One page of what was spent: `{"by", "rows", "total", "running", "unpriced", "next"}`, micro-dollars. `since`
+        and `until` are days of UTC, or such as `7d`; both are counted."""
+        parameters = _given(
+            by=",".join(by), since=since, until=until, project=project, user=user, pool=pool, after=after, limit=limit
+        )
+        return cast("dict[str, Any]", self._http.json("GET", "/v1/costs", params=parameters))
+
+    def all_costs(self, **asked: Any) -> dict[str, Any]:
+        """All pages as one answer, each key once: a task that ran on two instances stands on two pages."""
+        whole = page = self.costs(**asked)
+        summed: dict[tuple[Any, ...], dict[str, Any]] = {}
+        while True:
+            for row in page["rows"]:
+                keys = tuple(row[key] for key in page["by"])
+                known = summed.setdefault(keys, row)
+                if known is not row:
+                    known.update({part: known[part] + row[part] for part in page["total"]})
+            if page["next"] is None:
+                break
+            page = self.costs(**asked, after=page["next"])
+        rows = [summed[keys] for keys in sorted(summed, key=lambda keys: [(key is None, key) for key in keys])]
+        total = {part: sum(row[part] for row in rows) for part in whole["total"]}
+        return {**whole, "rows": rows, "total": total, "next": None}
+
+    def cost_of_task(self, task: int) -> dict[str, Any]:
+        """What each attempt of a task has cost: `{"task", "attempts", "total"}`, micro-dollars."""
+        return cast("dict[str, Any]", self._http.json("GET", f"/v1/tasks/{task}/cost"))
 
     # -- the kill switch
     def stopped(self) -> dict[str, Any]:

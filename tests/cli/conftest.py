@@ -49,6 +49,8 @@ class StubDispatcher:
     breakers: list[dict[str, Any]] = field(default_factory=list)
     stopped: dict[str, Any] = field(default_factory=lambda: {"level": "nothing", "why": "", "since_ms": 0})
     limits_asked: list[dict[str, Any]] = field(default_factory=list)
+    #: Pages of `GET /v1/costs` by their `after`, and answers about one task.
+    costs: dict[str, dict[str, Any]] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     plays: Callable[[dict[str, Any]], None] = lambda task: task.update(state="succeeded", cause="success")
     on_poll: Callable[[], None] = lambda: None
@@ -130,6 +132,10 @@ class StubDispatcher:
             case "POST", ["budgets", "reconcile"]:
                 self.budgets["unsure_since_ms"] = None
                 return self.budgets, {}
+            case "GET", ["costs"]:
+                return self.costs[query.get("after", "")], {}
+            case "GET", ["tasks", task, "cost"]:
+                return self.costs[task], {}
             case "PUT", ["pools", pool, "target"]:
                 self.targets[pool] = body
                 return body, {}
