@@ -10,7 +10,7 @@ Every split is of integers by largest remainders, so that the shares of a VM sum
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -132,11 +132,10 @@ def pieces_of(shares: Sequence[Share], from_ms: int, until_ms: int, attempts: It
     and do not depend on the order of the attempts; keys must differ and have an order."""
     days = _days(from_ms, until_ms)
     places = {day.start_ms: place for place, day in enumerate(days)}
-    ran: dict[tuple[Owner, int | None], dict[K, list[int]]] = {}
+    ran: dict[tuple[Owner, int], dict[K, tuple[int, int]]] = {}
     for key, use in sorted(attempts, key=_key):
         for place, time in _by_day(days, use):
-            for where in (place, None):  # None: on all days
-                ran.setdefault((use.owner, where), {}).setdefault(key, [0, 0])[0 if use.counted else 1] += time
+            ran.setdefault((use.owner, place), {})[key] = (time, 0) if use.counted else (0, time)
     ever: dict[Owner, int] = {}
     for share in shares:
         ever[share.owner] = ever.get(share.owner, 0) + share.work_time + share.retry_time
@@ -144,7 +143,7 @@ def pieces_of(shares: Sequence[Share], from_ms: int, until_ms: int, attempts: It
     for share in shares:
         on_day = ran.get((share.owner, places.get(share.day_ms, 0)), {})
         whole = share.work_time + share.retry_time
-        idlers = on_day if whole else ran.get((share.owner, None), {})
+        idlers = on_day if whole else _on_all(share.owner, ran)
         work = _portions(share.work, {key: used[0] for key, used in on_day.items()}, share.work_time)
         retry = _portions(share.retry, {key: used[1] for key, used in on_day.items()}, share.retry_time)
         idle = _portions(share.idle, {key: sum(used) for key, used in idlers.items()}, whole or ever[share.owner])
@@ -153,6 +152,17 @@ def pieces_of(shares: Sequence[Share], from_ms: int, until_ms: int, attempts: It
             if any(money):
                 pieces.append(Piece(each, share.day_ms, share.owner, *money))
     return pieces
+
+
+def _on_all(owner: Owner, ran: Mapping[tuple[Owner, int], Mapping[K, tuple[int, int]]]) -> dict[K, tuple[int, int]]:
+    """Of all days together what the attempts of `owner` ran."""
+    summed: dict[K, tuple[int, int]] = {}
+    for (who, _), on_day in ran.items():
+        if who == owner:
+            for key, (work, retry) in on_day.items():
+                known = summed.get(key, (0, 0))
+                summed[key] = (known[0] + work, known[1] + retry)
+    return summed
 
 
 def _key(attempt: tuple[Any, Use]) -> Any:
@@ -166,7 +176,9 @@ def _days(from_ms: int, until_ms: int) -> list[Span]:
 def _by_day(days: Sequence[Span], use: Use) -> list[tuple[int, int]]:
     """The time of a use by the place of its day; what lies before or after the days is on the first or the last."""
     first, end = days[0].start_ms // DAY_MS, len(days) - 1
-    low, high = (min(max(day - first, 0), end) for day in (use.first_day, use.last_day))
+    low, high = min(max(use.first_day - first, 0), end), min(max(use.last_day - first, 0), end)
+    if low == high:
+        return [(low, use.before(use.last_day + 1))]
     found, done = [], 0
     for place in range(low, high + 1):
         until = use.before(first + place + 1 if place < high else use.last_day + 1)

@@ -31,7 +31,6 @@ _RAN: Any = of_instance(_WHICH, attempts.c.started_ms, attempts.c.ended_ms, atte
     attempts.c.started_ms.is_not(None)
 )
 _HOW_MANY: Any = of_instance(_WHICH, func.count(), func.max(attempts.c.token))
-Ran = tuple[int, int, str]
 
 
 @dataclass
@@ -39,7 +38,8 @@ class Past:
     """What one instance did before this group. `many` tells whether there are more attempts by now."""
 
     many: Any = None
-    ran: list[Ran] = field(default_factory=list)
+    worked: Sequence[Interval] = ()
+    lost: Sequence[Interval] = ()
     used: list[Alike] = field(default_factory=list)
     askers: Mapping[int, tuple[Owner, int]] = field(default_factory=dict)  # of the tasks that it holds
 
@@ -62,9 +62,8 @@ class Departures:
         """Read ahead, beside the commits: there may be hundreds of thousands of attempts."""
         for instance, until_ms in self._leaving.items():
             many = tuple(connection.execute(_HOW_MANY, {"which": instance}).one())
-            rows = connection.execute(_RAN, {"which": instance}).all()
-            ran = [(row[0], row[1], row[2]) for row in rows]
-            self._past[instance] = Past(many, ran, used_on(connection, instance, until_ms))
+            worked, lost = _split(connection.execute(_RAN, {"which": instance}))
+            self._past[instance] = Past(many, worked, lost, used_on(connection, instance, until_ms))
 
     def read(self, connection: Connection) -> None:
         """Read, or make sure that nothing has come since it was."""
@@ -80,12 +79,21 @@ class Departures:
         """`own` as it is kept, with how long something ran on it; what it cost goes into the ledger."""
         past = self._past.get(own.id) or Past()
         fresh = _fresh(batch, own.id)
-        ran = [*past.ran, *((row[_STARTED], row[_ENDED], row[_CAUSE]) for row in fresh)]
-        worked = [(start, end) for start, end, cause in ran if cause not in LOST]
-        lost = [(start, end) for start, end, cause in ran if cause in LOST]
+        worked, lost = _split((row[_STARTED], row[_ENDED], row[_CAUSE]) for row in fresh)
+        worked, lost = [*past.worked, *worked], [*past.lost, *lost]
         used = [*past.used, *_used(batch, fresh, past.askers, self._leaving.get(own.id))]
         _book(batch, own, worked, lost, used, sum(cause not in _MACHINE for _, _, cause in ran), now)
         return replace(own, busy_ms=sum(end - start for start, end in union([*worked, *lost])))
+
+
+def _split(ran: Iterable[Any]) -> tuple[list[Interval], list[Interval]]:
+    """When something ran whose work is not lost, and when something whose work is. Joined, they are few where there
+    are many attempts."""
+    worked: list[Interval] = []
+    lost: list[Interval] = []
+    for started, ended, cause in ran:
+        (lost if cause in LOST else worked).append((started, ended))
+    return union(worked), union(lost)
 
 
 def _fresh(batch: Batch, instance: InstanceId) -> list[tuple[Any, ...]]:

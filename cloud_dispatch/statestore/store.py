@@ -44,7 +44,7 @@ from cloud_dispatch.spend.windows import Window
 from cloud_dispatch.statestore import care, copying, costs, reading, records
 from cloud_dispatch.statestore.claims import Sync, without_commit
 from cloud_dispatch.statestore.commit import GroupCommit
-from cloud_dispatch.statestore.costs import Present, Runs
+from cloud_dispatch.statestore.costs import ByTask, Present, Runs
 from cloud_dispatch.statestore.instances import Adopt, Change, Intend
 from cloud_dispatch.statestore.limits import SetLimits
 from cloud_dispatch.statestore.loading import STORE_ID
@@ -75,6 +75,7 @@ class SqlStore:
         self._writer = DatabaseWriter(engine, lock, clock)
         self._commit = GroupCommit(memory, self._writer, executor)
         self._setting = asyncio.Lock()
+        self._by_task = ByTask()
         self._closed = False
         self._shown: Mapping[InstanceId, Instance] = {}
         self._proxy = MappingProxyType(self._shown)
@@ -264,7 +265,7 @@ class SqlStore:
     async def costs_by_task(
         self, query: CostQuery, *, after: tuple[InstanceId, int] | None = None, limit: int = 1000
     ) -> CostPage:
-        return await self._read(costs.by_task, query, self._present(), after, _limited(limit))
+        return await self._read(self._by_task.page, query, self._present(), after, _limited(limit))
 
     async def cost_of_task(self, task: TaskId) -> Sequence[AttemptCost]:
         await self.task(task)
