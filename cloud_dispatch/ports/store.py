@@ -21,8 +21,8 @@ from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Outcome, Task, TaskSpec, TaskState
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment, Key
-from cloud_dispatch.spend.past import Past
 from cloud_dispatch.spend.costs import AttemptCost, CostPage, CostQuery, Costs
+from cloud_dispatch.spend.past import Past
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.spend.windows import Window
 
@@ -313,6 +313,7 @@ class Store(Protocol):
 
     def past(self) -> Past:
         """The newest entries of the ledger, as breakers look at them: how many is bounded. From memory."""
+
     async def costs(self, query: CostQuery) -> Costs:
         """What was spent, what living instances have cost up to now with it. Whatever is asked for, and however it is
         added up, of instances that are gone it sums to the amounts of the ledger exactly. InvalidInput where that makes

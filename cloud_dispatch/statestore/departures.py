@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, func, insert
 from sqlalchemy.engine import Connection
@@ -33,13 +33,21 @@ _RAN: Any = of_instance(_WHICH, attempts.c.started_ms, attempts.c.ended_ms, atte
 _HOW_MANY: Any = of_instance(_WHICH, func.count(), func.max(attempts.c.token))
 
 
+class Ran(NamedTuple):
+    """When something ran whose work is not lost, when something whose work is, and how many attempts ended by their own
+    doing."""
+
+    worked: Sequence[Interval] = ()
+    lost: Sequence[Interval] = ()
+    tasks: int = 0
+
+
 @dataclass
 class Past:
     """What one instance did before this group. `many` tells whether there are more attempts by now."""
 
     many: Any = None
-    worked: Sequence[Interval] = ()
-    lost: Sequence[Interval] = ()
+    ran: Ran = Ran()
     used: list[Alike] = field(default_factory=list)
     askers: Mapping[int, tuple[Owner, int]] = field(default_factory=dict)  # of the tasks that it holds
 
@@ -62,8 +70,8 @@ class Departures:
         """Read ahead, beside the commits: there may be hundreds of thousands of attempts."""
         for instance, until_ms in self._leaving.items():
             many = tuple(connection.execute(_HOW_MANY, {"which": instance}).one())
-            worked, lost = _split(connection.execute(_RAN, {"which": instance}))
-            self._past[instance] = Past(many, worked, lost, used_on(connection, instance, until_ms))
+            ran = _split(connection.execute(_RAN, {"which": instance}))
+            self._past[instance] = Past(many, ran, used_on(connection, instance, until_ms))
 
     def read(self, connection: Connection) -> None:
         """Read, or make sure that nothing has come since it was."""
@@ -79,21 +87,22 @@ class Departures:
         """`own` as it is kept, with how long something ran on it; what it cost goes into the ledger."""
         past = self._past.get(own.id) or Past()
         fresh = _fresh(batch, own.id)
-        worked, lost = _split((row[_STARTED], row[_ENDED], row[_CAUSE]) for row in fresh)
-        worked, lost = [*past.worked, *worked], [*past.lost, *lost]
+        late = _split((row[_STARTED], row[_ENDED], row[_CAUSE]) for row in fresh)
+        ran = Ran([*past.ran.worked, *late.worked], [*past.ran.lost, *late.lost], past.ran.tasks + late.tasks)
         used = [*past.used, *_used(batch, fresh, past.askers, self._leaving.get(own.id))]
-        _book(batch, own, worked, lost, used, sum(cause not in _MACHINE for _, _, cause in ran), now)
-        return replace(own, busy_ms=sum(end - start for start, end in union([*worked, *lost])))
+        _book(batch, own, ran, used, now)
+        return replace(own, busy_ms=sum(end - start for start, end in union([*ran.worked, *ran.lost])))
 
 
-def _split(ran: Iterable[Any]) -> tuple[list[Interval], list[Interval]]:
-    """When something ran whose work is not lost, and when something whose work is. Joined, they are few where there
-    are many attempts."""
+def _split(ran: Iterable[Any]) -> Ran:
+    """Sort attempts (start, end, cause). Joined, the intervals are few where there are many attempts."""
+    tasks = 0
     worked: list[Interval] = []
     lost: list[Interval] = []
     for started, ended, cause in ran:
         (lost if cause in LOST else worked).append((started, ended))
-    return union(worked), union(lost)
+        tasks += cause not in _MACHINE
+    return Ran(union(worked), union(lost), tasks)
 
 
 def _fresh(batch: Batch, instance: InstanceId) -> list[tuple[Any, ...]]:
@@ -116,13 +125,10 @@ def _used(
             yield Alike(shape, use_of(owner, counted, 1, started, ended))
 
 
-def _book(
-    batch: Batch, own: Instance, worked: Sequence[Interval], lost: Sequence[Interval], used: Sequence[Alike],
-    tasks: int, now: int,
-) -> None:  # fmt: skip
+def _book(batch: Batch, own: Instance, ran: Ran, used: Sequence[Alike], now: int) -> None:
     drivers = batch.memory.purse.drivers
-    row = booking_of(own, now if own.ended_ms is None else own.ended_ms, worked, lost)
-    gone = departed(own, row, tasks, 0 if tasks else _waiting_for(batch, own), now)
+    row = booking_of(own, now if own.ended_ms is None else own.ended_ms, ran.worked, ran.lost)
+    gone = departed(own, row, ran.tasks, 0 if ran.tasks else _waiting_for(batch, own), now)
     weighed = map(weigher(own.machine, batch.memory.shapes), used)
     batch.write(insert(ledger), ledger_row(own, row, gone, drivers))
     batch.write(insert(shares), *share_rows(own, shares_of(row.amount, row.from_ms, row.until_ms, weighed), drivers))

@@ -259,6 +259,7 @@ class SqlStore:
 
     def past(self) -> Past:
         return self._memory.past
+
     async def costs(self, query: CostQuery) -> Costs:
         return await self._read(costs.grouped, query, self._present())
 

@@ -105,6 +105,21 @@ class StubDispatcher:
                 }
                 lost = {"shape": "9 cpu", "count": 1, "reason": "too big", "nearest": "local.4"}
                 return {"actions": [launch], "waiting": [], "unsatisfiable": [lost]}, {}
+            case "PUT", ["pools", pool, "target"]:
+                self.targets[pool] = body
+                return body, {}
+            case "DELETE", ["pools", pool, "target"]:
+                if pool not in self.targets:
+                    raise Refusal(404, "not-found", f"pool {pool} has no target")
+                return self.targets.pop(pool), {}
+            case _:
+                return self._of_money(method, path, parts, query, body)
+
+    def _of_money(
+        self, method: str, path: str, parts: list[str], query: dict[str, str], body: Any
+    ) -> tuple[Any, dict[str, str]]:
+        """Limits, what was spent, and what stops spending."""
+        match method, parts:
             case "GET", ["breakers"]:
                 return {"breakers": self.breakers}, {}
             case "POST", ["breakers", "reset"]:
@@ -136,13 +151,6 @@ class StubDispatcher:
                 return self.costs[query.get("after", "")], {}
             case "GET", ["tasks", task, "cost"]:
                 return self.costs[task], {}
-            case "PUT", ["pools", pool, "target"]:
-                self.targets[pool] = body
-                return body, {}
-            case "DELETE", ["pools", pool, "target"]:
-                if pool not in self.targets:
-                    raise Refusal(404, "not-found", f"pool {pool} has no target")
-                return self.targets.pop(pool), {}
             case _:
                 raise Refusal(404, "not-found", f"there is nothing at {path}")
 
