@@ -18,6 +18,11 @@ def now_ms() -> int:
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
 
 
+def wall_ms() -> int:
+    """Milliseconds since the epoch, as far as the VM knows."""
+    return time.time_ns() // 1_000_000
+
+
 def pause(seconds: float) -> None:
     """Sleep, for those without an event loop."""
     time.sleep(seconds)

@@ -19,6 +19,7 @@ from cloud_dispatch.agent.pace import (
     Tempo,
     Word,
 )
+from cloud_dispatch.agent.timer import Renewal
 from cloud_dispatch.wire.messages import SyncRequest
 
 #: Most results in one request; the rest follow in the next.
@@ -55,6 +56,7 @@ class Courier:
     """State of the conversation. Callers pass the claims and the policy's tempo, which it only reads."""
 
     incarnation: str
+    renewal: Optional[Renewal] = None  # of the guest timer, where there is one
     pace: Pace = field(default_factory=Pace)
     outstanding: Optional[Outstanding] = None
     seq: int = 0
@@ -91,6 +93,7 @@ class Courier:
             return
         self.outstanding = None
         self.said = None
+        self._lose_ask(sent)
         if sent.results:
             self.unsent_ms = now_ms
         self.pace.failed(now_ms, fraction, tempo.lease_ms)
@@ -127,9 +130,11 @@ class Courier:
         due: Optional[int] = None
         if standing.word != self.said:
             return now_ms
+        if self.renewal is not None and not standing.ending:
+            due = self.renewal.must_ms()
         if self.unsent_ms is not None:
             more = bool(claims.waiting) and bool(claims.running)
-            due = self.unsent_ms + (GATHER_MS if more else 0)
+            due = _earliest(due, self.unsent_ms + (GATHER_MS if more else 0))
         for attempt in claims.untold.values():
             if attempt.started_ms is not None:
                 due = _earliest(due, attempt.started_ms + START_MS)
@@ -140,19 +145,29 @@ class Courier:
         self.seq += 1
         results = list(claims.results.values())[:MOST_RESULTS] if claims.results else []
         wait_ms = self._wait_ms(standing, claims, tempo)
+        if self.outstanding is not None:
+            self._lose_ask(self.outstanding)
+        renewal, ask = self.renewal, None
+        if renewal is not None and not standing.ending and renewal.asks(now_ms):
+            wait_ms = 0 if now_ms >= renewal.must_ms() else wait_ms
+            ask = renewal.ask(now_ms)
         request = SyncRequest(
             self.incarnation, self.seq, standing.state, claims.held(now_ms), results, standing.want, standing.ahead,
-            wait_ms, standing.drain_token, standing.ask_end, standing.ending, standing.detail,
+            wait_ms, standing.drain_token, standing.ask_end, standing.ending, standing.detail, timer=ask,
         )  # fmt: skip
         claims.starts_told()
         self.said = word = standing.word
         self.outstanding = Outstanding(
             self.seq, now_ms, wait_ms, standing.want, wait_ms > 0 and not results, word, standing.ending,
-            len(results), now_ms + wait_ms + tempo.answer_ms,
+            len(results), now_ms + wait_ms + tempo.answer_ms, ask is not None,
         )  # fmt: skip
         self.sent_ms = now_ms
         self.unsent_ms = now_ms if len(claims.results) > MOST_RESULTS else None
         return request
+
+    def _lose_ask(self, sent: Outstanding) -> None:
+        if sent.asks and self.renewal is not None:
+            self.renewal.lost()
 
     def _listens(self, standing: Standing, claims: Claims, tempo: Tempo) -> bool:
         """Whether a request may wait at the dispatcher for news, with no work wanted."""

@@ -53,6 +53,7 @@ class Life:
     taken: int = 0  # claims that were given to the shell
     taken_ms: Optional[int] = None  # when the provider takes the VM back, as it has said
     confirmed_ms: Optional[int] = None  # when the dispatcher heard that the present drain is complete
+    timer_leave_ms: int = NEVER_MS  # when to go because the guest timer is about to end the VM
 
     def due_end(self, policy: Policy, holds: bool, condemned: str, now_ms: int) -> Optional[Reason]:
         """The reason to end now, asked or not."""
@@ -60,6 +61,8 @@ class Life:
             return Reason("health", failure=condemned)
         if policy.lifetime_ms and now_ms >= self.born_ms + policy.lifetime_ms:
             return Reason("lifetime", "preempted")
+        if now_ms >= self.timer_leave_ms:
+            return Reason("timer", "preempted")
         if self.taken_ms is not None and (not holds or now_ms >= self.leave_ms(policy)):
             return Reason("preempted", "preempted")
         if policy.silence_ms and now_ms >= self.heard_ms + policy.silence_ms:
@@ -80,8 +83,8 @@ class Life:
 
     def next_ms(self, policy: Policy, now_ms: int) -> int:
         """The next moment after `now_ms` at which time alone may change any of the answers above."""
-        following = NEVER_MS
-        if policy.lifetime_ms and now_ms < self.born_ms + policy.lifetime_ms:
+        following = self.timer_leave_ms if now_ms < self.timer_leave_ms else NEVER_MS
+        if policy.lifetime_ms and now_ms < self.born_ms + policy.lifetime_ms < following:
             following = self.born_ms + policy.lifetime_ms
         if policy.silence_ms and now_ms < self.heard_ms + policy.silence_ms < following:
             following = self.heard_ms + policy.silence_ms

@@ -13,9 +13,11 @@ from cloud_dispatch.wire.messages import HealthCheck, Order, Policy, Result, Syn
 
 @dataclass(frozen=True)
 class Boot:
-    """The shell runs and is registered. `age_ms`: how long the VM has lived already (an earlier incarnation counts)."""
+    """The shell runs and is registered. `age_ms`: how long the VM has lived already (an earlier incarnation counts).
+    `wall_left_ms`: how long until the timer's first hard end, by the VM's wall clock."""
 
     age_ms: int = 0
+    wall_left_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,17 @@ class PolicyChanged:
 
 
 @dataclass(frozen=True)
+class TimerWord:
+    """The dispatcher's word, for the supervisor: the VM may live on."""
+
+    word: str
+
+
+@dataclass(frozen=True)
 class End:
     """The agent is done, for this reason; the VM ends. Always the last command."""
 
     reason: str
 
 
-Command = Union[Sync, Start, Kill, Forget, RunHealthCheck, PolicyChanged, End]
+Command = Union[Sync, Start, Kill, Forget, RunHealthCheck, PolicyChanged, TimerWord, End]

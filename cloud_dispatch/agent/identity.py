@@ -13,6 +13,7 @@ from typing import Dict, List, Optional  # noqa: UP035
 
 from cloud_dispatch.wire.codec import decode, encode
 from cloud_dispatch.wire.messages import Policy
+from cloud_dispatch.wire.timer import TimerPlan, read_link
 
 _STATE_FILE = "identity.json"
 
@@ -39,6 +40,7 @@ class Config:
     hang_ms: int = 60_000  # an agent that shows no sign of life for so long is killed and started again
     path: str = ""
     notice_file: str = ""  # appears when the provider takes the VM back: holds the milliseconds that are left
+    timer: TimerPlan = field(default_factory=TimerPlan)
 
 
 class ConfigError(Exception):
@@ -55,6 +57,8 @@ def load_config(path: str) -> Config:
     for name in ("url", "vm", "work_dir"):
         if not getattr(config, name):
             raise ConfigError("configuration %s: %s is missing" % (path, name))
+    if config.timer.anchor and read_link(config.timer.anchor) is None:
+        raise ConfigError("configuration %s: timer.anchor is not a sha256 in hex" % path)
     config.work_dir = os.path.abspath(config.work_dir)
     return config
 

@@ -36,8 +36,9 @@ class Reporter:
 
 
 def run_agent(arguments: List[str]) -> int:
-    """`CONFIG PIPE BORN_MS`: the configuration, the descriptor to report to, when the supervisor began."""
-    path, descriptor, born_ms = arguments[0], int(arguments[1]), int(arguments[2])
+    """`CONFIG PIPE BORN_MS WORDS`: the configuration, the descriptor to report to, when the VM's life began, how many
+    words the supervisor's timer has heard."""
+    path, descriptor, born_ms, words = arguments[0], int(arguments[1]), int(arguments[2]), int(arguments[3])
     try:
         config = load_config(path)
         endpoint = Endpoint.parse(config.url, config.ca_file, config.fingerprint)
@@ -49,7 +50,7 @@ def run_agent(arguments: List[str]) -> int:
     become_subreaper()
     report = Reporter(descriptor)
     try:
-        reason = asyncio.run(_serve(config, endpoint, report, now_ms() - born_ms))
+        reason = asyncio.run(_serve(config, endpoint, report, born_ms, words))
     except Refused as error:
         say(str(error))
         reason = "refused"
@@ -57,7 +58,7 @@ def run_agent(arguments: List[str]) -> int:
     return 0
 
 
-async def _serve(config: Config, endpoint: Endpoint, report: Reporter, age_ms: int) -> str:
+async def _serve(config: Config, endpoint: Endpoint, report: Reporter, born_ms: int, words: int) -> str:
     incarnation = new_name()
     report("beat")
     identity = load_identity(config.work_dir)
@@ -68,9 +69,9 @@ async def _serve(config: Config, endpoint: Endpoint, report: Reporter, age_ms: i
         finally:
             waiting.cancel()
         save_identity(config.work_dir, identity)
-    shell = Shell(config, identity, endpoint, incarnation, report)
+    shell = Shell(config, identity, endpoint, incarnation, report, words)
     report.lost = lambda: shell.fail(RuntimeError("the supervisor is gone"))
-    return await shell.run(age_ms)
+    return await shell.run(now_ms() - born_ms)
 
 
 async def _beat(report: Reporter) -> None:

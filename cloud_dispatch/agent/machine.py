@@ -16,6 +16,7 @@ from cloud_dispatch.agent.ending import NEVER_MS, Ending, Life, Reason
 from cloud_dispatch.agent.enforce import UNKILLABLE_MS, Enforcer, final_cause
 from cloud_dispatch.agent.health import Health
 from cloud_dispatch.agent.pace import Outstanding, beat_ms, tempo
+from cloud_dispatch.agent.timer import GuestTimer, Renewal
 from cloud_dispatch.wire.messages import PREEMPTED, Policy, Result, SyncReply
 
 #: A claim taken ahead that has not started after so long goes back, so that an idle instance may have it.
@@ -24,13 +25,17 @@ _DETAIL_CHARS = 2_000
 
 
 class Machine:
-    """One incarnation of the agent. `cpus_milli` is what the VM has where the policy does not say."""
+    """One incarnation of the agent. `cpus_milli` is what the VM has where the policy does not say; `timer` the guest
+    timer, where there is one."""
 
-    def __init__(self, incarnation: str, policy: Policy, cpus_milli: int = 1000) -> None:
+    def __init__(
+        self, incarnation: str, policy: Policy, cpus_milli: int = 1000, timer: Optional[GuestTimer] = None
+    ) -> None:
         self.cpus_milli = cpus_milli
         self._adopt(policy)
         self.claims = Claims()
-        self.courier = Courier(incarnation)
+        self.renewal = None if timer is None else Renewal(timer)
+        self.courier = Courier(incarnation, self.renewal)
         self.health = Health()
         self.life = Life()
         self.end: Optional[Ending] = None
@@ -89,6 +94,9 @@ class Machine:
         self.life.born_ms = now_ms - event.age_ms
         self.life.heard_ms = self.life.idle_since_ms = now_ms
         self.health.adopt(self.policy.health_checks, now_ms)
+        if self.renewal is not None:
+            self.renewal.begin(now_ms, event.age_ms, event.wall_left_ms)
+            self._plan_to_leave()
 
     def _replied(self, event: events.Replied, now_ms: int) -> None:
         reply = event.reply
@@ -96,6 +104,9 @@ class Machine:
         if sent is None:
             return
         self.life.heard_ms = now_ms
+        if reply.timer and self.renewal is not None and self.renewal.heard(reply.timer):
+            self._out.append(events.TimerWord(reply.timer))
+            self._plan_to_leave()
         for token in reply.settled:
             if self.claims.results.pop(token, None) is not None:
                 self._out.append(events.Forget(token))
@@ -103,11 +114,16 @@ class Machine:
             self._adopt(reply.policy)
             self.health.adopt(self.policy.health_checks, now_ms)
             self._out.append(events.PolicyChanged(self.policy))
+            self._plan_to_leave()
         for token in reply.kill:  # before the renewal: it is not for them
             self._cancel(token, now_ms)
         self.enforcer.renew(sent.sent_ms + reply.lease_ms, self.policy)
         self._take(reply, sent, now_ms)
         self._obey(reply, sent, now_ms)
+
+    def _plan_to_leave(self) -> None:
+        if self.renewal is not None:
+            self.life.timer_leave_ms = self.renewal.leave_ms(self.policy)
 
     def _is_news(self, reply: SyncReply) -> bool:
         said = reply.claims or reply.settled or reply.kill or reply.end or reply.policy
@@ -253,7 +269,8 @@ class Machine:
         if due_ms is None or due_ms > now_ms:
             return due_ms
         self._out.append(events.Sync(self.courier.compose(standing, self.claims, self.tempo, now_ms)))
-        return None  # that said it all: what is due next is the answer
+        # That said it all: what is due next is the answer, unless it is so long in coming that the timer would end.
+        return None if self.renewal is None else self.renewal.must_ms()
 
     def _next_ms(self, due_ms: Optional[int], now_ms: int) -> int:
         """The next moment at which time alone brings something about. What is due by `now_ms` was dealt with."""

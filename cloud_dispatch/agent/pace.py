@@ -33,7 +33,7 @@ Word = Tuple[str, int, bool, str]
 @dataclass
 class Outstanding:
     """A request on its way: when it was sent, how long the dispatcher may hold it, what it said, and when it counts as
-    failed."""
+    failed. `asks`: for a word of the guest timer."""
 
     seq: int
     sent_ms: int
@@ -44,6 +44,7 @@ class Outstanding:
     ending: str
     results: int
     overdue_ms: int
+    asks: bool = False
 
 
 @dataclass

@@ -15,7 +15,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, Optional  # noqa: UP035
 
 from cloud_dispatch.agent import events
-from cloud_dispatch.agent.adapters import Threads, fraction, now_ms
+from cloud_dispatch.agent.adapters import Threads, fraction, now_ms, wall_ms
 from cloud_dispatch.agent.attempt import Attempt
 from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
 from cloud_dispatch.agent.checks import CheckRun
@@ -27,6 +27,7 @@ from cloud_dispatch.agent.memory import KernelKills
 from cloud_dispatch.agent.pace import beat_ms
 from cloud_dispatch.agent.processes import Exit, Processes
 from cloud_dispatch.agent.register import cpu_count
+from cloud_dispatch.agent.timer import GuestTimer
 from cloud_dispatch.agent.transfers import Depot
 from cloud_dispatch.agent.uploads import ChannelPool
 from cloud_dispatch.wire.codec import decode, encode
@@ -36,11 +37,13 @@ _LOG_CHANNELS = 4
 
 
 class Shell:
-    """One incarnation. `report` tells the supervisor: a sign of life, a lifetime, the end."""
+    """One incarnation. `report` tells the supervisor: a sign of life, a lifetime, a word for its timer, the end.
+    `words`: how many of these it has heard already."""
 
     def __init__(
-        self, config: Config, identity: Identity, endpoint: Endpoint, incarnation: str, report: Callable[[str], None]
-    ) -> None:
+        self, config: Config, identity: Identity, endpoint: Endpoint, incarnation: str, report: Callable[[str], None],
+        words: int = 0,
+    ) -> None:  # fmt: skip
         self.config = config
         self.identity = identity
         self.instance = identity.instance
@@ -55,7 +58,8 @@ class Shell:
         }
         self.ended_reason = ""
         self._report = report
-        self._machine = Machine(incarnation, identity.policy, cpu_count() * 1000)
+        timer = GuestTimer(config.timer, words) if config.timer.anchor else None
+        self._machine = Machine(incarnation, identity.policy, cpu_count() * 1000, timer)
         self._channel = Channel(endpoint, identity.token)
         self._conversation: Optional[asyncio.Task[None]] = None
         self._attempts: Dict[int, Attempt] = {}  # until settled
@@ -74,7 +78,8 @@ class Shell:
         self._crash: Optional[BaseException] = None
         self._does: Dict[type, Callable[[Any], None]] = {
             events.Sync: self._sync, events.Start: self._start, events.Kill: self._kill, events.Forget: self._forget,
-            events.RunHealthCheck: self._check_health, events.PolicyChanged: self._follow, events.End: self._end,
+            events.RunHealthCheck: self._check_health, events.PolicyChanged: self._follow,
+            events.TimerWord: self._pass_on, events.End: self._end,
         }  # fmt: skip
 
     async def run(self, age_ms: int) -> str:
@@ -85,7 +90,7 @@ class Shell:
             loop.add_signal_handler(number, self.feed, events.Signalled("shutdown"))
         self._beat()
         self._follow(events.PolicyChanged(self.policy))
-        self.feed(events.Boot(age_ms))
+        self.feed(events.Boot(age_ms, self.config.timer.ends_ms - wall_ms()))
         await self._over.wait()
         self._close()
         if self._crash is not None:
@@ -251,6 +256,9 @@ class Shell:
         with contextlib.suppress(OSError):
             save_identity(self.config.work_dir, self.identity)
         self._report("lifetime %d" % command.policy.lifetime_ms)
+
+    def _pass_on(self, command: events.TimerWord) -> None:
+        self._report("timer %s" % command.word)
 
     def _end(self, command: events.End) -> None:
         self.ended_reason = command.reason

@@ -1,7 +1,8 @@
 """The root of the VM's compute service. Owns the agent's process: starts it, watches it, cleans up, ends the VM.
 
-It holds the lifetime limit itself, so that an agent that hangs can't keep the VM, and it speaks to nobody: it needs no
-network and no secret. Standard library and no event loop, so that little can go wrong in it.
+It holds the lifetime limit and the guest timer itself, so that an agent that hangs, dies or was replaced can't keep the
+VM. It speaks to nobody and needs no network and no secret: the agent brings it the dispatcher's words, which the agent
+can't make. Standard library and no event loop, so that little can go wrong in it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import sys
 import zipfile
 from typing import List, Optional  # noqa: UP035
 
-from cloud_dispatch.agent.adapters import now_ms, pause
+from cloud_dispatch.agent.adapters import now_ms, pause, wall_ms
 from cloud_dispatch.agent.identity import Config, ConfigError, load_config
 from cloud_dispatch.agent.processes import become_subreaper, kill_each, reap, tree
+from cloud_dispatch.agent.timer import GuestTimer
 
 #: An agent that dies is started again so often.
 MOST_RESTARTS = 3
@@ -32,6 +34,10 @@ _END_COMMAND_S = 60
 _LOOK_MS = 1_000
 #: Whoever did not look for so long was not running, and nor was the agent: it gets one more look's time.
 _STALL_MS = 3_000
+#: What the boot script says: when the VM's life began (the first number of /proc/uptime), and which process holds the
+#: timer until the supervisor does.
+BORN_VARIABLE = "CLOUD_DISPATCH_BORN"
+EARLY_TIMER_VARIABLE = "CLOUD_DISPATCH_EARLY_TIMER"
 
 
 def supervise(path: str) -> int:
@@ -43,7 +49,8 @@ def supervise(path: str) -> int:
     except (ConfigError, OSError) as error:
         _say(str(error))
         return 2
-    supervisor = Supervisor(config, os.path.abspath(path))
+    supervisor = Supervisor(config, os.path.abspath(path), _born_ms(os.environ.pop(BORN_VARIABLE, "")))
+    _relieve(os.environ.pop(EARLY_TIMER_VARIABLE, ""))
     reason = supervisor.run()
     _say("over: %s" % reason)
     run_end_command(config.end_command)
@@ -51,13 +58,15 @@ def supervise(path: str) -> int:
 
 
 class Supervisor:
-    """Keeps one agent running until it says that it is done, or may not be started again."""
+    """Keeps one agent running until it says that it is done, may not be started again, or the VM's time is up, which
+    began at `born_ms`."""
 
-    def __init__(self, config: Config, path: str) -> None:
+    def __init__(self, config: Config, path: str, born_ms: int) -> None:
         self._path = path
         self._hang_ms = config.hang_ms
         self._lifetime_ms = config.lifetime_ms
-        self._born_ms = now_ms()
+        self._born_ms = born_ms
+        self._timer = GuestTimer(config.timer) if config.timer.anchor else None
         self._shutdown_ms: Optional[int] = None
         self._child: Optional[int] = None
         self._status: Optional[int] = None
@@ -83,7 +92,7 @@ class Supervisor:
             _say(why)
             if self._status is not None and os.WIFEXITED(self._status) and os.WEXITSTATUS(self._status) == 2:
                 return "the agent can't use its configuration"
-            if self._shutdown_ms is not None or self._past_lifetime():
+            if self._shutdown_ms is not None or self._time_is_up():
                 return why
             if not clean:
                 return "%s; what it left behind can't be killed" % why
@@ -93,7 +102,7 @@ class Supervisor:
     def _run_agent(self) -> str:
         """Start the agent and watch it until its process is gone; what happened to it."""
         reading, writing = os.pipe2(os.O_CLOEXEC)
-        command = [*own_command(), "--agent", self._path, str(writing), str(self._born_ms)]
+        command = [*own_command(), "--agent", self._path, str(writing), str(self._born_ms), self._words()]
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(writing,), start_new_session=True)
         child.returncode = 0  # reaped by `reap`
         os.close(writing)
@@ -124,6 +133,7 @@ class Supervisor:
     def _hear(self, text: bytes) -> bytes:
         """Act on whole lines of the agent's report; the rest."""
         *lines, rest = text.split(b"\n")
+        said = ""
         for line in lines:
             word, _, value = line.decode("ascii", "replace").partition(" ")
             self._beat_ms = now_ms()
@@ -131,8 +141,12 @@ class Supervisor:
                 self._until_ms = int(value) if value.isdigit() else 0
             elif word == "lifetime" and value.isdigit():
                 self._lifetime_ms = int(value)
+            elif word == "timer":
+                said = value
             elif word == "end":
                 self._ended = value or "done"
+        if said and self._timer is not None:
+            self._timer.hear(said)  # of several the last: it says all, and to look at a false one takes time
         return rest[:4096]
 
     def _alive(self) -> bool:
@@ -151,8 +165,9 @@ class Supervisor:
             return "the agent hung: no sign of life for %d ms" % self._hang_ms
         if self._until_ms and now > self._until_ms and not stalled:
             return "the agent hung: no sign of life, and the lease of what it runs has ended"
-        if self._past_lifetime():
-            return "the agent outlived the instance's lifetime"
+        up = self._time_is_up()
+        if up:
+            return up
         if self._shutdown_ms is not None and now > self._shutdown_ms:
             return "the agent did not end in time after SIGTERM"
         return ""
@@ -162,8 +177,17 @@ class Supervisor:
         left_ms = self._until_ms + 1 - now_ms() if self._until_ms else _LOOK_MS
         return max(min(left_ms, _LOOK_MS), 20) / 1000
 
-    def _past_lifetime(self) -> bool:
-        return bool(self._lifetime_ms) and now_ms() > self._born_ms + self._lifetime_ms + LIFETIME_GRACE_MS
+    def _time_is_up(self) -> str:
+        """Why the VM must end now whatever the agent does, or ""."""
+        timer = self._timer
+        if timer is not None and timer.left_ms(now_ms() - self._born_ms, timer.plan.ends_ms - wall_ms()) <= 0:
+            return "the guest timer ended: the dispatcher did not say that the VM may live on"
+        if self._lifetime_ms and now_ms() > self._born_ms + self._lifetime_ms + LIFETIME_GRACE_MS:
+            return "the agent outlived the instance's lifetime"
+        return ""
+
+    def _words(self) -> str:
+        return str(0 if self._timer is None else self._timer.words)
 
     def _shut_down(self) -> None:
         if self._shutdown_ms is None:
@@ -184,6 +208,22 @@ class Supervisor:
                 return not left
             kill_each(left, signal.SIGKILL)
             pause(0.005)
+
+
+def _born_ms(said: str) -> int:
+    """When the VM's life began, as the boot script said it, or now."""
+    now = now_ms()
+    seconds, _, hundredths = said.partition(".")
+    if not (seconds.isdigit() and len(hundredths) == 2 and hundredths.isdigit()):
+        return now
+    return min(int(seconds) * 1000 + int(hundredths) * 10, now)
+
+
+def _relieve(pid: str) -> None:
+    """End the boot script's timer: this process holds the timer from here on."""
+    if pid.isdigit() and int(pid) in tree(os.getpid()):  # and nobody else's
+        kill_each([int(pid)], signal.SIGKILL)  # before its sleep, whose end it would take for the end of the time
+        kill_each([left for left in tree(os.getpid()) if left != os.getpid()], signal.SIGKILL)
 
 
 def own_command() -> List[str]:

@@ -15,6 +15,7 @@ from cloud_dispatch.domain.task import Artifact, Cause, Outcome
 from cloud_dispatch.ports import store as port
 from cloud_dispatch.ports.fleet import Directive
 from cloud_dispatch.wire import messages as wire
+from cloud_dispatch.wire.timer import MOST_LINKS
 
 #: The word of a result for a claim that is handed back unstarted.
 RELEASED = "released"
@@ -58,6 +59,12 @@ class ResultIn(msgspec.Struct):
     outputs: Annotated[list[OutputIn], msgspec.Meta(max_length=_MOST_ARTIFACTS)] = []
 
 
+class TimerIn(msgspec.Struct, gc=False):
+    age_ms: Number = 0
+    step_ms: Annotated[int, msgspec.Meta(ge=1, le=_MOST)] = 0
+    links: Annotated[int, msgspec.Meta(ge=1, le=MOST_LINKS)] = 0
+
+
 class SyncIn(msgspec.Struct):
     """`wire.SyncRequest` as it is decoded, numbers within their bounds: same fields, same defaults (a test compares
     them). Decoding a struct and checking it there costs half of what it does with dataclasses and by hand."""
@@ -75,6 +82,7 @@ class SyncIn(msgspec.Struct):
     ending: str = ""
     detail: str = ""
     disk_free: int = -1
+    timer: TimerIn | None = None
 
 
 class OrderOut(msgspec.Struct, omit_defaults=True):
@@ -99,6 +107,7 @@ class ReplyOut(msgspec.Struct, omit_defaults=True):
     hold: bool = False
     end: bool = False
     policy: wire.Policy | None = None
+    timer: str = ""
 
 
 def held_of(request: SyncIn) -> tuple[port.HeldClaim, ...]:
@@ -150,6 +159,7 @@ def reply_to(
     *,
     lease_ms: int,
     policy: wire.Policy | None = None,
+    timer: str = "",
 ) -> bytes:
     """What `request` is answered, encoded: what the store did and what the fleet wants."""
     claims = [OrderOut(claim.task, claim.token, claim.attempt, msgspec.Raw(claim.spec)) for claim in done.claims]
@@ -164,5 +174,6 @@ def reply_to(
         directive.hold,
         directive.end,
         policy,
+        timer,
     )
     return _encode(reply)

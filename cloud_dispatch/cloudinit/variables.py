@@ -14,6 +14,7 @@ MEANINGS: Mapping[str, str] = {
     "fingerprint": "sha256 of the dispatcher's TLS certificate in hex, empty for none to pin",
     "join_token": "what admits this batch's VMs and no others",
     "agent_sha256": "sha256 of /v1/agent.pyz in hex",
+    "timer": "the guest timer, a mapping: the fields of wire.timer.TimerPlan; empty for none",
     "pool": "the pool's name",
     "labels": "the pool's labels, a mapping",
     "proxies": "http, https and no (proxy), a mapping with those that are set",
@@ -24,6 +25,7 @@ MEANINGS: Mapping[str, str] = {
 }
 DEFAULTS: Mapping[str, Any] = {
     "fingerprint": "",
+    "timer": {},
     "labels": {},
     "proxies": {},
     "base_folder": "/var/lib/cloud-dispatch",

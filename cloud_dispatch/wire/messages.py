@@ -170,6 +170,16 @@ class Result:
 
 
 @dataclass
+class TimerAsk:
+    """The wish for another word of the guest timer (`wire.timer`): how long ago the VM was born when this was sent, and
+    what its user data say of the words, which the dispatcher does not remember."""
+
+    age_ms: int = 0
+    step_ms: int = 0
+    links: int = 0
+
+
+@dataclass
 class SyncRequest:
     """One round trip: heartbeat, results, free capacity and the wish for work.
 
@@ -179,7 +189,7 @@ class SyncRequest:
     the VM). `wait_ms`: how long the answer may be held back for want of work. `state`: idle, busy, draining, drained,
     failed. `drain_token`: the drain that `draining`/`drained` answers to. `ask_end`: may I end for want of work?
     `ending`: it is ending now, and why (idle, max-tasks, empty-claims, lifetime, silence, drained, shutdown, preempted,
-    health, unkillable, ...), the last message of this incarnation.
+    health, unkillable, timer, ...), the last message of this incarnation. `timer`: only when a word is due.
     """
 
     incarnation: str = ""
@@ -195,6 +205,7 @@ class SyncRequest:
     ending: str = ""
     detail: str = ""
     disk_free: int = -1
+    timer: Optional[TimerAsk] = None
 
 
 @dataclass
@@ -203,7 +214,8 @@ class SyncReply:
     forgotten; `kill`: tokens whose commands must end (cancelled, or not this agent's any more), reported as results
     with cause "cancelled"; `lease_ms`: all other held claims are renewed for so long, counted from when the request was
     sent; `drain_token` > the agent's: `drain` says whether to drain (True) or to resume (False); `hold`: take no new
-    work; `end`: end the VM now; `policy`: replaces the agent's when present.
+    work; `end`: end the VM now; `policy`: replaces the agent's when present; `timer`: the latest word of the guest
+    timer that the VM may have, for one that asked.
     """
 
     seq: int = 0
@@ -216,6 +228,7 @@ class SyncReply:
     hold: bool = False
     end: bool = False
     policy: Optional[Policy] = None
+    timer: str = ""
 
 
 @dataclass

@@ -61,6 +61,7 @@ class StubDispatcher:
         self.approve_end = False
         self.end = False
         self.new_policy: Policy | None = None
+        self.timer = ""  # what a sync that asks for a word of the guest timer is told
         self.refuse_logs = False
         self.result_delay_s = 0.0
         self.mistakes: list[str] = []
@@ -171,7 +172,8 @@ class StubDispatcher:
             self.sync_count += 1
             if self.keep_syncs:
                 self.syncs.append(request)
-            reply = SyncReply(request.seq, lease_ms=self.policy.lease_ms)
+            timer = self.timer if request.timer is not None else ""
+            reply = SyncReply(request.seq, lease_ms=self.policy.lease_ms, timer=timer)
             self._note_held(request)
             for result in request.results:
                 self._settle(result, reply)
@@ -232,7 +234,8 @@ class StubDispatcher:
 
     def _has_news(self, request: SyncRequest, reply: SyncReply) -> bool:
         return bool(
-            reply.claims
+            reply.timer
+            or reply.claims
             or reply.settled
             or reply.kill
             or reply.end

@@ -127,7 +127,7 @@ def test_a_supervisor_holds_the_lifetime_of_an_agent_that_hangs(stub: StubDispat
     from cloud_dispatch.agent import supervisor
     from cloud_dispatch.agent.identity import Config
 
-    watching = supervisor.Supervisor(Config(lifetime_ms=1), "unused")
+    watching = supervisor.Supervisor(Config(lifetime_ms=1), "unused", supervisor.now_ms())
     watching._born_ms -= supervisor.LIFETIME_GRACE_MS + 2
     watching._beat_ms = watching._born_ms + supervisor.LIFETIME_GRACE_MS
     assert "lifetime" in watching._verdict()

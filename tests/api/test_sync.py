@@ -8,14 +8,23 @@ import typing
 import msgspec
 import pytest
 
-from cloud_dispatch.api.translate import HeldIn, OrderOut, OutputIn, ReplyOut, ResultIn, SyncIn
+from cloud_dispatch.api.translate import HeldIn, OrderOut, OutputIn, ReplyOut, ResultIn, SyncIn, TimerIn
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import TaskId
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.task import TaskState, Transfer
 from cloud_dispatch.ports.fleet import Directive
 from cloud_dispatch.ports.store import InstanceChange, SyncCall, SyncDone
-from cloud_dispatch.wire.messages import SYNC_PATH, HeldClaim, Order, OutputFile, Result, SyncReply, SyncRequest
+from cloud_dispatch.wire.messages import (
+    SYNC_PATH,
+    HeldClaim,
+    Order,
+    OutputFile,
+    Result,
+    SyncReply,
+    SyncRequest,
+    TimerAsk,
+)
 from tests.api.house import House, error_of
 
 
@@ -51,7 +60,8 @@ def test_the_fast_reply_has_the_fields_and_defaults_of_the_wire(fast: type, slow
 
 
 @pytest.mark.parametrize(
-    ("fast", "slow"), [(SyncIn, SyncRequest), (ResultIn, Result), (HeldIn, HeldClaim), (OutputIn, OutputFile)]
+    ("fast", "slow"),
+    [(SyncIn, SyncRequest), (TimerIn, TimerAsk), (ResultIn, Result), (HeldIn, HeldClaim), (OutputIn, OutputFile)],
 )
 def test_the_fast_request_has_the_fields_and_defaults_of_the_wire(fast: type, slow: type) -> None:
     """What the dispatcher decodes is the wire's message: same names in the same order, and equal defaults."""
