@@ -11,7 +11,7 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.api.server import serve as serve_http
 from cloud_dispatch.api.services import AgentBundle, Limits, Services
+from cloud_dispatch.api.timer import Words
 from cloud_dispatch.cloudinit import render
 from cloud_dispatch.config import Config
 from cloud_dispatch.demand.native import NativeQueue
@@ -59,7 +60,9 @@ from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.keeping import Keeper
 from cloud_dispatch.reconcile.loop import Loop
 from cloud_dispatch.reconcile.preview import Preview
-from cloud_dispatch.reconcile.settings import Settings, Timing
+from cloud_dispatch.reconcile.settings import Settings, Timing, UserData
+from cloud_dispatch.spend.ends import Pace
+from cloud_dispatch.spend.grant import timer_lease_ms
 from cloud_dispatch.telemetry import log as logging
 from cloud_dispatch.telemetry.metrics import Metrics, Tripped
 from cloud_dispatch.telemetry.provider_calls import ProviderCalls
@@ -69,6 +72,8 @@ log = structlog.get_logger(__name__)
 DEPLOYMENT_FACT = "deployment"
 #: How long a busy thread (a plan, a query) may keep the loop waiting for the interpreter, instead of 5 ms.
 SWITCH_S = 0.0005
+#: How far ahead the ends of VMs are set.
+PACE = Pace()
 
 
 def serve(config: Config) -> int:
@@ -152,6 +157,7 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
         limits=rules.limits,
         pools=rules.settings.pools,
         problems=lambda: [view.problem for view in context.profiles.values() if view.problem],
+        timer_lease_ms=timer_lease_ms(rules.settings.pace, rules.policy.silence_ms),
     )
     keeper = Keeper(ports.store, ports.clock, rules.retention, ports.logs, rules.retain_logs_ms, ports.outputs)
     return Parts(context, loop, fleet, make_app(services), keeper)
@@ -319,6 +325,7 @@ def _settings(
         timing=timing_of(config),
         drivers=_drivers(config),
         driver_caps=_driver_caps(config),
+        pace=PACE,
     )
 
 
@@ -353,15 +360,18 @@ def _user_data(
     tokens: Tokens,
     bundle: AgentBundle,
     clock: SystemClock,
-) -> Callable[[Pool, BatchId, int, ProfileName], str]:
-    """What the VMs of a launch get: the pool's template with the batch's join token and the agent's fingerprint."""
+) -> UserData:
+    """What the VMs of a launch get: the pool's template with the batch's join token, its timer and the agent's
+    fingerprint."""
+    timers, lease_ms = Words(tokens), timer_lease_ms(PACE, config.timing.silence_ms)
 
-    def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName) -> str:
+    def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName, ends_ms: int) -> str:
         plugin = registry.plugin(config.profiles[profile].driver)
         variables = {
             **plugin.template_variables(),
             "url": config.advertise_url,
             "join_token": tokens.join(batch, slots, clock.now() + pool.boot_deadline_ms + pool.end.lifetime_ms),
+            "timer": asdict(timers.plan(pool, batch, ends_ms, clock.now(), lease_ms)),
             "agent_sha256": bundle.sha256,
             "fingerprint": "",
             "pool": pool.name,

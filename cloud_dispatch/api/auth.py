@@ -87,6 +87,11 @@ class Tokens:
             raise Denied(f"the join token of batch {batch} has expired", hint="this VM came too late and must end")
         return join
 
+    def timer(self, batch: BatchId, *terms: int) -> bytes:
+        """The secret from which the words of a batch's guest timer follow, another one for other terms."""
+        said = ".".join(("timer", batch, *map(str, terms)))  # four parts: no join token says that
+        return hmac.new(self._join_key, said.encode(), sha256).digest()
+
     def check_operator(self, authorization: bytes) -> None:
         """Unauthenticated unless the Authorization header carries the operator's token."""
         if not authorization.startswith(_BEARER) or not hmac.compare_digest(authorization[7:], self._operator):

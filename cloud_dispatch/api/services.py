@@ -48,7 +48,8 @@ class Services:
     """Everything that the routes need. `policy` is the template of every agent's policy: end rules and health checks
     come from the instance's pool, capacities from its machine. `shutdown(terminate, grace_ms)` asks the dispatcher to
     end, at once or after its instances. `metrics` renders Prometheus text. `problems` says what is wrong now.
-    `executor` runs heavy work off the loop."""
+    `executor` runs heavy work off the loop. `timer_lease_ms`: how long guest timers run after the dispatcher was heard
+    last."""
 
     store: Store
     fleet: Fleet
@@ -67,3 +68,4 @@ class Services:
     limits: Limits = Limits()
     pools: Mapping[PoolName, Pool] = field(default_factory=dict)
     problems: Callable[[], Sequence[str]] = tuple
+    timer_lease_ms: int = 30 * 60_000

@@ -17,12 +17,14 @@ from cloud_dispatch.api.policy import policy_for
 from cloud_dispatch.api.poll import Poll, Polls, Wake
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.sessions import Session, Sessions
-from cloud_dispatch.api.translate import MOST_CLAIMS, SyncIn, held_of, reply_to, results_of
+from cloud_dispatch.api.timer import Words
+from cloud_dispatch.api.translate import MOST_CLAIMS, SyncIn, TimerIn, held_of, reply_to, results_of
 from cloud_dispatch.domain.errors import InvalidInput, NotFound, StoreUnavailable
 from cloud_dispatch.domain.ids import FencingToken, InstanceId
 from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.ports.fleet import Directive, Heard
 from cloud_dispatch.ports.store import ClaimResult, SyncCall, SyncDone
+from cloud_dispatch.spend import grant
 from cloud_dispatch.wire.messages import Policy
 
 #: What an agent's state may be for it to be handed work.
@@ -51,6 +53,7 @@ class SyncService:
         self._logs: LogStore = services.logs
         self._lease_ms = services.policy.lease_ms
         self._poll_ms = services.policy.poll_ms
+        self._words = Words(services.tokens)
         self.polls = Polls(services.store)
         self.sessions = Sessions(services.store.instances)
         self._closing = False
@@ -89,7 +92,8 @@ class SyncService:
             done = await self._hold(session, instance, request, seen, departure, claiming=claiming)
             directive = self._fleet.directive(instance)
         session.hold = directive.hold
-        return reply_to(request, done, directive, lease_ms=self._lease_ms, policy=policy)
+        timer = "" if request.timer is None else self._word(instance, request.timer, directive)
+        return reply_to(request, done, directive, lease_ms=self._lease_ms, policy=policy, timer=timer)
 
     def close(self) -> None:
         """Answer every held sync now and hold none from here on."""
@@ -221,7 +225,18 @@ class SyncService:
         current = frozenset(self._store.leases_of(instance).values())
         kill = tuple(FencingToken(c.token) for c in request.held if c.token not in current)
         directive = self._fleet.directive(instance)
-        return reply_to(request, SyncDone(kill=kill), directive, lease_ms=self._lease_ms)
+        timer = "" if request.timer is None else self._word(instance, request.timer, directive)
+        return reply_to(request, SyncDone(kill=kill), directive, lease_ms=self._lease_ms, timer=timer)
+
+    def _word(self, instance: InstanceId, ask: TimerIn, directive: Directive) -> str:
+        """What lets the VM's timer run on, by the row that is committed; "" for one that shall end."""
+        row = self._store.living(instance)
+        if row is None or directive.end:
+            return ""
+        terms = grant.Terms(ask.step_ms, ask.links)
+        now, lease_ms = self._services.clock.now(), self._services.timer_lease_ms
+        count = grant.words(row, terms, ask.age_ms, now, lease_ms)
+        return self._words.word(row.batch, terms, count) if count else ""
 
     def _abandoned(self, request: SyncIn) -> bytes:
         """The empty answer to a sync that is out of date: its agent does not listen any more."""

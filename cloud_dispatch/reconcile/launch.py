@@ -250,7 +250,7 @@ class Launcher:
             slots=slots,
             offering=offering,
             tags=tags.of_instance(first, self._c.settings.deployment, self._c.store.id).encode(),
-            user_data=self._c.settings.user_data(batch.pool, first.batch, slots, offering.profile),
+            user_data=self._c.settings.user_data(batch.pool, first.batch, slots, offering.profile, first.ends_ms),
             ends_ms=first.ends_ms,
             instances=tuple(instance.id for instance in batch.instances),
         )

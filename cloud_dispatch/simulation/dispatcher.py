@@ -17,6 +17,7 @@ from cloud_dispatch.api.auth import Tokens
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.api.services import AgentBundle
+from cloud_dispatch.api.timer import Words
 from cloud_dispatch.domain.ids import BatchId, ProfileName
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.ports.clock import Clock
@@ -41,6 +42,7 @@ from cloud_dispatch.simulation.severed import (
 )
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.ends import Pace
+from cloud_dispatch.spend.grant import timer_lease_ms
 from cloud_dispatch.statestore import SqlStore
 from cloud_dispatch.wire.messages import Policy
 
@@ -124,9 +126,13 @@ class Incarnation:
     def _settings(self, providers: Mapping[ProfileName, Provider], tokens: Tokens) -> Settings:
         house = self._house
 
-        def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName) -> str:
-            expires = house.clock.now() + pool.boot_deadline_ms + pool.end.lifetime_ms
-            return msgspec.json.encode(UserData(tokens.join(batch, slots, expires))).decode()
+        timers, lease_ms = Words(tokens), timer_lease_ms(house.pace, house.policy.silence_ms)
+
+        def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName, ends_ms: int) -> str:
+            now = house.clock.now()
+            joins = tokens.join(batch, slots, now + pool.boot_deadline_ms + pool.end.lifetime_ms)
+            timer = timers.plan(pool, batch, ends_ms, now, lease_ms)
+            return msgspec.json.encode(UserData(joins, timer)).decode()
 
         return Settings(
             deployment=DEPLOYMENT,

@@ -6,7 +6,9 @@ network's way to the dispatcher, nothing else of it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import replace
 from typing import Protocol
 
@@ -17,12 +19,15 @@ from cloud_dispatch.agent.channel import Endpoint
 from cloud_dispatch.agent.identity import Config, Identity
 from cloud_dispatch.agent.register import Refused, register
 from cloud_dispatch.agent.supervisor import LIFETIME_GRACE_MS, MOST_RESTARTS
+from cloud_dispatch.agent.timer import GuestTimer
 from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.simulation.attempts import VirtualAttempt
+from cloud_dispatch.simulation.clock import EPOCH_MS
 from cloud_dispatch.simulation.loop import Group, VirtualLoop
 from cloud_dispatch.simulation.network import Network
 from cloud_dispatch.simulation.ports import Stream, TrueVm
 from cloud_dispatch.simulation.shell import VirtualChannel, VirtualShell
+from cloud_dispatch.wire.timer import TimerPlan
 
 _MILLION = 1_000_000
 #: From the user data's start to the agent's first word.
@@ -33,6 +38,7 @@ class UserData(msgspec.Struct, frozen=True):
     """What the dispatcher gives to a VM: all that the agent's boot script would need."""
 
     join_token: str
+    timer: TimerPlan = TimerPlan()
 
 
 class Watcher(Protocol):
@@ -62,12 +68,16 @@ class Guest:
         self.chance = chance
         self.shell: VirtualShell | None = None
         self.dead = False
-        self._join_token = msgspec.json.decode(user_data, type=UserData).join_token
+        told = msgspec.json.decode(user_data, type=UserData)
+        self._join_token, self._plan = told.join_token, told.timer
+        self._timer = GuestTimer(told.timer) if told.timer.anchor else None
         self._watcher = watcher
         self._booted_ms = loop.now_ms
         self._identity: Identity | None = None
         self._restarts = 0
         self._group = Group(f"agent {vm.id}")
+        self._own = Context()
+        self._alarm: asyncio.TimerHandle | None = None
 
     # -- the clock
     def now_ms(self) -> int:
@@ -77,14 +87,37 @@ class Guest:
     def moment_of(self, guest_ms: int) -> int:
         return self._booted_ms - (-guest_ms * _MILLION // (_MILLION + self.vm.drift_ppm))
 
+    def _wall_left_ms(self) -> int:
+        """How far its first hard end is by its wall clock, which is right at its boot and drifts from there on."""
+        return self._plan.ends_ms - (EPOCH_MS + self._booted_ms + self.now_ms())
+
+    # -- the guest timer: its supervisor's, whatever becomes of the agent
+    def hear(self, word: str) -> None:
+        """A word that the agent brings."""
+        if self._timer is not None:
+            self._timer.hear(word)
+
+    def _watch_timer(self) -> None:
+        if self.dead or self._timer is None:
+            return
+        left_ms = self._timer.left_ms(self.now_ms(), self._wall_left_ms())
+        if left_ms <= 0:
+            self._power_off("the guest timer ended")
+        else:
+            ends_ms = self.moment_of(self.now_ms() + left_ms)
+            self._alarm = self.loop.at_ms(ends_ms, self._watch_timer, context=self._own)
+
     # -- its life
     def boot(self) -> None:
-        """The user data runs."""
+        """The user data runs: the timer before anything else."""
+        self._watch_timer()
         self._later(_INSTALL_MS, self._start_agent)
 
     def die(self) -> None:
         """The VM is no more."""
         self.dead = True
+        if self._alarm is not None:
+            self._alarm.cancel()
         self._stop_agent()
 
     def crash_agent(self, pause_ms: int = 200) -> None:
@@ -155,11 +188,15 @@ class Guest:
                 return
             self._watcher.registered(self.vm, self._identity.instance)
         identity = replace(self._identity)
-        shell = self.shell = VirtualShell(self, self._group, identity, incarnation, self._power_off)
-        shell.begin(self.now_ms())
+        shell = self.shell = VirtualShell(self, self._group, identity, incarnation, self._power_off, self._own_timer())
+        shell.begin(self.now_ms(), self._wall_left_ms())
         lifetime = identity.policy.lifetime_ms
         if lifetime:
             self._later(max(lifetime + LIFETIME_GRACE_MS - self.now_ms(), 1), self._outlived)
+
+    def _own_timer(self) -> GuestTimer | None:
+        """The agent's, which knows how many words the supervisor's has heard."""
+        return None if self._timer is None else GuestTimer(self._plan, self._timer.words)
 
     async def _register(self, incarnation: str) -> Identity:
         config = Config(url="http://dispatcher", join_token=self._join_token, vm=self.vm.id, work_dir="/")

@@ -17,6 +17,7 @@ from cloud_dispatch.agent import events
 from cloud_dispatch.agent.channel import Channel, Unreachable
 from cloud_dispatch.agent.identity import Identity
 from cloud_dispatch.agent.machine import Machine
+from cloud_dispatch.agent.timer import GuestTimer
 from cloud_dispatch.agent.transfers import ANSWER_S, ATTEMPTS, RETRY_FIRST_S, RETRY_MOST_S
 from cloud_dispatch.agent.uploads import ChannelPool
 from cloud_dispatch.simulation.attempts import VirtualAttempt
@@ -43,6 +44,9 @@ class Body(Protocol):
 
     def moment_of(self, guest_ms: int) -> int:
         """The virtual time at which the guest's clock shows `guest_ms`."""
+
+    def hear(self, word: str) -> None:
+        """The agent brings its supervisor a word for the guest timer."""
 
     def process_started(self, attempt: VirtualAttempt) -> None: ...
 
@@ -89,10 +93,11 @@ class VirtualShell:
     """One incarnation of the agent. `over(reason)` is called once, when its machine says that it is done."""
 
     def __init__(
-        self, body: Body, group: Group, identity: Identity, incarnation: str, over: Callable[[str], None]
-    ) -> None:
+        self, body: Body, group: Group, identity: Identity, incarnation: str, over: Callable[[str], None],
+        timer: GuestTimer | None = None,
+    ) -> None:  # fmt: skip
         self.identity = identity
-        self.machine = Machine(incarnation, identity.policy)
+        self.machine = Machine(incarnation, identity.policy, timer=timer)
         self.hung = False
         self.log_limit = identity.policy.log_limit
         self.log_pool = ChannelPool(lambda: VirtualChannel(body, group, identity.token), _LOG_CHANNELS)
@@ -108,9 +113,9 @@ class VirtualShell:
         self._timer: Any = None
         self._timer_ms = self._wake_ms = 0
 
-    def begin(self, age_ms: int) -> None:
-        """Serve from here on, `age_ms` after the VM's start."""
-        self.feed(events.Boot(age_ms))
+    def begin(self, age_ms: int, wall_left_ms: int) -> None:
+        """Serve from here on, `age_ms` after the VM's start and `wall_left_ms` before its first hard end."""
+        self.feed(events.Boot(age_ms, wall_left_ms))
 
     def feed(self, event: events.Event) -> None:
         """Give `event` to the machine and do what it says; events that this causes come after."""
@@ -206,6 +211,9 @@ class VirtualShell:
         self.identity.policy = command.policy
         self.log_limit = command.policy.log_limit
 
+    def _pass_on(self, command: events.TimerWord) -> None:
+        self._body.hear(command.word)
+
     def _end(self, command: events.End) -> None:
         self.die()
         self._over(command.reason)
@@ -258,5 +266,6 @@ _DOES: dict[type, Callable[[VirtualShell, Any], None]] = {
     events.Forget: VirtualShell._forget,
     events.RunHealthCheck: VirtualShell._check_health,
     events.PolicyChanged: VirtualShell._follow,
+    events.TimerWord: VirtualShell._pass_on,
     events.End: VirtualShell._end,
 }
