@@ -10,7 +10,7 @@ import contextlib
 import gc
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,12 @@ from cloud_dispatch.api.services import AgentBundle, Limits, Services
 from cloud_dispatch.api.timer import Words
 from cloud_dispatch.cloudinit import render
 from cloud_dispatch.config import Config
+from cloud_dispatch.config.checks import UNKEPT
 from cloud_dispatch.demand.native import NativeQueue
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.demand.settings import configured_targets
 from cloud_dispatch.demand.targets import PoolTargets, Targets
-from cloud_dispatch.domain.errors import Unavailable
+from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 from cloud_dispatch.domain.ids import BatchId, ProfileName
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel
@@ -51,7 +52,7 @@ from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.host import hosted
 from cloud_dispatch.provider.metered import Metered
-from cloud_dispatch.provider.spi import ProfileContext, Provider
+from cloud_dispatch.provider.spi import HardEnd, ProfileContext, Provider
 from cloud_dispatch.provider.tagfilter import TagFilter
 from cloud_dispatch.provider.throttle import Throttled
 from cloud_dispatch.reconcile import explain, reaping, risk
@@ -326,7 +327,19 @@ def _settings(
         drivers=_drivers(config),
         driver_caps=_driver_caps(config),
         pace=PACE,
+        guest_enforced=_guest_enforced(config, providers),
     )
+
+
+def _guest_enforced(config: Config, providers: Mapping[ProfileName, Provider]) -> frozenset[ProfileName]:
+    """The profiles whose VMs only their own timer ends, as accepted. InvalidInput where it is not and they cost money:
+    what a driver can do may depend on its settings, so that only the driver itself knows."""
+    alone = [name for name, provider in providers.items() if provider.traits.hard_end is HardEnd.NONE]
+    for name in alone:
+        profile = config.profiles[name]
+        if not profile.guest_enforced and registry.plugin(profile.driver).bills:
+            raise InvalidInput(UNKEPT, place=f"profiles.{name}.guest_enforced", hint="config check says more")
+    return frozenset(name for name in alone if config.profiles[name].guest_enforced)
 
 
 def _driver_caps(config: Config) -> tuple[DriverCaps, ...]:

@@ -91,6 +91,10 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "profiles.NAME.caps.vcpus": (_COUNT, "At most so many vCPUs of this profile."),
     **_budget("profiles.NAME.budget", "for this profile"),
     "profiles.NAME.types.allow": ("list of patterns", "Types that may be rented at all; empty: every one."),
+    "profiles.NAME.guest_enforced": (
+        "boolean",
+        "Accepts that no hand but the VMs' own timers ends them: limits then fail if such a timer never runs.",
+    ),
     "profiles.NAME.types.deny": ("list of patterns", "Types that may not; wins over `allow`."),
     "pools.NAME.profiles": ("list of names", "The profiles that VMs of the pool may come from."),
     "pools.NAME.types.allow": ("list of patterns", "Types that the pool may rent; empty: every one of its profiles."),

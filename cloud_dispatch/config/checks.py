@@ -10,6 +10,13 @@ from cloud_dispatch.config.schema import DriverSection, PoolSection, Profile, Ti
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.spend.budget import Budget
 
+#: Why a profile is refused whose VMs nobody but themselves ends.
+UNKEPT = (
+    "expected `true`: its VMs cost money and no hand but their own timer ends them, so that a spending limit fails if"
+    " that timer never runs"
+)
+#: What to remember of a pool for which that was accepted.
+GUEST_ENFORCED = "guest-enforced: its ceiling fails if the guest's timer never runs"
 #: An agent may miss two heartbeats in a row and still renew its lease in time.
 HEARTBEATS_PER_LEASE = 3
 
@@ -23,10 +30,13 @@ def cross_check(timing: Timing, profiles: Mapping[str, Profile], pools: Mapping[
 
 
 def check_money(
-    profiles: Mapping[str, Profile], drivers: Mapping[str, DriverSection], billing: Collection[str]
+    profiles: Mapping[str, Profile],
+    drivers: Mapping[str, DriverSection],
+    billing: Collection[str],
+    unkept: Collection[str] = (),
 ) -> list[Problem]:
     """That every profile of `billing`, whose VMs cost money, is bounded in number and in dollars, by itself or with all
-    profiles of its driver; and that thresholds come in the order in which they are reached."""
+    profiles of its driver; and that it was accepted where no hand keeps the hard ends of its VMs (`unkept`)."""
     used = {profile.driver for profile in profiles.values()}
     problems = [
         Problem(("drivers", name), f"no profile uses this driver (used: {', '.join(sorted(used))})")
@@ -42,6 +52,8 @@ def check_money(
         if not (profile.budget.limits or of_driver.budget.limits):
             expected = f"expected a limit such as `month`, here or in [drivers.{profile.driver}.budget]"
             problems.append(Problem(("profiles", name, "budget"), f"{expected}: its VMs cost money"))
+        if name in unkept and not profile.guest_enforced:
+            problems.append(Problem(("profiles", name, "guest_enforced"), UNKEPT))
     return problems
 
 

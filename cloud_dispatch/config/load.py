@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, Field, ValidationError
 
-from cloud_dispatch.config.checks import check_money, cross_check, money_notes
+from cloud_dispatch.config.checks import GUEST_ENFORCED, check_money, cross_check, money_notes
 from cloud_dispatch.config.problems import InvalidConfig, Problem, from_validation
 from cloud_dispatch.config.schema import (
     BudgetSection,
@@ -47,6 +47,7 @@ class DriverPlugin(Protocol):
     """What the configuration asks of a driver."""
 
     bills: bool  # whether its VMs cost money
+    keeps_ends: bool  # whether a hand that is independent of the guest ends its VMs, as far as the driver can know
 
     @property
     def settings(self) -> type[Any]: ...
@@ -131,8 +132,14 @@ class Config(Section):
         )
 
     def notes(self) -> list[str]:
-        """What is good and yet worth knowing: what limits do not cover."""
-        return money_notes(self.budgets())
+        """What is good and yet worth knowing: what limits do not cover, and where they hang on guests' own timers."""
+        pools = self.guest_enforced_pools()
+        return [*(f"pool {pool}: {GUEST_ENFORCED}" for pool in pools), *money_notes(self.budgets())]
+
+    def guest_enforced_pools(self) -> tuple[str, ...]:
+        """The pools with a profile whose VMs may have no hand but their own timer to end them, as accepted."""
+        accepted = {name for name, profile in self.profiles.items() if profile.guest_enforced}
+        return tuple(name for name, pool in sorted(self.pool_sections.items()) if accepted.intersection(pool.profiles))
 
     def profile_types(self) -> dict[ProfileName, TypeFilter]:
         """What each profile may rent at all, whatever its pools allow."""
@@ -222,7 +229,8 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
         values |= DEFAULTS
     problems: list[Problem] = []
     billing: set[str] = set()
-    values["profiles"] = _with_settings(values.get("profiles", {}), plugins, problems, billing)
+    unkept: set[str] = set()
+    values["profiles"] = _with_settings(values.get("profiles", {}), plugins, problems, billing, unkept)
     values["dispatcher"] = _with_state_dir(values.get("dispatcher", {}), raw)
     if "origin" in values:
         problems.append(Problem(("origin",), "no such key"))
@@ -232,7 +240,7 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
         problems = from_validation(error, Config) + problems
         raise InvalidConfig(raw.origin, text, problems) from None
     problems += cross_check(config.timing, config.profiles, config.pool_sections)
-    problems += check_money(config.profiles, config.drivers, billing)
+    problems += check_money(config.profiles, config.drivers, billing, unkept)
     if problems:
         raise InvalidConfig(raw.origin, text, problems)
     return config
@@ -260,14 +268,19 @@ def _with_state_dir(section: Any, raw: Raw) -> Any:
     return {**section, "state_dir": (raw.folder or Path.cwd()) / path}
 
 
-def _with_settings(profiles: Any, plugins: Plugins, problems: list[Problem], billing: set[str]) -> Any:
-    """Each profile with its driver's keys validated into `settings`; those whose VMs cost money join `billing`."""
+def _with_settings(
+    profiles: Any, plugins: Plugins, problems: list[Problem], billing: set[str], unkept: set[str]
+) -> Any:
+    """Each profile with its driver's keys validated into `settings`; those whose VMs cost money join `billing`, those
+    whose VMs no hand of the provider's ends `unkept`."""
     if not isinstance(profiles, Mapping):
         return profiles
-    return {name: _split(str(name), profile, plugins, problems, billing) for name, profile in profiles.items()}
+    return {name: _split(str(name), profile, plugins, problems, billing, unkept) for name, profile in profiles.items()}
 
 
-def _split(name: str, profile: Any, plugins: Plugins, problems: list[Problem], billing: set[str]) -> Any:
+def _split(
+    name: str, profile: Any, plugins: Plugins, problems: list[Problem], billing: set[str], unkept: set[str]
+) -> Any:
     if not isinstance(profile, Mapping) or not isinstance(profile.get("driver"), str):
         return profile  # the schema says what is missing
     ours = {key: value for key, value in profile.items() if key in _PROFILE_KEYS}
@@ -282,6 +295,8 @@ def _split(name: str, profile: Any, plugins: Plugins, problems: list[Problem], b
         return ours
     if plugin.bills:
         billing.add(name)
+    if not plugin.keeps_ends:
+        unkept.add(name)
     try:
         return {**ours, "settings": model.model_validate(own)}
     except ValidationError as error:

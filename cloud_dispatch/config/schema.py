@@ -249,6 +249,7 @@ class Profile(Section):
     caps: CapsSection = CapsSection()
     budget: BudgetSection = BudgetSection()
     types: TypesSection = TypesSection()
+    guest_enforced: Annotated[bool, Strict()] = False
     settings: Any = None
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from cloud_dispatch.domain.errors import NotFound, Unavailable
-from cloud_dispatch.provider.spi import Host, Plugin, ProfileContext, Provider
+from cloud_dispatch.provider.spi import HardEnd, Host, Plugin, ProfileContext, Provider
 
 GROUP = "cloud_dispatch.providers"
 
@@ -36,7 +36,8 @@ def plugin(driver: str) -> LoadedPlugin:
 
 class LoadedPlugin:
     """A plugin whose missing SDK is an error that an operator can act on. `host`: where its drivers want to run;
-    `bills`: whether its VMs cost money; `target`: where a process finds it (`module:attribute`)."""
+    `bills`: whether its VMs cost money; `keeps_ends`: whether a hand other than the guest's own can end them; `target`:
+    where a process finds it (`module:attribute`)."""
 
     def __init__(self, inner: Plugin, point: EntryPoint) -> None:
         self._inner = inner
@@ -45,6 +46,7 @@ class LoadedPlugin:
         self.template_variables = inner.template_variables
         self.host = Host(getattr(inner, "host", Host.THREAD))
         self.bills = bool(getattr(inner, "bills", True))
+        self.keeps_ends = HardEnd(getattr(inner, "hard_end", HardEnd.EXTENDABLE)) is not HardEnd.NONE
         self.target = point.value
 
     @property

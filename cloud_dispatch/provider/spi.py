@@ -266,7 +266,9 @@ class Plugin(Protocol):
     """What the entry point `cloud_dispatch.providers` names. Importing it must not import the SDK.
 
     It may have an attribute `host: Host`, where its drivers want to run; without, in a thread. And one `bills: bool`;
-    only with False may a profile do without a cap and a spending limit.
+    only with False may a profile do without a cap and a spending limit. And one `hard_end: HardEnd`, the best that any
+    of its drivers can do (what one does is in its traits); without, a hand that keeps ends and can move them. Where it
+    says NONE and VMs cost money, a profile needs `guest_enforced = true`.
     """
 
     name: str

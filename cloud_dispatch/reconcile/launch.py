@@ -173,7 +173,7 @@ class Launcher:
     def _slots(
         self, batch: BatchId, pool: Pool, offering: Offering, slots: int, reason: str, ends_ms: int
     ) -> tuple[Instance, ...]:
-        now, traits = self._c.clock.now(), self._c.settings.providers[offering.profile].traits
+        now, lag = self._c.clock.now(), lag_ms(self._c.settings, offering.profile)
         machine = offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
         return tuple(
             Instance(
@@ -183,7 +183,7 @@ class Launcher:
                 ends_ms=ends_ms, boot_deadline_ms=now + pool.boot_deadline_ms, reason=reason,
                 minimum_ms=offering.minimum_ms, increment_ms=offering.increment_ms,
                 max_rate=offering.highest_rate,
-                extra_rate=offering.extra_rate, end_lag_ms=lag_ms(traits),
+                extra_rate=offering.extra_rate, end_lag_ms=lag,
                 template=pool.template, image=offering.image,
             )
             for slot in range(slots)

@@ -109,7 +109,7 @@ class Observer:
         # Rows made while the listing was under way prove nothing either way; they are matched, but can't be missing.
         current = {i: row for i, row in rows.items() if row.profile == profile}
         found = match(listing.vms, current, stores=heritage(self._c.store), complete=listing.complete)
-        await self._outlived([current[one.instance] for one in found if isinstance(one, Seen)], provider)
+        await self._outlived([current[one.instance] for one in found if isinstance(one, Seen)], profile)
         for finding in sorted(found, key=_guessed):
             if isinstance(finding, Seen) and not finding.news:
                 self._c.absences.pop(finding.instance, None)
@@ -117,10 +117,10 @@ class Observer:
                 await self._handle(finding, profile, provider, started)
         view.listed_ms = self._c.clock.monotonic()
 
-    async def _outlived(self, rows: Sequence[Instance], provider: Provider) -> None:
+    async def _outlived(self, rows: Sequence[Instance], profile: ProfileName) -> None:
         """End what a hand has left that is later than was reckoned with; what it costs is counted for as long as it is
         seen. No budget is asked, since it is so."""
-        now, lag = self._c.clock.now(), lag_ms(provider.traits)
+        now, lag = self._c.clock.now(), lag_ms(self._c.settings, profile)
         for row in rows:
             if lag is not None and row.last_ms is not None and row.last_ms < now:
                 self._c.note("instance.outlived", instance=row.id, detail="it is past its hard end and still there")
@@ -262,7 +262,7 @@ class Observer:
                 ends_ms=facts.ends_ms, boot_deadline_ms=0, behaviour=facts.behaviour, vm=vm.id,
                 max_rate=offering.highest_rate if offering else None,
                 extra_rate=offering.extra_rate if offering else Rate(0),
-                end_lag_ms=lag_ms(self._c.settings.providers[profile].traits),
+                end_lag_ms=lag_ms(self._c.settings, profile),
                 launched_ms=vm.created_ms, reason="adopted: found by its tags, unknown to the statestore",
             )
         )  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName
 from cloud_dispatch.domain.pool import Caps, Pool, TypeFilter
 from cloud_dispatch.planner.snapshot import DriverCaps
-from cloud_dispatch.provider.spi import Provider
+from cloud_dispatch.provider.spi import HardEnd, Provider
 from cloud_dispatch.spend.ends import Pace
 
 
@@ -57,3 +57,10 @@ class Settings:
     driver_caps: Sequence[DriverCaps] = ()
     drivers: Mapping[ProfileName, str] = field(default_factory=dict)
     pace: Pace = field(default_factory=Pace)
+    #: Profiles whose VMs no hand but their own timer ends, and for which an operator has accepted that.
+    guest_enforced: frozenset[ProfileName] = frozenset()
+
+    def moves_ends(self, profile: ProfileName) -> bool:
+        """Whether a hard end of the profile's VMs can be moved on."""
+        hand = self.providers[profile].traits.hard_end if profile in self.providers else HardEnd.FIXED
+        return hand is HardEnd.EXTENDABLE or (hand is HardEnd.NONE and profile in self.guest_enforced)

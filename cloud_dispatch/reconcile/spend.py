@@ -14,15 +14,16 @@ import structlog
 
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import OverBudget
-from cloud_dispatch.domain.ids import InstanceId, VmId
+from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import HOUR_MS, format_amount
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.provider.errors import ProviderError
-from cloud_dispatch.provider.spi import HardEnd, Provider, Traits
+from cloud_dispatch.provider.spi import HardEnd, Provider
 from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.settings import Settings
 from cloud_dispatch.spend.budget import Stage
 from cloud_dispatch.spend.commitment import Key
 from cloud_dispatch.spend.ends import Extension, FirstEnds, Holder, first_ends, renew
@@ -41,16 +42,19 @@ _SERVING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
 
 #: By how much the clock of the hand that ends VMs may be behind the dispatcher's.
 CLOCKS_MS = 120_000
+#: How long a guest whose timer has ended may take to be off: killing what runs, a slow end command, a slow shutdown.
+GUEST_MS = 300_000
 
 
 #: For so long a price may be taken for true: lists of prices change by the day or week, and spot has its maximum.
 PRICE_GOOD_MS = 7 * 24 * HOUR_MS
 
 
-def lag_ms(traits: Traits) -> int | None:
-    """How long after its hard end, by the dispatcher's clock, a VM may still bill; None where no hand keeps it."""
+def lag_ms(settings: Settings, profile: ProfileName) -> int | None:
+    """How long after its hard end, by the dispatcher's clock, a VM may still bill; None where nobody keeps it."""
+    traits = settings.providers[profile].traits
     if traits.hard_end is HardEnd.NONE:
-        return None
+        return GUEST_MS + traits.stop_lag_ms + CLOCKS_MS if profile in settings.guest_enforced else None
     return traits.hard_end_period_ms + traits.stop_lag_ms + CLOCKS_MS
 
 
@@ -88,10 +92,9 @@ class Spending:
         now, lifetime_ms = self._c.clock.now(), pool.end.lifetime_ms
         if not self.watches:
             return FirstEnds(now + lifetime_ms, now + lifetime_ms, now + lifetime_ms)
-        traits = self._c.settings.providers[offering.profile].traits
         return first_ends(
             now, offering.boot_ms, self._work_ms(), lifetime_ms, self._c.settings.pace,
-            movable=traits.hard_end is HardEnd.EXTENDABLE,
+            movable=self._c.settings.moves_ends(offering.profile),
         )  # fmt: skip
 
     def left(self) -> Left | None:
@@ -203,13 +206,13 @@ class Spending:
         return [self._holder(row, now) for row in rows if not covered.isdisjoint(keys_of(row, drivers))]
 
     def _holder(self, row: Instance, now: int) -> Holder:
-        provider, pool = self._c.settings.providers.get(row.profile), self._c.settings.pools.get(row.pool)
+        pool = self._c.settings.pools.get(row.pool)
         works, finish = self._c.store.finish_of(row.id, now)
         coming = row.state in _COMING
         if coming:
             work_ms = self._work_ms()
             finish = None if work_ms is None else max(row.intended_ms, now) + work_ms
-        movable = provider is not None and provider.traits.hard_end is HardEnd.EXTENDABLE and bool(row.vm)
+        movable = self._c.settings.moves_ends(row.profile) and bool(row.vm)
         lifetime_ms = row.ends_ms if pool is None else row.intended_ms + pool.end.lifetime_ms
         return Holder(
             commitment=commitment_of(row, self._c.settings.drivers),

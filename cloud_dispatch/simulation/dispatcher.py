@@ -64,6 +64,7 @@ class House:
     budgets: tuple[Budget, ...]
     driver_names: Mapping[ProfileName, str]
     pace: Pace
+    guest_enforced: frozenset[ProfileName]
     drivers: Callable[[], dict[ProfileName, Provider]]
     clock: Clock
     entropy: Entropy
@@ -144,6 +145,7 @@ class Incarnation:
             timing=house.timing,
             drivers=house.driver_names,
             pace=house.pace,
+            guest_enforced=house.guest_enforced,
         )
 
     def serve(self, exchange: Exchange) -> None:

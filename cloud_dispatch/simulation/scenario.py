@@ -46,6 +46,8 @@ class CloudAccount(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: AccountSettings
     faults: tuple[CloudFault, ...] = ()
     caps: Caps = Caps()
+    #: Accepted that no hand but the guests' own timers ends its VMs.
+    guest_enforced: bool = False
 
 
 class AgentTiming(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -243,6 +243,7 @@ class World:
             budgets=scenario.budgets,
             driver_names=scenario.drivers,
             pace=scenario.pace,
+            guest_enforced=frozenset(account.profile for account in scenario.accounts if account.guest_enforced),
             drivers=self._drivers,
             clock=self.told,
             entropy=SeededEntropy(self.streams),

@@ -211,6 +211,17 @@ def test_config_check_tells_every_problem(cli: Any, tmp_path: Path) -> None:
     assert found.code == 2
 
 
+def test_config_check_names_the_pools_whose_ceiling_hangs_on_guests(cli: Any, tmp_path: Path) -> None:
+    """Accepted is not forgotten."""
+    file = tmp_path / "c.toml"
+    file.write_text("[profiles.l]\ndriver = 'local'\nguest_enforced = true\n[pools.p]\nprofiles = ['l']\n")
+    ran = cli("config", "check", "--config", str(file))
+    assert ran.code == 0
+    words = "pool p: guest-enforced: its ceiling fails if the guest's timer never runs"
+    assert f"note: {words}\n" in ran.out
+    assert words in cli("config", "check", "--config", str(file), "--json").json()["notes"]
+
+
 def test_config_show_is_itself_a_configuration(cli: Any, tmp_path: Path) -> None:
     """What is shown can be saved and means the same."""
     file = tmp_path / "c.toml"

@@ -128,3 +128,19 @@ async def test_a_vm_that_can_not_start_its_agent_ends_itself(root: Path, serve: 
     """Where the end of the boot commands does not end the VM, the bootstrap runs the command that does."""
     console = await boot(root, serve(AGENT), lambda _: False, vm_id_command="true", end_command="echo powering off")
     assert "cloud-dispatch: this VM can't learn its own id\npowering off\n" in console
+
+
+async def test_a_boot_that_hangs_ends_with_the_timer(root: Path, serve: Callable[..., str]) -> None:
+    """Before the agent was fetched, and where the end of the boot commands is the VM's end."""
+    timer = {"anchor": "ab" * 32, "first_ms": 2_000, "step_ms": 1, "links": 1, "lease_ms": 1, "ends_ms": 10**15}
+    console = await boot(root, serve(AGENT), lambda _: False, vm_id_command="sleep 600", timer=timer)
+    assert "cloud-dispatch: the timer ended before the agent's supervisor held it" in console
+    assert living(root) == []
+
+
+async def test_a_boot_that_comes_too_late_ends_at_once(root: Path, serve: Callable[..., str]) -> None:
+    """Past the hard end by the wall clock, the agent is not even fetched to its end."""
+    timer = {"anchor": "ab" * 32, "first_ms": 10**9, "step_ms": 1, "links": 1, "lease_ms": 1, "ends_ms": 1_000}
+    console = await boot(root, serve(AGENT), lambda _: False, vm_id_command="sleep 600", timer=timer)
+    assert "the timer ended" in console
+    assert "agent says" not in console

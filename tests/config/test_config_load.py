@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,15 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
+from cloud_dispatch import bootstrap
 from cloud_dispatch.config import Config, Embedded, InvalidConfig, TomlFile, find_source, load
 from cloud_dispatch.config.quantities import parse_size
 from cloud_dispatch.demand.settings import configured_targets
 from cloud_dispatch.demand.targets import ScheduleRule
 from cloud_dispatch.domain.durations import format_duration, parse_duration
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
+from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, TypeFilter
 from cloud_dispatch.domain.resources import GIB, Resources, format_size
+from cloud_dispatch.provider import registry
+from cloud_dispatch.provider.spi import HardEnd, Traits
 
 
 class DriverSettings(BaseModel):
@@ -33,6 +38,7 @@ class _Plugin:
     name = "local"
     settings = DriverSettings
     bills = False
+    keeps_ends = True
 
 
 def plugins(driver: str) -> Any:
@@ -334,3 +340,43 @@ def test_limits_become_budgets_of_whom_they_are_set_for(tmp_path: Path) -> None:
 )
 def test_a_wrong_limit_is_named(tmp_path: Path, text: str, said: str) -> None:
     assert said in "\n".join(problems_of(tmp_path, text))
+
+
+class _Unkept(_Billing):
+    keeps_ends = False
+
+
+def load_unkept(folder: Path, text: str) -> Config:
+    path = folder / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    return load(TomlFile(path), lambda _: _Unkept())
+
+
+def test_vms_that_cost_money_and_that_only_their_own_timer_ends_have_to_be_accepted(tmp_path: Path) -> None:
+    bounded = BILLED + 'caps.instances = 5\nbudget.total = "100"\n'
+    with pytest.raises(InvalidConfig) as caught:
+        load_unkept(tmp_path, bounded)
+    assert [str(problem.path[-1]) for problem in caught.value.problems] == ["guest_enforced"]
+    assert "no hand but their own timer ends them" in str(caught.value)
+    accepted = load_unkept(tmp_path, bounded + "guest_enforced = true\n")
+    assert accepted.guest_enforced_pools() == ("a",)
+    assert load_billing(tmp_path, bounded).guest_enforced_pools() == ()
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_what_only_a_driver_knows_of_its_hand_is_asked_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accepted: bool
+) -> None:
+    """A driver whose settings leave it without a hand that others of its kind have."""
+    config = load_billing(
+        tmp_path, BILLED + f'caps.instances = 5\nbudget.total = "100"\nguest_enforced = {str(accepted).lower()}\n'
+    )
+    monkeypatch.setattr(registry, "plugin", lambda driver: _Billing())
+    alone, kept = (SimpleNamespace(traits=Traits(hard_end=hand)) for hand in (HardEnd.NONE, HardEnd.FIXED))
+    name = ProfileName("eu")
+    assert bootstrap._guest_enforced(config, {name: kept}) == frozenset()  # type: ignore[dict-item]
+    if accepted:
+        assert bootstrap._guest_enforced(config, {name: alone}) == {name}  # type: ignore[dict-item]
+    else:
+        with pytest.raises(InvalidInput, match="no hand but their own timer"):
+            bootstrap._guest_enforced(config, {name: alone})  # type: ignore[dict-item]
