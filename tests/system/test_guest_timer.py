@@ -1,0 +1,39 @@
+"""The guest timer between a real dispatcher and a real supervisor: the dispatcher's word gets there, by the agent."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from cloud_dispatch_local import processes
+from cloud_dispatch_local.processes import Process
+from tests.system.house import House
+
+SLEEP = {"command": ["sleep", "600"], "cpus": 2}
+
+
+def agents(house: House) -> dict[Process, list[str]]:
+    """The agents' processes, with the words of their command lines."""
+    vms = sorted((house.state / "providers" / "local" / "vms").iterdir())
+    found = {each: command_of(each) for vm in vms for each in processes.of_vms([vm])[vm]}
+    return {each: words for each, words in found.items() if "--agent" in words}
+
+
+def command_of(process: Process) -> list[str]:
+    try:
+        return Path(f"/proc/{process.pid}/cmdline").read_text(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []  # it has just ended
+
+
+def test_a_word_of_the_dispatcher_reaches_the_supervisor(house: House) -> None:
+    """Ten minutes of life are less than half a lease: the first request asks, and is granted what the hard end admits.
+    An agent that takes the place of one that died is told how far that was."""
+    house.submit(SLEEP)
+    house.until(lambda: house.counts().get("running") == 1, 30, "it runs")
+    ((first, words),) = agents(house).items()
+    assert words[-1] == "0", "the supervisor had heard nothing when it started this agent"
+    processes.send(first, signal.SIGKILL)
+    after = house.until(lambda: {each: said for each, said in agents(house).items() if each != first}, 20, "another")
+    ((_, words),) = after.items()
+    assert words[-1] == "4", "ten minutes, but for the boot, in whole steps of two"
