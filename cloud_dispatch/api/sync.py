@@ -229,9 +229,10 @@ class SyncService:
         return reply_to(request, SyncDone(kill=kill), directive, lease_ms=self._lease_ms, timer=timer)
 
     def _word(self, instance: InstanceId, ask: TimerIn, directive: Directive) -> str:
-        """What lets the VM's timer run on, by the row that is committed; "" for one that shall end."""
+        """What lets the VM's timer run on, by the row that is committed; "" for one that shall end, as all do where an
+        operator has said so."""
         row = self._store.living(instance)
-        if row is None or directive.end:
+        if row is None or directive.end or self._fleet.stopped().terminates:
             return ""
         terms = grant.Terms(ask.step_ms, ask.links)
         now, lease_ms = self._services.clock.now(), self._services.timer_lease_ms

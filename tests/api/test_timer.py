@@ -11,6 +11,7 @@ from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, ProfileName
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.ports.fleet import Directive
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.spend.grant import Terms
@@ -74,6 +75,15 @@ async def test_what_shall_end_gets_none(house: House) -> None:
     assert (await agent.sync(timer=ask(timer.plan, 0))).timer == ""
     house.fleet.direct(agent.instance, Directive())
     await house.store.change([InstanceChange(agent.instance, InstanceEvent.FAIL)])
+    assert (await agent.sync(timer=ask(timer.plan, 0))).timer == ""
+
+
+async def test_where_everything_is_ended_nothing_is_granted(house: House) -> None:
+    """Also before the loop has come to it, and to what it can't reach."""
+    agent, timer = await vm(house)
+    house.fleet.stop_asked = Stop(StopLevel.DRAIN)
+    assert (await agent.sync(timer=ask(timer.plan, 0))).timer
+    house.fleet.stop_asked = Stop(StopLevel.TERMINATE)
     assert (await agent.sync(timer=ask(timer.plan, 0))).timer == ""
 
 
