@@ -146,3 +146,20 @@ def test_a_dispatcher_whose_clock_is_ahead_stays_within_the_limit(monkeypatch: p
 
     assert tight(120_000) == []
     assert tight(0) != []
+
+
+@pytest.mark.parametrize("shut", [Cloud.EC2, Cloud.GCE])
+def test_a_driver_at_its_limit_leaves_the_others_working(shut: Cloud) -> None:
+    """Both are used as long as both may be. Then everything is done at the other one, and the reason is said."""
+    both = scene(Cloud.EC2, Cloud.GCE)
+
+    def billed(*budgets: Budget) -> tuple[set[Cloud], str]:
+        outcome = run(under(both, total(10_000), *budgets), keep=200_000)
+        assert outcome.ok, outcome.findings
+        assert outcome.tasks["succeeded"] == 6  # type: ignore[index]
+        return {Cloud.EC2 if line.vm.startswith("i-") else Cloud.GCE for line in outcome.bill}, outcome.journal.text()
+
+    assert billed()[0] == {Cloud.EC2, Cloud.GCE}
+    used, said = billed(total(0, Key(Scope.DRIVER, str(shut))))
+    assert used == {Cloud.EC2, Cloud.GCE} - {shut}
+    assert f"of the budget driver {shut} total" in said
