@@ -1,10 +1,10 @@
-"""The dispatcher's clock on the virtual loop. Owns where virtual time lies on the calendar."""
+"""Clocks on the virtual loop. Owns where virtual time lies on the calendar."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-#: The moment at which every run starts: 2026-01-01 00:00 UTC.
+#: The moment at which a run starts unless its scenario says how much later: 2026-01-01 00:00 UTC.
 EPOCH_MS = 1_767_225_600_000
 
 
@@ -14,14 +14,16 @@ class _Time(Protocol):
 
 
 class VirtualClock:
-    """`ports.clock.Clock`. `step_ms` is by how much the wall clock is off: a fault may set it."""
+    """`ports.clock.Clock`. `begins_ms`: how long after `EPOCH_MS` the run starts. `step_ms` is by how much the wall
+    clock is off: a fault may set it."""
 
-    def __init__(self, loop: _Time) -> None:
+    def __init__(self, loop: _Time, begins_ms: int = 0) -> None:
         self._loop = loop
+        self._epoch_ms = EPOCH_MS + begins_ms
         self.step_ms = 0
 
     def now(self) -> int:
-        return EPOCH_MS + self._loop.now_ms + self.step_ms
+        return self._epoch_ms + self._loop.now_ms + self.step_ms
 
     def monotonic(self) -> int:
         return self._loop.now_ms

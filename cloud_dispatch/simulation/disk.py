@@ -55,11 +55,11 @@ class Disk:
         statestore.backup(self.url, target)
         return target
 
-    def restore(self, source: Path) -> None:
-        """Replace the store, which nobody may have open, by a backup of it."""
+    def restore(self, source: Path, now_ms: int) -> None:
+        """Replace the store, which nobody may have open, by a backup; `now_ms` by the clock of whoever does it."""
         for path in (self._path, self._path.with_name(self._path.name + "-wal"), Path(f"{self._path}-shm")):
             path.unlink(missing_ok=True)
-        statestore.restore(source, self._file_url, now_ms=EPOCH_MS)
+        statestore.restore(source, self._file_url, now_ms=now_ms)
         self._fill()
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.entropy import SeededStreams
 from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
+from cloud_dispatch.simulation.money import costly_faults, long_deaths, old_backups, short_of_money, wrong_clocks
 from cloud_dispatch.simulation.ports import Stream
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
 
@@ -44,8 +45,9 @@ TIMING = Timing(
 
 
 def generate(seed: int) -> Scenario:
-    """The scenario of `seed`: the themes take turns."""
-    theme = tuple(THEMES)[seed % len(THEMES)]
+    """The scenario of `seed`: all themes but those of money take turns."""
+    turns = [theme for theme in THEMES if theme not in MONEY]
+    theme = turns[seed % len(turns)]
     return of_theme(theme, seed)
 
 
@@ -305,4 +307,11 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "mishaps": (_mishaps, _operators),
     "worst": (_fleet, _spot, _mishaps, _crashes, _bad_network, _bad_store, _bad_agents, _operators, _bad_clouds),
     "everything": (_crashes, _bad_network, _bad_store, _bad_agents, _operators, _bad_clouds),
+    "money": (short_of_money,),
+    "money-and-faults": (short_of_money, costly_faults),
+    "money-and-clocks": (short_of_money, wrong_clocks, costly_faults),
+    "money-and-crashes": (short_of_money, long_deaths, costly_faults, wrong_clocks),
+    "money-and-backups": (short_of_money, old_backups, long_deaths),
 }
+#: Themes with limits, seeds of their own: so the others keep those that they had.
+MONEY = tuple(theme for theme in THEMES if theme.startswith("money"))

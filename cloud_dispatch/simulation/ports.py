@@ -124,6 +124,28 @@ class BillLine:
     running: bool
 
 
+class Metered(Protocol):
+    """What one VM, with the disks and addresses that came with it, has cost to now: how much of it falls where."""
+
+    @property
+    def vm(self) -> TrueVm: ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether this never changes any more."""
+
+    @property
+    def from_ms(self) -> int:
+        """Nothing is billed before; epoch milliseconds of the cloud's own clock."""
+
+    @property
+    def until_ms(self) -> int:
+        """Nothing is billed from then on. It lies in the future where a minimum or an increment is not over."""
+
+    def nano_ms(self, from_ms: int, until_ms: int) -> int:
+        """What is billed for the time in between: nano-dollars an hour x milliseconds, exactly."""
+
+
 class Guests(Protocol):
     """The core, as an account sees it. Calls return at once and never raise."""
 
@@ -162,6 +184,10 @@ class CloudAccount(Protocol):
 
     def bill(self) -> Sequence[BillLine]:
         """The meter's own lines to now, in order of creation; the dispatcher never sees them."""
+
+    def metered(self, first: int = 0) -> Sequence[Metered]:
+        """The same to now, for stretches of time, from the VM of that number (0: the first one made) on: exact, and a
+        VM with its disks and addresses as one. What has outlived its VM is left out from then on."""
 
     def guest_shuts_down(self, vm: VmId) -> None:
         """The guest of `vm` powers it off: ends the VM, or (ARM) only stops it, which still bills."""

@@ -110,7 +110,7 @@ def run(
 def _world(
     scenario: Scenario, loop: VirtualLoop, disk: Disk, journal: Journal, checkers: Sequence[type[Checker]]
 ) -> World:
-    clock, streams = VirtualClock(loop), SeededStreams(scenario.seed)
+    clock, streams = VirtualClock(loop, scenario.begins_ms), SeededStreams(scenario.seed)
     accounts = [open_account(clock, streams, spec.settings, spec.faults) for spec in scenario.accounts]
     world = World(scenario, loop, disk, journal, accounts, streams, clock)
     world.checkers = [make(world) for make in checkers]

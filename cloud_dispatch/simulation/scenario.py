@@ -75,6 +75,8 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
     latency_ms: int = 20
     plan_ms: int = 5
     horizon_ms: int = 4 * 3_600_000
+    #: How long after the usual moment (`clock.EPOCH_MS`, midnight of a new year) it starts: where windows of time lie.
+    begins_ms: int = 0
     #: Spending limits. What they do not pay for need not be finished.
     budgets: tuple[Budget, ...] = ()
     pace: Pace = Pace()

@@ -75,7 +75,7 @@ class World:
         self.accounts = accounts
         self.clock = clock
         #: What the dispatcher takes for the time: a fault may set it wrong.
-        self.told = VirtualClock(loop)
+        self.told = VirtualClock(loop, scenario.begins_ms)
         self.streams = streams
         self.checkers: list[Checker] = []
         self.findings: list[Finding] = []
@@ -296,7 +296,7 @@ class World:
     async def _bury(self, dead: Incarnation, down_ms: int, restore: Any) -> None:
         await dead.bury()
         if restore is not None:
-            self.disk.restore(restore)
+            self.disk.restore(restore, self.told.now())
             for checker in self.checkers:
                 checker.restored()
         await asyncio.sleep(max(down_ms, 1) / 1000)

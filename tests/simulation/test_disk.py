@@ -13,6 +13,7 @@ from cloud_dispatch import statestore
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.errors import Conflict
 from cloud_dispatch.domain.task import TaskSpec
+from cloud_dispatch.simulation.clock import EPOCH_MS
 from cloud_dispatch.simulation.disk import Disk
 from cloud_dispatch.simulation.entropy import SeededEntropy, SeededStreams
 from cloud_dispatch.statestore import SqlStore
@@ -70,9 +71,9 @@ def test_a_copy_is_of_the_store_in_use_and_a_restore_replaces_it(disk: Disk) -> 
         copy = disk.copy()
         await store.submit([TaskSpec(argv=("false",))] * 2)
         with pytest.raises(Conflict, match="is in use by pid"):
-            disk.restore(copy)
+            disk.restore(copy, EPOCH_MS)
         await store.close()
-        disk.restore(copy)
+        disk.restore(copy, EPOCH_MS)
         again = await opened(disk)
         assert sum(again.task_counts().values()) == 1
         await again.close()

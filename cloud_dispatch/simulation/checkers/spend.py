@@ -1,49 +1,87 @@
-"""P3: what the clouds' own meters bill never passes a limit, whoever is dead."""
+"""P3: what the clouds' own meters bill never passes a limit, in any window, whoever is dead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
-from cloud_dispatch.domain.money import Amount, format_amount
+from cloud_dispatch.domain.money import HOUR_MS
 from cloud_dispatch.simulation.checkers.base import Checker, View
-from cloud_dispatch.simulation.ports import TrueVm
+from cloud_dispatch.simulation.ports import Metered, TrueVm
+from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
-from cloud_dispatch.spend.windows import Window
+from cloud_dispatch.spend.windows import Window, spans
+
+#: A micro-dollar in the meters' unit, nano-dollars an hour x milliseconds.
+_MICRO = 1_000 * HOUR_MS
+_Sums = dict[tuple[Key, Window, int], int]
 
 
 class Spend(Checker):
-    """Of totals: a meter has no windows. What windows admit is the same function, which `tests/spend` holds."""
+    """Sums of exact amounts, by the clouds' own clock: nothing is rounded, and there is no tolerance."""
 
     name = "P3 spend"
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self._budgets = [budget for budget in view.scenario.budgets if budget.window is Window.TOTAL]
+        self._budgets = view.scenario.budgets
+        self._windows: dict[Key, set[Window]] = {}
+        for budget in self._budgets:
+            self._windows.setdefault(budget.key, set()).add(budget.window)
+        self._closed: _Sums = {}
+        #: By account, how many of its VMs, the oldest, are in those sums; and which of the others are too.
+        self._passed = [0 for _ in view.accounts]
+        self._counted: list[set[int]] = [set() for _ in view.accounts]
 
     def look(self) -> None:
-        if not self._budgets:
-            return
-        billed: dict[Key, int] = {}
-        for key, amount in self._lines():
-            billed[key] = billed.get(key, 0) + amount
-        for budget in self._budgets:
-            amount = billed.get(budget.key, 0)
-            if amount > budget.limit:
-                self.find(f"{format_amount(Amount(amount))} billed, the budget {budget.name} has"
-                          f" {format_amount(budget.limit)}")  # fmt: skip
+        if self._budgets:
+            self._compare(self._billed())
 
     def end(self) -> None:
         self.look()
 
-    def _lines(self) -> Iterator[tuple[Key, int]]:
-        """What each thing was billed, for each of those that it counts for."""
+    def _compare(self, billed: Mapping[tuple[Key, Window, int], int]) -> None:
+        of: dict[tuple[Key, Window], list[Budget]] = {}
+        for budget in self._budgets:
+            of.setdefault((budget.key, budget.window), []).append(budget)
+        for (key, window, start_ms), nano_ms in billed.items():
+            for budget in of.get((key, window), ()):
+                if nano_ms > budget.limit * _MICRO:
+                    self.find(
+                        f"{-(-nano_ms // _MICRO)} micro-dollars billed in the window that begins at {start_ms}, the"
+                        f" budget {budget.name} has {budget.limit}"
+                    )
+
+    def _billed(self) -> _Sums:
+        """By key, window and its start. VMs that never change any more are added up once."""
+        sums: _Sums = {}
+        for number, account in enumerate(self.view.accounts):
+            counted, passed = self._counted[number], self._passed[number]
+            for place, one in enumerate(account.metered(passed), passed):
+                if place in counted:
+                    continue
+                if one.closed:
+                    counted.add(place)
+                self._add(self._closed if one.closed else sums, one)
+            while passed in counted:
+                counted.discard(passed)
+                passed += 1
+            self._passed[number] = passed
+        for account_of, nano_ms in self._closed.items():
+            sums[account_of] = sums.get(account_of, 0) + nano_ms
+        return sums
+
+    def _add(self, sums: _Sums, one: Metered) -> None:
+        for key in self._keys(one.vm):
+            for window in self._windows.get(key, ()):
+                for span in spans(window, one.from_ms, one.until_ms):
+                    nano_ms = one.nano_ms(span.start_ms, span.end_ms)
+                    sums[key, window, span.start_ms] = sums.get((key, window, span.start_ms), 0) + nano_ms
+
+    def _keys(self, vm: TrueVm) -> tuple[Key, ...]:
         drivers = self.view.scenario.drivers
-        for account in self.view.accounts:
-            known: dict[str, TrueVm] = {vm.id: vm for vm in account.inventory()}
-            for line in account.bill():
-                vm = known.get(line.vm)
-                yield EVERYTHING, line.amount
-                if vm is not None:
-                    yield Key(Scope.DRIVER, drivers[vm.profile]), line.amount
-                    yield Key(Scope.PROFILE, vm.profile), line.amount
-                    yield Key(Scope.POOL, vm.pool), line.amount
+        return (
+            EVERYTHING,
+            Key(Scope.DRIVER, drivers[vm.profile]),
+            Key(Scope.PROFILE, vm.profile),
+            Key(Scope.POOL, vm.pool),
+        )

@@ -135,6 +135,10 @@ class Account:
         lines = [meter.of_vm(record, self.settings, self.stock, now) for record in self.register.all]
         return lines + [meter.of_extra(extra, now) for extra in self.extras.all if extra.rate]
 
+    def metered(self, first: int = 0) -> Sequence[ports.Metered]:
+        now = self.clock.now()
+        return [meter.metered(record, self.settings, self.stock, now) for record in self.register.all[first:]]
+
     def guest_shuts_down(self, vm: VmId) -> None:
         record = self.register.find(vm)
         if record is not None and record.guest_lives:

@@ -34,6 +34,7 @@ class Extras:
             extra = self.make(kind, record.id, record.batch, record.zone, record.tags, now)
             self._attached[extra.id] = self.loose.pop(extra.id)
             record.extras.append(extra)
+            record.came.append(extra)
 
     def strip(self, record: Record, now: int, *, every: bool, stays: str | None) -> None:
         """The VM is gone: so is what came with it, but for `every` one, or the kind that `stays` ("" for all)."""

@@ -2,6 +2,9 @@
 
 A VM costs its rate from running until its cloud stops the clock, at least the minimum, in whole increments; a spot VM
 costs what the market asked at each moment of that time. Rounded up once a line, to micro-dollars.
+
+What falls into a stretch of time (`metered`) is not rounded at all: nano-dollars an hour x milliseconds. What is billed
+beyond a VM's end, a minimum or an increment, is billed for the time right after it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.simulation.clouds.records import ExtraRecord, Record
 from cloud_dispatch.simulation.clouds.settings import AccountSettings
 from cloud_dispatch.simulation.clouds.stock import Stock
-from cloud_dispatch.simulation.ports import BillLine
+from cloud_dispatch.simulation.ports import BillLine, Metered, TrueVm
 
 _NANO_PER_MICRO = 1_000
 
@@ -22,13 +25,66 @@ def of_vm(record: Record, settings: AccountSettings, stock: Stock, now: int) -> 
     running = start is not None and record.billed_until_ms is None
     if start is None:
         return BillLine(record.id, record.batch, Amount(0), 0, running=False)
-    until = now if record.billed_until_ms is None else record.billed_until_ms
-    length = billed_ms(until - start, minimum_ms=settings.minimum_ms, increment_ms=settings.increment_ms)
-    if record.market is Market.SPOT:
-        nano_ms = stock.walk(record.type, record.zone).nano_ms(start, start + length)
-    else:
-        nano_ms = stock.ceiling(record.type) * length
+    length = _billed_ms(record, start, settings, now)
+    nano_ms = _price(record, stock, start, start + length)
     return BillLine(record.id, record.batch, _amount(nano_ms), length, running)
+
+
+class MeteredVm:
+    """`ports.Metered`: what a VM, and what came with it, is billed by now."""
+
+    __slots__ = ("_begins_ms", "_ends_ms", "_extras", "_record", "_stock", "closed")
+
+    def __init__(self, record: Record, settings: AccountSettings, stock: Stock, now: int) -> None:
+        self._record, self._stock = record, stock
+        self.closed = record.ended_ms is not None
+        until = now if record.ended_ms is None else record.ended_ms
+        start = record.billed_from_ms
+        self._begins_ms = until if start is None else start
+        self._ends_ms = until if start is None else start + _billed_ms(record, start, settings, now)
+        #: Disks and addresses bill by themselves; what outlives its VM is nobody's any more.
+        self._extras = [
+            (one.rate, one.since_ms, until if one.until_ms is None else min(one.until_ms, until))
+            for one in record.came
+            if one.rate
+        ]
+
+    @property
+    def vm(self) -> TrueVm:
+        return self._record
+
+    @property
+    def from_ms(self) -> int:
+        return min([self._begins_ms, *(since for _, since, _ in self._extras)])
+
+    @property
+    def until_ms(self) -> int:
+        return max([self._ends_ms, *(until for _, _, until in self._extras)])
+
+    def nano_ms(self, from_ms: int, until_ms: int) -> int:
+        own = _price(self._record, self._stock, max(from_ms, self._begins_ms), min(until_ms, self._ends_ms))
+        return own + sum(
+            rate * max(min(until_ms, until) - max(from_ms, since), 0) for rate, since, until in self._extras
+        )
+
+
+def metered(record: Record, settings: AccountSettings, stock: Stock, now: int) -> Metered:
+    """The VM with all that came with it, to now."""
+    return MeteredVm(record, settings, stock, now)
+
+
+def _billed_ms(record: Record, start: int, settings: AccountSettings, now: int) -> int:
+    until = now if record.billed_until_ms is None else record.billed_until_ms
+    return billed_ms(until - start, minimum_ms=settings.minimum_ms, increment_ms=settings.increment_ms)
+
+
+def _price(record: Record, stock: Stock, from_ms: int, until_ms: int) -> int:
+    """Of the VM alone, for the whole stretch: nano-dollars an hour x milliseconds."""
+    if until_ms <= from_ms:
+        return 0
+    if record.market is Market.SPOT:
+        return stock.walk(record.type, record.zone).nano_ms(from_ms, until_ms)
+    return stock.ceiling(record.type) * (until_ms - from_ms)
 
 
 def of_extra(extra: ExtraRecord, now: int) -> BillLine:

@@ -46,6 +46,7 @@ class Record(TrueVm):
     console: str = ""
     hidden_until_ms: int = 0  # from listings
     extras: list[ExtraRecord] = field(default_factory=list)
+    came: list[ExtraRecord] = field(default_factory=list)  # with it, whatever became of them
 
     def as_of(self, at_ms: int) -> Vm | None:
         """What a read shows that is as late as `at_ms`."""
