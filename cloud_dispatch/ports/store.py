@@ -146,8 +146,9 @@ class Retention:
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """What one instance has cost: micro-dollars, from `from_ms` until `until_ms`, the end of what is billed. `bound` is
-    what counts against limits: at the highest price, from `bound_from_ms`. `tasks` ended there by their own doing;
-    `waiting` are those that it could have run and that waited when it went; `cause` is the word for its end."""
+    what counts against limits: at the highest price, for `bound_most_ms` of the time from `bound_from_ms` until
+    `bound_until_ms`. `tasks` ended there by their own doing; `waiting` are those that it could have run and that waited
+    when it went; `cause` is the word for its end."""
 
     id: int
     booked_ms: int
@@ -165,6 +166,8 @@ class LedgerEntry:
     bound: int
     bound_rate: int
     bound_from_ms: int
+    bound_until_ms: int
+    bound_most_ms: int
     template: str = ""
     image: str = ""
     zone: str = ""

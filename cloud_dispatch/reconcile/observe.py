@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
@@ -109,6 +109,7 @@ class Observer:
         # Rows made while the listing was under way prove nothing either way; they are matched, but can't be missing.
         current = {i: row for i, row in rows.items() if row.profile == profile}
         found = match(listing.vms, current, stores=heritage(self._c.store), complete=listing.complete)
+        await self._heed_tags(found, current, profile)
         await self._outlived([current[one.instance] for one in found if isinstance(one, Seen)], profile)
         for finding in sorted(found, key=_guessed):
             if isinstance(finding, Seen) and not finding.news:
@@ -116,6 +117,22 @@ class Observer:
             elif not isinstance(finding, Missing) or finding.instance in rows_before:
                 await self._handle(finding, profile, provider, started)
         view.listed_ms = self._c.clock.monotonic()
+
+    async def _heed_tags(
+        self, found: Sequence[Finding], rows: Mapping[InstanceId, Instance], profile: ProfileName
+    ) -> None:
+        """A store from a backup has forgotten which ends were moved on since: the later one on the VM counts for what
+        it may cost. No budget is asked, since it is so."""
+        lag = lag_ms(self._c.settings, profile)
+        if lag is None or self._c.store.unsure_since() is None:
+            return
+        for one in found:
+            row = rows.get(one.instance) if isinstance(one, Seen | Bound | Ended) else None
+            facts = tags.decode(one.vm.tags) if row is not None and not isinstance(one, Missing) else None
+            if row is not None and facts is not None and row.last_ms is not None:
+                later_ms = facts.ends_ms + lag
+                if later_ms > row.last_ms:
+                    await self._c.apply(row.id, None, end_lag_ms=later_ms - row.ends_ms)
 
     async def _outlived(self, rows: Sequence[Instance], profile: ProfileName) -> None:
         """End what a hand has left that is later than was reckoned with; what it costs is counted for as long as it is

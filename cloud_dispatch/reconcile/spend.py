@@ -24,6 +24,7 @@ from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import HardEnd, Provider
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.settings import Settings
+from cloud_dispatch.spend import clocks
 from cloud_dispatch.spend.budget import Stage
 from cloud_dispatch.spend.commitment import Key
 from cloud_dispatch.spend.ends import Extension, FirstEnds, Holder, first_ends, renew
@@ -40,11 +41,8 @@ _NO_LAUNCH = _DRAIN | {Stage.NO_LAUNCH}
 _SERVING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
 
 
-#: By how much the clock of the hand that ends VMs may be behind the dispatcher's.
-CLOCKS_MS = 120_000
 #: How long a guest whose timer has ended may take to be off: killing what runs, a slow end command, a slow shutdown.
 GUEST_MS = 300_000
-
 
 #: For so long a price may be taken for true: lists of prices change by the day or week, and spot has its maximum.
 PRICE_GOOD_MS = 7 * 24 * HOUR_MS
@@ -54,8 +52,8 @@ def lag_ms(settings: Settings, profile: ProfileName) -> int | None:
     """How long after its hard end, by the dispatcher's clock, a VM may still bill; None where nobody keeps it."""
     traits = settings.providers[profile].traits
     if traits.hard_end is HardEnd.NONE:
-        return GUEST_MS + traits.stop_lag_ms + CLOCKS_MS if profile in settings.guest_enforced else None
-    return traits.hard_end_period_ms + traits.stop_lag_ms + CLOCKS_MS
+        return GUEST_MS + traits.stop_lag_ms + clocks.CLOCKS_MS if profile in settings.guest_enforced else None
+    return traits.hard_end_period_ms + traits.stop_lag_ms + clocks.CLOCKS_MS
 
 
 def stale_price(offering: Offering, now_ms: int) -> str:

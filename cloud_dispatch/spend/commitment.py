@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from cloud_dispatch.domain.money import Amount, Rate, charge
+from cloud_dispatch.domain.money import Amount, Rate, billed_ms, charge
 from cloud_dispatch.spend.windows import Span
 
 
@@ -39,7 +39,10 @@ class Commitment:
     """What one VM, or one batch job, may bill at most: `rate` (nano-dollars an hour, with its disk and address, spot at
     its maximum) from `from_ms` until `until_ms`, by the provider's billing minimum and increment. `until_ms` is when
     the last hand that ends it has ended it: its hard end, that hand's period and its own slowness. It begins at
-    `begins_by_ms` at the latest (not before `from_ms`). `keys`: what it counts for.
+    `begins_by_ms` at the latest (not before `from_ms`). `keys`: what it counts for. Moments are those of the clock that
+    bills: whoever makes one of another clock's allows for the difference.
+
+    Where in that time it bills is not known, how much of it is: never longer than `most_ms`.
     """
 
     name: str
@@ -59,6 +62,11 @@ class Commitment:
         least = -(-self.minimum_ms // self.increment_ms) * self.increment_ms
         return max(self.until_ms + self.increment_ms - 1, begins_by + least)
 
+    @property
+    def most_ms(self) -> int:
+        """The longest that is billed for it, all windows together."""
+        return billed_ms(self.until_ms - self.from_ms, minimum_ms=self.minimum_ms, increment_ms=self.increment_ms)
+
     def charge(self, span: Span) -> Amount:
         """What it may bill within `span`."""
-        return charge(self.rate, span.overlap_ms(self.from_ms, self.billed_until_ms))
+        return charge(self.rate, min(span.overlap_ms(self.from_ms, self.billed_until_ms), self.most_ms))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.money import Amount, Rate, cost
+from cloud_dispatch.spend import clocks
 from cloud_dispatch.spend.breaker import ENDING_MS, Departed
 from cloud_dispatch.spend.commitment import EVERYTHING, Commitment, Key, Scope
 from cloud_dispatch.spend.ledger import Interval, Life, Row, row_of
@@ -31,27 +32,42 @@ def keys_of(instance: Instance, drivers: Drivers) -> tuple[Key, ...]:
 
 def commitment_of(instance: Instance, drivers: Drivers) -> Commitment:
     """The most that it can bill. One whose price is unknown is taken for free here: who launches must refuse it."""
-    began = instance.intended_ms
-    if instance.launched_ms is not None:
-        began = min(began, instance.launched_ms)
+    until_ms = instance.ends_ms if instance.last_ms is None else instance.last_ms
+    return _until(instance, until_ms, keys_of(instance, drivers))
+
+
+def _until(instance: Instance, until_ms: int, keys: tuple[Key, ...] = ()) -> Commitment:
+    """The most that it can bill if it has ended by then, on the biller's clock."""
+    began = _earliest_ms(instance)
+    until_ms = max(until_ms, began)
+    begins_by_ms = until_ms if instance.registered_ms is None else instance.registered_ms + clocks.CLOCKS_MS
     return Commitment(
         name=instance.id,
-        keys=keys_of(instance, drivers),
+        keys=keys,
         rate=highest_rate(instance),
         from_ms=began,
-        until_ms=max(instance.ends_ms if instance.last_ms is None else instance.last_ms, began),
+        until_ms=until_ms,
         minimum_ms=instance.minimum_ms,
         increment_ms=instance.increment_ms,
-        begins_by_ms=began if instance.launched_ms is not None else instance.ends_ms,
+        begins_by_ms=begins_by_ms,
     )
+
+
+def _earliest_ms(instance: Instance) -> int:
+    """Nothing of it is billed before this moment of the biller's clock. `launched_ms` is told by that clock."""
+    if instance.launched_ms is not None:
+        return min(instance.intended_ms, instance.launched_ms)
+    return instance.intended_ms - clocks.CLOCKS_MS
 
 
 def booking_of(instance: Instance, ended_ms: int, worked: Sequence[Interval], lost: Sequence[Interval]) -> Row:
     """What one has cost that was found to be gone at `ended_ms`: by then, or by the last moment that its hand left it,
     however much later somebody looked. One that was never seen may have existed all the same, and is booked as if it
-    had; `amount`, which reports show, has nothing for it."""
+    had; `amount`, which reports show, has nothing for it. What counts against limits ends later by as much as the
+    clock on the wall may have been behind the biller's when that was found."""
+    latest_ms = ended_ms + clocks.CLOCKS_MS
     if instance.last_ms is not None:
-        ended_ms = min(ended_ms, instance.last_ms)
+        ended_ms, latest_ms = min(ended_ms, instance.last_ms), min(latest_ms, instance.last_ms)
     seen = instance.launched_ms is not None
     began = instance.launched_ms if instance.launched_ms is not None else instance.intended_ms
     return row_of(
@@ -59,8 +75,7 @@ def booking_of(instance: Instance, ended_ms: int, worked: Sequence[Interval], lo
             began_ms=began,
             ended_ms=ended_ms,
             rate=Rate((instance.rate or 0) + instance.extra_rate) if seen else Rate(0),
-            max_rate=highest_rate(instance),
-            earliest_ms=instance.intended_ms,
+            bound=_until(instance, latest_ms),
             served_ms=instance.registered_ms,
             worked=worked,
             lost=lost,

@@ -1,7 +1,7 @@
 """What a VM has cost, once it is gone: the ledger's row. Owns how its life is split into boot, work, idle and lost.
 
-A row is rounded up once; its parts sum to it exactly. `bound` is what counts against limits: the same interval at the
-highest price that the VM can have had, from the earliest moment it can have begun.
+A row is rounded up once; its parts sum to it exactly. `bound` is what counts against limits: the most that it can have
+been billed, by the highest price and from the earliest moment to the latest.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cloud_dispatch.domain.money import Amount, Rate, billed_ms, cost, split
+from cloud_dispatch.domain.money import Amount, Rate, billed_ms, charge, cost, split
+from cloud_dispatch.spend.commitment import Commitment
 
 Interval = tuple[int, int]
 
@@ -32,15 +33,15 @@ class Parts:
 class Life:
     """A VM that is gone, as far as it costs: epoch milliseconds, nano-dollars an hour.
 
-    It was billed from `began_ms` (not before `earliest_ms`) until `ended_ms`. `served_ms`: when its service registered,
-    None if never. `worked`: when tasks ran whose results count; `lost`: when tasks ran whose work is lost.
+    It was billed from `began_ms` until `ended_ms`, as far as known; `bound` is the most that it can have been billed.
+    `served_ms`: when its service registered, None if never. `worked`: when tasks ran whose results count; `lost`: when
+    tasks ran whose work is lost.
     """
 
     began_ms: int
     ended_ms: int
     rate: Rate
-    max_rate: Rate
-    earliest_ms: int
+    bound: Commitment
     served_ms: int | None = None
     worked: Sequence[Interval] = ()
     lost: Sequence[Interval] = ()
@@ -50,7 +51,8 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is booked: `amount` as far as the price is known, `parts` of it, and the `bound` with its interval."""
+    """What is booked: `amount` as far as the price is known, `parts` of it, and the `bound`, with the interval in which
+    it falls and how long of that is billed at most."""
 
     from_ms: int
     until_ms: int
@@ -60,6 +62,8 @@ class Row:
     bound: Amount
     bound_rate: Rate
     bound_from_ms: int
+    bound_until_ms: int
+    bound_most_ms: int
 
 
 def row_of(life: Life) -> Row:
@@ -67,19 +71,20 @@ def row_of(life: Life) -> Row:
     did; a VM that never served only booted."""
     ended = max(life.ended_ms, life.began_ms)
     billed = billed_ms(ended - life.began_ms, minimum_ms=life.minimum_ms, increment_ms=life.increment_ms)
-    until, earliest = life.began_ms + billed, min(life.earliest_ms, life.began_ms)
-    time = time_of(life)
-    amount, highest = cost(life.rate, billed), max(life.rate, life.max_rate)
+    time, bound = time_of(life), life.bound
+    amount = cost(life.rate, billed)
     boot, work, idle, lost = split(amount, (time.boot, time.work, time.idle, time.lost))
     return Row(
         from_ms=life.began_ms,
-        until_ms=until,
+        until_ms=life.began_ms + billed,
         time=time,
         amount=amount,
         parts=Parts(boot, work, idle, lost),
-        bound=cost(highest, until - earliest),
-        bound_rate=highest,
-        bound_from_ms=earliest,
+        bound=charge(bound.rate, bound.most_ms),
+        bound_rate=bound.rate,
+        bound_from_ms=bound.from_ms,
+        bound_until_ms=bound.billed_until_ms,
+        bound_most_ms=bound.most_ms,
     )
 
 

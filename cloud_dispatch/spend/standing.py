@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cloud_dispatch.domain.money import Amount, Rate, charge, format_amount
+from cloud_dispatch.spend import clocks
 from cloud_dispatch.spend.booked import EVEN, Booked
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment, Key
@@ -46,13 +47,15 @@ class Refusal(NamedTuple):
 
 
 class Standing:
-    """All budgets at the moment `now_ms`. `spent`: what ledger rows have booked. Windows that have passed are not kept:
-    nothing can be admitted into them."""
+    """All budgets at the moment `now_ms` of the dispatcher's clock. `spent`: what ledger rows have booked. Windows that
+    have passed by every clock are not kept: nothing can be admitted into them."""
 
     def __init__(
         self, budgets: Iterable[Budget], spent: Mapping[Account, Amount], commitments: Iterable[Commitment], now_ms: int
     ) -> None:
         self.now_ms = now_ms
+        #: The biller's clock may be behind: until it says so too no window has passed.
+        self._since_ms = now_ms - clocks.CLOCKS_MS
         self._spent = spent
         self._budgets: dict[Key, list[Budget]] = {}
         for budget in budgets:
@@ -78,6 +81,8 @@ class Standing:
         for budget, span in self._touched(wanted):
             before = 0 if instead_of is None else instead_of.charge(span)
             more = wanted.charge(span)
+            if more <= before:
+                continue
             spent, committed = self.spent(budget, span), self.committed(budget, span)
             if spent + committed - before + more > budget.limit:
                 return Refusal(budget, span, spent, Amount(committed - before), more)
@@ -115,7 +120,7 @@ class Standing:
             (budget, span)
             for key, covering in self._budgets.items()
             for budget in covering
-            for start in self._committed[key][budget.window].turning_points(self.now_ms)
+            for start in self._committed[key][budget.window].turning_points(self._since_ms)
             if self.left(budget, span := span_at(budget.window, start)) < 0
         ]
 
@@ -123,40 +128,40 @@ class Standing:
         """The budgets that cover `wanted`, each with every window from now on that it reaches into."""
         for key in wanted.keys:
             for budget in self._budgets.get(key, ()):
-                for span in spans(budget.window, max(self.now_ms, wanted.from_ms), wanted.billed_until_ms):
+                for span in spans(budget.window, max(self._since_ms, wanted.from_ms), wanted.billed_until_ms):
                     yield budget, span
 
     def _book(self, keys: tuple[Key, ...], alike: Sequence[Commitment], sign: int) -> None:
         """Book commitments that count for the same keys: added up once, not once for each key."""
         covered = [self._committed[key] for key in keys if key in self._committed]
-        rows = [(one.rate, one.from_ms, one.billed_until_ms) for one in alike]
+        rows = [(one.rate, one.from_ms, one.billed_until_ms, one.most_ms) for one in alike]
         for window in dict.fromkeys(window for booked in covered for window in booked):
             together = self._add_up(window, rows, sign)
             for booked in covered:
                 if window in booked:
                     booked[window].merge(together)
 
-    def _add_up(self, window: Window, rows: Iterable[tuple[Rate, int, int]], sign: int) -> Booked:
-        """What rates from a moment to another come to in each window from now on."""
-        booked, (present, present_end) = Booked(window), span_at(window, self.now_ms)
+    def _add_up(self, window: Window, rows: Iterable[tuple[Rate, int, int, int]], sign: int) -> Booked:
+        """What rates from a moment to another, for so long at most, come to in each window from now on."""
+        booked, (present, present_end) = Booked(window), span_at(window, self._since_ms)
         single: dict[int, int] = {}
         whole_ms = present_end - present if window in EVEN else 0
-        for rate, start, end in rows:
+        for rate, start, end, most in rows:
             first, first_end = (present, present_end) if start < present_end else span_at(window, start)
             began = start if start > first else first
             until = end if end < first_end else first_end
-            amount = charge(rate, until - began) if until > began else 0
+            amount = charge(rate, min(until - began, most)) if until > began else 0
             single[first] = single.get(first, 0) + sign * amount
             if first_end >= end:
                 continue
             if not whole_ms:
                 for span in spans(window, first_end, end):
-                    booked.add(span.start_ms, sign * charge(rate, span.overlap_ms(start, end)))
+                    booked.add(span.start_ms, sign * charge(rate, min(span.overlap_ms(start, end), most)))
                 continue
             last = span_at(window, end - 1).start_ms
-            single[last] = single.get(last, 0) + sign * charge(rate, end - last)
+            single[last] = single.get(last, 0) + sign * charge(rate, min(end - last, most))
             if first_end < last:
-                booked.add_run(first_end, last, sign * charge(rate, whole_ms))
+                booked.add_run(first_end, last, sign * charge(rate, min(whole_ms, most)))
         booked.add_all(single)
         return booked
 

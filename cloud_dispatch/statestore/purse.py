@@ -16,7 +16,8 @@ from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import OverBudget
 from cloud_dispatch.domain.instance import Instance, InstanceState
-from cloud_dispatch.domain.money import Amount, Rate, charge
+from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate, charge
+from cloud_dispatch.spend import clocks
 from cloud_dispatch.spend.breaker import Departed
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Commitment, Key, Scope
@@ -25,11 +26,13 @@ from cloud_dispatch.spend.ledger import Row
 from cloud_dispatch.spend.shares import Share
 from cloud_dispatch.spend.standing import Account, Standing
 from cloud_dispatch.spend.tightened import TIGHTENED_FACT, decode, in_force
-from cloud_dispatch.spend.windows import FOREVER_MS, Window, span_at, spans
+from cloud_dispatch.spend.windows import FOREVER_MS, Span, Window, span_at, spans
 from cloud_dispatch.statestore.schema import ledger
 
 #: The fact that says since when it is not known what was spent: the store came back from a backup.
 UNSURE_FACT = "spend-unsure-since"
+#: For so long after that something may be billed that nobody remembers: a VM that has ended, to the end of its minimum.
+UNSURE_REACH_MS = HOUR_MS + clocks.CLOCKS_MS
 _RAISE = "raise the limit, or wait for its next window"
 
 
@@ -68,25 +71,31 @@ class Purse:
         if not self.budgets:
             return
         open_from = [
-            span_at(budget.window, now_ms).start_ms for budget in self.budgets if budget.window is not Window.TOTAL
+            span_at(budget.window, now_ms - clocks.CLOCKS_MS).start_ms
+            for budget in self.budgets
+            if budget.window is not Window.TOTAL
         ]
         first, c = min(open_from, default=FOREVER_MS), ledger.c
-        older = select(c.driver, c.profile, c.pool, func.sum(c.bound)).where(c.until_ms <= first)
+        older = select(c.driver, c.profile, c.pool, func.sum(c.bound)).where(c.bound_until_ms <= first)
         for driver, profile, pool, bound in connection.execute(older.group_by(c.driver, c.profile, c.pool)):
             for key in _keys(driver, profile, pool):
                 if Window.TOTAL in self._windows.get(key, ()):
                     self._add(Account(key, Window.TOTAL, 0), int(bound))
-        rows = select(c.driver, c.profile, c.pool, c.bound_rate, c.bound_from_ms, c.until_ms).where(c.until_ms > first)
-        for driver, profile, pool, rate, start, end in connection.execute(rows):
-            self._book(_keys(driver, profile, pool), Rate(rate), start, end)
+        bounds = (c.bound_rate, c.bound_from_ms, c.bound_until_ms, c.bound_most_ms)
+        rows = select(c.driver, c.profile, c.pool, *bounds).where(c.bound_until_ms > first)
+        for driver, profile, pool, rate, start, end, most in connection.execute(rows):
+            self._book(_keys(driver, profile, pool), Rate(rate), Span(start, end), most)
         if self.unsure_ms is not None:
+            since_ms, until_ms = self.unsure_ms - clocks.CLOCKS_MS, self.unsure_ms + UNSURE_REACH_MS
             for budget in self.budgets:
-                account = Account(budget.key, budget.window, span_at(budget.window, self.unsure_ms).start_ms)
-                self.spent[account] = max(self.spent.get(account, Amount(0)), budget.limit)
+                for span in spans(budget.window, since_ms, until_ms):
+                    account = Account(budget.key, budget.window, span.start_ms)
+                    self.spent[account] = max(self.spent.get(account, Amount(0)), budget.limit)
 
     def book(self, instance: Instance, row: Row) -> None:
         """The row of an instance that is gone is in the ledger now."""
-        self._book(keys_of(instance, self.drivers), row.bound_rate, row.bound_from_ms, row.until_ms)
+        within = Span(row.bound_from_ms, row.bound_until_ms)
+        self._book(keys_of(instance, self.drivers), row.bound_rate, within, row.bound_most_ms)
 
     def standing(self, instances: Iterable[Instance], now_ms: int) -> Standing:
         """How the budgets stand with these instances."""
@@ -120,11 +129,12 @@ class Purse:
         if refusal is not None:
             raise OverBudget(f"{after.id}: {refusal}", hint=_RAISE)
 
-    def _book(self, keys: Iterable[Key], rate: Rate, start_ms: int, end_ms: int) -> None:
+    def _book(self, keys: Iterable[Key], rate: Rate, within: Span, most_ms: int) -> None:
         for key in keys:
             for window in self._windows.get(key, ()):
-                for span in spans(window, start_ms, end_ms):
-                    self._add(Account(key, window, span.start_ms), charge(rate, span.overlap_ms(start_ms, end_ms)))
+                for span in spans(window, *within):
+                    amount = charge(rate, min(span.overlap_ms(*within), most_ms))
+                    self._add(Account(key, window, span.start_ms), amount)
 
     def _add(self, account: Account, amount: int) -> None:
         self.spent[account] = Amount(self.spent.get(account, 0) + amount)
@@ -183,6 +193,8 @@ def ledger_row(instance: Instance, row: Row, gone: Departed, drivers: Drivers) -
         "bound": row.bound,
         "bound_rate": row.bound_rate,
         "bound_from_ms": row.bound_from_ms,
+        "bound_until_ms": row.bound_until_ms,
+        "bound_most_ms": row.bound_most_ms,
         "template": gone.template,
         "image": gone.image,
         "zone": gone.zone,

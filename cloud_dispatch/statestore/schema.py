@@ -173,10 +173,12 @@ ledger = Table(
     _number("work"),
     _number("idle"),
     _number("lost"),
-    # What counts against limits: the highest price from the earliest moment.
+    # What counts against limits: the highest price between the earliest moment and the latest, so long at most.
     _number("bound"),
     _number("bound_rate"),
     _number("bound_from_ms"),
+    _number("bound_until_ms"),
+    _number("bound_most_ms"),
     # What it was made from, and what came of it: see `spend.breaker.Departed`.
     _text("template"),
     _text("image"),

@@ -12,10 +12,11 @@ import pytest
 from cloud_dispatch.domain.errors import InvalidInput, OverBudget
 from cloud_dispatch.domain.ids import InstanceId, ProfileName
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
-from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
+from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate, charge
 from cloud_dispatch.domain.task import Cause, Outcome
 from cloud_dispatch.ports.store import InstanceChange, Store
 from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.clocks import CLOCKS_MS
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
 from cloud_dispatch.spend.windows import Window, span_at
 from cloud_dispatch.testing.store_builders import (
@@ -35,13 +36,22 @@ DOLLAR = 1_000_000
 #: The builders' instances are of the profile `local`.
 DRIVERS: Mapping[ProfileName, str] = {ProfileName("local"): "cloud"}
 DRIVER = Key(Scope.DRIVER, "cloud")
+#: What two minutes cost at a dollar an hour: an end is so much later by the clock that bills, for all that is known.
+LATE = charge(Rate(1_000_000_000), CLOCKS_MS)
 
 
 def slot(batch: str = "batch", *, hours: int = 1, number: int = 0, **more: Any) -> Instance:
-    """One that may live so long, at a dollar an hour."""
+    """One that may live so long from the start, at a dollar an hour; its intent is later by what clocks may differ."""
     rate = more.pop("rate", Rate(1_000_000_000))
     own = instance(batch, number, state=_S.INTENDED, **more)
-    return replace(own, rate=rate, max_rate=rate, ends_ms=START_MS + hours * HOUR_MS, increment_ms=1)
+    return replace(
+        own,
+        intended_ms=START_MS + CLOCKS_MS,
+        rate=rate,
+        max_rate=rate,
+        ends_ms=START_MS + hours * HOUR_MS,
+        increment_ms=1,
+    )
 
 
 def total(dollars: int, key: Key = EVERYTHING) -> Budget:
@@ -80,7 +90,7 @@ class MoneyContract:
         (entry,) = await store.ledger()
         assert (entry.instance, entry.pool, entry.profile) == (own.id, "default", "local")
         assert (entry.from_ms, entry.until_ms) == (START_MS, START_MS + 300_000)
-        assert entry.amount == entry.bound == 83_334
+        assert (entry.amount, entry.bound) == (83_334, 83_334 + LATE - 1)
         assert (entry.boot, entry.work, entry.lost, entry.idle) == (16_667, 33_333, 16_667, 16_667)
 
     async def test_what_was_refused_costs_nothing_and_what_was_never_seen_counts(
@@ -97,8 +107,8 @@ class MoneyContract:
         await store.change([InstanceChange(slot("unseen").id, _E.ABSENT)])
         await store.change([InstanceChange(slot("unseen").id, _E.GONE)])
         (entry,) = await store.ledger()
-        assert (entry.instance, entry.amount, entry.bound) == ("unseen-0", 0, DOLLAR // 2)
-        assert committed(store, total(10)) == (DOLLAR // 2, 0)
+        assert (entry.instance, entry.amount, entry.bound) == ("unseen-0", 0, DOLLAR // 2 + LATE)
+        assert committed(store, total(10)) == (DOLLAR // 2 + LATE, 0)
 
     async def test_an_intent_beyond_a_limit_is_refused_whole(self, store: Store) -> None:
         """Of two slots one would fit: neither is there, and nothing is committed."""
@@ -189,7 +199,7 @@ class MoneyContract:
         await store.change([InstanceChange(slot().id, _E.LAUNCH), InstanceChange(slot().id, _E.BOUND)])
         await store.change([InstanceChange(slot().id, _E.GONE)])
         before = [committed(store, budget) for budget in (total(2), hourly)]
-        assert before[0] == (DOLLAR // 4, 0)
+        assert before[0] == (DOLLAR // 4 + LATE, 0)
         await store.close()
         again = await open_store(clock)
         await limited(again, total(2), hourly)
@@ -215,7 +225,7 @@ class MoneyContract:
         for own in (kept, unkept):
             await store.change([InstanceChange(own.id, _E.ABSENT)])
             await store.change([InstanceChange(own.id, _E.GONE)])
-        assert [entry.bound for entry in await store.ledger()] == [DOLLAR * 3 // 2, 50 * DOLLAR]
+        assert [entry.bound for entry in await store.ledger()] == [DOLLAR * 3 // 2, 50 * DOLLAR + LATE]
 
     async def test_a_machine_whose_most_nobody_knows_is_refused_where_a_limit_covers_it(self, store: Store) -> None:
         """A spot machine at a price without a maximum may cost anything tomorrow."""
@@ -292,7 +302,7 @@ class MoneyContract:
             ("busy-0", START_MS + 5, 1, 0, ""),
         ]
         assert {(one.template, one.image, one.zone, one.bound) for one in found} == {
-            ("agent", "ami-1", idle.zone, DOLLAR)
+            ("agent", "ami-1", idle.zone, DOLLAR + LATE)
         }
         entries = await store.ledger()
         assert [(one.template, one.image, one.tasks, one.waiting, one.cause) for one in entries] == [

@@ -9,9 +9,8 @@ import pytest
 
 from cloud_dispatch.agent.ending import NEVER_MS
 from cloud_dispatch.agent.timer import Renewal
-from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.money import HOUR_MS, Amount
 from cloud_dispatch.domain.pool import Caps
-from cloud_dispatch.reconcile import spend
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.faults import Fault, FaultKind
@@ -19,6 +18,7 @@ from cloud_dispatch.simulation.generate import of_theme
 from cloud_dispatch.simulation.guest import Guest
 from cloud_dispatch.simulation.run import run
 from cloud_dispatch.simulation.scenario import AgentTiming, Scenario, Work
+from cloud_dispatch.spend import clocks
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
 from cloud_dispatch.spend.ends import Pace
@@ -140,7 +140,7 @@ def test_a_dispatcher_whose_clock_is_ahead_stays_within_the_limit(monkeypatch: p
     billed = ample.bill[0].amount
 
     def tight(clocks_ms: int) -> list[str]:
-        monkeypatch.setattr(spend, "CLOCKS_MS", clocks_ms)
+        monkeypatch.setattr(clocks, "CLOCKS_MS", clocks_ms)
         outcome = run(under(scenario, Budget(EVERYTHING, Window.TOTAL, Amount(billed - 1))))
         return [str(finding) for finding in outcome.findings if finding.checker == "P3 spend"]
 
@@ -163,3 +163,28 @@ def test_a_driver_at_its_limit_leaves_the_others_working(shut: Cloud) -> None:
     used, said = billed(total(0, Key(Scope.DRIVER, str(shut))))
     assert used == {Cloud.EC2, Cloud.GCE} - {shut}
     assert f"of the budget driver {shut} total" in said
+
+
+def edge(minutes: float, edge_ms: int, **fields: Any) -> Scenario:
+    """Work for an hour's budget of so many VM-minutes and more, `edge_ms` before the hour ends; the dispatcher believes
+    that it ends two minutes earlier."""
+    scenario = scene(
+        Cloud.EC2,
+        work=long_work(60, 100_000, 100_000),
+        faults=(Fault(FaultKind.CLOCK, edge_ms - 119_000, edge_ms + 180_000, 120_000),),
+        caps=Caps(instances=20),
+        begins_ms=HOUR_MS - edge_ms,
+    )
+    return under(scenario, Budget(EVERYTHING, Window.HOUR, Amount(round(minutes * 1_700))), **fields)
+
+
+def test_an_hour_that_has_ended_for_the_dispatcher_alone_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it launches for the next hour is billed in this one, which is spent already."""
+
+    def billed_too_much(clocks_ms: int) -> list[str]:
+        monkeypatch.setattr(clocks, "CLOCKS_MS", clocks_ms)
+        outcome = run(edge(20, 720_000), keep=10)
+        return [str(finding) for finding in outcome.findings if finding.checker == "P3 spend"]
+
+    assert billed_too_much(120_000) == []
+    assert billed_too_much(0) != []

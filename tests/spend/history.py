@@ -57,14 +57,15 @@ class World:
 
     def overspent(self) -> list[str]:
         """Windows of budgets in which the meter has more than the limit, everything that lives having lived to the
-        last moment at the full price."""
+        last moment at the full price, in each window as late or as early as is worst there."""
         meter: dict[tuple[Budget, int], int] = defaultdict(int)
-        worst = [(c, c.rate, c.from_ms, c.billed_until_ms) for c in self.living.values()]
-        for promised, rate, start, until in [*self.bills, *worst]:
+        worst = [(c, c.rate, c.from_ms, c.billed_until_ms, c.most_ms) for c in self.living.values()]
+        bills = [(promised, rate, start, until, until - start) for promised, rate, start, until in self.bills]
+        for promised, rate, start, until, most_ms in [*bills, *worst]:
             for budget in self.budgets:
                 if budget.key in promised.keys:
                     for span in spans(budget.window, start, until):
-                        meter[budget, span.start_ms] += cost(rate, span.overlap_ms(start, until))
+                        meter[budget, span.start_ms] += cost(rate, min(span.overlap_ms(start, until), most_ms))
         return [
             f"{budget.name}: {amount} of {budget.limit} in {span_at(budget.window, start)}"
             for (budget, start), amount in meter.items()

@@ -11,6 +11,7 @@ from cloud_dispatch.spend.windows import Window, span_at
 NOW = 1_700_000_000_000
 MINUTE = 60_000
 DOLLAR_A_MINUTE = Rate(60_000_000_000)
+NOTHING = Commitment("vm", (EVERYTHING,), Rate(0), NOW, NOW)
 
 
 def whole(one: Commitment) -> Amount:
@@ -18,7 +19,16 @@ def whole(one: Commitment) -> Amount:
 
 
 def life(minutes: int = 10, **more: object) -> Life:
-    return replace(Life(NOW, NOW + minutes * MINUTE, DOLLAR_A_MINUTE, DOLLAR_A_MINUTE, NOW), **more)  # type: ignore[arg-type]
+    """Bounded by what it was, unless told otherwise."""
+    own = replace(Life(NOW, NOW + minutes * MINUTE, DOLLAR_A_MINUTE, NOTHING), **more)  # type: ignore[arg-type]
+    if "bound" in more:
+        return own
+    return replace(own, bound=promise(own, own.rate))
+
+
+def promise(own: Life, rate: Rate, earlier_ms: int = 0, later_ms: int = 0) -> Commitment:
+    began, ended = own.began_ms - earlier_ms, max(own.ended_ms, own.began_ms) + later_ms
+    return Commitment("vm", (EVERYTHING,), rate, began, ended, own.minimum_ms, own.increment_ms, began)
 
 
 def span(start: int, end: int) -> tuple[int, int]:
@@ -43,9 +53,11 @@ def test_a_minimum_is_in_proportion_to_what_it_did() -> None:
     assert row.until_ms == NOW + 2 * MINUTE
 
 
-def test_what_counts_against_limits_is_the_highest_price_and_the_earliest_beginning() -> None:
-    row = row_of(life(max_rate=Rate(2 * DOLLAR_A_MINUTE), earliest_ms=NOW - MINUTE))
-    assert (row.amount, row.bound, row.bound_from_ms) == (10_000_000, 22_000_000, NOW - MINUTE)
+def test_what_counts_against_limits_is_the_highest_price_from_the_earliest_moment_to_the_latest() -> None:
+    one = life()
+    row = row_of(replace(one, bound=promise(one, Rate(2 * DOLLAR_A_MINUTE), MINUTE, 2 * MINUTE)))
+    assert (row.amount, row.bound) == (10_000_000, 26_000_000)
+    assert (row.bound_from_ms, row.bound_until_ms, row.bound_most_ms) == (NOW - MINUTE, NOW + 12 * MINUTE, 13 * MINUTE)
 
 
 def test_an_end_before_the_beginning_costs_nothing() -> None:
@@ -64,12 +76,12 @@ def test_parts_sum_to_the_whole_and_the_commitment_holds_it(
 ) -> None:  # fmt: skip
     one = life(
         minutes, served_ms=NOW + served * MINUTE, worked=[span(*s) for s in worked], lost=[span(*s) for s in lost],
-        rate=Rate(rate // 2), max_rate=Rate(rate), minimum_ms=minimum_ms, increment_ms=increment_ms,
+        rate=Rate(rate // 2), minimum_ms=minimum_ms, increment_ms=increment_ms,
     )  # fmt: skip
-    row = row_of(one)
+    promised = promise(one, Rate(rate))
+    row = row_of(replace(one, bound=promised))
     assert row.time == time_of(one)
     assert row.time.whole == minutes * MINUTE
     assert min(row.time.boot, row.time.work, row.time.idle, row.time.lost) >= 0
     assert row.parts.whole == row.amount <= row.bound
-    promised = Commitment("vm", (EVERYTHING,), Rate(rate), NOW, one.ended_ms, minimum_ms, increment_ms)
-    assert row.bound <= whole(promised)
+    assert row.bound == whole(promised)

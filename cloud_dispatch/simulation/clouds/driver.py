@@ -217,13 +217,15 @@ def settled(vms: Sequence[Vm], refusals: Sequence[ProviderError]) -> LaunchResul
 def common_traits(account: Account, ways: Ways, **own: object) -> Traits:
     """The traits that follow from an account's settings; `own` are the dialect's."""
     settings = account.settings
+    # Disks and addresses bill until the VM is gone, also where its time stops with the order.
+    stopping_bills = ways.stopping_bills or any(extra.rate for extra in settings.extras)
     hard_end = HardEnd.EXTENDABLE if settings.reaper_period_ms else HardEnd.NONE
     values: dict[str, object] = {
         "consistency_ms": settings.consistency_ms,
         "max_batch": settings.max_batch,
         "hard_end": HardEnd.FIXED if ways.native_end else hard_end,
         "hard_end_period_ms": 0 if ways.native_end else settings.reaper_period_ms,
-        "stop_lag_ms": settings.latency.most_ms + (settings.life.stop.most_ms if ways.stopping_bills else 0),
+        "stop_lag_ms": settings.latency.most_ms + (settings.life.stop.most_ms if stopping_bills else 0),
         "spot_notice_ms": settings.spot.notice_ms,
         "leftovers": True,
         "quotas": bool(settings.quotas),

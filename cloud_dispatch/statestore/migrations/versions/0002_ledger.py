@@ -16,8 +16,8 @@ depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _NUMBERS = (
-    "from_ms", "until_ms", "amount", "boot", "work", "idle", "lost", "bound", "bound_rate", "bound_from_ms", "tasks",
-    "waiting",
+    "from_ms", "until_ms", "amount", "boot", "work", "idle", "lost", "bound", "bound_rate", "bound_from_ms",
+    "bound_until_ms", "bound_most_ms", "tasks", "waiting",
 )  # fmt: skip
 _TEXTS = ("instance", "pool", "profile", "driver", "template", "image", "zone", "cause")
 
