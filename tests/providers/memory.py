@@ -170,6 +170,7 @@ class MemoryProvider:
             Offering(
                 ProfileName("memory"), InstanceType(name, Resources(cpus_milli=1000 * size), family="f"), "z", market,
                 Rate(100 * size if market is Market.ON_DEMAND else 30 * size), Rate(100 * size), region="r",
+                priced_ms=now_ms(),
             )
             for size, name in enumerate(reversed(TYPES), 1)
             for market in Market
