@@ -27,7 +27,7 @@ from cloud_dispatch.reconcile.settings import Settings
 from cloud_dispatch.spend import clocks
 from cloud_dispatch.spend.budget import Stage
 from cloud_dispatch.spend.commitment import Key
-from cloud_dispatch.spend.ends import Extension, FirstEnds, Holder, first_ends, renew
+from cloud_dispatch.spend.ends import Extension, FirstEnds, Holder, first_ends, last_tasks, renew
 from cloud_dispatch.spend.instances import commitment_of, keys_of
 from cloud_dispatch.spend.left import Left
 from cloud_dispatch.spend.stages import Reached, reached
@@ -142,6 +142,11 @@ class Spending:
             row = rows[InstanceId(name)]
             if row.ends_ms - now <= pace.drain_ms or row.state is _S.IDLE:
                 await self._drain(row, f"its hard end can't be moved on: {refusal}")
+        rows = self._c.store.instances()
+        holders = self._holders(rows.values(), now)
+        busy = [one for one in holders if one.movable and rows[InstanceId(one.commitment.name)].state in _SERVING]
+        for name, refusal in last_tasks(self._c.store.standing(), busy, self._work_ms(), now, pace).items():
+            await self._drain(rows[InstanceId(name)], f"another task would be cut off: {refusal}")
         for holder in holders:
             if not holder.movable and holder.ends_ms - now <= pace.drain_ms:
                 await self._drain(rows[InstanceId(holder.commitment.name)], "its hard end comes and can't be moved on")

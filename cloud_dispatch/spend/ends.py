@@ -141,6 +141,30 @@ def renew(standing: Standing, holders: Iterable[Holder], now_ms: int, pace: Pace
     return Renewals(tuple(extensions), refused)
 
 
+def last_tasks(
+    standing: Standing, holders: Iterable[Holder], work_ms: int | None, now_ms: int, pace: Pace
+) -> Mapping[str, Refusal]:
+    """Those that will soon have done what they run, and could not finish another `work_ms` of work (None: unknown)
+    before an end that the budgets admit: taking it they would be cut off. Who is nearest to finishing is asked first,
+    and what it may take is counted. `standing` holds all commitments, and more afterwards."""
+    refused: dict[str, Refusal] = {}
+    for holder in sorted(holders, key=_urgency):
+        finish_ms = holder.finish_ms
+        if work_ms is None or finish_ms is None or not holder.works or finish_ms - now_ms > pace.drain_ms:
+            continue
+        ends_ms = min(max(finish_ms, now_ms) + work_ms + pace.drain_ms, holder.lifetime_ms)
+        if ends_ms <= holder.ends_ms:
+            continue
+        another = holder.until(ends_ms)
+        refusal = standing.refusal(another, holder.commitment)
+        if refusal is None:
+            standing.remove(holder.commitment)
+            standing.add(another)
+        else:
+            refused[another.name] = refusal
+    return refused
+
+
 def lasting(holder: Holder, now_ms: int, pace: Pace) -> Commitment:
     """The commitment that finishing what runs there may come to."""
     return holder.until(holder.lasts(now_ms, pace))

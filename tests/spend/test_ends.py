@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Commitment
-from cloud_dispatch.spend.ends import FirstEnds, Holder, Pace, finish_of, first_ends, renew
+from cloud_dispatch.spend.ends import FirstEnds, Holder, Pace, finish_of, first_ends, last_tasks, renew
 from cloud_dispatch.spend.left import Left, Taken
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.spend.windows import Window
@@ -149,3 +149,20 @@ def test_of_what_is_unknown_one_is_tried_at_a_time() -> None:
 def test_no_renewal_comes_so_late_that_a_drain_no_longer_fits(lease_ms: int) -> None:
     pace = Pace(lease_ms, 5 * MINUTE_MS)
     assert pace.due_ms >= 2 * pace.drain_ms
+
+
+def test_a_vm_that_could_not_finish_another_task_is_told_so_before_it_takes_one() -> None:
+    """Two are about to be done; of the hour that another task takes there is money for one."""
+    first, second = holder("a", finish_in=1), holder("b", finish_in=2)
+    later = holder("later", finish_in=60)
+
+    def refused(cents: int, work_ms: int | None) -> set[str]:
+        holders = [later, second, first]
+        return set(last_tasks(standing(cents, *holders), holders, work_ms, NOW, PACE))
+
+    # 70 minutes each are committed; an hour more, with the time of a drain, ends 56 and 57 minutes later.
+    committed = 3 * 117
+    assert refused(committed + 100, HOUR_MS) == {"b"}
+    assert refused(committed + 195, HOUR_MS) == set()
+    assert refused(0, 2 * MINUTE_MS) == set()  # it fits in before the end that it has
+    assert refused(0, None) == set()
