@@ -6,11 +6,14 @@ BIN    := $(VENV)/bin
 BENCH  := .venv-bench
 # Seconds after which the whole test run is stopped: a hang must fail, not wait.
 TEST_DEADLINE ?= 2400
+# How many scenarios of each kind `make campaign` runs, from which seed on.
+COUNT ?= 1000
+FIRST ?= 0
 # pytest-xdist workers; `make test WORKERS=0` runs the tests one after another.
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench reference lock clean
+.PHONY: help setup demo test campaign lint bench reference lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +42,12 @@ lint: setup ## ruff, mypy --strict and the import contracts
 
 test: setup lint ## lint and every test; fails if anything fails
 	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+campaign: setup ## simulate COUNT scenarios of each kind: make campaign COUNT=1000 FIRST=0
+	$(BIN)/python -m cloud_dispatch.simulation seeds --first $(FIRST) --count $(COUNT)
+	for theme in money money-and-faults money-and-clocks money-and-crashes money-and-backups; do \
+	  $(BIN)/python -m cloud_dispatch.simulation seeds --first $(FIRST) --count $(COUNT) --theme $$theme || exit 1; done
+	MONEY_EXAMPLES=$(COUNT) $(BIN)/python -m pytest -q tests/simulation/test_money.py -k whatever
 
 $(BENCH)/.ready: requirements-bench.txt pyproject.toml
 	$(PYTHON) -m venv $(BENCH)

@@ -23,7 +23,14 @@ from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.entropy import SeededStreams
 from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
-from cloud_dispatch.simulation.money import costly_faults, long_deaths, old_backups, short_of_money, wrong_clocks
+from cloud_dispatch.simulation.money import (
+    costly_faults,
+    left_alone,
+    long_deaths,
+    old_backups,
+    short_of_money,
+    wrong_clocks,
+)
 from cloud_dispatch.simulation.ports import Stream
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
 
@@ -307,11 +314,11 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "mishaps": (_mishaps, _operators),
     "worst": (_fleet, _spot, _mishaps, _crashes, _bad_network, _bad_store, _bad_agents, _operators, _bad_clouds),
     "everything": (_crashes, _bad_network, _bad_store, _bad_agents, _operators, _bad_clouds),
-    "money": (short_of_money,),
-    "money-and-faults": (short_of_money, costly_faults),
-    "money-and-clocks": (short_of_money, wrong_clocks, costly_faults),
+    "money": (short_of_money, left_alone),
+    "money-and-faults": (short_of_money, costly_faults, left_alone),
+    "money-and-clocks": (short_of_money, wrong_clocks, costly_faults, left_alone),
     "money-and-crashes": (short_of_money, long_deaths, costly_faults, wrong_clocks),
-    "money-and-backups": (short_of_money, old_backups, long_deaths),
+    "money-and-backups": (short_of_money, old_backups, long_deaths, left_alone),
 }
 #: Themes with limits, seeds of their own: so the others keep those that they had.
 MONEY = tuple(theme for theme in THEMES if theme.startswith("money"))

@@ -14,7 +14,7 @@ import msgspec
 
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate, cost
 from cloud_dispatch.domain.offering import Market
-from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.provider.spi import LeftoverKind
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
 from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
@@ -44,7 +44,10 @@ def short_of_money(scenario: Scenario, chance: Stream) -> Scenario:
     markets = chance.pick(((Market.ON_DEMAND,), (Market.ON_DEMAND, Market.SPOT), (Market.SPOT, Market.ON_DEMAND)))
     lifetime_ms = chance.pick((20 * _MINUTE_MS, HOUR_MS, 3 * HOUR_MS))
     pools = tuple(
-        replace(one, markets=markets, end=replace(one.end, lifetime_ms=lifetime_ms)) for one in scenario.pools
+        replace(
+            one, markets=markets, end=replace(one.end, lifetime_ms=lifetime_ms), caps=Caps(), target_drain_ms=60_000
+        )
+        for one in scenario.pools
     )
     begins_ms = chance.pick(_EDGES) - chance.below(15 * _MINUTE_MS) if chance.chance(0.7) else chance.below(DAY_MS)
     pace = chance.pick((Pace(120_000, 20_000), Pace(120_000, 20_000), Pace(300_000, 60_000), Pace()))
@@ -53,6 +56,7 @@ def short_of_money(scenario: Scenario, chance: Stream) -> Scenario:
         accounts=accounts,
         pools=pools,
         work=tuple(_longer(one, chance) for one in scenario.work),
+        caps=Caps(instances=20),
         budgets=_budgets(scenario, accounts, pools, pace, chance),
         pace=pace,
         begins_ms=begins_ms,
@@ -84,7 +88,10 @@ def _longer(work: Work, chance: Stream) -> Work:
     run_ms = chance.pick((10_000, 60_000, 4 * _MINUTE_MS, 15 * _MINUTE_MS))
     told_ms = chance.pick((0, 0, run_ms, run_ms, run_ms // 10))
     conduct = msgspec.structs.replace(work.conduct, run_ms=run_ms, log_bytes=0)
-    return msgspec.structs.replace(work, conduct=conduct, expected_ms=told_ms, max_runtime_ms=0, max_attempts=10)
+    return msgspec.structs.replace(
+        work, count=work.count * chance.pick((1, 3, 6)), conduct=conduct, expected_ms=told_ms, max_runtime_ms=0,
+        max_attempts=10,
+    )  # fmt: skip
 
 
 def _budgets(
@@ -99,18 +106,18 @@ def _budgets(
         Key(Scope.PROFILE, account.profile),
         Key(Scope.POOL, chance.pick(pools).name),
     )
-    least = min(_first_lease(one.settings, pace) for one in accounts)
+    least = min(first_lease(one.settings, pace) for one in accounts)
     found: dict[tuple[Key, Window], Budget] = {}
     for _ in range(chance.between(1, 4)):
         key = chance.pick(keys)
         window = chance.pick((Window.TOTAL, Window.TOTAL, Window.HOUR, Window.HOUR, Window.DAY, Window.MONTH))
-        percent = chance.pick((100, 150, 300, 300, 800, 3_000)) + chance.below(50)
+        percent = chance.pick((100, 200, 300, 400, 600, 1_500)) + chance.below(100)
         stops = chance.pick((0, 0, 60))
         found[key, window] = Budget(key, window, Amount(least * percent // 100), 80, stops)
     return tuple(found.values())
 
 
-def _first_lease(settings: AccountSettings, pace: Pace) -> int:
+def first_lease(settings: AccountSettings, pace: Pace) -> int:
     """About what the cheapest VM there is committed to when it is launched, micro-dollars."""
     rate = Rate(min(sold.rate for sold in settings.sells) + sum(extra.rate for extra in settings.extras))
     slowness_ms = settings.reaper_period_ms + settings.life.stop.most_ms + CLOCKS_MS
@@ -169,6 +176,19 @@ def costly_faults(scenario: Scenario, chance: Stream) -> Scenario:
             at, which = chance.below(_TROUBLE_MS), chance.below(9)
             own.append(Fault(trouble, at, at + chance.between(1, lasting) if lasting else 0, which=which))
     return msgspec.structs.replace(scenario, accounts=tuple(accounts), faults=(*scenario.faults, *own))
+
+
+def left_alone(scenario: Scenario, chance: Stream) -> Scenario:
+    """All at once every guest hangs and the dispatcher dies, for longer than VMs may live: only hard ends are left."""
+    if chance.chance(0.4):
+        return scenario
+    at_ms = chance.pick((_MINUTE_MS, 90_000, 150_000, 5 * _MINUTE_MS, 15 * _MINUTE_MS))
+    hang = CloudFault(_C.HANG, from_ms=at_ms, until_ms=at_ms + 5 * _MINUTE_MS, times=1_000)
+    accounts = tuple(
+        CloudAccount(one.profile, one.settings, (*one.faults, hang), one.caps) for one in scenario.accounts
+    )
+    died = Fault(FaultKind.CRASH, at_ms + chance.pick((0, 0, 100, 60_000)), amount=4 * HOUR_MS)
+    return msgspec.structs.replace(scenario, accounts=accounts, faults=(*scenario.faults, died))
 
 
 def wrong_clocks(scenario: Scenario, chance: Stream) -> Scenario:

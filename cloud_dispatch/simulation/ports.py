@@ -135,6 +135,10 @@ class Metered(Protocol):
         """Whether this never changes any more."""
 
     @property
+    def ends_ms(self) -> int:
+        """The hard end as the hand that keeps it knows it now; 0 for none."""
+
+    @property
     def from_ms(self) -> int:
         """Nothing is billed before; epoch milliseconds of the cloud's own clock."""
 

@@ -183,7 +183,7 @@ def test_an_hour_that_has_ended_for_the_dispatcher_alone_has_not_ended(monkeypat
 
     def billed_too_much(clocks_ms: int) -> list[str]:
         monkeypatch.setattr(clocks, "CLOCKS_MS", clocks_ms)
-        outcome = run(edge(16, 720_000), keep=10)
+        outcome = run(edge(30, 720_000), keep=10)
         return [str(finding) for finding in outcome.findings if finding.checker == "P3 spend"]
 
     assert billed_too_much(120_000) == []

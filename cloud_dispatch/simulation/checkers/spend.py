@@ -1,4 +1,6 @@
-"""P3: what the clouds' own meters bill never passes a limit, in any window, whoever is dead."""
+"""P3: what the clouds' own meters bill never passes a limit, in any window, whoever is dead.
+
+And the order that it rests on: no hand has been told a hard end that the store had not committed before."""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Mapping
 
 from cloud_dispatch.domain.money import HOUR_MS
 from cloud_dispatch.simulation.checkers.base import Checker, View
+from cloud_dispatch.simulation.facts import Commit
 from cloud_dispatch.simulation.ports import Metered, TrueVm
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
@@ -28,9 +31,15 @@ class Spend(Checker):
         for budget in self._budgets:
             self._windows.setdefault(budget.key, set()).add(budget.window)
         self._closed: _Sums = {}
+        #: By batch, the latest end that was ever committed for one of it.
+        self._ends: dict[str, int] = {}
         #: By account, how many of its VMs, the oldest, are in those sums; and which of the others are too.
         self._passed = [0 for _ in view.accounts]
         self._counted: list[set[int]] = [set() for _ in view.accounts]
+
+    def committed(self, commit: Commit) -> None:
+        for row in commit.instances:
+            self._ends[row.batch] = max(self._ends.get(row.batch, 0), row.ends_ms)
 
     def look(self) -> None:
         if self._budgets:
@@ -61,6 +70,8 @@ class Spend(Checker):
                     continue
                 if one.closed:
                     counted.add(place)
+                elif one.ends_ms > self._ends.get(one.vm.batch, 0):
+                    self.find(f"{one.vm.id} ends at {one.ends_ms}, which was never committed")
                 self._add(self._closed if one.closed else sums, one)
             while passed in counted:
                 counted.discard(passed)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from cloud_dispatch.domain.money import HOUR_MS, Amount, billed_ms
 from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.simulation.clouds.records import ExtraRecord, Record
 from cloud_dispatch.simulation.clouds.settings import AccountSettings
 from cloud_dispatch.simulation.clouds.stock import Stock
@@ -52,6 +53,11 @@ class MeteredVm:
     @property
     def vm(self) -> TrueVm:
         return self._record
+
+    @property
+    def ends_ms(self) -> int:
+        told = self._record.tags.get(ENDS_AT, "")
+        return int(told) if told.isdecimal() else 0
 
     @property
     def from_ms(self) -> int:
