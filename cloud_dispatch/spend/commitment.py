@@ -22,6 +22,8 @@ class Scope(StrEnum):
     DRIVER = "driver"  # all its profiles together
     PROFILE = "profile"
     POOL = "pool"
+    PROJECT = "project"
+    USER = "user"
 
 
 class Key(NamedTuple):
@@ -32,15 +34,17 @@ class Key(NamedTuple):
 
 
 EVERYTHING = Key(Scope.DEPLOYMENT)
+#: Scopes whose spending is that of claims, not of VMs; any name may be of them.
+OF_PAYERS = frozenset({Scope.PROJECT, Scope.USER})
 
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """What one VM, or one batch job, may bill at most: `rate` (nano-dollars an hour, with its disk and address, spot at
-    its maximum) from `from_ms` until `until_ms`, by the provider's billing minimum and increment. `until_ms` is when
-    the last hand that ends it has ended it: its hard end, that hand's period and its own slowness. It begins at
-    `begins_by_ms` at the latest (not before `from_ms`). `keys`: what it counts for. Moments are those of the clock that
-    bills: whoever makes one of another clock's allows for the difference.
+    """What one VM, one batch job, or one claim on a VM may bill at most: `rate` (nano-dollars an hour, with disk and
+    address, spot at its maximum) from `from_ms` until `until_ms`, by the provider's billing minimum and increment.
+    `until_ms` is when the last hand that ends it has ended it: its hard end, that hand's period and its own slowness.
+    It begins at `begins_by_ms` at the latest (not before `from_ms`). `keys`: what it counts for. Moments
+    are those of the clock that bills: whoever makes one of another clock's allows for the difference.
 
     Where in that time it bills is not known, how much of it is: never longer than `most_ms`.
     """

@@ -56,6 +56,7 @@ class Standing:
         self.now_ms = now_ms
         #: The biller's clock may be behind: until it says so too no window has passed.
         self._since_ms = now_ms - clocks.CLOCKS_MS
+        self._kept_from_ms = self._since_ms
         self._spent = spent
         self._budgets: dict[Key, list[Budget]] = {}
         for budget in budgets:
@@ -74,6 +75,11 @@ class Standing:
     def remove(self, commitment: Commitment) -> None:
         """It does not, as far as windows from now on go: the very one that was added."""
         self._book(commitment.keys, (commitment,), -1)
+
+    def advance(self, now_ms: int) -> None:
+        """It is later: nothing can be admitted into what has passed. Never before the moment it was made for."""
+        self.now_ms = now_ms
+        self._since_ms = max(now_ms - clocks.CLOCKS_MS, self._kept_from_ms)
 
     def refusal(self, wanted: Commitment, instead_of: Commitment | None = None) -> Refusal | None:
         """The first budget that does not admit `wanted` (in place of `instead_of`, which is counted already); None when
@@ -143,7 +149,7 @@ class Standing:
 
     def _add_up(self, window: Window, rows: Iterable[tuple[Rate, int, int, int]], sign: int) -> Booked:
         """What rates from a moment to another, for so long at most, come to in each window from now on."""
-        booked, (present, present_end) = Booked(window), span_at(window, self._since_ms)
+        booked, (present, present_end) = Booked(window), span_at(window, self._kept_from_ms)
         single: dict[int, int] = {}
         whole_ms = present_end - present if window in EVEN else 0
         for rate, start, end, most in rows:
