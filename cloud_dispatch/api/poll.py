@@ -136,7 +136,8 @@ class Polls:
     def _offer_queue(self) -> None:
         if self._hungry:
             for demand in self._store.waiting():
-                self._offer(demand.shape, demand.count)
+                if not demand.withheld:
+                    self._offer(demand.shape, demand.count)
 
     def _offer(self, shape: Shape, count: int) -> int:
         """Wake polls for `count` tasks of `shape`; returns how many tasks are left over."""

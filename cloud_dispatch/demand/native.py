@@ -18,7 +18,8 @@ class WaitingShapes(Protocol):
 
 
 class NativeQueue:
-    """Tasks that were submitted here. Costs in proportion to the number of shapes that wait."""
+    """Tasks that were submitted here. Costs in proportion to the number of shapes that wait, and of payers with a limit
+    that wait for each."""
 
     name = NAME
 
@@ -26,7 +27,7 @@ class NativeQueue:
         self._store = store
 
     def demand(self, now: int) -> tuple[DemandItem, ...]:
-        """One item a shape; `now` changes nothing, the queue is as it is."""
+        """One item a shape, and one more for each payer with a limit; `now` changes nothing, the queue is as it is."""
         return tuple(item_of(shape) for shape in self._store.waiting() if shape.count > 0)
 
 
@@ -42,4 +43,6 @@ def item_of(waiting: ShapeDemand) -> DemandItem:
         priority=waiting.priority,
         oldest_ms=waiting.oldest_ms,
         source=NAME,
+        payer=waiting.payer,
+        withheld=waiting.withheld,
     )

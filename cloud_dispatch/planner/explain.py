@@ -75,7 +75,12 @@ def waiting(need: Need, snapshot: Snapshot, *, unseen: Sequence[str] = ()) -> Wa
     if need.left:
         reason, obstacles = _in_the_way(need, snapshot, unseen)
         parts.append(f"{need.left}: {reason}" if parts else reason)
-    return Waiting(need.shape, count, "; ".join(parts), need.left, obstacles)
+    return Waiting(need.shape, count, "; ".join(parts), need.left, obstacles, need.item.payer)
+
+
+def withheld(item: DemandItem) -> Waiting:
+    """Its payer's limits do not admit that any of it is begun: a VM for it would stand idle."""
+    return Waiting(item.shape, item.count, item.withheld, item.count, (Obstacle.BUDGET,), item.payer)
 
 
 def _in_the_way(need: Need, snapshot: Snapshot, unseen: Sequence[str]) -> tuple[str, tuple[Obstacle, ...]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cloud_dispatch.domain.ids import InstanceId, PoolName
 from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.planner.obstacle import Obstacle
 
@@ -55,13 +56,14 @@ class Unsatisfiable:
 @dataclass(frozen=True)
 class Waiting:
     """`count` tasks of a shape wait although they could run, because of `reason`. Nothing is launched for `left` of
-    them; `obstacles` says what stands in the way, each that does."""
+    them; `obstacles` says what stands in the way, each that does. `payer`: as in their demand."""
 
     shape: Shape
     count: int
     reason: str
     left: int = 0
     obstacles: tuple[Obstacle, ...] = ()
+    payer: Payer = NOBODY
 
 
 @dataclass(frozen=True)

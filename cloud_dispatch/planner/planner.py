@@ -35,7 +35,11 @@ def plan(snapshot: Snapshot) -> Plan:
     catalogue = Catalogue(snapshot, paces)
     pricing = Pricing(catalogue, Ledger(snapshot), capacity)
     scale_up = ScaleUp(catalogue, pricing)
-    needs = [Need(i, item) for i, item in enumerate(snapshot.demand) if item.count > 0 and item.gang_size <= 1]
+    needs = [
+        Need(i, item)
+        for i, item in enumerate(snapshot.demand)
+        if item.count > 0 and item.gang_size <= 1 and not item.withheld
+    ]
 
     openings = _serve(needs, capacity, scale_up, stopped=snapshot.stop.launches)
     targets = wanted(snapshot)
@@ -92,7 +96,7 @@ def _unserved(
         need = by_index.get(index)
         if need is None:
             if item.count > 0:
-                waiting.append(explain.gang(item))
+                waiting.append(explain.withheld(item) if item.withheld else explain.gang(item))
         elif need.left == item.count and not need.why and not catalogue.can_run(need) and not capacity.can_run(need):
             if catalogue.unseen:
                 waiting.extend(filter(None, [explain.waiting(need, snapshot, unseen=catalogue.unseen)]))

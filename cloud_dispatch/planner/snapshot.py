@@ -16,6 +16,7 @@ from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.shape import Load, Machine, Shape
 from cloud_dispatch.domain.stop import Stop
@@ -24,7 +25,8 @@ from cloud_dispatch.planner.obstacle import Obstacle
 
 @dataclass(frozen=True)
 class DemandItem:
-    """`count` waiting tasks of one shape. `expected_ms` is the mean expected runtime, 0 unknown."""
+    """`count` waiting tasks of one shape. `expected_ms` is the mean expected runtime, 0 unknown. `payer`: whose tasks
+    they are, where that one has a spending limit. `withheld`: why none of them is begun now, whatever there is."""
 
     shape: Shape
     count: int
@@ -33,6 +35,8 @@ class DemandItem:
     oldest_ms: int = 0  # when the longest waiting one was submitted
     gang_size: int = 1
     source: str = "queue"
+    payer: Payer = NOBODY
+    withheld: str = ""
 
 
 @dataclass(frozen=True)

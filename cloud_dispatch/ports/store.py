@@ -17,12 +17,14 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import ArrayId, FencingToken, InstanceId, PoolName, ProfileName, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, LaunchIntent
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Outcome, Task, TaskSpec, TaskState
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment, Key
 from cloud_dispatch.spend.costs import AttemptCost, CostPage, CostQuery, Costs
 from cloud_dispatch.spend.past import Past
+from cloud_dispatch.spend.payers import ClaimTerms
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.spend.windows import Window
 
@@ -91,7 +93,8 @@ class InstanceChange:
 @dataclass(frozen=True, slots=True)
 class ShapeDemand:
     """Waiting tasks of a shape: how many, the sum of their expected runtimes (known ones), the best priority, and when
-    the head was submitted."""
+    the head was submitted. What waits for a payer with a spending limit is apart, with its `payer`, and why none of it
+    is begun now (`withheld`, "" when it is)."""
 
     shape: Shape
     count: int
@@ -99,6 +102,8 @@ class ShapeDemand:
     expected_known: int
     priority: int
     oldest_ms: int
+    payer: Payer = NOBODY
+    withheld: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +280,15 @@ class Store(Protocol):
         Conflict, NotFound; OverBudget when a later hard end is not admitted."""
 
     # -- money
-    async def set_limits(self, budgets: Sequence[Budget], drivers: Mapping[ProfileName, str]) -> None:
+    async def set_limits(
+        self, budgets: Sequence[Budget], drivers: Mapping[ProfileName, str], terms: ClaimTerms | None = None
+    ) -> None:
         """From now on these budgets hold: an intent, or a later hard end of an instance, that one of them does not
-        admit is refused (OverBudget) in the transaction that would have made it. `drivers`: by profile, its driver."""
+        admit is refused (OverBudget) in the transaction that would have made it. `drivers`: by profile, its driver.
+
+        Of a project or a user, what claims of its tasks may cost is bounded, by `terms`: a sync claims none that their
+        limits do not admit, a later hard end is refused where it would let their claims cost more than that. What such
+        a claim has cost is booked when it ends; it counts from when its payer first had a limit."""
 
     async def set_limit(self, key: Key, window: Window, limit: Amount | None) -> None:
         """An operator tightens one limit, over restarts and whatever later configurations say: the lower one counts.
@@ -290,10 +301,25 @@ class Store(Protocol):
         """What `set_limits` said."""
 
     def standing(self) -> Standing:
-        """How the budgets stand now: what the ledger has booked and what living instances may still bill."""
+        """How the budgets stand now: what was booked, and what living instances and claims may still cost."""
 
     def commitments(self) -> Sequence[Commitment]:
-        """What each instance that is not gone may bill at most, named by it."""
+        """What each instance that is not gone may bill at most, named by it, and `claim_commitments`."""
+
+    def claim_commitments(self) -> Sequence[Commitment]:
+        """What each claim may cost a payer with a limit at most, named `task N`."""
+
+    def holder_of(self, commitment: Commitment) -> InstanceId | None:
+        """The instance that one of `commitments` is of, or on which it is a claim; None when that has ended."""
+
+    def payer_of(self, spec: TaskSpec) -> Payer:
+        """Who pays for a task, if that one has a limit; nobody else is told apart."""
+
+    def trying(self, payer: Payer) -> bool:
+        """Whether a claim of unknown length counts for what this payer counts for."""
+
+    def withhold(self, reasons: Mapping[Key, str]) -> None:
+        """Until this is said anew no task of these projects and users is begun, for these reasons. In memory only."""
 
     def unsure_since(self) -> int | None:
         """When the store came back from a backup, if nothing was reconciled since: all windows that were open then

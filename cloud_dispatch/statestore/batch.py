@@ -14,13 +14,16 @@ from typing import Any
 from sqlalchemy import Executable, bindparam, insert, null, select, update
 from sqlalchemy.engine import Connection, Dialect
 
+from cloud_dispatch.domain.errors import OverBudget
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.task import TaskSpec, TaskState
 from cloud_dispatch.spend.standing import Standing
+from cloud_dispatch.statestore import paying
 from cloud_dispatch.statestore.engine import BEGIN_WRITING
 from cloud_dispatch.statestore.memory import Memory
+from cloud_dispatch.statestore.purse import Charge
 from cloud_dispatch.statestore.queue import Lot
-from cloud_dispatch.statestore.schema import attempts, counters, specs, tasks
+from cloud_dispatch.statestore.schema import attempts, charges, counters, specs, tasks
 from cloud_dispatch.statestore.seats import Hold
 
 #: Specifications are read in statements of this many ids, the last one filled up.
@@ -57,6 +60,7 @@ _ENDED_ORDER = ("v_state", "v_attempts", "v_ended_ms", "task")
 TASK_ORDER = tuple(c.name for c in tasks.c)
 ATTEMPT_ORDER = tuple(c.name for c in attempts.c)
 SPEC_ORDER = ("task", "body")
+CHARGE_ORDER = tuple(c.name for c in charges.c)
 
 
 #: Plain text of each state, as drivers take it fastest.
@@ -74,6 +78,7 @@ class Batch:
         self.live: dict[int, tuple[Any, ...]] = {}
         self.ended: dict[int, tuple[Any, ...]] = {}
         self.attempts: list[tuple[Any, ...]] = []
+        self.charges: list[Charge] = []
         self.read_specs: list[int] = []
         self.before: list[tuple[Executable, Sequence[Mapping[str, Any]]]] = []
         self.after: list[tuple[Executable, Sequence[Mapping[str, Any]]]] = []
@@ -130,6 +135,11 @@ class Batch:
             living = {name: seat.instance for name, seat in self.memory.seats.items()} | self.instances
             self._standing = purse.standing(living.values(), now)
         purse.admit(self._standing, changes)
+        try:
+            paying.raise_all(self.memory, [after for before, after in changes if before is not None], now)
+        except OverBudget:
+            self._standing = None  # it counts what is not admitted after all
+            raise
 
     def appeared(self, instance: Instance) -> None:
         """An instance is there that nobody was asked for; what it may cost counts from here on."""
@@ -158,6 +168,7 @@ class Statements:
         self.live = self._compile(dialect, _UPDATE_LIVE, _LIVE_ORDER)
         self.ended = self._compile(dialect, _UPDATE_ENDED, _ENDED_ORDER)
         self.attempt = self._compile(dialect, insert(attempts), ATTEMPT_ORDER)
+        self.charge = self._compile(dialect, insert(charges), CHARGE_ORDER)
         self.counter = self._compile(dialect, _UPDATE_COUNTER, _COUNTER_ORDER)
         self.read = {
             size: self._compile(
@@ -227,6 +238,7 @@ def _write_hot(cursor: Any, statements: Statements, batch: Batch) -> None:
         (statements.live, batch.live.values()),
         (statements.ended, batch.ended.values()),
         (statements.attempt, batch.attempts),
+        (statements.charge, batch.charges),
         (statements.counter, [(value, name) for name, value in numbers.items()]),
     ):
         if rows:

@@ -1,8 +1,8 @@
 """Sync: the hot path. Owns the order of results, running set and claims within one call of an agent.
 
-Matching is by room: of the shapes that still fit the instance the one with the best head gives tasks as long as its
-head stays the best, so a task that does not fit never blocks one that does, and the cost grows with the number of
-waiting shapes and of claims, never with the queue.
+Matching is by room: of the lines (shapes, and those of payers with a limit apart) that still fit the instance the one
+with the best head gives tasks as long as its head stays the best, so a task that does not fit never blocks one that
+does, and the cost grows with the number of waiting lines and of claims, never with the queue.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import NotFound
 from cloud_dispatch.domain.ids import FencingToken, TaskId
-from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Claimed, SyncCall, SyncDone
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.endings import end_claim, lose_claim
 from cloud_dispatch.statestore.memory import Memory
+from cloud_dispatch.statestore.paying import claimable
 from cloud_dispatch.statestore.seats import Seat
 
 #: States in which an instance that speaks to us is given work, if its caller says so too.
 _TAKING = frozenset({InstanceState.IDLE, InstanceState.BUSY, InstanceState.OUT_OF_CONTACT, InstanceState.UNKNOWN})
-#: (-priority, id) and shape number: the smallest is the next task.
+#: (-priority, id) and the line's number: the smallest is the next task.
 Heads = list[tuple[tuple[int, int], int]]
 #: At most this many claims a call, whatever it asks for.
 MAX_CLAIMS = 10_000
@@ -44,7 +45,7 @@ def without_commit(call: SyncCall, memory: Memory, now: int) -> bool:
         hold = seat.held.get(claim.task)
         if hold is None or hold.token != claim.token or hold.cancelling:
             return False
-    if call.want > 0 and call.claiming and (call.ahead > 0 or _fits(seat, memory)):
+    if call.want > 0 and call.claiming and (call.ahead > 0 or _fits(seat, memory, now)):
         return False
     seat.order = call.order
     for claim in call.held:
@@ -54,12 +55,13 @@ def without_commit(call: SyncCall, memory: Memory, now: int) -> bool:
     return True
 
 
-def _fits(seat: Seat, memory: Memory) -> bool:
-    """Whether a task of some waiting shape has room at `seat` now."""
+def _fits(seat: Seat, memory: Memory, now: int) -> bool:
+    """Whether a task of some line has room at `seat` now, and is paid for."""
     machine = seat.instance.machine
-    for number, _ in memory.queue.shapes():
+    for number, _ in memory.queue.lines():
         if seat.room(machine, memory.shapes[number], 1) and not machine.misfit(memory.shapes[number]):
-            return True
+            if number > 0 or claimable(memory, seat, seat.instance, number, now) is not None:
+                return True
     return False
 
 
@@ -92,7 +94,7 @@ class Sync:
         if call.want > 0 and call.claiming:
             instance = batch.instance(call.instance)
             if instance is not None and instance.state in _TAKING:
-                self._claim(batch, seat, instance.machine, now)
+                self._claim(batch, seat, instance, now)
 
     def answer(self, specs: Mapping[int, bytes]) -> SyncDone:
         return SyncDone(
@@ -136,25 +138,29 @@ class Sync:
             for hold in [hold for hold in seat.held.values() if hold.token not in listed]:
                 lose_claim(batch, hold, now)
 
-    def _claim(self, batch: Batch, seat: Seat, machine: Machine, now: int) -> None:
-        memory = batch.memory
+    def _claim(self, batch: Batch, seat: Seat, instance: Instance, now: int) -> None:
+        memory, machine = batch.memory, instance.machine
         want = min(self._call.want, MAX_CLAIMS)
         heads = _heads(batch, seat, machine)
         while want > 0 and heads:
             number = heappop(heads)[1]
             room = seat.room(machine, memory.shapes[number], want)
             if room > 0:  # else never again in this call: claims only fill
-                want -= self._take(batch, seat, number, room, heads, now)
-                if want > 0:
+                if number < 0:
+                    taken = self._take_paid(batch, seat, instance, number, heads, now)
+                else:
+                    taken = self._take(batch, seat, number, room, heads, now)
+                want -= taken
+                if want > 0 and taken:
                     _come_back(batch, number, heads)
-        ahead = min(want, self._call.ahead)
+        ahead = min(want, self._call.ahead)  # of payers with a limit none: what waits on a VM holds no part of it
         if ahead <= 0 or seat.exclusive:
             return
         shapes = memory.shapes
         heads = [
             head
             for head in _heads(batch, seat, machine)
-            if not (shapes[head[1]].exclusive or shapes[head[1]].max_per_instance)
+            if head[1] > 0 and not (shapes[head[1]].exclusive or shapes[head[1]].max_per_instance)
         ]
         heapify(heads)
         while ahead > 0 and heads:
@@ -164,7 +170,7 @@ class Sync:
                 _come_back(batch, number, heads)
 
     def _take(self, batch: Batch, seat: Seat, number: int, most: int, heads: Heads, now: int) -> int:
-        """Claim tasks of one shape, at most `most`, while its head comes before those of the other shapes."""
+        """Claim tasks of one line, at most `most`, while its head comes before those of the other shapes."""
         claims, instance = self._claims, self._call.instance
         made = batch.memory.claim(seat, number, most, heads[0][0] if heads else None, now)
         for hold, lot in made:
@@ -172,12 +178,22 @@ class Sync:
             claims.append((hold.task, hold.token, lot.attempts + 1))
         return len(made)
 
+    def _take_paid(self, batch: Batch, seat: Seat, instance: Instance, number: int, heads: Heads, now: int) -> int:
+        """Claim the next task of a payer's line, if its limits admit it."""
+        memory = batch.memory
+        paid = claimable(memory, seat, instance, number, now)
+        if paid is None:
+            return 0
+        taken = self._take(batch, seat, number, 1, heads, now)
+        memory.pay(self._claims[-1][0], paid)
+        return taken
+
 
 def _heads(batch: Batch, seat: Seat, machine: Machine) -> Heads:
-    """The heads of the shapes that the empty machine can run, as a heap; what fits is remembered at the seat."""
+    """The heads of the lines that the empty machine can run, as a heap; what fits is remembered at the seat."""
     misfits, memory = seat.misfits, batch.memory
     heads: Heads = []
-    for number, _ in memory.queue.shapes():
+    for number, _ in memory.queue.lines():
         misfit = misfits.get(number)
         if misfit is None:
             misfit = misfits[number] = bool(machine.misfit(memory.shapes[number]))
@@ -187,7 +203,7 @@ def _heads(batch: Batch, seat: Seat, machine: Machine) -> Heads:
 
 
 def _come_back(batch: Batch, number: int, heads: Heads) -> None:
-    """Put the present head of a shape among the others."""
+    """Put the present head of a line among the others."""
     head = batch.memory.queue.head(number)
     if head is not None:
         heappush(heads, (head, number))

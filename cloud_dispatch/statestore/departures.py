@@ -128,7 +128,7 @@ def _used(
 def _book(batch: Batch, own: Instance, ran: Ran, used: Sequence[Alike], now: int) -> None:
     drivers = batch.memory.purse.drivers
     row = booking_of(own, now if own.ended_ms is None else own.ended_ms, ran.worked, ran.lost)
-    gone = departed(own, row, ran.tasks, 0 if ran.tasks else _waiting_for(batch, own), now)
+    gone = departed(own, row, ran.tasks, 0 if ran.tasks else _waiting_for(batch, own, now), now)
     weighed = map(weigher(own.machine, batch.memory.shapes), used)
     batch.write(insert(ledger), ledger_row(own, row, gone, drivers))
     batch.write(insert(shares), *share_rows(own, shares_of(row.amount, row.from_ms, row.until_ms, weighed), drivers))
@@ -136,6 +136,7 @@ def _book(batch: Batch, own: Instance, ran: Ran, used: Sequence[Alike], now: int
     batch.effects.append(lambda: batch.memory.past.add(gone))
 
 
-def _waiting_for(batch: Batch, own: Instance) -> int:
+def _waiting_for(batch: Batch, own: Instance, now: int) -> int:
     """How many tasks wait that it could have run."""
-    return sum(one.count for one in batch.memory.waiting() if not own.machine.misfit(one.shape))
+    waiting = (one for one in batch.memory.waiting(now) if not one.withheld)
+    return sum(one.count for one in waiting if not own.machine.misfit(one.shape))

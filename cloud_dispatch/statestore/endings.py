@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from cloud_dispatch.domain.task import TASK_TABLE, Cause, Outcome, TaskEvent, TaskState, event_after
 from cloud_dispatch.statestore.batch import Batch
+from cloud_dispatch.statestore.purse import Charge
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.rows import attempt_row
 from cloud_dispatch.statestore.seats import Hold, Seat
@@ -32,6 +33,8 @@ def end_claim(batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int
         outcome = None if started_ms is None else _HANDED_BACK
     elif started_ms is None and outcome.cause in _NOTHING_TRIED:
         outcome = None
+    if lot.line < 0:
+        _settle(batch, hold, now)
     batch.memory.drop(hold)
     if hold.cancelling:
         if outcome is not None and outcome.cause is not Cause.CANCELLED:
@@ -65,6 +68,21 @@ def lose_all(batch: Batch, seat: Seat, now: int) -> None:
     """End everything that an instance holds."""
     for hold in list(seat.held.values()):
         lose_claim(batch, hold, now)
+
+
+def _settle(batch: Batch, hold: Hold, now: int) -> None:
+    """What the claim has cost its payer: until now, or until the last moment that its VM's hard end left it, however
+    much later somebody looked."""
+    memory, instance = batch.memory, batch.instance(hold.seat.instance.id) or hold.seat.instance
+    paid = memory.payers.of(hold.task)
+    if paid is None:
+        return
+    until_ms = now if instance.last_ms is None else min(now, instance.last_ms)
+    charged = replace(paid.commitment, until_ms=max(until_ms, paid.commitment.from_ms))
+    memory.settle(hold.task, hold.token, charged)
+    row = Charge.of(hold.task, hold.token, instance.id, hold.lot.payer, charged)
+    batch.charges.append(row)
+    batch.effects.append(lambda: memory.charge(row))
 
 
 def _put_back(batch: Batch, task: int, lot: Lot) -> None:

@@ -16,6 +16,7 @@ from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import INSTANCE_TABLE, Instance, InstanceEvent, InstanceState, LaunchIntent
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import InstanceChange
+from cloud_dispatch.statestore import paying
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.departures import Departures
 from cloud_dispatch.statestore.endings import lose_all
@@ -130,6 +131,7 @@ class Change:
         after: dict[InstanceId, Instance] = {}
         losing: list[InstanceId] = []
         dearer: list[tuple[Instance | None, Instance]] = []
+        eased: list[Instance] = []
         for change in self._changes:
             before = after.get(change.instance) or batch.instance(change.instance) or self._past.get(change.instance)
             if before is None:
@@ -139,8 +141,11 @@ class Change:
                 losing.append(change.instance)
             if changed.ends_ms > before.ends_ms:
                 dearer.append((before, changed))
+            elif changed.ends_ms < before.ends_ms:
+                eased.append(changed)
         if dearer:
             batch.admit(dearer, now)
+        paying.ease(batch.memory, eased)
         for instance in losing:
             seat = batch.memory.seats.get(instance)
             if seat is not None and seat.held:

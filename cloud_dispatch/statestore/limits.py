@@ -9,9 +9,16 @@ from sqlalchemy.engine import Connection
 
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.memory import Memory
+from cloud_dispatch.statestore.paying import recommit
 from cloud_dispatch.statestore.purse import Configured, Purse
 from cloud_dispatch.statestore.records import set_fact
 from cloud_dispatch.statestore.schema import facts
+
+
+def take_purse(memory: Memory, purse: Purse, now_ms: int) -> None:
+    """From here on these are the memory's budgets, and claims count for them."""
+    memory.take_purse(purse, now_ms)
+    recommit(memory)
 
 
 class SetLimits:
@@ -33,7 +40,7 @@ class SetLimits:
 
     def plan(self, batch: Batch) -> None:
         """First of all effects: what the group books is not in the ledger that was read."""
-        batch.effects.insert(0, lambda: setattr(batch.memory, "purse", self._purse))
+        batch.effects.insert(0, lambda: take_purse(batch.memory, self._purse, self._now_ms))
         for name, value in self._changed.items():
             if value is None:
                 self._forget(batch, name)

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
 from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import Target
 from cloud_dispatch.spend.breaker import Departed
@@ -84,19 +85,24 @@ def _load_tasks(connection: Connection, memory: Memory) -> None:
     query = (
         select(
             c.id, c.state, c.priority, c.attempts, c.token, c.instance, c.claimed_ms, c.started_ms, c.submitted_ms,
-            c.expected_ms, c.shape, c.retry,
+            c.expected_ms, c.shape, c.retry, c.project, c.user_name,
         )
         .where(c.ended_ms.is_(None))
         .order_by(c.id)
     )  # fmt: skip
     lots: dict[tuple[Any, ...], Lot] = {}
+    payers: dict[tuple[str, str], Payer] = {("", ""): NOBODY}
     add, queued = memory.queue.add, TaskState.QUEUED.value
     with connection.execute(query.execution_options(yield_per=_PART)) as rows:
-        for task, state, priority, tried, token, instance, claimed, started, submitted, expected, shape, retry in rows:
-            kind = (shape, priority, submitted, expected, tried, retry)
+        for task, state, priority, tried, token, instance, claimed, started, *of_lot in rows:
+            kind = (priority, tried, *of_lot)
             lot = lots.get(kind)
             if lot is None:
-                lot = lots[kind] = Lot(shape, priority, submitted, expected, tried, retry_of(retry))
+                submitted, expected, shape, retry, project, user = of_lot
+                payer = payers.setdefault((project, user), Payer(project, user))
+                lot = lots[kind] = Lot(
+                    shape, priority, submitted, expected, tried, retry_of(retry), memory.line_of(shape, payer), payer
+                )
             if state == queued:
                 add(task, lot)
                 continue

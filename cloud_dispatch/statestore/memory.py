@@ -10,15 +10,20 @@ read of them. Moves of tasks are made while a group is planned, so that the call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceState
+from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import ShapeDemand, Target
+from cloud_dispatch.spend.commitment import Commitment
+from cloud_dispatch.spend.ends import finish_of
 from cloud_dispatch.spend.past import Past
-from cloud_dispatch.statestore.purse import Purse
+from cloud_dispatch.statestore.payers import Paid, Payers
+from cloud_dispatch.statestore.purse import Charge, Purse
 from cloud_dispatch.statestore.queue import Lot, ReadyQueue
 from cloud_dispatch.statestore.seats import Hold, Seat
 
@@ -28,6 +33,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.queue = ReadyQueue()
+        #: By number, and by the (negative) numbers of lines of payers with a limit: those are of this memory alone.
         self.shapes: dict[int, Shape] = {}
         self.shape_numbers: dict[Shape, int] = {}
         self.holds: dict[int, Hold] = {}
@@ -44,6 +50,8 @@ class Memory:
         self.unwritten: dict[int, Hold] = {}
         self.purse = Purse()
         self.past = Past()
+        self.payers = Payers()
+        self._lines: dict[tuple[int, Payer], int] = {}
         self._ran: dict[int, tuple[int, int]] = {}  # by shape: milliseconds, and tasks that succeeded in them
         self._journal: list[Callable[[], object]] = []
         self._kept = self._numbers()
@@ -75,10 +83,10 @@ class Memory:
         self._journal.append(lambda: self.queue.reprioritise(task, before))
 
     def claim(
-        self, seat: Seat, shape: int, most: int, before: tuple[int, int] | None, now: int
+        self, seat: Seat, line: int, most: int, before: tuple[int, int] | None, now: int
     ) -> Sequence[tuple[Hold, Lot]]:
-        """Move the next tasks of `shape` from the queue to `seat`, each under a new token; see `ReadyQueue.take`."""
-        taken = self.queue.take(shape, most, before)
+        """Move the next tasks of `line` from the queue to `seat`, each under a new token; see `ReadyQueue.take`."""
+        taken = self.queue.take(line, most, before)
         holds, held, token = self.holds, seat.held, self.last_token
         if not held:
             self._unshown[seat.instance.id] = None
@@ -88,7 +96,7 @@ class Memory:
             hold = Hold(task, token, seat, now, None, lot)
             holds[task] = held[task] = hold
             made.append((hold, lot))
-        seat.weigh(self.shapes[shape], len(made))
+        seat.weigh(self.shapes[line], len(made))
         self.last_token = token
         self.counts[TaskState.QUEUED] -= len(taken)
         self.counts[TaskState.CLAIMED] += len(taken)
@@ -149,6 +157,54 @@ class Memory:
             self._unshown[hold.seat.instance.id] = None
         hold.seat.weigh(self.shapes[hold.lot.shape], -1)
 
+    # -- payers with a limit
+    def line_of(self, shape: int, payer: Payer) -> int:
+        """Where tasks of `shape` wait that are done for `payer`."""
+        if not self.payers.keys or not self.payers.covers(payer):
+            return shape
+        number = self._lines.get((shape, payer))
+        if number is None:
+            number = self._lines[shape, payer] = -len(self._lines) - 1
+            self.shapes[number] = self.shapes[shape]
+        return number
+
+    def pay(self, task: int, paid: Paid) -> None:
+        """The claim of `task` counts for its payer from here on."""
+        self.payers.put(task, paid)
+        self._journal.append(lambda: self.payers.take(task))
+
+    def repaid(self, before: Mapping[int, Paid]) -> None:
+        """What is committed for these claims was this, and has become something else."""
+        self._journal.append(lambda: self._repay_back(before))
+
+    def _repay_back(self, before: Mapping[int, Paid]) -> None:
+        for task, paid in before.items():
+            self.payers.take(task)
+            self.payers.put(task, paid)
+
+    def settle(self, task: int, token: int, charged: Commitment) -> None:
+        """The claim has ended: what it came to counts instead of what it might have."""
+        paid = self.payers.take(task)
+        self.payers.settle(token, charged)
+        self._journal.append(lambda: self.payers.put(task, paid))
+        self._journal.append(lambda: self.payers.unsettle(token))
+
+    def charge(self, row: Charge) -> None:
+        """The row of a claim that has ended is durable."""
+        self.payers.unsettle(row.token)
+        self.purse.charge(row)
+
+    def take_purse(self, purse: Purse, now: int) -> None:
+        """These are the limits now. What waits and what is held is sorted anew where other payers have one: once, at a
+        cost that grows with the queue."""
+        before, self.purse = self.payers, purse
+        self.payers = Payers(purse, purse.terms, now)
+        self.payers.stopped = before.stopped
+        if self.payers.keys != before.keys:
+            self.queue = self.queue.relined(lambda lot: self.line_of(lot.shape, lot.payer))
+            for hold in self.holds.values():
+                hold.lot = hold.lot._replace(line=self.line_of(hold.lot.shape, hold.lot.payer))
+
     # -- the journal
     @property
     def moved(self) -> int:
@@ -192,6 +248,18 @@ class Memory:
         total, count = self._ran.get(shape, (0, 0))
         return total // count if count else 0
 
+    def finishes(self, seat: Seat, now: int) -> list[int | None]:
+        """When each task that `seat` holds is expected to be done; None where that is not known."""
+        return [
+            finish_of(
+                now,
+                hold.claimed_ms if hold.started_ms is None else hold.started_ms,
+                hold.lot.expected_ms or self.typical_ms(hold.lot.shape),
+                0,
+            )
+            for hold in seat.held.values()
+        ]
+
     # -- instances, after the commit
     def put_instance(self, instance: Instance) -> None:
         """Insert or replace; one that is gone leaves."""
@@ -225,17 +293,19 @@ class Memory:
             self._unshown.clear()
         return self._shown
 
-    def waiting(self) -> list[ShapeDemand]:
+    def waiting(self, now: int) -> list[ShapeDemand]:
         demand = []
-        for number, line in self.queue.shapes():
+        for number, line in self.queue.lines():
             head = self.queue.head(number)
             if head is not None:
-                oldest = self.queue.lots[head[1]].submitted_ms
-                demand.append(
-                    ShapeDemand(
-                        self.shapes[number], line.count, line.expected_sum, line.expected_known, -head[0], oldest
-                    )
+                lot = self.queue.lots[head[1]]
+                found = ShapeDemand(
+                    self.shapes[number], line.count, line.expected_sum, line.expected_known, -head[0], lot.submitted_ms
                 )
+                if number < 0:
+                    withheld = self.payers.withheld(number, lot.payer, now)
+                    found = replace(found, payer=lot.payer, withheld=withheld)
+                demand.append(found)
         return demand
 
     def leases(self, instance: InstanceId) -> dict[TaskId, FencingToken]:

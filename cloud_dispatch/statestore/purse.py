@@ -1,15 +1,16 @@
-"""The purse: the budgets, and what the ledger has booked for them. Owns the reading of the ledger into sums, and how
-the budgets stand while a group of calls is planned.
+"""The purse: the budgets, and what the ledger and the rows of claims have booked for them. Owns the reading of rows
+into sums, and how the budgets stand while a group of calls is planned.
 
-What is spent is never stored as a sum: it is the ledger, added up at start and carried on with every row. What is
-committed is what the instances of the memory may bill. So neither can drift from what it stands for.
+What is spent is never stored as a sum: it is the rows, added up at start and carried on with every new one. What is
+committed is what the instances and claims of the memory may bill. So neither can drift from what it stands for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from itertools import chain
+from typing import NamedTuple, Self
 
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
@@ -17,31 +18,55 @@ from sqlalchemy.engine import Connection
 from cloud_dispatch.domain.errors import OverBudget
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate, charge
+from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.spend import clocks
 from cloud_dispatch.spend.breaker import Departed
 from cloud_dispatch.spend.budget import Budget
-from cloud_dispatch.spend.commitment import EVERYTHING, Commitment, Key, Scope
+from cloud_dispatch.spend.commitment import EVERYTHING, OF_PAYERS, Commitment, Key, Scope
 from cloud_dispatch.spend.instances import Drivers, commitment_of, keys_of, known_rate
 from cloud_dispatch.spend.ledger import Row
+from cloud_dispatch.spend.payers import ClaimTerms, keys_of_payer
 from cloud_dispatch.spend.shares import Share
 from cloud_dispatch.spend.standing import Account, Standing
 from cloud_dispatch.spend.tightened import TIGHTENED_FACT, decode, in_force
 from cloud_dispatch.spend.windows import FOREVER_MS, Span, Window, span_at, spans
-from cloud_dispatch.statestore.schema import ledger
+from cloud_dispatch.statestore.schema import charges, ledger
 
 #: The fact that says since when it is not known what was spent: the store came back from a backup.
 UNSURE_FACT = "spend-unsure-since"
 #: For so long after that something may be billed that nobody remembers: a VM that has ended, to the end of its minimum.
 UNSURE_REACH_MS = HOUR_MS + clocks.CLOCKS_MS
-_RAISE = "raise the limit, or wait for its next window"
+RAISE = "raise the limit, or wait for its next window"
 
 
 @dataclass(frozen=True)
 class Configured:
-    """What the configuration says: limits, and by profile its driver."""
+    """What the configuration says: limits, by profile its driver, and what claims are judged by."""
 
     budgets: Sequence[Budget] = ()
     drivers: Drivers = field(default_factory=dict)
+    terms: ClaimTerms = field(default_factory=ClaimTerms)
+
+
+class Charge(NamedTuple):
+    """A row of `charges`, in the order of its columns: what a claim has cost its payer, at `rate` nano-dollars an hour
+    from `from_ms` until `until_ms`."""
+
+    token: int
+    task: int
+    instance: str
+    project: str
+    user: str
+    from_ms: int
+    until_ms: int
+    rate: Rate
+    amount: Amount
+
+    @classmethod
+    def of(cls, task: int, token: int, instance: str, payer: Payer, charged: Commitment) -> Self:
+        """The row of a claim that came to `charged`."""
+        rate, start, end = charged.rate, charged.from_ms, charged.until_ms
+        return cls(token, task, instance, *payer, start, end, rate, charge(rate, end - start))
 
 
 class Purse:
@@ -50,6 +75,7 @@ class Purse:
     def __init__(self, budgets: Sequence[Budget] = (), drivers: Drivers | None = None) -> None:
         self.budgets = tuple(budgets)
         self.drivers: Drivers = drivers or {}
+        self.terms = ClaimTerms()
         self.unsure_ms: int | None = None
         self.spent: dict[Account, Amount] = {}
         self._windows: dict[Key, list[Window]] = {}
@@ -61,6 +87,7 @@ class Purse:
         """With the configured limits, those that an operator has tightened by these facts, and what they say of a
         backup. InvalidInput when they can't be read."""
         purse = cls(in_force(configured.budgets, decode(facts.get(TIGHTENED_FACT))), configured.drivers)
+        purse.terms = configured.terms
         unsure = facts.get(UNSURE_FACT)
         purse.unsure_ms = None if unsure is None else int(unsure)
         return purse
@@ -85,6 +112,8 @@ class Purse:
         rows = select(c.driver, c.profile, c.pool, *bounds).where(c.bound_until_ms > first)
         for driver, profile, pool, rate, start, end, most in connection.execute(rows):
             self._book(_keys(driver, profile, pool), Rate(rate), Span(start, end), most)
+        if any(key.scope in OF_PAYERS for key in self._windows):
+            self._read_charges(connection, first)
         if self.unsure_ms is not None:
             since_ms, until_ms = self.unsure_ms - clocks.CLOCKS_MS, self.unsure_ms + UNSURE_REACH_MS
             for budget in self.budgets:
@@ -92,14 +121,32 @@ class Purse:
                     account = Account(budget.key, budget.window, span.start_ms)
                     self.spent[account] = max(self.spent.get(account, Amount(0)), budget.limit)
 
+    def _read_charges(self, connection: Connection, first_ms: int) -> None:
+        """What claims have cost; those that had ended at `first_ms` by their sums."""
+        c = charges.c
+        older = select(c.project, c.user_name, func.sum(c.amount)).where(c.until_ms <= first_ms)
+        for project, user, amount in connection.execute(older.group_by(c.project, c.user_name)):
+            for key in keys_of_payer(Payer(project, user)):
+                if Window.TOTAL in self._windows.get(key, ()):
+                    self._add(Account(key, Window.TOTAL, 0), int(amount))
+        rows = select(c.project, c.user_name, c.rate, c.from_ms, c.until_ms).where(c.until_ms > first_ms)
+        for project, user, rate, start, end in connection.execute(rows):
+            self._book(keys_of_payer(Payer(project, user)), Rate(rate), Span(start, end), end - start)
+
+    def charge(self, row: Charge) -> None:
+        """The row of a claim that has ended is in the tables now."""
+        within = Span(row.from_ms, row.until_ms)
+        self._book(keys_of_payer(Payer(row.project, row.user)), row.rate, within, row.until_ms - row.from_ms)
+
     def book(self, instance: Instance, row: Row) -> None:
         """The row of an instance that is gone is in the ledger now."""
         within = Span(row.bound_from_ms, row.bound_until_ms)
         self._book(keys_of(instance, self.drivers), row.bound_rate, within, row.bound_most_ms)
 
-    def standing(self, instances: Iterable[Instance], now_ms: int) -> Standing:
-        """How the budgets stand with these instances."""
-        return Standing(self.budgets, self.spent, self.commitments(instances) if self.budgets else (), now_ms)
+    def standing(self, instances: Iterable[Instance], now_ms: int, claims: Iterable[Commitment] = ()) -> Standing:
+        """How the budgets stand with these instances, and what is committed for claims."""
+        committed = chain(self.commitments(instances), claims) if self.budgets else ()
+        return Standing(self.budgets, self.spent, committed, now_ms)
 
     def commitments(self, instances: Iterable[Instance]) -> Iterator[Commitment]:
         """Those of the instances that are not gone."""
@@ -127,7 +174,7 @@ class Purse:
             raise OverBudget(f"{after.id}: a limit covers it, and nobody knows what it costs at most", hint=hint)
         refusal = standing.refusal(new, old)
         if refusal is not None:
-            raise OverBudget(f"{after.id}: {refusal}", hint=_RAISE)
+            raise OverBudget(f"{after.id}: {refusal}", hint=RAISE)
 
     def _book(self, keys: Iterable[Key], rate: Rate, within: Span, most_ms: int) -> None:
         for key in keys:

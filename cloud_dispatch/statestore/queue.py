@@ -1,19 +1,21 @@
-"""The order of the queue, in memory. Owns which waiting task comes next of each shape; pure: no I/O, no clock, no
+"""The order of the queue, in memory. Owns which waiting task comes next of each line; pure: no I/O, no clock, no
 shapes beyond their numbers, no knowledge of who claims.
 
-Tasks wait by shape, then by priority, then in a heap of their ids. Removal and a new priority are lazy: an entry of a
-heap counts only while the task's lot says the same shape and priority, and a line that is mostly stale entries is
-rebuilt. A task that comes back gets its old place, because its place is its id. The cost of taking a head does not
-depend on the length of the queue beyond the heap's logarithm.
+A line is a shape, or what waits of a shape for a payer with a spending limit. Tasks wait by line, then by priority,
+then in a heap of their ids. Removal and a new priority are lazy: an entry of a heap counts only while the task's lot
+says the same line and priority, and a line that is mostly stale entries is rebuilt. A task that comes back gets its old
+place, because its place is its id. The cost of taking a head does not depend on the length of the queue beyond the
+heap's logarithm.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.task import RetryRules
 
 _STALE_FLOOR = 1024
@@ -22,7 +24,8 @@ _STALE_FLOOR = 1024
 class Lot(NamedTuple):
     """What tasks of one submission have in common as far as the queue cares; one object is shared by all of them.
 
-    `shape` is the store's number of the shape, `expected_ms` 0 unknown, `attempts` those that ended.
+    `shape` is the store's number of the shape, `expected_ms` 0 unknown, `attempts` those that ended. `line` is where
+    they wait: the number of the shape, or a negative one for what waits of it for a payer with a spending limit.
     """
 
     shape: int
@@ -31,10 +34,12 @@ class Lot(NamedTuple):
     expected_ms: int
     attempts: int
     retry: RetryRules
+    line: int
+    payer: Payer = NOBODY
 
 
 class Line:
-    """The waiting tasks of one shape."""
+    """The waiting tasks of one line."""
 
     __slots__ = ("count", "entries", "expected_known", "expected_sum", "heaps", "priorities")
 
@@ -62,9 +67,9 @@ class ReadyQueue:
 
     def add(self, task: int, lot: Lot) -> None:
         self.lots[task] = lot
-        line = self._lines.get(lot.shape)
+        line = self._lines.get(lot.line)
         if line is None:
-            line = self._lines[lot.shape] = Line()
+            line = self._lines[lot.line] = Line()
         line.count += 1
         if lot.expected_ms:
             line.expected_sum += lot.expected_ms
@@ -74,24 +79,35 @@ class ReadyQueue:
     def remove(self, task: int) -> Lot:
         """Take `task` out, wherever it stands; KeyError when it does not wait."""
         lot = self.lots.pop(task)
-        line = self._lines[lot.shape]
+        line = self._lines[lot.line]
         self._leave(line, lot)
         if line.entries > 2 * line.count + _STALE_FLOOR:
-            self._rebuild(lot.shape, line)
+            self._rebuild(lot.line, line)
         return lot
+
+    def relined(self, line_of: Callable[[Lot], int]) -> ReadyQueue:
+        """All that waits in another queue, each task in the line that `line_of` gives it."""
+        queue = ReadyQueue()
+        lots: dict[Lot, Lot] = {}
+        for task, lot in self.lots.items():
+            changed = lots.get(lot)
+            if changed is None:
+                changed = lots[lot] = lot._replace(line=line_of(lot))
+            queue.add(task, changed)
+        return queue
 
     def reprioritise(self, task: int, priority: int) -> None:
         """A new priority with the same id; KeyError when it does not wait."""
         lot = self.remove(task)
         self.add(task, lot._replace(priority=priority))
 
-    def shapes(self) -> Iterator[tuple[int, Line]]:
-        """Every shape that has waiting tasks, with its line."""
-        return ((shape, line) for shape, line in self._lines.items() if line.count)
+    def lines(self) -> Iterator[tuple[int, Line]]:
+        """Every line in which tasks wait, by its number."""
+        return ((number, line) for number, line in self._lines.items() if line.count)
 
-    def head(self, shape: int) -> tuple[int, int] | None:
-        """(-priority, id) of the next task of `shape`: the smallest of several is the next of all."""
-        line = self._lines.get(shape)
+    def head(self, number: int) -> tuple[int, int] | None:
+        """(-priority, id) of the next task of a line: the smallest of several is the next of all."""
+        line = self._lines.get(number)
         if line is None or not line.count:
             return None
         lots, priorities = self.lots, line.priorities
@@ -101,20 +117,20 @@ class ReadyQueue:
             while heap:
                 task = heap[0]
                 lot = lots.get(task)
-                if lot is not None and lot.priority == priority and lot.shape == shape:
+                if lot is not None and lot.priority == priority and lot.line == number:
                     return -priority, task
                 heappop(heap)
                 line.entries -= 1
             del line.heaps[priority]
             priorities.pop()
-        raise AssertionError(f"shape {shape} counts {line.count} waiting tasks and has none")
+        raise AssertionError(f"line {number} counts {line.count} waiting tasks and has none")
 
-    def take(self, shape: int, most: int, before: tuple[int, int] | None) -> list[tuple[int, Lot]]:
-        """Remove and return the next tasks of `shape`, at most `most`, as long as they come before the key `before`."""
+    def take(self, number: int, most: int, before: tuple[int, int] | None) -> list[tuple[int, Lot]]:
+        """Remove and return the next tasks of a line, at most `most`, as long as they come before the key `before`."""
         taken: list[tuple[int, Lot]] = []
-        line, lots = self._lines[shape], self.lots
+        line, lots = self._lines[number], self.lots
         while len(taken) < most:
-            head = self.head(shape)
+            head = self.head(number)
             if head is None or (before is not None and head > before):
                 break
             priority = -head[0]
@@ -123,7 +139,7 @@ class ReadyQueue:
             while heap and len(taken) < most:
                 task = heap[0]
                 lot = lots.get(task)
-                if lot is None or lot.priority != priority or lot.shape != shape:
+                if lot is None or lot.priority != priority or lot.line != number:
                     break
                 if before is not None and (-priority, task) > before:
                     return taken
@@ -154,14 +170,14 @@ class ReadyQueue:
             line.priorities.clear()
             line.entries = 0
 
-    def _rebuild(self, shape: int, line: Line) -> None:
+    def _rebuild(self, number: int, line: Line) -> None:
         """Drop the stale entries; paid for by the removals that made them."""
         lots = self.lots
         for priority in list(line.heaps):
             heap = {
                 task
                 for task in line.heaps[priority]
-                if (lot := lots.get(task)) is not None and lot.priority == priority and lot.shape == shape
+                if (lot := lots.get(task)) is not None and lot.priority == priority and lot.line == number
             }
             line.heaps[priority] = list(heap)
             heapify(line.heaps[priority])

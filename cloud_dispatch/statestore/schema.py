@@ -213,6 +213,22 @@ shares = Table(
 )
 Index("shares_day_ms", shares.c.day_ms)
 
+#: What claims have cost payers that had a limit; append-only, kept when tasks are pruned. Units as in `ledger`.
+charges = Table(
+    "charges",
+    metadata,
+    Column("token", Number, primary_key=True, autoincrement=False),
+    _number("task"),
+    _text("instance"),
+    _text("project"),
+    _text("user_name"),
+    _number("from_ms"),
+    _number("until_ms"),
+    _number("rate"),
+    _number("amount"),
+)
+Index("charges_until_ms", charges.c.until_ms)
+
 intents = Table(
     "intents",
     metadata,

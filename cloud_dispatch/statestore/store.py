@@ -17,6 +17,7 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, PoolName, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, LaunchIntent
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Task, TaskSpec, TaskState
 from cloud_dispatch.ports.clock import Clock
@@ -35,13 +36,13 @@ from cloud_dispatch.ports.store import (
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment, Key
 from cloud_dispatch.spend.costs import AttemptCost, CostPage, CostQuery, Costs
-from cloud_dispatch.spend.ends import finish_of
 from cloud_dispatch.spend.instances import Drivers
 from cloud_dispatch.spend.past import Past
+from cloud_dispatch.spend.payers import ClaimTerms
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.spend.tightened import TIGHTENED_FACT, decode, encode, set_limit
 from cloud_dispatch.spend.windows import Window
-from cloud_dispatch.statestore import care, copying, costs, reading, records
+from cloud_dispatch.statestore import care, copying, costs, paying, reading, records
 from cloud_dispatch.statestore.claims import Sync, without_commit
 from cloud_dispatch.statestore.commit import GroupCommit
 from cloud_dispatch.statestore.costs import ByTask, Present, Runs
@@ -154,7 +155,7 @@ class SqlStore:
 
     # -- demand
     def waiting(self) -> Sequence[ShapeDemand]:
-        return self._memory.waiting()
+        return self._memory.waiting(self._clock.now())
 
     def subscribe(self, listener: Callable[..., object], *, early: bool = False) -> None:
         self._commit.subscribe(listener, early=early)
@@ -199,8 +200,8 @@ class SqlStore:
         ]
 
     # -- money
-    async def set_limits(self, budgets: Sequence[Budget], drivers: Drivers) -> None:
-        await self._set_limits(Configured(tuple(budgets), dict(drivers)))
+    async def set_limits(self, budgets: Sequence[Budget], drivers: Drivers, terms: ClaimTerms | None = None) -> None:
+        await self._set_limits(Configured(tuple(budgets), dict(drivers), terms or ClaimTerms()))
 
     async def _set_limits(self, configured: Configured, changed: Mapping[str, str | None] | None = None) -> None:
         self._writer.configured = configured  # first: a reload of the memory after this commit has to know it
@@ -226,25 +227,38 @@ class SqlStore:
         async with self._setting:
             await self._set_limits(self._writer.configured, {UNSURE_FACT: None})
 
+    def withhold(self, reasons: Mapping[Key, str]) -> None:
+        self._memory.payers.stopped = reasons
+
     def standing(self) -> Standing:
-        living = (seat.instance for seat in self._memory.seats.values())
-        return self._memory.purse.standing(living, self._clock.now())
+        memory = self._memory
+        living = (seat.instance for seat in memory.seats.values())
+        return memory.purse.standing(living, self._clock.now(), memory.payers.commitments())
 
     def commitments(self) -> Sequence[Commitment]:
-        return list(self._memory.purse.commitments(seat.instance for seat in self._memory.seats.values()))
+        living = (seat.instance for seat in self._memory.seats.values())
+        return [*self._memory.purse.commitments(living), *self.claim_commitments()]
+
+    def claim_commitments(self) -> Sequence[Commitment]:
+        return list(self._memory.payers.commitments())
+
+    def holder_of(self, commitment: Commitment) -> InstanceId | None:
+        seat = self._memory.seats.get(InstanceId(commitment.name))
+        if seat is None:
+            hold = self._memory.holds.get(paying.task_of(commitment))
+            seat = None if hold is None else hold.seat
+        return None if seat is None else seat.instance.id
+
+    def payer_of(self, spec: TaskSpec) -> Payer:
+        payer = Payer(spec.project, spec.user)
+        return payer if self._memory.payers.covers(payer) else NOBODY
+
+    def trying(self, payer: Payer) -> bool:
+        return self._memory.payers.trying(payer)
 
     def finish_of(self, instance: InstanceId, now_ms: int) -> tuple[bool, int | None]:
         seat = self._memory.seats.get(instance)
-        held = seat.held.values() if seat else ()
-        finishes = [
-            finish_of(
-                now_ms,
-                hold.claimed_ms if hold.started_ms is None else hold.started_ms,
-                hold.lot.expected_ms or self._memory.typical_ms(hold.lot.shape),
-                0,
-            )
-            for hold in held
-        ]
+        finishes = self._memory.finishes(seat, now_ms) if seat else []
         known = [finish for finish in finishes if finish is not None]
         return bool(finishes), max(known) if known and len(known) == len(finishes) else None
 

@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import TaskId
+from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import TaskSpec, TaskState
 from cloud_dispatch.ports.clock import Clock
@@ -82,11 +83,13 @@ class Submit:
         lots: dict[Any, tuple[Lot, bytes | None]] = {}
         queued: list[tuple[int, Lot]] = []
         for task, spec, body in fresh:
-            kind = (spec.shape, spec.priority, spec.expected_runtime_ms, spec.retry)
+            kind = (spec.shape, spec.priority, spec.expected_runtime_ms, spec.retry, spec.project, spec.user)
             made = lots.get(kind)
             if made is None:
                 number = _shape_number(batch, spec.shape)
-                lot = Lot(number, spec.priority, now, spec.expected_runtime_ms, 0, spec.retry)
+                payer = Payer(spec.project, spec.user) if spec.project or spec.user else NOBODY
+                line = memory.line_of(number, payer)
+                lot = Lot(number, spec.priority, now, spec.expected_runtime_ms, 0, spec.retry, line, payer)
                 made = lots[kind] = lot, retry_row(spec.retry)
             lot, retry = made
             queued.append((task, lot))

@@ -12,6 +12,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.statestore.batch import Batch, Statements, landed, perform, read_specs
 from cloud_dispatch.statestore.commit import Operation
 from cloud_dispatch.statestore.engine import driver_errors, translate
+from cloud_dispatch.statestore.limits import take_purse
 from cloud_dispatch.statestore.loading import load
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 from cloud_dispatch.statestore.memory import Memory
@@ -57,8 +58,9 @@ class DatabaseWriter:
         try:
             with self._open().begin():
                 memory = load(self._open())
-                memory.purse = Purse.of(self.configured, memory.facts)
-                memory.purse.read(self._open(), self._clock.now())
+                purse, now = Purse.of(self.configured, memory.facts), self._clock.now()
+                purse.read(self._open(), now)
+                take_purse(memory, purse, now)
         except self.errors:
             self._drop()
             raise

@@ -20,13 +20,16 @@ from cloud_dispatch.testing.store_contract_costs import CostContract
 from cloud_dispatch.testing.store_contract_fleet import FleetContract
 from cloud_dispatch.testing.store_contract_matching import MatchingContract
 from cloud_dispatch.testing.store_contract_money import MoneyContract
+from cloud_dispatch.testing.store_contract_payers import PayersContract
 from cloud_dispatch.testing.store_contract_tasks import TasksContract
 
 VERSION = 1
 
 
 @pytest.mark.asyncio
-class StoreContract(TasksContract, ClaimsContract, MatchingContract, FleetContract, MoneyContract, CostContract):
+class StoreContract(
+    TasksContract, ClaimsContract, MatchingContract, FleetContract, MoneyContract, CostContract, PayersContract
+):
     """Subclass it, give `open_store`."""
 
     @pytest.fixture

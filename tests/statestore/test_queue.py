@@ -19,7 +19,7 @@ PRIORITIES = st.integers(-2, 2)
 
 
 def lot(shape: int, priority: int, expected_ms: int = 0) -> Lot:
-    return Lot(shape, priority, 1000, expected_ms, 0, RetryRules())
+    return Lot(shape, priority, 1000, expected_ms, 0, RetryRules(), shape)
 
 
 class QueueAndModel(RuleBasedStateMachine):
@@ -76,7 +76,7 @@ class QueueAndModel(RuleBasedStateMachine):
     @invariant()
     def the_same(self) -> None:
         assert self.queue.lots == self.model
-        lines = dict(self.queue.shapes())
+        lines = dict(self.queue.lines())
         assert set(lines) == {lot.shape for lot in self.model.values()}
         for shape in (1, 2, 3):
             order = self.order(shape)
@@ -99,7 +99,7 @@ def test_stale_entries_are_bounded() -> None:
         queue.add(task, lot(1, 0))
     for change in range(20_000):
         queue.reprioritise(change % 10, change % 7)
-    ((_, line),) = queue.shapes()
+    ((_, line),) = queue.lines()
     assert sum(map(len, line.heaps.values())) < 2_000
 
 

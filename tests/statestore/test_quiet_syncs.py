@@ -27,10 +27,10 @@ def memory() -> Memory:
     memory.put_instance(OWN)
     memory.add_shape(1, Shape(Resources(1_000)))
     memory.add_shape(2, Shape(Resources(2_000)))
-    memory.enqueue(1, Lot(1, 0, 1_000, 0, 0, RetryRules()))
+    memory.enqueue(1, Lot(1, 0, 1_000, 0, 0, RetryRules(), 1))
     ((hold, _),) = memory.claim(memory.seats[OWN.id], 1, 1, None, 5)
     memory.mark_started(hold, 6)
-    memory.enqueue(2, Lot(2, 0, 1_000, 0, 0, RetryRules()))
+    memory.enqueue(2, Lot(2, 0, 1_000, 0, 0, RetryRules(), 2))
     memory.keep()
     return memory
 
@@ -67,7 +67,7 @@ def test_what_is_news_is_not_passed_over(memory: Memory, fields: dict[str, objec
 
 def test_a_task_that_fits_is_news_unless_none_may_be_handed_out(memory: Memory) -> None:
     """A waiting task of one cpu finds room; not for an instance that drains."""
-    memory.enqueue(3, Lot(1, 0, 1_000, 0, 0, RetryRules()))
+    memory.enqueue(3, Lot(1, 0, 1_000, 0, 0, RetryRules(), 1))
     assert not without_commit(beat(), memory, 100)
     assert without_commit(beat(claiming=False), memory, 100)
     assert without_commit(beat(want=0), memory, 100)
@@ -85,7 +85,7 @@ def test_a_start_waits_for_the_next_commit(memory: Memory) -> None:
     hold.started_ms = None
     memory.counts[TaskState.RUNNING], memory.counts[TaskState.CLAIMED] = 0, 1
     memory.keep()
-    memory.enqueue(3, Lot(1, 0, 1_000, 0, 0, RetryRules()))
+    memory.enqueue(3, Lot(1, 0, 1_000, 0, 0, RetryRules(), 1))
     memory.keep()
     assert not without_commit(beat(), memory, 100)
     assert hold.started_ms is None

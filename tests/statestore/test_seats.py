@@ -16,7 +16,7 @@ def memory_with_work() -> Memory:
     memory = Memory()
     memory.add_shape(1, Shape(Resources(1_000)))
     memory.put_instance(instance())
-    memory.enqueue(1, Lot(1, 0, 1_000, 0, 0, RetryRules()))
+    memory.enqueue(1, Lot(1, 0, 1_000, 0, 0, RetryRules(), 1))
     return memory
 
 

@@ -33,7 +33,7 @@ class Starvation(Checker):
             return
         now, before = self.view.now_ms, self._since
         self._since = {}
-        waiting = store.waiting()
+        waiting = [demand for demand in store.waiting() if not demand.withheld]
         if not waiting:
             return
         least = _least(demand.shape for demand in waiting)

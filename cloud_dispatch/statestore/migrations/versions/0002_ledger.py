@@ -1,4 +1,4 @@
-"""The ledger, whose money it was, and what an instance can cost at most.
+"""The ledger, whose money it was, what claims cost payers, and what an instance can cost at most.
 
 Revision ID: 0002
 Revises: 0001
@@ -50,9 +50,19 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_index("shares_day_ms", "shares", ["day_ms"], unique=False)
+    op.create_table(
+        "charges",
+        sa.Column("token", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("task", NUMBER, nullable=False),
+        *(sa.Column(name, sa.Text(), nullable=False) for name in ("instance", "project", "user_name")),
+        *(sa.Column(name, NUMBER, nullable=False) for name in ("from_ms", "until_ms", "rate", "amount")),
+        sa.PrimaryKeyConstraint("token", name=op.f("charges_pk")),
+    )
+    op.create_index("charges_until_ms", "charges", ["until_ms"], unique=False)
 
 
 def downgrade() -> None:
+    op.drop_table("charges")
     op.drop_table("shares")
     op.drop_table("ledger")
     with op.batch_alter_table("instances") as table:

@@ -1,0 +1,169 @@
+"""Payers with a limit: what their claims may cost, in memory. Owns the sums of it, and who was refused.
+
+A payer without a limit is not known here, and costs nothing. Whatever changes here can be changed back: the memory's
+journal does it when a commit fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.domain.payer import NOBODY, Payer
+from cloud_dispatch.spend.commitment import OF_PAYERS, Commitment, Key
+from cloud_dispatch.spend.payers import ClaimTerms, Wanted, admitted, keys_of_payer
+from cloud_dispatch.spend.standing import Refusal, Standing
+from cloud_dispatch.spend.windows import span_at
+from cloud_dispatch.statestore.purse import Purse
+
+
+class Paid(NamedTuple):
+    """What is committed for a claim: until its VM's end, and until `reserved_ms` even if that comes earlier.
+    `unknown`: nobody knows how long its task takes."""
+
+    commitment: Commitment
+    reserved_ms: int
+    unknown: bool
+
+    def until(self, instance: Instance) -> Paid:
+        """With the end that `instance` has."""
+        last_ms = instance.ends_ms if instance.last_ms is None else instance.last_ms
+        until_ms = max(last_ms, self.reserved_ms, self.commitment.from_ms)
+        return self._replace(commitment=replace(self.commitment, until_ms=until_ms))
+
+
+class _Refused(NamedTuple):
+    """The last claim that a payer was refused; `wanted` None where no money would have admitted it."""
+
+    payer: Payer
+    wanted: Wanted | None
+    why: str
+
+
+class Payers:
+    """See the module."""
+
+    def __init__(self, purse: Purse | None = None, terms: ClaimTerms | None = None, now_ms: int = 0) -> None:
+        purse = purse or Purse()
+        budgets = [budget for budget in purse.budgets if budget.key.scope in OF_PAYERS]
+        self.terms = terms or ClaimTerms()
+        self._budgets = budgets
+        self.keys = frozenset(budget.key for budget in budgets)
+        #: By key, why none of its tasks is begun now.
+        self.stopped: Mapping[Key, str] = {}
+        self._standing = Standing(budgets, purse.spent, (), now_ms)
+        self._paid: dict[int, Paid] = {}
+        self._tried: dict[Key, int] = {}
+        self._settling: dict[int, Commitment] = {}  # by token: ended, and its row not written yet
+        self._refused: dict[int, _Refused] = {}
+
+    def covers(self, payer: Payer) -> bool:
+        """Whether a limit bounds what `payer` spends."""
+        return payer is not NOBODY and not self.keys.isdisjoint(keys_of_payer(payer))
+
+    def commitments(self) -> Iterator[Commitment]:
+        """Of all claims of payers with a limit; those that have ended as long as their rows are not written."""
+        yield from (paid.commitment for paid in self._paid.values())
+        yield from self._settling.values()
+
+    def trying(self, payer: Payer) -> bool:
+        """Whether a claim of unknown length counts for what `payer` counts for."""
+        return any(self._tried.get(key) for key in keys_of_payer(payer))
+
+    # -- claims
+    def judge(self, payer: Payer, wanted: Wanted, now_ms: int) -> Paid | str:
+        """What is committed for a claim that is made now, or why it is not admitted."""
+        stopped = self._stopped(payer)
+        if stopped:
+            return stopped
+        self._standing.advance(now_ms)
+        found = admitted(self._standing, wanted, trying=self.trying(payer))
+        if isinstance(found, str):
+            return found
+        whole = found if found is wanted.whole else None
+        return Paid(found, found.until_ms if whole is not None else found.from_ms, wanted.trial is not None)
+
+    def of(self, task: int) -> Paid | None:
+        return self._paid.get(task)
+
+    def put(self, task: int, paid: Paid) -> None:
+        """From here on its claim counts."""
+        self._paid[task] = paid
+        self._standing.add(paid.commitment)
+        self._count(paid, 1)
+
+    def take(self, task: int) -> Paid:
+        """From here on it does not."""
+        paid = self._paid.pop(task)
+        self._standing.remove(paid.commitment)
+        self._count(paid, -1)
+        return paid
+
+    def admits(self, commitment: Commitment) -> bool:
+        """Whether there is room for it."""
+        return self._standing.refusal(commitment) is None
+
+    def refusal(self, task: int, paid: Paid, now_ms: int) -> Refusal | None:
+        """Why what is committed for the claim can't become `paid`; None when it can."""
+        self._standing.advance(now_ms)
+        return self._standing.refusal(paid.commitment, self._paid[task].commitment)
+
+    def settle(self, token: int, charged: Commitment) -> None:
+        """A claim has ended, and its row will be written."""
+        self._settling[token] = charged
+        self._standing.add(charged)
+
+    def unsettle(self, token: int) -> None:
+        """Its row counts instead, or the claim has not ended after all."""
+        charged = self._settling.pop(token, None)
+        if charged is not None:
+            self._standing.remove(charged)
+
+    def adds_up(self) -> bool:
+        """Whether what is counted is what the claims are committed to, now and in all later windows."""
+        now_ms = self._standing.now_ms
+        anew = Standing(self._budgets, {}, self.commitments(), now_ms)
+        moments = (now_ms, *(one.billed_until_ms for one in self.commitments()))
+        places = {(budget, span_at(budget.window, max(at, now_ms))) for budget in self._budgets for at in moments}
+        tried = sum(paid.unknown * len(paid.commitment.keys) for paid in self._paid.values())
+        return tried == sum(self._tried.values()) and all(
+            self._standing.committed(budget, span) == anew.committed(budget, span) for budget, span in places
+        )
+
+    # -- who waits for money
+    def refuse(self, line: int, payer: Payer, wanted: Wanted | None, why: str) -> None:
+        """Remember that the next task of `line` was not admitted where it wanted to go."""
+        self._refused[line] = _Refused(payer, wanted, why)
+
+    def admit(self, line: int) -> None:
+        """A task of it was."""
+        self._refused.pop(line, None)
+
+    def withheld(self, line: int, payer: Payer, now_ms: int) -> str:
+        """Why nothing is to be launched for what waits in `line`, "" when there is no reason: the claim that was
+        refused would be so now."""
+        stopped = self._stopped(payer)
+        if stopped:
+            return stopped
+        refused = self._refused.get(line)
+        if refused is None:
+            return ""
+        if refused.wanted is None:
+            return refused.why
+        found = self.judge(payer, refused.wanted.at(now_ms), now_ms)
+        if isinstance(found, str):
+            return found
+        del self._refused[line]
+        return ""
+
+    def _stopped(self, payer: Payer) -> str:
+        if not self.stopped:
+            return ""
+        return next((self.stopped[key] for key in keys_of_payer(payer) if key in self.stopped), "")
+
+    def _count(self, paid: Paid, by: int) -> None:
+        if paid.unknown:
+            for key in paid.commitment.keys:
+                self._tried[key] = self._tried.get(key, 0) + by

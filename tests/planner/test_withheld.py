@@ -1,0 +1,32 @@
+"""What is withheld from being begun: nothing is launched for it, nothing is kept for it, and why is said."""
+
+from cloud_dispatch.domain.payer import Payer
+from cloud_dispatch.planner import plan
+from cloud_dispatch.planner.obstacle import Obstacle
+from cloud_dispatch.planner.plan import Waiting
+from cloud_dispatch.planner.replay import decode_plan, decode_snapshot, encode_plan, encode_snapshot
+from tests.planner.scenes import MINUTE, NOW, demand, drained, instance, launched, shape, snapshot
+
+POOR = Payer("poor", "ann")
+WITHHELD = demand(shape(), 3, payer=POOR, withheld="its limit")
+
+
+def test_nothing_is_launched_for_what_is_withheld() -> None:
+    """Of the same shape what is not is served; each has its own reason."""
+    found = plan(snapshot([demand(shape(), 2), WITHHELD]))
+    assert launched(found) == {"small": 2}
+    (said,) = (one for one in found.waiting if one.payer == POOR)
+    assert said == Waiting(shape(), 3, "its limit", 3, (Obstacle.BUDGET,), POOR)
+
+
+def test_nothing_is_kept_for_what_is_withheld() -> None:
+    """An idle instance goes; for one task that may be begun it stays."""
+    due = instance(0, idle_since_ms=NOW - MINUTE)
+    assert drained(plan(snapshot([WITHHELD], supply=[due]))) == {due.instance: "idle"}
+    assert drained(plan(snapshot([demand(shape(), 1, payer=POOR)], supply=[due]))) == {}
+
+
+def test_what_is_withheld_is_kept_with_a_plan() -> None:
+    scene = snapshot([WITHHELD])
+    assert decode_snapshot(encode_snapshot(scene)) == scene
+    assert decode_plan(encode_plan(plan(scene))) == plan(scene)

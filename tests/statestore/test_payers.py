@@ -1,0 +1,87 @@
+"""Sums of payers in memory: what a failed commit takes back, and that a check finds what does not add up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.domain.errors import StoreUnavailable
+from cloud_dispatch.domain.money import HOUR_MS
+from cloud_dispatch.domain.payer import Payer
+from cloud_dispatch.statestore import SqlStore
+from cloud_dispatch.statestore.batch import Batch
+from cloud_dispatch.statestore.payers import Payers
+from cloud_dispatch.testing.store_builders import ManualClock, result
+from cloud_dispatch.testing.store_contract_payers import POOR, limited, machine, of, quarter, sound, stands
+from tests.statestore.conftest import stores
+
+BUDGET = of(POOR, 10)
+
+
+class Failing(Inline):
+    """Commits fail while told so, as on a full disk."""
+
+    fails = False
+
+    async def run(self, function: Any, *args: Any) -> Any:
+        if self.fails and args and isinstance(args[0], Batch):
+            raise OSError("the disk is full")
+        return await super().run(function, *args)
+
+
+async def test_a_commit_that_fails_takes_claims_and_charges_back(sqlite_url: str) -> None:
+    """What is committed and spent is as before, and what comes next is admitted as if nothing had been."""
+    executor, clock = Failing(), ManualClock()
+    async with stores(sqlite_url, lambda: executor) as open_one:
+        store = await open_one(clock)
+        await limited(store, BUDGET)
+        await store.submit([quarter() for _ in range(4)])
+        agent = await machine(store)
+        (first,) = await agent.claim(1)
+        before = stands(store, BUDGET)
+        clock.now_ms += HOUR_MS // 4
+        executor.fails = True
+        with pytest.raises(StoreUnavailable, match="full"):
+            await agent.sync(result(first), want=3)
+        executor.fails = False
+        assert stands(store, BUDGET) == before
+        await sound(store)
+        assert len((await agent.sync(result(first), want=3)).claims) == 3
+        assert stands(store, BUDGET)[0] == 62_500
+        await sound(store)
+
+
+async def test_a_check_finds_what_does_not_add_up(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stores(sqlite_url) as open_one:
+        store = await open_one(ManualClock())
+        await limited(store, BUDGET)
+        await store.submit([quarter()])
+        agent = await machine(store)
+        (claim,) = await agent.claim(1)
+        taken = Payers.take
+
+        def forgets(self: Payers, task: int) -> Any:
+            paid = taken(self, task)
+            self._standing.add(paid.commitment)
+            return paid
+
+        monkeypatch.setattr(Payers, "take", forgets)
+        await agent.sync(result(claim))
+        assert "what claims may cost their payers does not add up" in await store.check()
+
+
+async def test_lines_are_the_same_for_equal_payers(sqlite_url: str) -> None:
+    """However often they are asked for; a shape of their own each."""
+    async with stores(sqlite_url) as open_one:
+        store = await open_one(ManualClock())
+        await limited(store, BUDGET)
+        await store.submit([quarter(), quarter(), quarter(user="ann"), quarter("rich"), quarter(cpus_milli=500)])
+        assert sorted((str(one.payer), one.count) for one in store.waiting()) == [
+            ("", 1), ("project poor", 1), ("project poor", 2), ("project poor, user ann", 1),
+        ]  # fmt: skip
+        assert isinstance(store, SqlStore)
+        memory = store._memory
+        assert memory.line_of(1, Payer("poor")) == memory.line_of(1, Payer("poor")) < 0
+        assert memory.line_of(1, Payer("rich")) == 1
