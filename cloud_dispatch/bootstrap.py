@@ -10,7 +10,7 @@ import contextlib
 import gc
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ from cloud_dispatch.reconcile.preview import Preview
 from cloud_dispatch.reconcile.settings import Settings, Timing, UserData
 from cloud_dispatch.spend.ends import Pace
 from cloud_dispatch.spend.grant import timer_lease_ms
+from cloud_dispatch.spend.payers import ClaimTerms
 from cloud_dispatch.telemetry import log as logging
 from cloud_dispatch.telemetry.metrics import Metrics, Tripped
 from cloud_dispatch.telemetry.provider_calls import ProviderCalls
@@ -193,7 +194,7 @@ async def _serve(config: Config) -> int:
         tokens = Tokens.open(config.state_dir, entropy)
         calls = ProviderCalls(config.profiles)
         providers = _providers(config, deployment, clock, calls)
-        await store.set_limits(config.budgets(), _drivers(config))
+        await store.set_limits(config.budgets(), _drivers(config), terms_of(Pace(), config.pools()))
         for provider in providers.values():
             stack.push_async_callback(provider.close)
         bundle = AgentBundle(*agentzip.build())
@@ -278,6 +279,11 @@ def _spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def terms_of(pace: Pace, pools: Iterable[Pool]) -> ClaimTerms:
+    """What claims of payers with a limit are judged by."""
+    return ClaimTerms(pace.lease_ms, {pool.name: pool.end.lifetime_ms for pool in pools})
 
 
 async def _deployment(config: Config, store: Store, entropy: SystemEntropy) -> str:

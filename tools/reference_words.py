@@ -104,6 +104,8 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "pools.NAME.caps.instances": (_COUNT, "At most so many instances of this pool."),
     "pools.NAME.caps.vcpus": (_COUNT, "At most so many vCPUs of this pool."),
     **_budget("pools.NAME.budget", "for this pool"),
+    **_budget("projects.NAME.budget", "for what tasks of this project hold of VMs"),
+    **_budget("users.NAME.budget", "for what tasks of this user hold of VMs"),
     "pools.NAME.min": (_COUNT, "Instances that are kept whatever the queue holds."),
     "pools.NAME.target": (_COUNT, "Instances wanted, as a source of demand like any other; the highest number counts."),
     "pools.NAME.schedule.days": ("days", "On which days, such as `mon-fri`, `sat,sun`, `daily`."),

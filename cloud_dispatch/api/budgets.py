@@ -13,7 +13,6 @@ from starlette.routing import Route
 from cloud_dispatch.api.requests import body_of, json_response, text
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.domain.errors import InvalidInput
-from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.spend.commitment import Commitment, Key, Scope
@@ -65,17 +64,18 @@ class BudgetRoutes:
         return json_response(self._view())
 
     async def commitments(self, request: Request) -> Response:
-        """Of the instances that count for `scope` and `of`, the dearest first."""
+        """Of the instances, or claims, that count for `scope` and `of`, the dearest first."""
         scope = text(request, "scope") or str(Scope.DEPLOYMENT)
         if scope not in set(Scope):
             raise InvalidInput(f"expected one of {', '.join(Scope)}", place="scope")
         key, rows = Key(Scope(scope), text(request, "of")), self._s.store.instances()
-        found = [
-            _commitment(one, rows[InstanceId(one.name)])
-            for one in self._s.store.commitments()
-            if key in one.keys and one.name in rows
-        ]
-        found.sort(key=lambda view: (-view["committed"], view["instance"]))
+        found = []
+        for one in self._s.store.commitments():
+            if key in one.keys:
+                holder = self._s.store.holder_of(one)
+                if holder is not None and holder in rows:
+                    found.append(_commitment(one, rows[holder]))
+        found.sort(key=lambda view: (-view["committed"], view["instance"], view["task"] or 0))
         return json_response({"commitments": found})
 
     async def reconcile(self, request: Request) -> Response:
@@ -109,7 +109,8 @@ class BudgetRoutes:
 
 def _commitment(one: Commitment, row: Instance) -> dict[str, Any]:
     return {
-        "instance": one.name,
+        "instance": row.id,
+        "task": None if one.name == row.id else int(one.name.removeprefix("task ")),
         "pool": row.pool,
         "profile": row.profile,
         "state": str(row.state),

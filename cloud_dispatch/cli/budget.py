@@ -18,7 +18,7 @@ from cloud_dispatch.spend.windows import Window
 budget = typer.Typer(help="Spending limits.", no_args_is_help=True)
 _UNSURE = "The statestore came back from a backup on {}: what was open then counts as spent until `budget reconcile`."
 _ALL = "all"
-Whose = Annotated[str, typer.Argument(help="all, driver:NAME, profile:NAME or pool:NAME.", metavar="WHOSE")]
+Whose = Annotated[str, typer.Argument(help="all, or driver:, profile:, pool:, project: or user:NAME.", metavar="WHOSE")]
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +43,7 @@ def list_budgets(config: ConfigFile = None, as_json: Json = False) -> None:
 
 @budget.command("show")
 def show_budget(whose: Whose = _ALL, config: ConfigFile = None, as_json: Json = False) -> None:
-    """Show the limits of one scope, and which instances hold what is committed.
+    """Show the limits of one scope, and which instances hold what is committed; of a project or a user, which claims.
 
     Example: cloud-dispatch budget show pool:default
     """
@@ -56,11 +56,11 @@ def show_budget(whose: Whose = _ALL, config: ConfigFile = None, as_json: Json = 
 
     def render() -> None:
         _render(found)
-        columns = ("instance", "pool", "state", "at most", "since (UTC)", "hard end (UTC)", "committed")
+        columns = ("instance", "task", "pool", "state", "at most", "since (UTC)", "hard end (UTC)", "committed")
         rows = [
             (
-                c["instance"], c["pool"], c["state"], format_rate(Rate(c["rate"])), show.moment(c["from_ms"]),
-                show.moment(c["ends_ms"]), show.dollars(c["committed"]),
+                c["instance"], c.get("task") or "", c["pool"], c["state"], format_rate(Rate(c["rate"])),
+                show.moment(c["from_ms"]), show.moment(c["ends_ms"]), show.dollars(c["committed"]),
             )
             for c in found["commitments"]
         ]  # fmt: skip
@@ -85,6 +85,8 @@ def set_budget(
     Nothing that runs is ended by it: what is committed stays so. Examples:
 
     cloud-dispatch budget set all day 5.00
+
+    cloud-dispatch budget set project:genomes month 200
 
     cloud-dispatch budget set pool:default month --off
     """

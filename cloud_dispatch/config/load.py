@@ -23,6 +23,8 @@ from cloud_dispatch.config.schema import (
     EndSection,
     Limits,
     Name,
+    PayerName,
+    PayerSection,
     PoolSection,
     Profile,
     Section,
@@ -74,6 +76,8 @@ class Config(Section):
     drivers: dict[Name, DriverSection] = Field(default_factory=dict)
     profiles: dict[Name, Profile] = Field(default_factory=dict)
     pool_sections: dict[Name, PoolSection] = Field(default_factory=dict, alias="pools")
+    projects: dict[PayerName, PayerSection] = Field(default_factory=dict)
+    users: dict[PayerName, PayerSection] = Field(default_factory=dict)
 
     @property
     def state_dir(self) -> Path:
@@ -118,12 +122,14 @@ class Config(Section):
         return {name: _caps(driver.caps) for name, driver in self.drivers.items()}
 
     def budgets(self) -> tuple[Budget, ...]:
-        """Every spending limit, in the order of the deployment, drivers, profiles and pools."""
+        """Every spending limit, in the order of the deployment, drivers, profiles, pools, projects and users."""
         sections = [
             (EVERYTHING, self.budget),
             *((Key(Scope.DRIVER, name), driver.budget) for name, driver in sorted(self.drivers.items())),
             *((Key(Scope.PROFILE, name), profile.budget) for name, profile in sorted(self.profiles.items())),
             *((Key(Scope.POOL, name), pool.budget) for name, pool in sorted(self.pool_sections.items())),
+            *((Key(Scope.PROJECT, name), project.budget) for name, project in sorted(self.projects.items())),
+            *((Key(Scope.USER, name), user.budget) for name, user in sorted(self.users.items())),
         ]
         return tuple(
             Budget(key, window, Amount(limit), section.notify_percent, section.no_launch_percent, section.drain_percent)

@@ -39,6 +39,12 @@ def _name(text: str) -> str:
     return text
 
 
+def _payer(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError("expected a name as tasks carry it, on one line")
+    return text
+
+
 def _listen(text: str) -> str:
     match = _HOST_PORT.fullmatch(text)
     if match is None or int(match[2]) > 65535:
@@ -116,6 +122,7 @@ def _at_least_one(percent: int) -> int:
 Count = Annotated[int, Strict(), Field(ge=0)]
 Number = Annotated[int, Strict(), Field(ge=1)]
 Name = Annotated[str, AfterValidator(_name)]
+PayerName = Annotated[str, AfterValidator(_payer)]
 Span = Annotated[Duration, AfterValidator(_positive)]
 Days = Annotated[
     frozenset[int],
@@ -239,6 +246,12 @@ class DriverSection(Section):
     """What holds for all profiles of a driver together."""
 
     caps: CapsSection = CapsSection()
+    budget: BudgetSection = BudgetSection()
+
+
+class PayerSection(Section):
+    """What holds for all that is done for a project, or for a user."""
+
     budget: BudgetSection = BudgetSection()
 
 

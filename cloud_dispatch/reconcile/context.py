@@ -25,6 +25,7 @@ from cloud_dispatch.reconcile.breakers import Breakers
 from cloud_dispatch.reconcile.calls import Calls
 from cloud_dispatch.reconcile.contacts import Contact, Contacts
 from cloud_dispatch.reconcile.failures import FailureMemory
+from cloud_dispatch.reconcile.offered import OfferedMachines
 from cloud_dispatch.reconcile.settings import Settings
 from cloud_dispatch.reconcile.stale import Stale
 
@@ -54,6 +55,7 @@ class Context:
     calls: Calls = field(default_factory=Calls)
     contacts: Contacts = field(default_factory=Contacts)
     stale: Stale = field(default_factory=Stale)
+    offered: OfferedMachines = field(default_factory=OfferedMachines)
     failures: FailureMemory = field(default_factory=FailureMemory)
     profiles: dict[ProfileName, ProfileView] = field(default_factory=dict)
     absences: dict[InstanceId, Absence] = field(default_factory=dict)

@@ -54,7 +54,8 @@ def _waiting_reasons(context: Context, found: Task) -> list[str]:
         for u in plan.unsatisfiable
         if u.shape == shape
     ]
-    reasons.extend(w.reason for w in plan.waiting if w.shape == shape)
+    payer = context.store.payer_of(found.spec)
+    reasons.extend(w.reason for w in plan.waiting if w.shape == shape and w.payer == payer)
     if not reasons:
         reasons.append("it will be claimed by the next instance that has room")
     ahead = sum(d.count for d in context.store.waiting() if d.priority > found.spec.priority)

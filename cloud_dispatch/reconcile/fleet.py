@@ -21,7 +21,7 @@ from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.liveness import Verdict, event_heard
 from cloud_dispatch.reconcile.observe import inherit
 from cloud_dispatch.reconcile.preview import Preview
-from cloud_dispatch.spend.commitment import Key, Scope
+from cloud_dispatch.spend.commitment import OF_PAYERS, Key, Scope
 from cloud_dispatch.spend.windows import Window
 
 _S, _E = InstanceState, InstanceEvent
@@ -248,7 +248,7 @@ class FleetService:
             Scope.PROFILE: sorted(settings.providers),
             Scope.POOL: sorted(settings.pools),
         }
-        if key.name not in known[key.scope] and limit is not None:
+        if key.scope not in OF_PAYERS and key.name not in known[key.scope] and limit is not None:
             names = ", ".join(filter(None, known[key.scope])) or "none"
             raise InvalidInput(f"no such {key.scope} {key.name!r}", place="of", hint=f"there are: {names}")
         await self._c.store.set_limit(key, window, limit)

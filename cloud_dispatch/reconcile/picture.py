@@ -11,6 +11,7 @@ from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply, TargetItem
+from cloud_dispatch.reconcile import payers
 from cloud_dispatch.reconcile.contacts import Contact
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.stale import Stale
@@ -33,7 +34,7 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
     supply, alike = _supply(context, now)
     return Snapshot(
         now_ms=now,
-        demand=tuple(demand),
+        demand=tuple(payers.affordable(context, demand)),
         targets=tuple(targets),
         supply=supply,
         pools=tuple(settings.pools.values()),

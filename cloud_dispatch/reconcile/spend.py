@@ -26,7 +26,7 @@ from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.settings import Settings
 from cloud_dispatch.spend import clocks
 from cloud_dispatch.spend.budget import Stage
-from cloud_dispatch.spend.commitment import Key
+from cloud_dispatch.spend.commitment import OF_PAYERS, Key
 from cloud_dispatch.spend.ends import Extension, FirstEnds, Holder, first_ends, last_tasks, renew
 from cloud_dispatch.spend.instances import commitment_of, keys_of
 from cloud_dispatch.spend.left import Left
@@ -76,6 +76,8 @@ class Spending:
         self._c = context
         #: The last hard end that each provider has heeded.
         self._told: dict[InstanceId, int] = {}
+        #: The last hard end of each VM that could not be moved on, of which the log has been told.
+        self._refused: dict[InstanceId, int] = {}
         self._reached: list[Reached] = []
         self._announced: dict[tuple[Key, Window, int], Stage] = {}
 
@@ -129,15 +131,17 @@ class Spending:
             return
         now, pace, rows = self._c.clock.now(), self._c.settings.pace, self._c.store.instances()
         standing, holders = self._c.store.standing(), self._holders(rows.values(), now)
-        self._reached = reached(self._c.store.limits(), standing, [holder.commitment for holder in holders], now)
+        commitments = [*(holder.commitment for holder in holders), *self._c.store.claim_commitments()]
+        self._reached = reached(self._c.store.limits(), standing, commitments, now)
         self._announce()
+        self._withhold()
         for holder in holders:
             over = self._past(holder.commitment.keys, _DRAIN)
             if over is not None:
                 await self._drain(rows[InstanceId(holder.commitment.name)], _words(over))
         found = renew(standing, holders, now, pace)
         for extension in found.extensions:
-            await self._extend(extension)
+            await self._extend(extension, rows[InstanceId(extension.name)], now)
         for name, refusal in found.refused.items():
             row = rows[InstanceId(name)]
             if row.ends_ms - now <= pace.drain_ms or row.state is _S.IDLE:
@@ -161,17 +165,26 @@ class Spending:
             if one.stage is not Stage.CALM and before.get(key) is not one.stage:
                 self._c.note(f"budget.{one.stage}", detail=_words(one))
 
+    def _withhold(self) -> None:
+        """Of a project or a user that has come so far no task is begun any more: what runs is finished."""
+        stopped = (one for one in self._reached if one.stage in _NO_LAUNCH and one.budget.key.scope in OF_PAYERS)
+        self._c.store.withhold({one.budget.key: _words(one) for one in stopped})
+
     def _past(self, keys: Collection[Key], stages: frozenset[Stage]) -> Reached | None:
         """A budget of one of `keys` that has come to one of `stages`."""
         return next((one for one in self._reached if one.stage in stages and one.budget.key in keys), None)
 
-    async def _extend(self, extension: Extension) -> None:
+    async def _extend(self, extension: Extension, row: Instance, now: int) -> None:
         try:
             await self._c.store.change([
                 InstanceChange(InstanceId(extension.name), None, {"ends_ms": extension.ends_ms})
             ])  # fmt: skip
-        except OverBudget as error:  # decided on a picture that has changed since
-            log.info("instance.not_extended", instance=extension.name, why=str(error))
+        except OverBudget as error:  # of a payer of its claims, or decided on a picture that has changed since
+            if self._refused.get(row.id) != row.ends_ms:
+                log.info("instance.not_extended", instance=extension.name, why=str(error))
+            self._refused[row.id] = row.ends_ms
+            if row.ends_ms - now <= self._c.settings.pace.drain_ms:
+                await self._drain(row, f"its hard end can't be moved on: {error.message}")
 
     async def _drain(self, row: Instance, reason: str) -> None:
         if row.state in _SERVING:
@@ -184,6 +197,7 @@ class Spending:
         """Have providers heed the ends that the store has. One that fails is told again by the next pass."""
         names = {row.id for row in rows}
         self._told = {name: ends for name, ends in self._told.items() if name in names}
+        self._refused = {name: ends for name, ends in self._refused.items() if name in names}
         for row in rows:
             provider = self._c.settings.providers.get(row.profile)
             if provider is None or not row.vm or row.state is _S.TERMINATING:
@@ -204,9 +218,11 @@ class Spending:
         return {budget.key for budget in self._c.store.limits()}
 
     def _holders(self, rows: Collection[Instance], now: int) -> list[Holder]:
+        """The VMs that a limit covers: all of them where a project or a user has one, whose claims may be anywhere."""
         covered = self._covered()
         drivers = self._c.settings.drivers
-        return [self._holder(row, now) for row in rows if not covered.isdisjoint(keys_of(row, drivers))]
+        anywhere = any(key.scope in OF_PAYERS for key in covered)
+        return [self._holder(row, now) for row in rows if anywhere or not covered.isdisjoint(keys_of(row, drivers))]
 
     def _holder(self, row: Instance, now: int) -> Holder:
         pool = self._c.settings.pools.get(row.pool)
@@ -231,6 +247,6 @@ class Spending:
     def _work_ms(self) -> int | None:
         """How long what waits is expected to run, the longest of it; None where that is not known."""
         last = self._c.last
-        demand = [item for item in last[0].demand if item.count] if last else []
+        demand = [item for item in last[0].demand if item.count and not item.withheld] if last else []
         waiting = [item.expected_ms or self._c.store.typical_ms(item.shape) for item in demand]
         return None if not waiting or 0 in waiting else max(waiting)

@@ -102,7 +102,8 @@ class Incarnation:
             self._disk.url, clock=clock, entropy=entropy, executor=StoreExecutor(cut, self._hooks)
         )
         if house.budgets:
-            await store.set_limits(house.budgets, house.driver_names)
+            terms = bootstrap.terms_of(house.pace, house.pools)
+            await store.set_limits(house.budgets, house.driver_names, terms)
         tokens = Tokens(b"service key of the simulation", b"join key of the simulation", "operator")
         providers: dict[ProfileName, Provider] = {
             name: TagFilter(Throttled(SeveredProvider(driver, cut, self._hooks), clock.monotonic), DEPLOYMENT)

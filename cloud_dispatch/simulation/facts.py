@@ -9,10 +9,12 @@ import msgspec
 
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId
 from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.domain.payer import Payer
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.statestore.batch import ATTEMPT_ORDER, TASK_ORDER, Batch
 from cloud_dispatch.statestore.schema import plans
 
-_TASK = TASK_ORDER.index("id")
+_TASK, _PROJECT, _USER, _SHAPE = (TASK_ORDER.index(name) for name in ("id", "project", "user_name", "shape"))
 _A_TASK, _A_TOKEN, _A_NUMBER, _A_INSTANCE, _A_CAUSE = (
     ATTEMPT_ORDER.index(name) for name in ("task", "token", "number", "instance", "cause")
 )
@@ -38,7 +40,8 @@ class EndedAttempt(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One durable transaction. `ended` is by task, its terminal state."""
+    """One durable transaction. `ended` is by task, its terminal state; `payers` and shapes of new tasks that have a
+    project or a user."""
 
     new_tasks: Sequence[TaskId]
     live: Sequence[LiveTask]
@@ -47,6 +50,7 @@ class Commit:
     instances: Sequence[Instance]
     pruned: frozenset[int]
     plans: Sequence[tuple[bytes, bytes]] = ()  # snapshot, compressed, and plan as they are stored
+    payers: Sequence[tuple[TaskId, Payer, Shape]] = ()
 
 
 def commit_of(batch: Batch) -> Commit:
@@ -61,6 +65,11 @@ def commit_of(batch: Batch) -> Commit:
         ],
         instances=tuple(batch.instances.values()),
         pruned=frozenset(batch.pruned),
+        payers=[
+            (row[_TASK], Payer(row[_PROJECT], row[_USER]), batch.memory.shapes[row[_SHAPE]])
+            for row in batch.new_tasks
+            if row[_PROJECT] or row[_USER]
+        ],
         plans=[
             (row["snapshot"], row["plan"])
             for statement, rows in batch.after

@@ -376,7 +376,7 @@ async def test_limits_are_tightened_and_what_is_committed_is_told(house: House) 
     for body, place in wrong:
         assert error_of(await house.op.put("/v1/budgets", json={**asked, **body})) == (400, "invalid-input", place)
     (one,) = (await house.op.get("/v1/budgets/commitments")).json()["commitments"]
-    assert (one["instance"], one["pool"]) == (next(iter(house.store.instances())), "default")
+    assert (one["instance"], one["task"], one["pool"]) == (next(iter(house.store.instances())), None, "default")
     params = {"scope": "driver", "of": "local"}
     assert (await house.op.get("/v1/budgets/commitments", params=params)).json()["commitments"] == [one]
     params["of"] = "other"

@@ -314,13 +314,16 @@ def test_limits_become_budgets_of_whom_they_are_set_for(tmp_path: Path) -> None:
         tmp_path,
         'budget = {total = "$1000", notify = 0.7, stop_launches = 0.9, drain = 0.95}\n' + BILLED
         + 'caps.instances = 5\nbudget.day = "12.5"\n[drivers.aws]\ncaps.vcpus = 64\nbudget.month = 300\n'
-        + '[pools.a.budget]\nhour = "0.000001"\n',
+        + '[pools.a.budget]\nhour = "0.000001"\n[projects."Genomes & co".budget]\nmonth = 20\n'
+        + "[users.ann]\nbudget.day = 2\n",
     )  # fmt: skip
     assert [(budget.name, budget.limit) for budget in config.budgets()] == [
         ("total", 1_000_000_000),
         ("driver aws month", 300_000_000),
         ("profile eu day", 12_500_000),
         ("pool a hour", 1),
+        ("project Genomes & co month", 20_000_000),
+        ("user ann day", 2_000_000),
     ]
     first = config.budgets()[0]
     assert (first.notify_percent, first.no_launch_percent, first.drain_percent) == (70, 90, 95)
@@ -335,6 +338,8 @@ def test_limits_become_budgets_of_whom_they_are_set_for(tmp_path: Path) -> None:
         ('budget.day = "1.0000001"\n', "budget.day: expected dollars as text"),
         ("budget.notify = 1.01\n", "budget.notify: expected a part of the limit"),
         ("budget = {notify = 0.9, drain = 0.5}\n", "expected notify <= stop_launches <= drain"),
+        ('[projects.""]\nbudget.day = 1\n', "expected a name as tasks carry it"),
+        ("[users.ann]\ncaps.instances = 1\n", "users.ann.caps"),
         ("[drivers.gcp.caps]\ninstances = 1\n", "drivers.gcp: no profile uses this driver (used: local)"),
     ],
 )

@@ -7,6 +7,7 @@ from cloud_dispatch.simulation.checkers.caps import Batches, CapsKept
 from cloud_dispatch.simulation.checkers.drains import Drains
 from cloud_dispatch.simulation.checkers.identities import Identities
 from cloud_dispatch.simulation.checkers.orphans import Orphans
+from cloud_dispatch.simulation.checkers.payers import Payers
 from cloud_dispatch.simulation.checkers.plans import Plans
 from cloud_dispatch.simulation.checkers.remains import Remains
 from cloud_dispatch.simulation.checkers.results import Results
@@ -15,5 +16,5 @@ from cloud_dispatch.simulation.checkers.starvation import Starvation
 from cloud_dispatch.simulation.checkers.tasks import Tasks
 
 ALL: tuple[type[Checker], ...] = (
-    Tasks, Results, Orphans, Remains, CapsKept, Batches, Plans, Identities, Drains, Starvation, Spend,
+    Tasks, Results, Orphans, Remains, CapsKept, Batches, Plans, Identities, Drains, Starvation, Spend, Payers,
 )  # fmt: skip

@@ -1,0 +1,105 @@
+"""Demand of payers with a limit, before anything is launched for it. Owns how much of it their limits can pay for where
+it costs least: for the rest no VM is launched and none is kept.
+
+What claims truly cost is known where they are made; the statestore has the last word, and remembers whom it refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.payer import NOBODY
+from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.planner.snapshot import DemandItem
+from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.offered import Offered
+from cloud_dispatch.reconcile.spend import lag_ms, stale_price
+from cloud_dispatch.spend.ends import first_ends
+from cloud_dispatch.spend.payers import Place, Wanted, admitted, cheapest, room_for, wanted_at
+from cloud_dispatch.spend.standing import Standing
+
+_NOWHERE = "a limit covers it, and nothing is offered of which it is known now what it costs at most and when it ends"
+
+
+def affordable(context: Context, demand: Sequence[DemandItem]) -> Sequence[DemandItem]:
+    """`demand`, that of payers with a limit split into what they can pay for now and what is withheld."""
+    if not any(_is_asked(item) for item in demand):
+        return demand
+    standing, market = context.store.standing(), _Market(context)
+    found: list[DemandItem] = []
+    for item in demand:
+        wanted = market.wanted(item) if _is_asked(item) else ""
+        if wanted is None:
+            found.append(replace(item, withheld=_NOWHERE))
+        elif isinstance(wanted, str):
+            found.append(item)
+        else:
+            found.extend(_split(context, item, standing, wanted))
+    return found
+
+
+def _is_asked(item: DemandItem) -> bool:
+    return item.payer != NOBODY and not item.withheld and item.count > 0
+
+
+def _split(context: Context, item: DemandItem, standing: Standing, wanted: Wanted) -> Sequence[DemandItem]:
+    """What can be paid for, and what can't."""
+    trying = context.store.trying(item.payer)
+    count = room_for(standing, wanted, item.count, trying=trying)
+    if count == item.count:
+        return (item,)
+    why = admitted(standing, wanted, trying=trying or count > 0)
+    rest = replace(item, count=item.count - count, withheld=why if isinstance(why, str) else "")
+    return (replace(item, count=count), rest) if count else (rest,)
+
+
+class _Market:
+    """What claims would cost where they cost least, at one moment; each kind of task is looked for once."""
+
+    def __init__(self, context: Context) -> None:
+        self._c = context
+        self._now = context.clock.now()
+        self._offered = [
+            one
+            for pool in context.settings.pools.values()
+            for profile in pool.profiles
+            if profile in context.settings.providers and (view := context.profiles.get(profile)) is not None
+            for one in context.offered.of(pool, profile, view.offerings)
+        ]
+        self._found: dict[tuple[Shape, int], Place | str | None] = {}
+
+    def wanted(self, item: DemandItem) -> Wanted | str | None:
+        """What a claim wants; None where nothing is offered to those who have a limit, "" where nothing can run it at
+        all: that the planner says itself."""
+        work_ms = item.expected_ms or self._c.store.typical_ms(item.shape)
+        kind = (item.shape, work_ms)
+        if kind not in self._found:
+            self._found[kind] = self._place(item.shape, work_ms)
+        place = self._found[kind]
+        if not isinstance(place, Place):
+            return place
+        finish_ms = self._now + work_ms if work_ms else None
+        lease_ms = self._c.settings.pace.lease_ms
+        return wanted_at(place, "", item.payer, item.shape, self._now, finish_ms, lease_ms)
+
+    def _place(self, shape: Shape, work_ms: int) -> Place | str | None:
+        able = [one for one in self._offered if not one.machine.misfit(shape)]
+        places = [place for one in able if (place := self._at(one, work_ms or None)) is not None]
+        return cheapest(places, shape) if able else ""
+
+    def _at(self, one: Offered, work_ms: int | None) -> Place | None:
+        """Where a claim would be on a VM that is launched now for such work."""
+        pool, offering = one.pool, one.offering
+        settings = self._c.settings
+        lag = lag_ms(settings, offering.profile)
+        if lag is None or offering.highest_rate is None or stale_price(offering, self._now):
+            return None
+        lifetime_ms = pool.end.lifetime_ms
+        ends = first_ends(
+            self._now, offering.boot_ms, work_ms, lifetime_ms, settings.pace,
+            movable=settings.moves_ends(offering.profile),
+        )  # fmt: skip
+        rate = Rate(offering.highest_rate + offering.extra_rate)
+        return Place(one.machine, rate, ends.ends_ms + lag, lag, self._now + lifetime_ms)
