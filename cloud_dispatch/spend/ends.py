@@ -63,6 +63,13 @@ class Holder:
             return self.ends_ms
         return self.lifetime_ms if self.finish_ms is None else self.wants(now_ms, pace)
 
+    def enough(self, now_ms: int, pace: Pace) -> list[int]:
+        """A later end that just lets what runs be finished, where that is known: for when no whole lease is left."""
+        if not self.works or self.finish_ms is None:
+            return []
+        just_ms = min(max(self.finish_ms, now_ms) + pace.drain_ms, self.lifetime_ms)
+        return [just_ms] if just_ms > self.ends_ms else []
+
     def until(self, ends_ms: int) -> Commitment:
         """Its commitment with another hard end."""
         return replace(self.commitment, until_ms=ends_ms + self.slack_ms)
@@ -130,15 +137,27 @@ def renew(standing: Standing, holders: Iterable[Holder], now_ms: int, pace: Pace
         ends_ms = holder.wants(now_ms, pace)
         if not holder.movable or not _is_due(holder, ends_ms, now_ms, pace):
             continue
+        found = _moved(standing, holder, [ends_ms, *holder.enough(now_ms, pace)])
+        if isinstance(found, Extension):
+            extensions.append(found)
+        else:
+            refused[holder.commitment.name] = found
+    return Renewals(tuple(extensions), refused)
+
+
+def _moved(standing: Standing, holder: Holder, ends: Iterable[int]) -> Extension | Refusal:
+    """The first of `ends` that is admitted, counted from then on; why the first is not, where none is."""
+    first: Refusal | None = None
+    for ends_ms in ends:
         wanted = holder.until(ends_ms)
         refusal = standing.refusal(wanted, holder.commitment)
         if refusal is None:
             standing.remove(holder.commitment)
             standing.add(wanted)
-            extensions.append(Extension(wanted.name, ends_ms, wanted))
-        else:
-            refused[wanted.name] = refusal
-    return Renewals(tuple(extensions), refused)
+            return Extension(wanted.name, ends_ms, wanted)
+        first = first or refusal
+    assert first is not None
+    return first
 
 
 def last_tasks(

@@ -79,7 +79,11 @@ def test_a_hundred_ten_hour_tasks_under_a_hundred_dollars() -> None:
 @pytest.mark.parametrize(
     ("dollars", "items"),
     [
+        (1, [work(20, 0.25)]),
+        (2, [work(20, 0.25)]),
+        (2, [work(20, 0.5)]),
         (3, [work(40, 0.1)]),
+        (5, [work(40, 0.25)]),
         (10, [work(60, 1)]),
         (10, [work(30, 0.25), work(20, 1), work(10, 3)]),
         (10, [work(60, 0.25, known=False)]),

@@ -166,3 +166,16 @@ def test_a_vm_that_could_not_finish_another_task_is_told_so_before_it_takes_one(
     assert refused(committed + 195, HOUR_MS) == set()
     assert refused(0, 2 * MINUTE_MS) == set()  # it fits in before the end that it has
     assert refused(0, None) == set()
+
+
+def test_where_no_whole_lease_is_left_what_runs_may_still_be_finished() -> None:
+    """Its end comes a drain after the work, no later; less than that is refused, with what a whole lease wanted."""
+    one = holder("a", ends_in=10, finish_in=40)
+    committed = 117  # an hour of it has passed, ten minutes are committed
+    whole, just, short = (renew(standing(committed + more, one), [one], NOW, PACE) for more in (101, 59, 57))
+    assert [each.ends_ms - NOW for each in whole.extensions] == [40 * MINUTE_MS + PACE.lease_ms]
+    assert [each.ends_ms - NOW for each in just.extensions] == [40 * MINUTE_MS + PACE.drain_ms]
+    assert not just.refused
+    assert not short.extensions
+    unknown = holder("b", ends_in=10)
+    assert set(renew(standing(committed, unknown), [unknown], NOW, PACE).refused) == {"b"}
