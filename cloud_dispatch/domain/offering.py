@@ -68,6 +68,11 @@ class Offering:
         """The most that the VM itself can cost an hour; None where nobody knows, as of a spot machine without a bid."""
         return self.rate if self.max_rate is None and self.market is Market.ON_DEMAND else self.max_rate
 
+    @property
+    def top_rate(self) -> Rate:
+        """The most that an hour of it can cost, with its disks and addresses; without them where that is unknown."""
+        return Rate((self.highest_rate or 0) + self.extra_rate)
+
     def machine(self, pool: PoolName, labels: Labels = (), *, reserve: Resources, max_tasks: int) -> Machine:
         """What an instance of this offering gives to tasks in `pool`, less what the pool reserves for the system.
 

@@ -110,6 +110,7 @@ class Blocked:
     image: str = ""
     pool: str = ""
     template: str = ""
+    from_rate: int = 0  # only what can cost so much an hour, nano-dollars; 0: at any price
 
     def is_for(self, pool: Pool) -> bool:
         """Whether it speaks of launches for `pool`."""
@@ -125,6 +126,7 @@ class Blocked:
             and self.family in ("", offering.type.family)
             and self.region in ("", offering.region)
             and self.image in ("", offering.image)
+            and self.from_rate <= offering.top_rate
         )
 
 

@@ -112,8 +112,9 @@ def closed_to(snapshot: Snapshot, pool: Pool, shut: dict[int, Shut]) -> dict[int
 
 def _closed(snapshot: Snapshot, counts: Callable[[Blocked], bool]) -> dict[int, Shut]:
     silent = frozenset(snapshot.silent)
-    blocks = _blocks(block for block in snapshot.blocked if block.until_ms > snapshot.now_ms and counts(block))
-    if not silent and not blocks:
+    holding = [block for block in snapshot.blocked if block.until_ms > snapshot.now_ms and counts(block)]
+    blocks, dear = _blocks(block for block in holding if not block.from_rate), _dear(holding)
+    if not silent and not blocks and not dear:
         return {}
     masks = {name: sorted({tuple(map(bool, key)) for key in known}) for name, known in blocks.items()}
     shut: dict[int, Shut] = {}
@@ -121,6 +122,10 @@ def _closed(snapshot: Snapshot, counts: Callable[[Blocked], bool]) -> dict[int, 
         if offering.profile in silent:
             why = f"profile {offering.profile} can't be listed now, so nothing is launched there"
             shut[id(offering)] = Shut(why, Obstacle.SILENT)
+            continue
+        too_dear = dear.get(offering.profile)
+        if too_dear is not None and too_dear.covers(offering):
+            shut[id(offering)] = Shut(too_dear.reason, too_dear.obstacle)
             continue
         kind = offering.type
         own = (kind.name, offering.zone, str(offering.market), kind.family, offering.region, offering.image)
@@ -134,6 +139,14 @@ def _closed(snapshot: Snapshot, counts: Callable[[Blocked], bool]) -> dict[int, 
                 shut[id(offering)] = Shut(why, found.obstacle)
                 break
     return shut
+
+
+def _dear(holding: Iterable[Blocked]) -> dict[str, Blocked]:
+    """By profile, what is blocked for its price: the block that leaves least."""
+    dear: dict[str, Blocked] = {}
+    for block in sorted((block for block in holding if block.from_rate), key=lambda block: -block.from_rate):
+        dear[block.profile] = block
+    return dear
 
 
 def _blocks(holding: Iterable[Blocked]) -> dict[str, dict[_What, Blocked]]:

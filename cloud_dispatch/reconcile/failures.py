@@ -67,11 +67,21 @@ class FailureMemory:
         scope = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
         return self._remember(_Kind.BOOT, offering, scope, MINUTE // 2, f"boot failed: {reason}", now_ms, took_ms)
 
-    def unaffordable(self, offering: Offering, reason: str, now_ms: int) -> Blocked:
-        """Remember that no budget admits a launch of `offering` now. What is left changes with everything that ends, so
-        this is never held for longer than it takes to ask again."""
+    def unaffordable(
+        self, offering: Offering, reason: str, now_ms: int, *, pool: str = "", from_rate: int = 0
+    ) -> Blocked:
+        """Remember that no budget admits a launch of `offering` now; with `from_rate` that none admits a launch for
+        `pool` of anything in its profile that can cost so much (nano-dollars an hour), so that the next plan does not
+        try one dear type after the other. What is left changes with everything that ends, so this is never held for
+        longer than it takes to ask again."""
         scope = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
-        blocked = self._remember(_Kind.MONEY, offering, scope, MONEY_MS, reason, now_ms)
+        if from_rate:
+            scope = errors.Scope()
+            holding = (one for one in self.blocked(now_ms) if one.from_rate and one.profile == offering.profile)
+            from_rate = min([from_rate, *(one.from_rate for one in holding if one.pool == pool)])
+        blocked = self._remember(
+            _Kind.MONEY, offering, scope, MONEY_MS, reason, now_ms, pool=pool if from_rate else "", from_rate=from_rate
+        )
         self._calm(_Kind.MONEY, offering)
         return blocked
 
@@ -118,9 +128,10 @@ class FailureMemory:
 
     def _remember(
         self, kind: _Kind, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int,
-        took_ms: int = 0, template: str = "",
+        took_ms: int = 0, template: str = "", pool: str = "", from_rate: int = 0,
     ) -> Blocked:  # fmt: skip
-        key = (kind, offering.profile, scope.type, scope.zone, scope.market, scope.family, scope.region, template)
+        named = (scope.type, scope.zone, scope.market, scope.family, scope.region, template, pool)
+        key = (kind, offering.profile, *named)
         before = self._entries.get(key)
         if before is not None and before.forget_ms <= now_ms:
             before = None
@@ -138,6 +149,8 @@ class FailureMemory:
             family=scope.family,
             region=scope.region,
             template=template,
+            pool=pool,
+            from_rate=from_rate,
             obstacle=_OBSTACLES[kind],
         )
         self._entries[key] = _Entry(kind, blocked, length_ms, blocked.until_ms + length_ms + took_ms)

@@ -94,7 +94,10 @@ class Launcher:
         if left is not None:
             instances = self._spending.take(left, instances, ends, offering)
             if not instances:
-                self._c.failures.unaffordable(offering, left.why, self._c.clock.now())
+                self._c.failures.unaffordable(
+                    offering, left.why, self._c.clock.now(), pool=pool.name, from_rate=left.too_dear
+                )
+                self._c.wake()  # something cheaper may fit
                 return None
         self._reserved.update({instance.id: instance for instance in instances})
         return _Batch(pool, offering, instances, reason, tuple(alternatives))

@@ -16,7 +16,7 @@ from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import OverBudget
 from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
-from cloud_dispatch.domain.money import HOUR_MS, format_amount
+from cloud_dispatch.domain.money import HOUR_MS, Rate, format_amount
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.ports.store import InstanceChange
@@ -113,11 +113,11 @@ class Spending:
         wanted = [commitment_of(one, self._c.settings.drivers) for one in instances]
         stale = stale_price(offering, self._c.clock.now())
         if stale and not self._covered().isdisjoint(wanted[0].keys):
-            left.why = stale
+            left.why, left.too_dear = stale, Rate(0)
             return ()
         stopped = self._past(wanted[0].keys, _NO_LAUNCH)
         if stopped is not None:
-            left.why = _words(stopped)
+            left.why, left.too_dear = _words(stopped), Rate(1)
             return ()
         lag = instances[0].end_lag_ms or 0
         taken = left.take(wanted, ends.lasts_ms + lag, ends.trial_ms + lag)

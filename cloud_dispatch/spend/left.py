@@ -11,9 +11,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.spend.commitment import Commitment
 from cloud_dispatch.spend.ends import Holder, Pace, lasting
-from cloud_dispatch.spend.standing import Standing
+from cloud_dispatch.spend.standing import Refusal, Standing
 
 
 class Taken(NamedTuple):
@@ -25,7 +26,7 @@ class Taken(NamedTuple):
 
 class Left:
     """`standing` as it is, with everything that `holders` run finished; less with each launch that is taken. `why`: the
-    last refusal, in words."""
+    last refusal, in words; `too_dear`: the lowest rate that it means for others alike, 0 where it means none."""
 
     def __init__(self, standing: Standing, holders: Collection[Holder], now_ms: int, pace: Pace) -> None:
         for holder in holders:
@@ -34,6 +35,7 @@ class Left:
         self._standing = standing
         self._tries = any(holder.works and holder.finish_ms is None for holder in holders)
         self.why = ""
+        self.too_dear = Rate(0)
 
     def take(self, wanted: Sequence[Commitment], lasts_until_ms: int, trial_until_ms: int) -> Taken:
         """How many of `wanted`, which are alike, are launched; to finish their work they may last until
@@ -44,10 +46,19 @@ class Left:
             self._standing.add(one)
         if fits:
             return Taken(fits)
-        self.why = str(self._standing.refusal(whole[0]) or "")
+        refusal = self._standing.refusal(whole[0])
         trial = replace(wanted[0], until_ms=trial_until_ms)
-        if self._tries or lasts_until_ms <= trial_until_ms or self._standing.refusal(trial) is not None:
+        may_try = not self._tries and lasts_until_ms > trial_until_ms
+        refused = self._standing.refusal(trial) if may_try else refusal
+        if refusal is not None and refused is not None:
+            self.why, self.too_dear = str(refusal), _too_dear(trial if may_try else whole[0], refused)
             return Taken(0)
         self._standing.add(trial)
         self._tries = True
         return Taken(1, is_trial=True)
+
+
+def _too_dear(wanted: Commitment, refusal: Refusal) -> Rate:
+    """The lowest rate at which another one for as long would be refused too: what is left pays for less."""
+    left = max(refusal.budget.limit - refusal.spent - refusal.committed, 0)
+    return Rate(max(min(wanted.rate * left // max(refusal.wanted, 1) + 1, wanted.rate), 1))

@@ -367,3 +367,17 @@ def test_little_work_is_no_reason_to_pay_a_dear_offering_that_boots_fast() -> No
     found = plan(snapshot([demand(shape(), 16, expected_ms=20_000)], pools=pools, offerings=offerings))
     assert launched(found) == {"small": 1}
     assert "1: too little work for another boot" in found.waiting[0].reason
+
+
+def test_what_is_blocked_for_its_price_leaves_what_costs_less() -> None:
+    """For one pool; the tightest of several holds, and another profile is not spoken of."""
+    offers = [offering("small", price=10), offering("large", price=100)]
+    blocked = tuple(Blocked(AWS, NOW + 1_000, "no money", pool=MAIN, from_rate=rate) for rate in (90_000_000, 10**12))
+    wide = [demand(shape(), 1)]
+    assert launched(plan(snapshot(wide, offerings=offers, blocked=blocked))) == {"small": 1}
+    shut = (Blocked(AWS, NOW + 1_000, "no money", pool=MAIN, from_rate=1),)
+    found = plan(snapshot(wide, offerings=offers, blocked=shut))
+    assert not launched(found)
+    assert "no money" in found.waiting[0].reason
+    elsewhere = (Blocked(AWS, NOW + 1_000, "no money", pool="other", from_rate=1),)
+    assert launched(plan(snapshot(wide, offerings=offers, blocked=elsewhere)))

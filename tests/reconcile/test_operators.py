@@ -9,13 +9,14 @@ import pytest
 
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.reconcile import explain
 from cloud_dispatch.reconcile.observe import OFFERINGS_TTL_MS
 from cloud_dispatch.reconcile.spend import PRICE_GOOD_MS, stale_price
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.windows import Window
 from tests.reconcile.examples import NOW, offering
-from tests.reconcile.fake import POOL, world
+from tests.reconcile.fake import POOL, Cloud, ManualClock, world
 
 
 async def test_a_limit_is_tightened_for_what_there_is(tmp_path: Path) -> None:
@@ -55,3 +56,22 @@ async def test_nothing_is_launched_under_a_limit_at_a_price_that_is_old(tmp_path
 def test_a_price_is_good_for_a_week(priced_ms: int) -> None:
     assert stale_price(replace(offering(), priced_ms=priced_ms), NOW)
     assert not stale_price(replace(offering(), priced_ms=NOW - PRICE_GOOD_MS), NOW)
+
+
+async def test_what_is_affordable_is_found_among_many_that_are_not(tmp_path: Path) -> None:
+    """The cheapest a slot is the largest machine, and only the smallest fits the limit: a refusal closes all that is as
+    dear, so that no time is lost trying one after the other."""
+    sizes = [1, *range(2, 40)]
+    offers = tuple(
+        offering(
+            f"t{size}", rate=10**9 if size == 1 else size * 10**8 * 9, capacity=Resources(size * 1000, size * GIB),
+            priced_ms=NOW,
+        )
+        for size in sizes
+    )  # fmt: skip
+    async with world(tmp_path, cloud=Cloud(ManualClock(), offers=offers)) as w:
+        w.cloud.clock = w.clock
+        await w.fleet.set_limit(Key(Scope.POOL, POOL), Window.TOTAL, Amount(1_100_000), "")
+        await w.submit(50, expected_runtime_ms=600_000)
+        await w.passes(3)
+        assert [row.type for row in w.rows] == ["t1"]

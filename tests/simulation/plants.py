@@ -38,10 +38,9 @@ def forgets_the_hands_slowness(patch: pytest.MonkeyPatch) -> None:
 def tells_before_it_commits(patch: pytest.MonkeyPatch) -> None:
     committed = Spending._extend
 
-    async def tell_first(self: Spending, extension: Extension) -> None:
-        row = self._c.store.instances()[extension.name]  # type: ignore[index]
+    async def tell_first(self: Spending, extension: Extension, row: Instance, now: int) -> None:
         await self._told_of(row.id, row.vm, extension.ends_ms, self._c.settings.providers[row.profile])
-        await committed(self, extension)
+        await committed(self, extension, row, now)
 
     patch.setattr(Spending, "_extend", tell_first)
 

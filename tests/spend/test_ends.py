@@ -179,3 +179,21 @@ def test_where_no_whole_lease_is_left_what_runs_may_still_be_finished() -> None:
     assert not short.extensions
     unknown = holder("b", ends_in=10)
     assert set(renew(standing(committed, unknown), [unknown], NOW, PACE).refused) == {"b"}
+
+
+@given(st.integers(1, 3_000), st.integers(1, 10**10), st.booleans())
+def test_what_is_refused_says_what_else_is_too_dear(cents: int, rate: int, trial: bool) -> None:
+    """Whatever costs as much an hour is refused for the same time, and what costs less is not."""
+
+    def take(rate: int) -> tuple[Taken, int]:
+        left = Left(standing(cents), [], NOW, PACE)
+        new = Commitment("new", (EVERYTHING,), Rate(rate), NOW, NOW + HOUR_MS)
+        return left.take([new], NOW + (2 * HOUR_MS if trial else HOUR_MS), NOW + HOUR_MS), left.too_dear
+
+    taken, too_dear = take(rate)
+    if taken.slots:
+        assert not too_dear
+        return
+    assert 0 < too_dear <= rate
+    assert not take(too_dear + 1_000)[0].slots  # amounts are whole micro-dollars
+    assert too_dear == 1 or take(too_dear - 1)[0].slots
