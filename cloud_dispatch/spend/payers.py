@@ -23,6 +23,7 @@ from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.spend.commitment import Commitment, Key, Scope
 from cloud_dispatch.spend.ends import Pace
 from cloud_dispatch.spend.instances import highest_rate
+from cloud_dispatch.spend.parts import divided
 from cloud_dispatch.spend.standing import Standing
 
 _TRYING = "its tasks are of unknown length, and another one of them is being tried"
@@ -71,13 +72,7 @@ def part_rate(rate: Rate, want: Resources, *, exclusive: bool, capacity: Resourc
     """What an hour of the part of a machine costs that a task holds: of a machine at `rate`, the mean of its parts of
     cpus, memory and GPUs, of those that the machine has; all of it for an exclusive task. Rounded up; the parts of
     tasks that fit together are at most the whole."""
-    parts = [
-        (asked, had)
-        for asked, had in (
-            (want.cpus_milli, capacity.cpus_milli), (want.memory, capacity.memory), (want.gpus, capacity.gpus),
-        )
-        if had > 0
-    ]  # fmt: skip
+    parts = divided(want, capacity)
     if exclusive or not parts:
         return rate
     whole = 1

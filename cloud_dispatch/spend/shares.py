@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from cloud_dispatch.domain.money import Amount, split
+from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.shape import Machine, Shape
+from cloud_dispatch.spend.parts import divided
 from cloud_dispatch.spend.windows import DAY_MS, Span, Window, spans
 
 #: The weight of an attempt that has the machine to itself.
@@ -23,25 +25,14 @@ WHOLE = 1_000_000
 K = TypeVar("K")
 
 
-class Owner(NamedTuple):
-    """Who pays; both empty: nobody said."""
-
-    project: str = ""
-    user: str = ""
-
-
-#: Who pays for a VM on which nothing ran: only its pool is known.
-NOBODY = Owner()
-
-
 class Use(NamedTuple):
-    """Attempts of one owner on one VM that weigh the same and began and ended on the same days of UTC (since 1970).
+    """Attempts of one payer on one VM that weigh the same and began and ended on the same days of UTC (since 1970).
 
     `counted`: their outcome did. `head_ms` and `tail_ms`: the sums of how far into its first day each began, and into
     its last day each ended. Attempts are added up like this by the database; one alone is a use of one.
     """
 
-    owner: Owner
+    payer: Payer
     counted: bool
     weight: int
     first_day: int
@@ -65,11 +56,11 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one owner pays of a VM for one day, which began at `day_ms`: micro-dollars, and the time behind them,
+    """What one payer pays of a VM for one day, which began at `day_ms`: micro-dollars, and the time behind them,
     weighed: of attempts whose outcome counted, and of the others."""
 
     day_ms: int
-    owner: Owner
+    payer: Payer
     work: int
     retry: int
     idle: int
@@ -86,7 +77,7 @@ class Piece(NamedTuple):
 
     key: Any
     day_ms: int
-    owner: Owner
+    payer: Payer
     work: int
     retry: int
     idle: int
@@ -97,29 +88,27 @@ def weight_of(machine: Machine, shape: Shape) -> int:
     that what fits on the machine together never asks for more than all of it. One that is exclusive has it all."""
     if shape.exclusive:
         return WHOLE
-    want, have = shape.resources, machine.capacity
-    pairs = ((want.cpus_milli, have.cpus_milli), (want.memory, have.memory), (want.gpus, have.gpus))
-    parts = [min(asked * WHOLE // there, WHOLE) for asked, there in pairs if there > 0]
+    parts = [min(asked * WHOLE // there, WHOLE) for asked, there in divided(shape.resources, machine.capacity)]
     return max(sum(parts) // len(parts), 1) if parts else WHOLE
 
 
-def use_of(owner: Owner, counted: bool, weight: int, from_ms: int, until_ms: int) -> Use:
+def use_of(payer: Payer, counted: bool, weight: int, from_ms: int, until_ms: int) -> Use:
     """One attempt that ran from `from_ms` until `until_ms` (epoch milliseconds)."""
     first, last = from_ms // DAY_MS, until_ms // DAY_MS
-    return Use(owner, counted, weight, first, last, from_ms % DAY_MS, until_ms % DAY_MS)
+    return Use(payer, counted, weight, first, last, from_ms % DAY_MS, until_ms % DAY_MS)
 
 
 def shares_of(amount: Amount, from_ms: int, until_ms: int, uses: Iterable[Use]) -> list[Share]:
-    """The shares in `amount` of a VM that was billed from `from_ms` until `until_ms`, in order of day and owner; at
+    """The shares in `amount` of a VM that was billed from `from_ms` until `until_ms`, in order of day and payer; at
     least one. What ran outside of that time, as clocks differ, counts on the first or the last day."""
     days = _days(from_ms, until_ms)
     of_days = split(amount, [day.overlap_ms(from_ms, until_ms) for day in days])
-    times: list[dict[Owner, list[int]]] = [{} for _ in days]
-    ever: dict[Owner, int] = {}
+    times: list[dict[Payer, list[int]]] = [{} for _ in days]
+    ever: dict[Payer, int] = {}
     for use in uses:
         for place, time in _by_day(days, use):
-            times[place].setdefault(use.owner, [0, 0])[0 if use.counted else 1] += time
-            ever[use.owner] = ever.get(use.owner, 0) + time
+            times[place].setdefault(use.payer, [0, 0])[0 if use.counted else 1] += time
+            ever[use.payer] = ever.get(use.payer, 0) + time
     shares: list[Share] = []
     for day, money, ran in zip(days, of_days, times, strict=True):
         shares += _of_day(day, money, day.overlap_ms(from_ms, until_ms), ran, ever or {NOBODY: 1})
@@ -132,33 +121,33 @@ def pieces_of(shares: Sequence[Share], from_ms: int, until_ms: int, attempts: It
     and do not depend on the order of the attempts; keys must differ and have an order."""
     days = _days(from_ms, until_ms)
     places = {day.start_ms: place for place, day in enumerate(days)}
-    ran: dict[tuple[Owner, int], dict[K, tuple[int, int]]] = {}
+    ran: dict[tuple[Payer, int], dict[K, tuple[int, int]]] = {}
     for key, use in sorted(attempts, key=_key):
         for place, time in _by_day(days, use):
-            ran.setdefault((use.owner, place), {})[key] = (time, 0) if use.counted else (0, time)
-    ever: dict[Owner, int] = {}
+            ran.setdefault((use.payer, place), {})[key] = (time, 0) if use.counted else (0, time)
+    ever: dict[Payer, int] = {}
     for share in shares:
-        ever[share.owner] = ever.get(share.owner, 0) + share.work_time + share.retry_time
+        ever[share.payer] = ever.get(share.payer, 0) + share.work_time + share.retry_time
     pieces: list[Piece] = []
     for share in shares:
-        on_day = ran.get((share.owner, places.get(share.day_ms, 0)), {})
+        on_day = ran.get((share.payer, places.get(share.day_ms, 0)), {})
         whole = share.work_time + share.retry_time
-        idlers = on_day if whole else _on_all(share.owner, ran)
+        idlers = on_day if whole else _on_all(share.payer, ran)
         work = _portions(share.work, {key: used[0] for key, used in on_day.items()}, share.work_time)
         retry = _portions(share.retry, {key: used[1] for key, used in on_day.items()}, share.retry_time)
-        idle = _portions(share.idle, {key: sum(used) for key, used in idlers.items()}, whole or ever[share.owner])
+        idle = _portions(share.idle, {key: sum(used) for key, used in idlers.items()}, whole or ever[share.payer])
         for each in (*idlers, None):
             money = (work.get(each, 0), retry.get(each, 0), idle.get(each, 0))
             if any(money):
-                pieces.append(Piece(each, share.day_ms, share.owner, *money))
+                pieces.append(Piece(each, share.day_ms, share.payer, *money))
     return pieces
 
 
-def _on_all(owner: Owner, ran: Mapping[tuple[Owner, int], Mapping[K, tuple[int, int]]]) -> dict[K, tuple[int, int]]:
-    """Of all days together what the attempts of `owner` ran."""
+def _on_all(payer: Payer, ran: Mapping[tuple[Payer, int], Mapping[K, tuple[int, int]]]) -> dict[K, tuple[int, int]]:
+    """Of all days together what the attempts of `payer` ran."""
     summed: dict[K, tuple[int, int]] = {}
     for (who, _), on_day in ran.items():
-        if who == owner:
+        if who == payer:
             for key, (work, retry) in on_day.items():
                 known = summed.get(key, (0, 0))
                 summed[key] = (known[0] + work, known[1] + retry)
@@ -189,18 +178,18 @@ def _by_day(days: Sequence[Span], use: Use) -> list[tuple[int, int]]:
 
 
 def _of_day(
-    day: Span, money: Amount, billed_ms: int, ran: dict[Owner, list[int]], ever: dict[Owner, int]
+    day: Span, money: Amount, billed_ms: int, ran: dict[Payer, list[int]], ever: dict[Payer, int]
 ) -> list[Share]:
     payers = sorted(ran or ever)
     if not ran:
-        of_idle = split(money, [ever[owner] for owner in payers])
-        return [Share(day.start_ms, owner, 0, 0, idle) for owner, idle in zip(payers, of_idle, strict=True)]
-    used = [time for owner in payers for time in ran[owner]]
+        of_idle = split(money, [ever[payer] for payer in payers])
+        return [Share(day.start_ms, payer, 0, 0, idle) for payer, idle in zip(payers, of_idle, strict=True)]
+    used = [time for payer in payers for time in ran[payer]]
     *parts, idle = split(money, [*used, max(billed_ms * WHOLE - sum(used), 0)])
-    of_idle = split(idle, [sum(ran[owner]) for owner in payers])
+    of_idle = split(idle, [sum(ran[payer]) for payer in payers])
     return [
-        Share(day.start_ms, owner, parts[2 * place], parts[2 * place + 1], of_idle[place], *ran[owner])
-        for place, owner in enumerate(payers)
+        Share(day.start_ms, payer, parts[2 * place], parts[2 * place + 1], of_idle[place], *ran[payer])
+        for place, payer in enumerate(payers)
     ]
 
 

@@ -15,10 +15,11 @@ from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.spend.costs import AttemptCost, Cost, CostKey, CostPage, CostQuery, CostRow, Costs, KeyValue
 from cloud_dispatch.spend.instances import Drivers, booking_of, known_rate
-from cloud_dispatch.spend.shares import Owner, Piece, Share, pieces_of, shares_of, use_of
+from cloud_dispatch.spend.shares import Piece, Share, pieces_of, shares_of, use_of
 from cloud_dispatch.statestore.reading import attempts_of_task
 from cloud_dispatch.statestore.rows import machine_of
 from cloud_dispatch.statestore.schema import instances, ledger, shares
@@ -74,8 +75,8 @@ class _Vm:
     machine: Machine | None
     runs: Sequence[Ran] = ()
 
-    def keys(self, by: Sequence[CostKey]) -> Callable[[Owner, int, int | None], tuple[KeyValue, ...]]:
-        """What the keys `by` are for an owner, a day and a task."""
+    def keys(self, by: Sequence[CostKey]) -> Callable[[Payer, int, int | None], tuple[KeyValue, ...]]:
+        """What the keys `by` are for an payer, a day and a task."""
         here: dict[CostKey, KeyValue] = {
             CostKey.POOL: self.pool,
             CostKey.PROVIDER: self.driver,
@@ -83,8 +84,8 @@ class _Vm:
         }
         order = [(_OF_SHARE.get(key, -1), here.get(key)) for key in by]
 
-        def values(owner: Owner, day_ms: int, task: int | None) -> tuple[KeyValue, ...]:
-            own = (owner.project, owner.user, day_ms, task)
+        def values(payer: Payer, day_ms: int, task: int | None) -> tuple[KeyValue, ...]:
+            own = (payer.project, payer.user, day_ms, task)
             return tuple([value if place < 0 else own[place] for place, value in order])
 
         return values
@@ -103,12 +104,12 @@ def grouped(connection: Connection, query: CostQuery, present: Present) -> Costs
     unknown = select(func.count(distinct(_s.instance))).where(_asked(query), _s.rate.is_(None))
     unpriced, running = connection.scalar(unknown) or 0, 0
     for vm in _living(connection, _of_pool(present, query), present):
-        asked = [share for share in vm.shares if _fits(query, share.owner, share.day_ms)]
+        asked = [share for share in vm.shares if _fits(query, share.payer, share.day_ms)]
         keys_of = vm.keys(query.by)
         running += bool(asked)
         unpriced += bool(asked) and vm.rate is None
         for share in asked:
-            keys = keys_of(share.owner, share.day_ms, None)
+            keys = keys_of(share.payer, share.day_ms, None)
             found[keys] = found.get(keys, Cost()).plus(Cost(share.work, share.retry, share.idle))
     if len(found) > MOST_ROWS:
         raise InvalidInput(f"that makes more than {MOST_ROWS} rows", place="by", hint="ask for less, or for fewer days")
@@ -182,12 +183,12 @@ def _asked(query: CostQuery) -> ColumnElement[bool]:
     return and_(*days, *(column == name for column, name in named if name))
 
 
-def _fits(query: CostQuery, owner: Owner, day_ms: int) -> bool:
+def _fits(query: CostQuery, payer: Payer, day_ms: int) -> bool:
     """`_asked`, but for the pool."""
     return (
         query.since_ms <= day_ms < query.until_ms
-        and query.project in ("", owner.project)
-        and query.user in ("", owner.user)
+        and query.project in ("", payer.project)
+        and query.user in ("", payer.user)
     )
 
 
@@ -226,8 +227,8 @@ def _gone(connection: Connection, ids: Sequence[InstanceId]) -> Iterator[_Vm]:
     parts: dict[str, list[Share]] = {}
     rates: dict[str, int | None] = {}
     for row in connection.execute(select(shares).where(_s.instance.in_(ids)).order_by(_s.day_ms)):
-        owner = Owner(row.project, row.user_name)
-        share = Share(row.day_ms, owner, row.work, row.retry, row.idle, row.work_time, row.retry_time)
+        payer = Payer(row.project, row.user_name)
+        share = Share(row.day_ms, payer, row.work, row.retry, row.idle, row.work_time, row.retry_time)
         parts.setdefault(row.instance, []).append(share)
         rates[row.instance] = row.rate
     bodies = select(instances.c.id, instances.c.machine).where(instances.c.id.in_(ids))
@@ -267,8 +268,8 @@ def _runs_of(connection: Connection, leases: Iterable[Runs], until_ms: int) -> l
     found = []
     for token, task, started_ms in leases:
         if task in askers:
-            owner, shape = askers[task]
-            use = use_of(owner, True, 1, min(started_ms, until_ms), until_ms)
+            payer, shape = askers[task]
+            use = use_of(payer, True, 1, min(started_ms, until_ms), until_ms)
             found.append(Ran(token, task, Alike(shape, use)))
     return found
 
@@ -288,9 +289,9 @@ def _rows_of(connection: Connection, vm: _Vm, query: CostQuery, present: Present
     summed: dict[tuple[KeyValue, ...], Cost] = {}
     keys_of = vm.keys(query.by)
     for piece in _pieces(connection, vm, present):
-        if _fits(query, piece.owner, piece.day_ms):
+        if _fits(query, piece.payer, piece.day_ms):
             task = None if piece.key is None else piece.key[0]
-            keys = keys_of(piece.owner, piece.day_ms, task)
+            keys = keys_of(piece.payer, piece.day_ms, task)
             known, cost = summed.get(keys), Cost(piece.work, piece.retry, piece.idle)
             summed[keys] = cost if known is None else known.plus(cost)
     return sorted((CostRow(keys, cost) for keys, cost in summed.items()), key=lambda row: row.place)

@@ -12,10 +12,11 @@ from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.domain.task import MACHINE_CAUSES
 from cloud_dispatch.spend.instances import booking_of, departed
 from cloud_dispatch.spend.ledger import Interval, union
-from cloud_dispatch.spend.shares import Owner, shares_of, use_of
+from cloud_dispatch.spend.shares import shares_of, use_of
 from cloud_dispatch.statestore.batch import ATTEMPT_ORDER, Batch
 from cloud_dispatch.statestore.purse import ledger_row, share_rows
 from cloud_dispatch.statestore.schema import attempts, ledger, shares
@@ -49,7 +50,7 @@ class Past:
     many: Any = None
     ran: Ran = Ran()
     used: list[Alike] = field(default_factory=list)
-    askers: Mapping[int, tuple[Owner, int]] = field(default_factory=dict)  # of the tasks that it holds
+    askers: Mapping[int, tuple[Payer, int]] = field(default_factory=dict)  # of the tasks that it holds
 
 
 class Departures:
@@ -111,7 +112,7 @@ def _fresh(batch: Batch, instance: InstanceId) -> list[tuple[Any, ...]]:
 
 
 def _used(
-    batch: Batch, fresh: Iterable[tuple[Any, ...]], askers: Mapping[int, tuple[Owner, int]], until_ms: int | None
+    batch: Batch, fresh: Iterable[tuple[Any, ...]], askers: Mapping[int, tuple[Payer, int]], until_ms: int | None
 ) -> Iterator[Alike]:
     """As `used_on` has those that are stored."""
     for row in fresh:
@@ -119,10 +120,10 @@ def _used(
         if until_ms is not None:
             started, ended = min(started, until_ms), min(ended, until_ms)
         if task in askers:
-            owner, shape = askers[task]
+            payer, shape = askers[task]
             end = batch.ended.get(task)
             counted = counts(row[_CAUSE], None if end is None else end[0])
-            yield Alike(shape, use_of(owner, counted, 1, started, ended))
+            yield Alike(shape, use_of(payer, counted, 1, started, ended))
 
 
 def _book(batch: Batch, own: Instance, ran: Ran, used: Sequence[Alike], now: int) -> None:

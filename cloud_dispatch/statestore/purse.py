@@ -206,8 +206,8 @@ def share_rows(instance: Instance, shares: Iterable[Share], drivers: Drivers) ->
         {
             "instance": instance.id,
             "day_ms": share.day_ms,
-            "project": share.owner.project,
-            "user_name": share.owner.user,
+            "project": share.payer.project,
+            "user_name": share.payer.user,
             "pool": instance.pool,
             "profile": instance.profile,
             "driver": drivers.get(instance.profile, ""),

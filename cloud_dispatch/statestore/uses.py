@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import BigInteger, bindparam, case, func, literal_column, select
 from sqlalchemy.engine import Connection
 
+from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.domain.task import Cause, TaskState
-from cloud_dispatch.spend.shares import Owner, Use, use_of, weight_of
+from cloud_dispatch.spend.shares import Use, use_of, weight_of
 from cloud_dispatch.spend.windows import FOREVER_MS
 from cloud_dispatch.statestore.schema import attempts, tasks
 from cloud_dispatch.statestore.stretches import of_instance
@@ -78,27 +79,27 @@ def used_on(connection: Connection, instance: str, until_ms: int | None = None) 
     Nothing is used after `until_ms`."""
     rows = connection.execute(_ADDED_UP, {"which": instance, "until": _until(until_ms)})
     return [
-        Alike(shape, Use(Owner(project, user), bool(counted), 1, first, last, int(head), int(tail), count))
+        Alike(shape, Use(Payer(project, user), bool(counted), 1, first, last, int(head), int(tail), count))
         for project, user, shape, counted, first, last, head, tail, count in rows
     ]
 
 
 def each_on(connection: Connection, instance: str, until_ms: int | None = None) -> list[Ran]:
     """The ended attempts on an instance, one by one."""
-    owner = cache(Owner)
+    payer = cache(Payer)
     rows = connection.execute(_ONE_BY_ONE, {"which": instance, "until": _until(until_ms)})
     return [
-        Ran(token, task, Alike(shape, use_of(owner(project, user), bool(counted), 1, began, left)))
+        Ran(token, task, Alike(shape, use_of(payer(project, user), bool(counted), 1, began, left)))
         for token, task, project, user, shape, counted, began, left in rows
     ]
 
 
-def askers_of(connection: Connection, ids: Iterable[int]) -> dict[int, tuple[Owner, int]]:
+def askers_of(connection: Connection, ids: Iterable[int]) -> dict[int, tuple[Payer, int]]:
     """Whose each of these tasks is, and the number of its shape."""
     wanted, found = sorted(ids), {}
     for at in range(0, len(wanted), _CHUNK):
         query = select(_t.id, _t.project, _t.user_name, _t.shape).where(_t.id.in_(wanted[at : at + _CHUNK]))
-        found.update({task: (Owner(project, user), shape) for task, project, user, shape in connection.execute(query)})
+        found.update({task: (Payer(project, user), shape) for task, project, user, shape in connection.execute(query)})
     return found
 
 

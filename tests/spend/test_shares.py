@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Load, Machine, Shape, room_for
 from cloud_dispatch.spend import shares as module
 from cloud_dispatch.spend.shares import (
-    NOBODY,
     WHOLE,
-    Owner,
     Share,
     Use,
     pieces_of,
@@ -29,10 +28,10 @@ from cloud_dispatch.spend.windows import DAY_MS
 
 MIDNIGHT = 19_700 * DAY_MS
 HOUR = 3_600_000
-ADA, BEN = Owner("genes", "ada"), Owner("stars", "ben")
-OWNERS = st.sampled_from([ADA, BEN, Owner("genes", "cyd"), NOBODY])
+ADA, BEN = Payer("genes", "ada"), Payer("stars", "ben")
+OWNERS = st.sampled_from([ADA, BEN, Payer("genes", "cyd"), NOBODY])
 USES = st.builds(
-    lambda owner, counted, weight, start, length: use_of(owner, counted, weight, start, start + length),
+    lambda payer, counted, weight, start, length: use_of(payer, counted, weight, start, start + length),
     OWNERS, st.booleans(), st.integers(1, WHOLE), st.integers(MIDNIGHT - 2 * DAY_MS, MIDNIGHT + 5 * DAY_MS),
     st.one_of(st.integers(0, 10), st.integers(0, 4 * DAY_MS)),
 )  # fmt: skip
@@ -42,9 +41,9 @@ LIVES = st.tuples(st.integers(-DAY_MS, DAY_MS), st.one_of(st.just(0), st.integer
 AMOUNTS = st.one_of(st.integers(0, 50), st.integers(0, 10**15)).map(Amount)
 
 
-def hours(owner: Owner, start: float, end: float, *, counted: bool = True, weight: int = WHOLE) -> Use:
+def hours(payer: Payer, start: float, end: float, *, counted: bool = True, weight: int = WHOLE) -> Use:
     """From and until hours after midnight."""
-    return use_of(owner, counted, weight, MIDNIGHT + round(start * HOUR), MIDNIGHT + round(end * HOUR) - 1)
+    return use_of(payer, counted, weight, MIDNIGHT + round(start * HOUR), MIDNIGHT + round(end * HOUR) - 1)
 
 
 def added_up(uses: Sequence[Use]) -> list[Use]:
@@ -71,7 +70,7 @@ def test_shares_sum_to_the_amount_and_none_is_negative(
         assert min(share.work, share.retry, share.idle, share.work_time, share.retry_time) >= 0
         assert life[0] - DAY_MS < share.day_ms <= life[1]
         assert share.day_ms % DAY_MS == 0
-    assert len({(share.day_ms, share.owner) for share in found}) == len(found)
+    assert len({(share.day_ms, share.payer) for share in found}) == len(found)
     whole = sum(use.before(use.last_day + 1) for use in uses)
     assert sum(share.work_time + share.retry_time for share in found) == whole
 
@@ -97,14 +96,14 @@ def test_pieces_sum_to_each_share_also_when_attempts_are_forgotten(
     attempts = list(enumerate(uses))
     chance.shuffle(attempts)
     pieces = pieces_of(found, *life, attempts)
-    summed: Counter[tuple[int, Owner, str]] = Counter()
+    summed: Counter[tuple[int, Payer, str]] = Counter()
     for piece in pieces:
         assert min(piece.work, piece.retry, piece.idle) >= 0
         for part in ("work", "retry", "idle"):
-            summed[piece.day_ms, piece.owner, part] += getattr(piece, part)
+            summed[piece.day_ms, piece.payer, part] += getattr(piece, part)
     for share in found:
         for part in ("work", "retry", "idle"):
-            assert summed[share.day_ms, share.owner, part] == getattr(share, part)
+            assert summed[share.day_ms, share.payer, part] == getattr(share, part)
     assert pieces_of(found, *life, sorted(attempts, key=lambda one: -one[0])) == pieces
     if uses:
         assert all(piece.key is not None for piece in pieces)
@@ -121,7 +120,7 @@ def test_time_and_part_of_the_machine_decide_and_idle_follows() -> None:
         hours(ADA, 1, 5, weight=WHOLE // 2), hours(BEN, 5, 6), hours(BEN, 6, 7, counted=False),
     ]  # fmt: skip
     found = shares_of(Amount(10_000_000), MIDNIGHT, MIDNIGHT + 10 * HOUR, uses)
-    assert [(s.owner, s.work, s.retry, s.idle) for s in found] == [
+    assert [(s.payer, s.work, s.retry, s.idle) for s in found] == [
         (ADA, 2_000_000, 0, 3_000_000), (BEN, 1_000_000, 1_000_000, 3_000_000),
     ]  # fmt: skip
 
@@ -131,7 +130,7 @@ def test_each_day_is_paid_by_those_who_ran_on_it() -> None:
     each used in all."""
     uses = [hours(ADA, 0, 24), hours(BEN, 50, 51)]
     found = shares_of(Amount(72_000_000), MIDNIGHT, MIDNIGHT + 72 * HOUR, uses)
-    days = [((s.day_ms - MIDNIGHT) // DAY_MS, s.owner, s.work, s.idle) for s in found]
+    days = [((s.day_ms - MIDNIGHT) // DAY_MS, s.payer, s.work, s.idle) for s in found]
     assert days == [
         (0, ADA, 24_000_000, 0),
         (1, ADA, 0, 23_040_000), (1, BEN, 0, 960_000),
@@ -152,16 +151,16 @@ def test_where_nothing_ran_nobody_is_named() -> None:
 
 def test_an_attempt_of_no_time_still_pays() -> None:
     """Two tasks that began and ended within a millisecond share the machine that was rented for them."""
-    uses = [use_of(owner, True, WHOLE // 4, MIDNIGHT + HOUR, MIDNIGHT + HOUR) for owner in (ADA, BEN)]
+    uses = [use_of(payer, True, WHOLE // 4, MIDNIGHT + HOUR, MIDNIGHT + HOUR) for payer in (ADA, BEN)]
     found = shares_of(Amount(1_000_000), MIDNIGHT, MIDNIGHT + 2 * HOUR, uses)
-    assert [(s.owner, s.whole) for s in found] == [(ADA, 500_000), (BEN, 500_000)]
+    assert [(s.payer, s.whole) for s in found] == [(ADA, 500_000), (BEN, 500_000)]
 
 
 def test_more_time_than_there_was_is_shared_in_proportion() -> None:
     """Attempts that overlap, as clocks and late reports make them, are not charged twice."""
     uses = [hours(ADA, 0, 2), hours(BEN, 1, 2)]
     found = shares_of(Amount(3_000_000), MIDNIGHT, MIDNIGHT + 2 * HOUR, uses)
-    assert [(s.owner, s.work, s.idle) for s in found] == [(ADA, 2_000_000, 0), (BEN, 1_000_000, 0)]
+    assert [(s.payer, s.work, s.idle) for s in found] == [(ADA, 2_000_000, 0), (BEN, 1_000_000, 0)]
 
 
 SHAPES = st.builds(
@@ -200,7 +199,7 @@ def _plain(amount: Amount, weights: Sequence[int]) -> tuple[Amount, ...]:
 
 def test_a_split_that_loses_money_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the properties look for, by example: three who used as much, and a dollar."""
-    uses = [hours(Owner(name), hour, hour + 1) for hour, name in enumerate("abc")]
+    uses = [hours(Payer(name), hour, hour + 1) for hour, name in enumerate("abc")]
     life = (MIDNIGHT, MIDNIGHT + 3 * HOUR)
     assert sum(share.whole for share in shares_of(Amount(1_000_000), *life, uses)) == 1_000_000
     monkeypatch.setattr(module, "split", _plain)
