@@ -5,6 +5,7 @@ Implements `ports.fleet.Fleet`. Owns no deciding of its own: what words mean is 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -44,6 +45,8 @@ class FleetService:
     def __init__(self, context: Context, preview: Preview) -> None:
         self._c = context
         self._preview = preview
+        self._stopping = asyncio.Lock()
+        self._asked = context.stops.get(_OPERATOR, Stop())
 
     # -- agents
     async def admit(self, batch: BatchId, vm: VmId, incarnation: str) -> Instance:
@@ -228,11 +231,14 @@ class FleetService:
     async def stop(self, level: StopLevel, reason: str) -> Stop:
         why = f"an operator stopped {_STOPPED[level]}" + (f": {reason}" if reason else "")
         asked = Stop(level, why, self._c.clock.now()) if level is not StopLevel.NOTHING else Stop()
+        self._asked = asked
         if strongest([self._c.stops.get(_OPERATOR, Stop()), asked]) is asked:
             self._c.stops[_OPERATOR] = asked  # before it is durable: a store that fails must not keep VMs running
         self._c.wake()
-        await self._c.store.set_fact(STOP_FACT, encode_stop(asked))
-        self._c.stops[_OPERATOR] = asked
+        async with self._stopping:  # the last word is the one that is kept, in memory as in the store
+            await self._c.store.set_fact(STOP_FACT, encode_stop(asked))
+            if self._asked is asked:
+                self._c.stops[_OPERATOR] = asked
         self._c.note("operator.stop", detail=asked.why or "nothing is stopped any more")
         self._c.wake()
         return self._c.stop

@@ -113,12 +113,17 @@ class Launcher:
             finally:
                 for slot in slots:
                     del self._reserved[slot]
+            if self._stopped():
+                return  # stopped meanwhile: the next pass gives the slots back
             slots = [instance.id for batch in batches for instance in batch.instances]
             if slots:
                 await store.change([InstanceChange(slot, _E.LAUNCH) for slot in slots])
         finally:
             self._beginning.difference_update(intended)
         for batch in batches:
+            if self._stopped():
+                await self._withdraw(batch)
+                continue
             for instance in batch.instances:
                 self._c.note("instance.launching", instance=instance.id, detail=batch.reason)
             self._c.calls.start(f"launch:{batch.instances[0].batch}", self._call(batch))
@@ -136,6 +141,18 @@ class Launcher:
             else:
                 begun.append(batch)
         return begun
+
+    def _stopped(self) -> bool:
+        """Whether an operator has stopped launching by now: asked again after each wait."""
+        return self._c.stop.launches
+
+    async def _withdraw(self, batch: _Batch) -> None:
+        """Give back the slots of a launch that was stopped before its call was made."""
+        for instance in batch.instances:
+            await self._c.apply(
+                instance.id, _E.REFUSED, cause="withdrawn", ended_ms=self._c.clock.now(), reason=str(self._c.stop),
+                expect=frozenset({_S.LAUNCHING}),
+            )  # fmt: skip
 
     async def _withdraw_unbegun(self) -> None:
         """Give back the slots of intents after which the store failed: no call was made for them, and none will be."""

@@ -15,7 +15,7 @@ from sqlalchemy import Executable, bindparam, insert, null, select, update
 from sqlalchemy.engine import Connection, Dialect
 
 from cloud_dispatch.domain.errors import OverBudget
-from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.task import TaskSpec, TaskState
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.statestore import paying
@@ -132,7 +132,9 @@ class Batch:
         if not purse.budgets:
             return
         if self._standing is None:
-            living = {name: seat.instance for name, seat in self.memory.seats.items()} | self.instances
+            # One that leaves in this group keeps its commitment: its row counts only from the commit on.
+            staying = {name: own for name, own in self.instances.items() if own.state is not InstanceState.GONE}
+            living = {name: seat.instance for name, seat in self.memory.seats.items()} | staying
             self._standing = purse.standing(living.values(), now)
         purse.admit(self._standing, changes)
         try:

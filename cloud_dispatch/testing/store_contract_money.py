@@ -241,6 +241,22 @@ class MoneyContract:
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(answer) for answer in answers] == [type(None), type(None), OverBudget]
 
+    async def test_what_leaves_counts_for_the_calls_of_its_group(self, store: Store, clock: ManualClock) -> None:
+        """Between its commitment and its row there is no moment at which neither counts."""
+        await limited(store, total(3))
+        own = replace(slot(hours=2), launched_ms=START_MS)
+        await store.intend(intent(), [own])
+        await store.change([InstanceChange(own.id, _E.LAUNCH), InstanceChange(own.id, _E.BOUND)])
+        clock.now_ms = START_MS + 2 * HOUR_MS
+        late = replace(slot("late", hours=4), intended_ms=clock.now_ms)
+        answers = await asyncio.gather(
+            store.change([InstanceChange(own.id, _E.GONE)]), store.intend(intent("late"), [late]),
+            return_exceptions=True,
+        )  # fmt: skip
+        assert isinstance(answers[1], OverBudget)
+        spent, may_be_billed = committed(store, total(3))
+        assert spent + may_be_billed <= 3 * DOLLAR
+
     async def test_what_nobody_can_know_counts_as_spent_until_an_operator_says_otherwise(
         self, store: Store, open_store: OpenStore, clock: ManualClock
     ) -> None:

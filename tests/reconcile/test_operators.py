@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, decode
 from cloud_dispatch.reconcile import explain
 from cloud_dispatch.reconcile.observe import OFFERINGS_TTL_MS
 from cloud_dispatch.reconcile.spend import PRICE_GOOD_MS, stale_price
@@ -75,3 +78,32 @@ async def test_what_is_affordable_is_found_among_many_that_are_not(tmp_path: Pat
         await w.submit(50, expected_runtime_ms=600_000)
         await w.passes(3)
         assert [row.type for row in w.rows] == ["t1"]
+
+
+@pytest.mark.parametrize("last", [StopLevel.TERMINATE, StopLevel.NOTHING])
+async def test_of_two_stops_at_once_the_last_word_is_kept(tmp_path: Path, last: StopLevel) -> None:
+    """In memory as in the store, whatever the order of their commits."""
+    first = StopLevel.NOTHING if last is StopLevel.TERMINATE else StopLevel.TERMINATE
+    async with world(tmp_path) as w:
+        await w.fleet.stop(StopLevel.LAUNCHES, "")
+        await asyncio.gather(w.fleet.stop(first, "first"), w.fleet.stop(last, "last"))
+        assert w.fleet.stopped().level is last
+        assert decode(w.store.fact(STOP_FACT)).level is last
+
+
+@pytest.mark.parametrize("commit", ["intend", "change"])
+async def test_no_launch_goes_out_after_a_stop(tmp_path: Path, commit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one whose intent was being committed: no call is made, and its slots are given back."""
+    async with world(tmp_path) as w:
+        await w.submit(1)
+        done = getattr(w.store, commit)
+
+        async def stopped_meanwhile(*args: Any) -> Any:
+            answer = await done(*args)
+            w.context.stops["operator"] = Stop(StopLevel.LAUNCHES, "now")
+            return answer
+
+        monkeypatch.setattr(w.store, commit, stopped_meanwhile)
+        await w.passes(3)
+        assert w.cloud.requests == []
+        assert w.rows == []
