@@ -42,6 +42,7 @@ def item_of(waiting: ShapeDemand) -> DemandItem:
         expected_ms=max(waiting.expected_sum_ms // known, 1) if representative else 0,
         priority=waiting.priority,
         oldest_ms=waiting.oldest_ms,
+        head_expected_ms=waiting.head_expected_ms,
         source=NAME,
         payer=waiting.payer,
         withheld=waiting.withheld,

@@ -146,6 +146,11 @@ class Instance:
         """When the hand that keeps its hard end has ended it at the latest; None where there is no such hand."""
         return None if self.end_lag_ms is None else self.ends_ms + self.end_lag_ms
 
+    @property
+    def known_last_ms(self) -> int:
+        """`last_ms`; its hard end where nobody keeps that."""
+        return self.ends_ms + (self.end_lag_ms or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchIntent:

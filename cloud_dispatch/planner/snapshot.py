@@ -25,8 +25,9 @@ from cloud_dispatch.planner.obstacle import Obstacle
 
 @dataclass(frozen=True)
 class DemandItem:
-    """`count` waiting tasks of one shape. `expected_ms` is the mean expected runtime, 0 unknown. `payer`: whose tasks
-    they are, where that one has a spending limit. `withheld`: why none of them is begun now, whatever there is."""
+    """`count` waiting tasks of one shape. `expected_ms` is the mean expected runtime, `head_expected_ms` that of the
+    one that comes next; 0 unknown. `payer`: whose tasks they are, where that one has a spending limit. `withheld`: why
+    none of them is begun now, whatever there is."""
 
     shape: Shape
     count: int
@@ -35,6 +36,7 @@ class DemandItem:
     oldest_ms: int = 0  # when the longest waiting one was submitted
     gang_size: int = 1
     source: str = "queue"
+    head_expected_ms: int = 0
     payer: Payer = NOBODY
     withheld: str = ""
 

@@ -93,8 +93,8 @@ class InstanceChange:
 @dataclass(frozen=True, slots=True)
 class ShapeDemand:
     """Waiting tasks of a shape: how many, the sum of their expected runtimes (known ones), the best priority, and when
-    the head was submitted. What waits for a payer with a spending limit is apart, with its `payer`, and why none of it
-    is begun now (`withheld`, "" when it is)."""
+    the head was submitted and how long it is expected to run (0 unknown). What waits for a payer with a spending limit
+    is apart, with its `payer`, and why none of it is begun now (`withheld`, "" when it is)."""
 
     shape: Shape
     count: int
@@ -102,6 +102,7 @@ class ShapeDemand:
     expected_known: int
     priority: int
     oldest_ms: int
+    head_expected_ms: int = 0
     payer: Payer = NOBODY
     withheld: str = ""
 
@@ -334,6 +335,10 @@ class Store(Protocol):
 
     def typical_ms(self, shape: Shape) -> int:
         """How long tasks of this shape have run that succeeded since the store was opened, on average; 0 unknown."""
+
+    def coming(self, most: int) -> Sequence[tuple[Shape, int]]:
+        """The next tasks of each shape that will be claimed, at most `most` of it, in the order of claims: the shape,
+        and how long the task is expected to run, as it says, else as others of its shape have run; 0 unknown."""
 
     async def ledger(
         self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000

@@ -12,6 +12,7 @@ from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.reconcile.context import Context
 
 _NEVER = "unsatisfiable"
+_UNSURE = "the statestore came back from a backup: what was open then counts as spent until `budget reconcile`"
 
 
 async def task(context: Context, number: int) -> dict[str, Any]:
@@ -43,10 +44,9 @@ async def task(context: Context, number: int) -> dict[str, Any]:
 
 
 def _waiting_reasons(context: Context, found: Task) -> list[str]:
-    if context.stop.launches:
-        return [str(context.stop)]
+    stopped = str(context.stop) if context.stop.launches else ""
     if context.last is None:
-        return ["no plan has been made yet since the dispatcher started"]
+        return [stopped or "no plan has been made yet since the dispatcher started"]
     _, plan = context.last
     shape = found.spec.shape
     reasons = [
@@ -55,7 +55,12 @@ def _waiting_reasons(context: Context, found: Task) -> list[str]:
         if u.shape == shape
     ]
     payer = context.store.payer_of(found.spec)
-    reasons.extend(w.reason for w in plan.waiting if w.shape == shape and w.payer == payer)
+    waiting = [w for w in plan.waiting if w.shape == shape and w.payer == payer]
+    reasons.extend(w.reason for w in waiting)
+    if any(Obstacle.BUDGET in w.obstacles for w in waiting) and context.store.unsure_since() is not None:
+        reasons.append(_UNSURE)
+    if stopped and not any(stopped in reason for reason in reasons):
+        reasons.insert(0, stopped)
     if not reasons:
         reasons.append("it will be claimed by the next instance that has room")
     ahead = sum(d.count for d in context.store.waiting() if d.priority > found.spec.priority)

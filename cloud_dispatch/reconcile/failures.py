@@ -64,7 +64,7 @@ class FailureMemory:
 
     def boot_failed(self, offering: Offering, reason: str, now_ms: int, took_ms: int) -> Blocked:
         """Remember that a VM of `offering` never registered, which took `took_ms` from its launch to be known."""
-        scope = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
+        scope = _alone(offering)
         return self._remember(_Kind.BOOT, offering, scope, MINUTE // 2, f"boot failed: {reason}", now_ms, took_ms)
 
     def unaffordable(
@@ -74,7 +74,7 @@ class FailureMemory:
         `pool` of anything in its profile that can cost so much (nano-dollars an hour), so that the next plan does not
         try one dear type after the other. What is left changes with everything that ends, so this is never held for
         longer than it takes to ask again."""
-        scope = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
+        scope = _alone(offering)
         if from_rate:
             scope = errors.Scope()
             holding = (one for one in self.blocked(now_ms) if one.from_rate and one.profile == offering.profile)
@@ -88,7 +88,7 @@ class FailureMemory:
     def unproved(self, offering: Offering, template: str, reason: str, now_ms: int) -> Blocked:
         """Remember that no more of `offering` may boot from `template` now: until one registers, and it is asked again
         before long anyway."""
-        scope = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
+        scope = _alone(offering)
         blocked = self._remember(_Kind.BREAKER, offering, scope, BOOTING_MS, reason, now_ms, template=template)
         self._calm(_Kind.BREAKER, offering)
         return blocked
@@ -157,8 +157,13 @@ class FailureMemory:
         return blocked
 
 
+def _alone(offering: Offering) -> errors.Scope:
+    """Its type in its zone and market, and nothing else."""
+    return errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
+
+
 def _length_and_scope(offering: Offering, error: errors.ProviderError) -> tuple[int, errors.Scope]:
-    this = errors.Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market))
+    this = _alone(offering)
     if isinstance(error, errors.CapacityUnavailable):
         return 3 * MINUTE, error.scope if error.scope != errors.Scope() else this
     if isinstance(error, errors.QuotaExceeded):

@@ -73,7 +73,7 @@ class _Market:
     def wanted(self, item: DemandItem) -> Wanted | str | None:
         """What a claim wants; None where nothing is offered to those who have a limit, "" where nothing can run it at
         all: that the planner says itself."""
-        work_ms = item.expected_ms or self._c.store.typical_ms(item.shape)
+        work_ms = item.head_expected_ms or self._c.store.typical_ms(item.shape)
         kind = (item.shape, work_ms)
         if kind not in self._found:
             self._found[kind] = self._place(item.shape, work_ms)

@@ -28,9 +28,11 @@ from cloud_dispatch.spend import clocks
 from cloud_dispatch.spend.budget import Stage
 from cloud_dispatch.spend.commitment import OF_PAYERS, Key
 from cloud_dispatch.spend.ends import Extension, FirstEnds, Holder, first_ends, last_tasks, renew
+from cloud_dispatch.spend.grant import NO_GRANT
 from cloud_dispatch.spend.instances import commitment_of, keys_of
 from cloud_dispatch.spend.left import Left
 from cloud_dispatch.spend.stages import Reached, reached
+from cloud_dispatch.spend.upcoming import Upcoming
 from cloud_dispatch.spend.windows import Window
 
 log = structlog.get_logger(__name__)
@@ -38,11 +40,17 @@ _S, _E = InstanceState, InstanceEvent
 _COMING = frozenset({_S.INTENDED, _S.LAUNCHING, _S.BOOTING})
 _DRAIN = frozenset({Stage.DRAIN, Stage.LIMIT})
 _NO_LAUNCH = _DRAIN | {Stage.NO_LAUNCH}
+#: Which setting has its way though the limit is not reached.
+_PAST = {Stage.NO_LAUNCH: ", past its `stop_launches`", Stage.DRAIN: ", past its `drain`"}
+_LEAVING = NO_GRANT | {_S.DRAINING}
 _SERVING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
 
 
 #: How long a guest whose timer has ended may take to be off: killing what runs, a slow end command, a slow shutdown.
 GUEST_MS = 300_000
+
+#: So many tasks of each shape are looked at to see what comes next.
+MOST_UPCOMING = 256
 
 #: For so long a price may be taken for true: lists of prices change by the day or week, and spot has its maximum.
 PRICE_GOOD_MS = 7 * 24 * HOUR_MS
@@ -68,7 +76,7 @@ def stale_price(offering: Offering, now_ms: int) -> str:
 
 def _words(one: Reached) -> str:
     spent, limit = format_amount(one.spent), format_amount(one.budget.limit)
-    return f"{spent} of the budget {one.budget.name} of {limit} are spent"
+    return f"{spent} of the budget {one.budget.name} of {limit} are spent{_PAST.get(one.stage, '')}"
 
 
 class Spending:
@@ -89,11 +97,12 @@ class Spending:
     # -- launches
     def ends_of(self, pool: Pool, offering: Offering) -> FirstEnds:
         """The hard ends of a VM that is launched now."""
+        machine = offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
         now, lifetime_ms = self._c.clock.now(), pool.end.lifetime_ms
         if not self.watches:
             return FirstEnds(now + lifetime_ms, now + lifetime_ms, now + lifetime_ms)
         return first_ends(
-            now, offering.boot_ms, self._work_ms(), lifetime_ms, self._c.settings.pace,
+            now, offering.boot_ms, self._heads().next_ms(machine), lifetime_ms, self._c.settings.pace,
             movable=self._c.settings.moves_ends(offering.profile),
         )  # fmt: skip
 
@@ -119,10 +128,8 @@ class Spending:
         if stopped is not None:
             left.why, left.too_dear = _words(stopped), Rate(1)
             return ()
-        lag = instances[0].end_lag_ms or 0
-        taken = left.take(wanted, ends.lasts_ms + lag, ends.trial_ms + lag)
-        launched = instances[: taken.slots]
-        return tuple(replace(one, ends_ms=ends.trial_ms) for one in launched) if taken.is_trial else tuple(launched)
+        taken = left.take(wanted, ends, instances[0].end_lag_ms or 0)
+        return tuple(replace(one, ends_ms=taken.ends_ms) for one in instances[: taken.slots])
 
     # -- what lives
     async def renew(self) -> None:
@@ -149,7 +156,10 @@ class Spending:
         rows = self._c.store.instances()
         holders = self._holders(rows.values(), now)
         busy = [one for one in holders if one.movable and rows[InstanceId(one.commitment.name)].state in _SERVING]
-        for name, refusal in last_tasks(self._c.store.standing(), busy, self._work_ms(), now, pace).items():
+        leaving = [one for one in holders if rows[InstanceId(one.commitment.name)].state in _LEAVING]
+        soon = sum(one.is_soon_done(now, pace) for one in busy)
+        upcoming = Upcoming(self._c.store.coming(min(soon, MOST_UPCOMING)))
+        for name, refusal in last_tasks(self._c.store.standing(), busy, leaving, upcoming, now, pace).items():
             await self._drain(rows[InstanceId(name)], f"another task would be cut off: {refusal}")
         for holder in holders:
             if not holder.movable and holder.ends_ms - now <= pace.drain_ms:
@@ -222,14 +232,17 @@ class Spending:
         covered = self._covered()
         drivers = self._c.settings.drivers
         anywhere = any(key.scope in OF_PAYERS for key in covered)
-        return [self._holder(row, now) for row in rows if anywhere or not covered.isdisjoint(keys_of(row, drivers))]
+        heads = self._heads()
+        return [
+            self._holder(row, now, heads) for row in rows if anywhere or not covered.isdisjoint(keys_of(row, drivers))
+        ]
 
-    def _holder(self, row: Instance, now: int) -> Holder:
+    def _holder(self, row: Instance, now: int, heads: Upcoming) -> Holder:
         pool = self._c.settings.pools.get(row.pool)
         works, finish = self._c.store.finish_of(row.id, now)
-        coming = row.state in _COMING
+        coming = row.state in _COMING or self._asks_first(row, now)
         if coming:
-            work_ms = self._work_ms()
+            work_ms = heads.next_ms(row.machine)
             finish = None if work_ms is None else max(row.intended_ms, now) + work_ms
         movable = self._c.settings.moves_ends(row.profile) and bool(row.vm)
         lifetime_ms = row.ends_ms if pool is None else row.intended_ms + pool.end.lifetime_ms
@@ -242,11 +255,19 @@ class Spending:
             finish_ms=finish,
             slack_ms=row.end_lag_ms or 0,
             movable=movable,
+            machine=row.machine,
         )
 
-    def _work_ms(self) -> int | None:
-        """How long what waits is expected to run, the longest of it; None where that is not known."""
-        last = self._c.last
+    def _asks_first(self, row: Instance, now: int) -> bool:
+        """Whether it has just registered: its first question for work is on the way."""
+        since = row.registered_ms
+        return row.state is _S.IDLE and since is not None and now - since < self._c.settings.timing.heartbeat_ms
+
+    def _heads(self) -> Upcoming:
+        """The first of each shape that waits, in the order of claims."""
+        last, typical_ms = self._c.last, self._c.store.typical_ms
         demand = [item for item in last[0].demand if item.count and not item.withheld] if last else []
-        waiting = [item.expected_ms or self._c.store.typical_ms(item.shape) for item in demand]
-        return None if not waiting or 0 in waiting else max(waiting)
+        demand.sort(key=lambda item: (-item.priority, item.oldest_ms))
+        return Upcoming([
+            (item.shape, item.head_expected_ms or item.expected_ms or typical_ms(item.shape)) for item in demand
+        ])  # fmt: skip

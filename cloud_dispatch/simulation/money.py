@@ -188,7 +188,9 @@ def left_alone(scenario: Scenario, chance: Stream) -> Scenario:
         CloudAccount(one.profile, one.settings, (*one.faults, hang), one.caps) for one in scenario.accounts
     )
     died = Fault(FaultKind.CRASH, at_ms + chance.pick((0, 0, 100, 60_000)), amount=4 * HOUR_MS)
-    return msgspec.structs.replace(scenario, accounts=accounts, faults=(*scenario.faults, died))
+    return _longer_by(
+        died.amount, msgspec.structs.replace(scenario, accounts=accounts, faults=(*scenario.faults, died))
+    )
 
 
 def wrong_clocks(scenario: Scenario, chance: Stream) -> Scenario:
@@ -212,7 +214,13 @@ def long_deaths(scenario: Scenario, chance: Stream) -> Scenario:
         )
         for _ in range(chance.between(1, 4))
     ]  # fmt: skip
-    return msgspec.structs.replace(scenario, faults=(*scenario.faults, *faults))
+    lost_ms = sum(fault.amount for fault in faults)
+    return _longer_by(lost_ms, msgspec.structs.replace(scenario, faults=(*scenario.faults, *faults)))
+
+
+def _longer_by(lost_ms: int, scenario: Scenario) -> Scenario:
+    """For so long nobody is there who could get anything done: that much longer it may take."""
+    return msgspec.structs.replace(scenario, horizon_ms=scenario.horizon_ms + lost_ms)
 
 
 def old_backups(scenario: Scenario, chance: Stream) -> Scenario:

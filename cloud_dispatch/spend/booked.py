@@ -7,6 +7,7 @@ a run costs as much as two entries, however long it is.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from cloud_dispatch.spend.windows import Window, span_at
@@ -22,35 +23,20 @@ class Booked:
 
     def __init__(self, window: Window) -> None:
         self.window = window
-        self._single: dict[int, int] = {}
-        self._steps: dict[int, int] = {}  # by how much the sum of all runs changes at a window
+        self._single: defaultdict[int, int] = defaultdict(int)
+        self._steps: defaultdict[int, int] = defaultdict(int)  # by how much the sum of all runs changes at a window
         self._sums: list[int] = []  # of the steps, in order of `_ends`; empty: to be worked out
         self._ends: list[int] = []
 
-    def add(self, start_ms: int, amount: int) -> None:
-        """`amount` in one window."""
-        self._single[start_ms] = self._single.get(start_ms, 0) + amount
-
-    def add_all(self, amounts: Mapping[int, int]) -> None:
-        """An amount in each of several windows."""
-        for start_ms, amount in amounts.items():
-            self._single[start_ms] = self._single.get(start_ms, 0) + amount
-
-    def add_run(self, start_ms: int, end_ms: int, amount: int) -> None:
-        """`amount` in each window from the one at `start_ms` until just before the one at `end_ms`."""
-        self._steps[start_ms] = self._steps.get(start_ms, 0) + amount
-        self._steps[end_ms] = self._steps.get(end_ms, 0) - amount
-        self._sums.clear()
-
-    def merge(self, other: Booked) -> None:
-        """All that is booked in `other`, here too."""
-        single = self._single
-        for start_ms, amount in other._single.items():
-            single[start_ms] = single.get(start_ms, 0) + amount
-        if other._steps:
-            steps = self._steps
-            for step_ms, amount in other._steps.items():
-                steps[step_ms] = steps.get(step_ms, 0) + amount
+    def merge(self, single: Mapping[int, int], steps: Mapping[int, int]) -> None:
+        """Amounts in single windows, and by how much that of every window changes from one on."""
+        own = self._single
+        for start_ms, amount in single.items():
+            own[start_ms] += amount
+        if steps:
+            changes = self._steps
+            for step_ms, amount in steps.items():
+                changes[step_ms] += amount
             self._sums.clear()
 
     def at(self, start_ms: int) -> int:

@@ -12,8 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.spend.commitment import Commitment
 from cloud_dispatch.spend.standing import Refusal, Standing
+from cloud_dispatch.spend.upcoming import Upcoming
+
+_ANY = Machine(Resources())
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class Holder:
     `ends_ms` its hard end now; `lifetime_ms` the moment that it never outlives. `works`: something runs on it, or will
     as soon as it has booted; `wanted`: that, or it will be given work. `finish_ms`: when all of that is expected to be
     done, None where it is unknown. `slack_ms`: how long after its hard end it may still bill. `movable`: whether the
-    hand that ends it can be told another end.
+    hand that ends it can be told another end. `machine`: what it offers to tasks.
     """
 
     commitment: Commitment
@@ -49,6 +54,11 @@ class Holder:
     finish_ms: int | None = None
     slack_ms: int = 0
     movable: bool = True
+    machine: Machine = _ANY
+
+    def is_soon_done(self, now_ms: int, pace: Pace) -> bool:
+        """Whether it is about to take another task."""
+        return self.works and self.finish_ms is not None and self.finish_ms - now_ms <= pace.drain_ms
 
     def wants(self, now_ms: int, pace: Pace) -> int:
         """The end that its work asks for, a lease beyond it."""
@@ -63,12 +73,12 @@ class Holder:
             return self.ends_ms
         return self.lifetime_ms if self.finish_ms is None else self.wants(now_ms, pace)
 
-    def enough(self, now_ms: int, pace: Pace) -> list[int]:
+    def enough(self, now_ms: int, pace: Pace) -> int | None:
         """A later end that just lets what runs be finished, where that is known: for when no whole lease is left."""
         if not self.works or self.finish_ms is None:
-            return []
+            return None
         just_ms = min(max(self.finish_ms, now_ms) + pace.drain_ms, self.lifetime_ms)
-        return [just_ms] if just_ms > self.ends_ms else []
+        return just_ms if just_ms > self.ends_ms else None
 
     def until(self, ends_ms: int) -> Commitment:
         """Its commitment with another hard end."""
@@ -95,11 +105,12 @@ class Renewals:
 @dataclass(frozen=True, slots=True)
 class FirstEnds:
     """For a VM that is launched now: its hard end, the one that finishing its work may come to need, and the one that
-    it gets where it is launched to find out how long such work takes."""
+    it gets where no more is left: a lease to find out, where its work is `unknown`, else just what that takes."""
 
     ends_ms: int
     lasts_ms: int
-    trial_ms: int
+    least_ms: int
+    unknown: bool = False
 
 
 def first_ends(
@@ -109,79 +120,99 @@ def first_ends(
     end that can't be moved has to be right from the start."""
     latest = now_ms + max(lifetime_ms, 1)
     known = min(now_ms + boot_ms + (work_ms or 0) + pace.lease_ms, latest)
-    lasts = latest if work_ms is None else known
-    return FirstEnds(known if movable else lasts, lasts, known)
+    if work_ms is None:
+        return FirstEnds(known if movable else latest, latest, known, unknown=True)
+    return FirstEnds(known, known, min(now_ms + boot_ms + work_ms + pace.drain_ms, known))
 
 
-def finish_of(now_ms: int, started_ms: int, expected_ms: int, max_runtime_ms: int) -> int | None:
-    """When work that began at `started_ms` is expected to be done; 0 is unknown, and no maximum. What takes longer than
-    expected is expected to take as long again as it has."""
-    finish = None
-    if expected_ms:
-        finish = started_ms + expected_ms
-        if finish <= now_ms:
-            finish = 2 * now_ms - started_ms
-    if max_runtime_ms:
-        latest = started_ms + max_runtime_ms
-        finish = latest if finish is None else min(finish, latest)
-    return finish
+def finish_of(now_ms: int, started_ms: int, expected_ms: int) -> int | None:
+    """When work that began at `started_ms` is expected to be done; 0 is unknown. What takes longer than expected is
+    expected to take as long again as it has."""
+    if not expected_ms:
+        return None
+    finish = started_ms + expected_ms
+    return finish if finish > now_ms else 2 * now_ms - started_ms
 
 
 def renew(standing: Standing, holders: Iterable[Holder], now_ms: int, pace: Pace) -> Renewals:
     """Which ends are moved on now. What works comes before what is idle, what is nearest to finishing first, so that
-    what is refused is what would have cost most before it brought anything. `standing` holds all commitments, and the
-    extensions afterwards."""
-    extensions: list[Extension] = []
+    what is refused is what would have cost most before it brought anything. All that can be finished are given the time
+    for it before the first is given a whole lease. `standing` holds all commitments, and the extensions afterwards."""
+    due = [
+        (holder, ends_ms)
+        for holder in sorted(holders, key=_urgency)
+        if holder.movable and _is_due(holder, ends_ms := holder.wants(now_ms, pace), now_ms, pace)
+    ]
+    moved: dict[str, Extension] = {}
+    for holder, _ in due:
+        just_ms = holder.enough(now_ms, pace)
+        if just_ms is not None:
+            _move(standing, holder, just_ms, moved)
     refused: dict[str, Refusal] = {}
-    for holder in sorted(holders, key=_urgency):
-        ends_ms = holder.wants(now_ms, pace)
-        if not holder.movable or not _is_due(holder, ends_ms, now_ms, pace):
-            continue
-        found = _moved(standing, holder, [ends_ms, *holder.enough(now_ms, pace)])
-        if isinstance(found, Extension):
-            extensions.append(found)
-        else:
-            refused[holder.commitment.name] = found
-    return Renewals(tuple(extensions), refused)
+    for holder, ends_ms in due:
+        refusal = _move(standing, holder, ends_ms, moved)
+        if refusal is not None and holder.commitment.name not in moved:
+            refused[holder.commitment.name] = refusal
+    return Renewals(tuple(moved.values()), refused)
 
 
-def _moved(standing: Standing, holder: Holder, ends: Iterable[int]) -> Extension | Refusal:
-    """The first of `ends` that is admitted, counted from then on; why the first is not, where none is."""
-    first: Refusal | None = None
-    for ends_ms in ends:
-        wanted = holder.until(ends_ms)
-        refusal = standing.refusal(wanted, holder.commitment)
-        if refusal is None:
-            standing.remove(holder.commitment)
-            standing.add(wanted)
-            return Extension(wanted.name, ends_ms, wanted)
-        first = first or refusal
-    assert first is not None
-    return first
+def _move(standing: Standing, holder: Holder, ends_ms: int, moved: dict[str, Extension]) -> Refusal | None:
+    """Its end in `moved`, counted from then on; why it is not admitted, where it isn't."""
+    wanted, name = holder.until(ends_ms), holder.commitment.name
+    before = moved[name].commitment if name in moved else holder.commitment
+    refusal = standing.refusal(wanted, before)
+    if refusal is None:
+        _replace(standing, before, wanted)
+        moved[name] = Extension(name, ends_ms, wanted)
+    return refusal
 
 
 def last_tasks(
-    standing: Standing, holders: Iterable[Holder], work_ms: int | None, now_ms: int, pace: Pace
+    standing: Standing,
+    holders: Iterable[Holder],
+    leaving: Iterable[Holder],
+    upcoming: Upcoming,
+    now_ms: int,
+    pace: Pace,
 ) -> Mapping[str, Refusal]:
-    """Those that will soon have done what they run, and could not finish another `work_ms` of work (None: unknown)
-    before an end that the budgets admit: taking it they would be cut off. Who is nearest to finishing is asked first,
-    and what it may take is counted. `standing` holds all commitments, and more afterwards."""
+    """Those that will soon have done what they run, and could not finish what comes next for them before an end that
+    the budgets admit: taking it they would be cut off. Who is nearest to finishing is asked first; what it may take is
+    counted, and comes next for nobody else.
+
+    What leaves, or is refused here, gives back what it will not use: so one goes and the other works on, and not both
+    for want of what both of them hold. `standing` holds all commitments, and what they are expected to come to
+    afterwards."""
     refused: dict[str, Refusal] = {}
+    for holder in leaving:
+        _replace(standing, holder.commitment, _ending(holder, now_ms, pace))
     for holder in sorted(holders, key=_urgency):
-        finish_ms = holder.finish_ms
-        if work_ms is None or finish_ms is None or not holder.works or finish_ms - now_ms > pace.drain_ms:
+        number = upcoming.next_for(holder.machine) if holder.is_soon_done(now_ms, pace) else None
+        work_ms = upcoming.work_ms(number)
+        if number is None or work_ms is None:
             continue
-        ends_ms = min(max(finish_ms, now_ms) + work_ms + pace.drain_ms, holder.lifetime_ms)
-        if ends_ms <= holder.ends_ms:
-            continue
+        done_ms = max(holder.finish_ms or now_ms, now_ms) + work_ms
+        ends_ms = max(min(done_ms + pace.drain_ms, holder.lifetime_ms), holder.ends_ms)
         another = holder.until(ends_ms)
         refusal = standing.refusal(another, holder.commitment)
         if refusal is None:
-            standing.remove(holder.commitment)
-            standing.add(another)
+            upcoming.take(number)
         else:
             refused[another.name] = refusal
+        _replace(standing, holder.commitment, another if refusal is None else _ending(holder, now_ms, pace))
     return refused
+
+
+def _ending(holder: Holder, now_ms: int, pace: Pace) -> Commitment:
+    """What one comes to that is given no more work, and obeys."""
+    if holder.works and holder.finish_ms is None:
+        return holder.commitment
+    done_ms = max(holder.finish_ms or now_ms, now_ms) if holder.works else now_ms
+    return replace(holder.commitment, until_ms=min(done_ms + pace.drain_ms, holder.commitment.until_ms))
+
+
+def _replace(standing: Standing, before: Commitment, after: Commitment) -> None:
+    standing.remove(before)
+    standing.add(after)
 
 
 def lasting(holder: Holder, now_ms: int, pace: Pace) -> Commitment:

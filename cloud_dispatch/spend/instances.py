@@ -32,7 +32,7 @@ def keys_of(instance: Instance, drivers: Drivers) -> tuple[Key, ...]:
 
 def commitment_of(instance: Instance, drivers: Drivers) -> Commitment:
     """The most that it can bill. One whose price is unknown is taken for free here: who launches must refuse it."""
-    until_ms = instance.ends_ms if instance.last_ms is None else instance.last_ms
+    until_ms = instance.known_last_ms
     return _until(instance, until_ms, keys_of(instance, drivers))
 
 

@@ -1,8 +1,11 @@
-"""What is left for launches. Owns the rule that nothing is launched which could not be finished, and its one exception.
+"""What is left for launches. Owns the rule that nothing is launched which could not be finished, and its exceptions.
 
 Work of unknown length may need its VM's whole lifetime, and that much must be left for it. But where nothing is known
 something has to be tried: as long as no other VM works on what is unknown, one is launched if only its first end is
 paid for. What it finishes tells how long the rest may take.
+
+Nor is a lease wanted beyond what is known where nothing else works that the same limit pays for: one is launched if
+just its work is.
 """
 
 from __future__ import annotations
@@ -12,16 +15,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from cloud_dispatch.domain.money import Rate
-from cloud_dispatch.spend.commitment import Commitment
-from cloud_dispatch.spend.ends import Holder, Pace, lasting
+from cloud_dispatch.spend.commitment import Commitment, Key
+from cloud_dispatch.spend.ends import FirstEnds, Holder, Pace, lasting
 from cloud_dispatch.spend.standing import Refusal, Standing
 
 
 class Taken(NamedTuple):
-    """So many are launched; `is_trial`: with the end of a trial."""
+    """So many are launched, with this hard end."""
 
     slots: int
-    is_trial: bool = False
+    ends_ms: int
 
 
 class Left:
@@ -33,29 +36,39 @@ class Left:
             standing.remove(holder.commitment)
             standing.add(lasting(holder, now_ms, pace))
         self._standing = standing
-        self._tries = any(holder.works and holder.finish_ms is None for holder in holders)
+        #: What each that works counts for, and whether its work is unknown.
+        self._working = [(holder.commitment.keys, holder.finish_ms is None) for holder in holders if holder.works]
         self.why = ""
         self.too_dear = Rate(0)
 
-    def take(self, wanted: Sequence[Commitment], lasts_until_ms: int, trial_until_ms: int) -> Taken:
-        """How many of `wanted`, which are alike, are launched; to finish their work they may last until
-        `lasts_until_ms`, and a trial ends at `trial_until_ms`."""
-        whole = [replace(one, until_ms=max(lasts_until_ms, one.until_ms)) for one in wanted]
+    def take(self, wanted: Sequence[Commitment], ends: FirstEnds, lag_ms: int) -> Taken:
+        """How many of `wanted`, which are alike and have `ends`, are launched; each may still bill `lag_ms` after its
+        end."""
+        until_ms = ends.lasts_ms + lag_ms
+        whole = [replace(one, until_ms=max(until_ms, one.until_ms)) for one in wanted]
         fits = self._standing.room(whole[0], len(whole))
-        for one in whole[:fits]:
-            self._standing.add(one)
         if fits:
-            return Taken(fits)
+            self._launch(whole[:fits], ends)
+            return Taken(fits, ends.ends_ms)
         refusal = self._standing.refusal(whole[0])
-        trial = replace(wanted[0], until_ms=trial_until_ms)
-        may_try = not self._tries and lasts_until_ms > trial_until_ms
-        refused = self._standing.refusal(trial) if may_try else refusal
-        if refusal is not None and refused is not None:
-            self.why, self.too_dear = str(refusal), _too_dear(trial if may_try else whole[0], refused)
-            return Taken(0)
-        self._standing.add(trial)
-        self._tries = True
-        return Taken(1, is_trial=True)
+        assert refusal is not None
+        least = replace(wanted[0], until_ms=ends.least_ms + lag_ms)
+        may_try = least.until_ms < whole[0].until_ms and not self._is_taken(refusal.budget.key, ends)
+        refused = self._standing.refusal(least) if may_try else refusal
+        if refused is not None:
+            self.why, self.too_dear = str(refusal), _too_dear(least if may_try else whole[0], refused)
+            return Taken(0, 0)
+        self._launch([least], ends)
+        return Taken(1, ends.least_ms)
+
+    def _launch(self, commitments: Sequence[Commitment], ends: FirstEnds) -> None:
+        for one in commitments:
+            self._standing.add(one)
+            self._working.append((one.keys, ends.unknown))
+
+    def _is_taken(self, key: Key, ends: FirstEnds) -> bool:
+        """Whether something else works that a limit of `key` pays for: on what is unknown too, where this one would."""
+        return any(key in keys and (unknown or not ends.unknown) for keys, unknown in self._working)
 
 
 def _too_dear(wanted: Commitment, refusal: Refusal) -> Rate:

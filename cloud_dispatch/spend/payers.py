@@ -26,7 +26,18 @@ from cloud_dispatch.spend.instances import highest_rate
 from cloud_dispatch.spend.parts import divided
 from cloud_dispatch.spend.standing import Standing
 
+_TASK = "task "
 _TRYING = "its tasks are of unknown length, and another one of them is being tried"
+
+
+def name_of(task: int) -> str:
+    """What the commitment of a claim of it is called."""
+    return f"{_TASK}{task}"
+
+
+def task_of(commitment: Commitment) -> int | None:
+    """Whose claim it is of; None where it is an instance's."""
+    return int(commitment.name.removeprefix(_TASK)) if commitment.name.startswith(_TASK) else None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ window that it reaches into. Must not know where any of the numbers come from, n
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,11 @@ from cloud_dispatch.spend.commitment import Commitment, Key
 from cloud_dispatch.spend.windows import Span, Window, span_at, spans
 
 _NOTHING = Amount(0)
+_NOBODY: Mapping[Window, Booked] = {}
+#: A rate, from when until when, and for so long at most.
+_Row = tuple[Rate, int, int, int]
+#: Amounts in single windows, and by how much that of every window changes from one on.
+_Sums = tuple[defaultdict[int, int], defaultdict[int, int]]
 
 
 class Account(NamedTuple):
@@ -57,6 +63,7 @@ class Standing:
         #: The biller's clock may be behind: until it says so too no window has passed.
         self._since_ms = now_ms - clocks.CLOCKS_MS
         self._kept_from_ms = self._since_ms
+        self._present = [(window, span_at(window, self._kept_from_ms)) for window in Window]
         self._spent = spent
         self._budgets: dict[Key, list[Budget]] = {}
         for budget in budgets:
@@ -65,16 +72,15 @@ class Standing:
             key: {budget.window: Booked(budget.window) for budget in covering}
             for key, covering in self._budgets.items()
         }
-        for keys, alike in _by_keys(commitments).items():
-            self._book(keys, alike, 1)
+        self._book_all(_by_keys(commitments))
 
     def add(self, commitment: Commitment) -> None:
         """It exists from here on."""
-        self._book(commitment.keys, (commitment,), 1)
+        self._book(commitment, 1)
 
     def remove(self, commitment: Commitment) -> None:
         """It does not, as far as windows from now on go: the very one that was added."""
-        self._book(commitment.keys, (commitment,), -1)
+        self._book(commitment, -1)
 
     def advance(self, now_ms: int) -> None:
         """It is later: nothing can be admitted into what has passed. Never before the moment it was made for."""
@@ -137,39 +143,68 @@ class Standing:
                 for span in spans(budget.window, max(self._since_ms, wanted.from_ms), wanted.billed_until_ms):
                     yield budget, span
 
-    def _book(self, keys: tuple[Key, ...], alike: Sequence[Commitment], sign: int) -> None:
-        """Book commitments that count for the same keys: added up once, not once for each key."""
-        covered = [self._committed[key] for key in keys if key in self._committed]
-        rows = [(one.rate, one.from_ms, one.billed_until_ms, one.most_ms) for one in alike]
-        for window in dict.fromkeys(window for booked in covered for window in booked):
-            together = self._add_up(window, rows, sign)
-            for booked in covered:
-                if window in booked:
-                    booked[window].merge(together)
+    def _book(self, commitment: Commitment, sign: int) -> None:
+        covered = [self._committed[key] for key in commitment.keys if key in self._committed]
+        rows = [_row(commitment)]
+        for window, present in self._present:
+            into = [booked[window] for booked in covered if window in booked]
+            if into:
+                single, steps = _add_up(window, present, rows, sign)
+                for booked in into:
+                    booked.merge(single, steps)
 
-    def _add_up(self, window: Window, rows: Iterable[tuple[Rate, int, int, int]], sign: int) -> Booked:
-        """What rates from a moment to another, for so long at most, come to in each window from now on."""
-        booked, (present, present_end) = Booked(window), span_at(window, self._kept_from_ms)
-        single: dict[int, int] = {}
-        whole_ms = present_end - present if window in EVEN else 0
-        for rate, start, end, most in rows:
-            first, first_end = (present, present_end) if start < present_end else span_at(window, start)
-            began = start if start > first else first
-            until = end if end < first_end else first_end
-            amount = charge(rate, min(until - began, most)) if until > began else 0
-            single[first] = single.get(first, 0) + sign * amount
-            if first_end >= end:
-                continue
-            if not whole_ms:
-                for span in spans(window, first_end, end):
-                    booked.add(span.start_ms, sign * charge(rate, min(span.overlap_ms(start, end), most)))
-                continue
-            last = span_at(window, end - 1).start_ms
-            single[last] = single.get(last, 0) + sign * charge(rate, min(end - last, most))
-            if first_end < last:
-                booked.add_run(first_end, last, sign * charge(rate, min(whole_ms, most)))
-        booked.add_all(single)
-        return booked
+    def _book_all(self, groups: Mapping[tuple[Key, ...], Sequence[Commitment]]) -> None:
+        """Book commitments by what they count for. Most share all keys but the last: what these come to is added up
+        for the last key, and then together for those before it."""
+        rows = {keys: [_row(one) for one in alike] for keys, alike in groups.items() if keys}
+        for window, present in self._present:
+            sums = {keys: _add_up(window, present, alike, 1) for keys, alike in rows.items()}
+            while sums:
+                shorter: dict[tuple[Key, ...], _Sums] = {}
+                for keys, found in sums.items():
+                    booked = self._committed.get(keys[-1], _NOBODY).get(window)
+                    if booked is not None:
+                        booked.merge(*found)
+                    if len(keys) > 1 and shorter.setdefault(keys[:-1], found) is not found:
+                        _merge(shorter[keys[:-1]], found)
+                sums = shorter
+
+
+def _row(commitment: Commitment) -> _Row:
+    return commitment.rate, commitment.from_ms, commitment.billed_until_ms, commitment.most_ms
+
+
+def _merge(into: _Sums, other: _Sums) -> None:
+    for own, more in zip(into, other, strict=True):
+        for start_ms, amount in more.items():
+            own[start_ms] += amount
+
+
+def _add_up(window: Window, present: Span, rows: Iterable[_Row], sign: int) -> _Sums:
+    """What rates from a moment to another, for so long at most, come to in each window from the `present` one on, as
+    `Booked.merge` takes it."""
+    single: defaultdict[int, int] = defaultdict(int)
+    steps: defaultdict[int, int] = defaultdict(int)
+    present_start, present_end = present
+    whole_ms = present_end - present_start if window in EVEN else 0
+    for rate, start, end, most in rows:
+        first, first_end = present if start < present_end else span_at(window, start)
+        began = start if start > first else first
+        until = end if end < first_end else first_end
+        single[first] += sign * charge(rate, min(until - began, most)) if until > began else 0
+        if first_end >= end:
+            continue
+        if not whole_ms:
+            for span in spans(window, first_end, end):
+                single[span.start_ms] += sign * charge(rate, min(span.overlap_ms(start, end), most))
+            continue
+        last = span_at(window, end - 1).start_ms
+        single[last] += sign * charge(rate, min(end - last, most))
+        if first_end < last:
+            whole = sign * charge(rate, min(whole_ms, most))
+            steps[first_end] += whole
+            steps[last] -= whole
+    return single, steps
 
 
 def _by_keys(commitments: Iterable[Commitment]) -> dict[tuple[Key, ...], list[Commitment]]:

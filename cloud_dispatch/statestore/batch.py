@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import Executable, bindparam, insert, null, select, update
 from sqlalchemy.engine import Connection, Dialect
@@ -146,6 +146,10 @@ class Batch:
     def appeared(self, instance: Instance) -> None:
         """An instance is there that nobody was asked for; what it may cost counts from here on."""
         self.instances[instance.id] = instance
+        self.recount()
+
+    def recount(self) -> None:
+        """What everything may cost changed without having been asked for."""
         self._standing = None
 
     def write(self, statement: Executable, *rows: Mapping[str, Any]) -> None:
@@ -161,6 +165,16 @@ class Batch:
 
 class Statements:
     """The hot statements as text of one database, with positional parameters."""
+
+    _known: ClassVar[dict[tuple[str, str], Statements]] = {}
+
+    @classmethod
+    def of(cls, dialect: Dialect) -> Statements:
+        """Those of this kind of database, put into words once a process."""
+        kind = dialect.name, dialect.paramstyle
+        if kind not in cls._known:
+            cls._known[kind] = cls(dialect)
+        return cls._known[kind]
 
     def __init__(self, dialect: Dialect) -> None:
         #: What begins a transaction that writes; empty where the driver does it by itself.

@@ -33,6 +33,7 @@ def backup(engine: Engine, target: Path) -> None:
         raise Conflict(f"{target} exists", hint="name a file that does not exist yet")
     part = target.with_name(f"{target.name}.part")
     part.unlink(missing_ok=True)
+    part.touch(mode=0o600)
     try:
         if engine.dialect.name == "sqlite":
             with closing(engine.raw_connection()) as source, closing(sqlite3.connect(part)) as copy:
@@ -124,6 +125,7 @@ def _restore_file(source: Path, path: Path, now_ms: int) -> None:
     lock.take(this_process(now_ms))
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
+    part.touch(mode=0o600)
     try:
         if path.exists():
             raise Conflict(f"there is a statestore at {path}", hint="move it away first, with its -wal file")

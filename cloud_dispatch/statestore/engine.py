@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
 from cloud_dispatch.domain.errors import InvalidInput, StoreUnavailable
+from cloud_dispatch.domain.masking import masked
 
 BUSY_TIMEOUT_MS = 10_000
 #: By dialect, what begins a transaction that writes, where the driver does not do it by itself. SQLite: readers take no
@@ -31,13 +32,20 @@ def parse_url(url: str) -> URL:
     try:
         parsed = sa.make_url(url)
     except ArgumentError:
-        raise InvalidInput(f"{url!r} is not the URL of a database", place="store.url", hint=_FORMS) from None
+        raise InvalidInput(
+            f"{masked(repr(url))} is not the URL of a database", place="store.url", hint=_FORMS
+        ) from None
     kind = parsed.get_backend_name()
     if kind == "postgresql":
         return parsed.set(drivername="postgresql+psycopg")
     if kind == "sqlite" and parsed.database and parsed.database != ":memory:":
         return parsed
-    raise InvalidInput(f"a statestore can't live in {parsed.render_as_string()}", place="store.url", hint=_FORMS)
+    raise InvalidInput(f"a statestore can't live in {printable(parsed)}", place="store.url", hint=_FORMS)
+
+
+def printable(url: URL) -> str:
+    """`url` without its password, wherever in it that stands."""
+    return masked(url.render_as_string())
 
 
 def sqlite_path(url: URL) -> Path | None:
@@ -46,18 +54,20 @@ def sqlite_path(url: URL) -> Path | None:
 
 
 def make_engine(url: URL) -> Engine:
-    """An engine for `url`; connects to nothing yet. Unavailable when PostgreSQL's driver is not installed."""
+    """An engine for `url`; connects to nothing yet. Unavailable when PostgreSQL's driver is not installed. Its errors
+    show no values: tasks bring their own secrets."""
     if sqlite_path(url) is not None:
         engine = sa.create_engine(
             url,
             poolclass=QueuePool,
+            hide_parameters=True,
             connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000},
         )
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     try:
-        return sa.create_engine(url, paramstyle="format", pool_pre_ping=True)
+        return sa.create_engine(url, paramstyle="format", pool_pre_ping=True, hide_parameters=True)
     except (ModuleNotFoundError, NoSuchModuleError):
         raise StoreUnavailable(
             "the driver of PostgreSQL is not installed",
@@ -98,7 +108,7 @@ def translate(error: BaseException, url: URL) -> StoreUnavailable:
     """What a failed commit means to the caller, in words of what to do next."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     path = sqlite_path(url)
-    where = str(path) if path is not None else url.render_as_string()
+    where = str(path) if path is not None else printable(url)
     full = isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
     full = full or (isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT))
     full = full or getattr(cause, "sqlstate", None) == "53100"
@@ -109,6 +119,6 @@ def translate(error: BaseException, url: URL) -> StoreUnavailable:
             hint="free space; nothing was lost, and this call changed nothing",
         )
     return StoreUnavailable(
-        f"the statestore {where} can't commit: {type(cause).__name__}: {cause}".strip(),
+        f"the statestore {where} can't commit: {type(cause).__name__}: {masked(str(cause), [url.password])}".strip(),
         hint="this call changed nothing; try again, and see `cloud-dispatch db check` if it stays",
     )

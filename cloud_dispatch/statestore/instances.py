@@ -141,11 +141,13 @@ class Change:
                 losing.append(change.instance)
             if changed.ends_ms > before.ends_ms:
                 dearer.append((before, changed))
-            elif changed.ends_ms < before.ends_ms:
+            elif changed.last_ms != before.last_ms:
                 eased.append(changed)
         if dearer:
             batch.admit(dearer, now)
         paying.ease(batch.memory, eased)
+        if eased:
+            batch.recount()
         for instance in losing:
             seat = batch.memory.seats.get(instance)
             if seat is not None and seat.held:

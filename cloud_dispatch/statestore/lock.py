@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from cloud_dispatch.domain.errors import Conflict
+from cloud_dispatch.statestore.engine import printable
 from cloud_dispatch.statestore.schema import owner
 
 #: The key of the advisory lock: one store a database.
@@ -103,7 +104,7 @@ class AdvisoryLock:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._name = engine.url.render_as_string()
+        self._name = printable(engine.url)
         self._session: Connection | None = None
 
     def take(self, me: Owner) -> None:

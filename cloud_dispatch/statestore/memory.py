@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from heapq import merge
+from itertools import islice
 
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceState
@@ -198,7 +200,7 @@ class Memory:
         """These are the limits now. What waits and what is held is sorted anew where other payers have one: once, at a
         cost that grows with the queue."""
         before, self.purse = self.payers, purse
-        self.payers = Payers(purse, purse.terms, now)
+        self.payers = Payers(purse, now)
         self.payers.stopped = before.stopped
         if self.payers.keys != before.keys:
             self.queue = self.queue.relined(lambda lot: self.line_of(lot.shape, lot.payer))
@@ -224,7 +226,8 @@ class Memory:
         self.counts = dict(counts)
 
     def become(self, other: Memory) -> None:
-        """Take over everything of `other`, which is given up."""
+        """Take over everything of `other`, which is given up; what the tables do not know stays."""
+        other.payers.stopped = self.payers.stopped
         self.__dict__.update(other.__dict__)
 
     def _numbers(self) -> tuple[int, int, int, dict[TaskState, int]]:
@@ -255,7 +258,6 @@ class Memory:
                 now,
                 hold.claimed_ms if hold.started_ms is None else hold.started_ms,
                 hold.lot.expected_ms or self.typical_ms(hold.lot.shape),
-                0,
             )
             for hold in seat.held.values()
         ]
@@ -269,6 +271,7 @@ class Memory:
             del self.vms[seat.instance.vm]
         if instance.state is InstanceState.GONE:
             self.seats.pop(instance.id, None)
+            self.payers.left(instance.id)
             return
         if seat is None:
             seat = self.seats[instance.id] = Seat(instance)
@@ -300,13 +303,29 @@ class Memory:
             if head is not None:
                 lot = self.queue.lots[head[1]]
                 found = ShapeDemand(
-                    self.shapes[number], line.count, line.expected_sum, line.expected_known, -head[0], lot.submitted_ms
-                )
+                    self.shapes[number], line.count, line.expected_sum, line.expected_known, -head[0], lot.submitted_ms,
+                    lot.expected_ms,
+                )  # fmt: skip
                 if number < 0:
                     withheld = self.payers.withheld(number, lot.payer, now)
                     found = replace(found, payer=lot.payer, withheld=withheld)
                 demand.append(found)
         return demand
+
+    def coming(self, most: int, now: int) -> list[tuple[Shape, int]]:
+        """The next tasks of each line, at most `most` of it, in the order of claims: shape, and how long they are
+        expected to run, or others of their shape have; 0 unknown."""
+        lines = [
+            islice(self.queue.coming(number), most)
+            for number, _ in self.queue.lines()
+            if number >= 0 or not self._is_withheld(number, now)
+        ]
+        lots = (self.queue.lots[task] for _, task in merge(*lines))
+        return [(self.shapes[lot.shape], lot.expected_ms or self.typical_ms(lot.shape)) for lot in lots]
+
+    def _is_withheld(self, line: int, now: int) -> bool:
+        head = self.queue.head(line)
+        return head is not None and bool(self.payers.withheld(line, self.queue.lots[head[1]].payer, now))
 
     def leases(self, instance: InstanceId) -> dict[TaskId, FencingToken]:
         seat = self.seats.get(instance)

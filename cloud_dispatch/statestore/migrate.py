@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -17,12 +18,18 @@ from cloud_dispatch.domain.errors import Conflict
 _FOLDER = Path(__file__).parent / "migrations"
 
 
-def _config(connection: Connection) -> Config:
+def _config(connection: Connection | None = None) -> Config:
     config = Config()
     config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     return config
+
+
+@cache
+def _head() -> str | None:
+    """The revision of this version. Asked for once: Alembic reads and compiles every step for it."""
+    return ScriptDirectory.from_config(_config()).get_current_head()
 
 
 def revision(connection: Connection) -> str | None:
@@ -32,11 +39,10 @@ def revision(connection: Connection) -> str | None:
 
 def upgrade(connection: Connection, to: str = "head") -> None:
     """Run what is missing, in the caller's transaction. Conflict when the tables are newer than this version."""
-    config = _config(connection)
     current = revision(connection)
-    script = ScriptDirectory.from_config(config)
-    if current is not None and current == script.get_current_head() and to == "head":
+    if current is not None and current == _head() and to == "head":
         return
+    config = _config(connection)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         command.upgrade(config, to)

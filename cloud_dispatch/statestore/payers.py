@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.spend.commitment import OF_PAYERS, Commitment, Key
-from cloud_dispatch.spend.payers import ClaimTerms, Wanted, admitted, keys_of_payer
+from cloud_dispatch.spend.payers import Wanted, admitted, keys_of_payer
 from cloud_dispatch.spend.standing import Refusal, Standing
 from cloud_dispatch.spend.windows import span_at
 from cloud_dispatch.statestore.purse import Purse
@@ -29,26 +30,27 @@ class Paid(NamedTuple):
 
     def until(self, instance: Instance) -> Paid:
         """With the end that `instance` has."""
-        last_ms = instance.ends_ms if instance.last_ms is None else instance.last_ms
-        until_ms = max(last_ms, self.reserved_ms, self.commitment.from_ms)
+        until_ms = max(instance.known_last_ms, self.reserved_ms, self.commitment.from_ms)
         return self._replace(commitment=replace(self.commitment, until_ms=until_ms))
 
 
 class _Refused(NamedTuple):
-    """The last claim that a payer was refused; `wanted` None where no money would have admitted it."""
+    """The last claim that a payer was refused, `at` an instance; `wanted` None where no money would have admitted it
+    there."""
 
     payer: Payer
     wanted: Wanted | None
     why: str
+    at: InstanceId
 
 
 class Payers:
     """See the module."""
 
-    def __init__(self, purse: Purse | None = None, terms: ClaimTerms | None = None, now_ms: int = 0) -> None:
+    def __init__(self, purse: Purse | None = None, now_ms: int = 0) -> None:
         purse = purse or Purse()
         budgets = [budget for budget in purse.budgets if budget.key.scope in OF_PAYERS]
-        self.terms = terms or ClaimTerms()
+        self.terms = purse.terms
         self._budgets = budgets
         self.keys = frozenset(budget.key for budget in budgets)
         #: By key, why none of its tasks is begun now.
@@ -133,9 +135,17 @@ class Payers:
         )
 
     # -- who waits for money
-    def refuse(self, line: int, payer: Payer, wanted: Wanted | None, why: str) -> None:
+    def refuse(self, line: int, payer: Payer, wanted: Wanted | None, why: str, at: InstanceId) -> None:
         """Remember that the next task of `line` was not admitted where it wanted to go."""
-        self._refused[line] = _Refused(payer, wanted, why)
+        self._refused[line] = _Refused(payer, wanted, why, at)
+
+    def left(self, instance: InstanceId) -> None:
+        """It is gone, and with it what it could not be used for."""
+        self._refused = {
+            line: refused
+            for line, refused in self._refused.items()
+            if refused.wanted is not None or refused.at != instance
+        }
 
     def admit(self, line: int) -> None:
         """A task of it was."""

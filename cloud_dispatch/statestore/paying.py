@@ -9,13 +9,11 @@ from cloud_dispatch.domain.errors import OverBudget
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.spend.commitment import Commitment
 from cloud_dispatch.spend.instances import highest_rate
-from cloud_dispatch.spend.payers import keys_of_payer, part_rate, place_of, wanted_at
+from cloud_dispatch.spend.payers import keys_of_payer, name_of, part_rate, place_of, wanted_at
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.payers import Paid
 from cloud_dispatch.statestore.purse import RAISE
 from cloud_dispatch.statestore.seats import Hold, Seat
-
-_TASK = "task "
 
 
 def claimable(memory: Memory, seat: Seat, instance: Instance, line: int, now: int) -> Paid | None:
@@ -27,7 +25,7 @@ def claimable(memory: Memory, seat: Seat, instance: Instance, line: int, now: in
     task, lot = head[1], memory.queue.lots[head[1]]
     place = place_of(instance, payers.terms)
     if isinstance(place, str):
-        payers.refuse(line, lot.payer, None, f"a limit covers it, and {place}")
+        payers.refuse(line, lot.payer, None, f"a limit covers it, and {place}", instance.id)
         return None
     if place.last_ms <= now:
         return None  # it is being ended
@@ -36,10 +34,10 @@ def claimable(memory: Memory, seat: Seat, instance: Instance, line: int, now: in
         others = [finish for finish in memory.finishes(seat, now) if finish is not None]
         finish_ms = max([now + expected_ms, *others])
     shape = memory.shapes[line]
-    wanted = wanted_at(place, _name(task), lot.payer, shape, now, finish_ms, payers.terms.lease_ms)
+    wanted = wanted_at(place, name_of(task), lot.payer, shape, now, finish_ms, payers.terms.lease_ms)
     paid = payers.judge(lot.payer, wanted, now)
     if isinstance(paid, str):
-        payers.refuse(line, lot.payer, wanted, paid)
+        payers.refuse(line, lot.payer, wanted, paid, instance.id)
         return None
     payers.admit(line)
     return paid
@@ -54,7 +52,7 @@ def raise_all(memory: Memory, changed: Iterable[Instance], now: int) -> None:
         for task, paid in _moved(memory, changed):
             refusal = payers.refusal(task, paid, now)
             if refusal is not None:
-                raise OverBudget(f"{_name(task)}: {refusal}", hint=RAISE)
+                raise OverBudget(f"{name_of(task)}: {refusal}", hint=RAISE)
             before.setdefault(task, payers.take(task))
             payers.put(task, paid)
     except OverBudget:
@@ -67,7 +65,8 @@ def raise_all(memory: Memory, changed: Iterable[Instance], now: int) -> None:
 
 
 def ease(memory: Memory, changed: Iterable[Instance]) -> None:
-    """The instances get earlier ends: what is committed for their claims may only fall."""
+    """The instances end when they do, asked or not: earlier, or so much later as was seen. What is committed for their
+    claims follows."""
     before: dict[int, Paid] = {}
     for task, paid in _moved(memory, changed):
         before.setdefault(task, memory.payers.take(task))
@@ -91,13 +90,13 @@ def _held(memory: Memory, hold: Hold) -> Paid:
     place = place_of(instance, payers.terms)
     if not isinstance(place, str):
         finish_ms = since + expected_ms if expected_ms else None
-        wanted = wanted_at(place, _name(hold.task), lot.payer, shape, since, finish_ms, payers.terms.lease_ms)
+        wanted = wanted_at(place, name_of(hold.task), lot.payer, shape, since, finish_ms, payers.terms.lease_ms)
         if wanted.whole is not None and payers.admits(wanted.whole):
             return Paid(wanted.whole, wanted.whole.until_ms, wanted.trial is not None)
     rate = part_rate(
         highest_rate(instance), shape.resources, exclusive=shape.exclusive, capacity=instance.machine.capacity
     )
-    least = Commitment(_name(hold.task), keys_of_payer(lot.payer), rate, since, since, begins_by_ms=since)
+    least = Commitment(name_of(hold.task), keys_of_payer(lot.payer), rate, since, since, begins_by_ms=since)
     return Paid(least, since, not expected_ms).until(instance)
 
 
@@ -108,12 +107,3 @@ def _moved(memory: Memory, changed: Iterable[Instance]) -> Iterable[tuple[int, P
             paid = memory.payers.of(task)
             if paid is not None:
                 yield task, paid.until(instance)
-
-
-def task_of(commitment: Commitment) -> int:
-    """Whose claim it is of."""
-    return int(commitment.name.removeprefix(_TASK))
-
-
-def _name(task: int) -> str:
-    return f"{_TASK}{task}"

@@ -125,6 +125,23 @@ class ReadyQueue:
             priorities.pop()
         raise AssertionError(f"line {number} counts {line.count} waiting tasks and has none")
 
+    def coming(self, number: int) -> Iterator[tuple[int, int]]:
+        """The keys of what waits in a line, in order, as `head` has them. Asking for a few costs in proportion to them
+        and the stale entries among them; nothing may change meanwhile."""
+        line, lots = self._lines[number], self.lots
+        for priority in reversed(line.priorities):
+            heap, last = line.heaps[priority], -1
+            # A heap's entries are no larger than the two below each: what comes next is below what has come.
+            open_entries = [(heap[0], 0)] if heap else []
+            while open_entries:
+                task, at = heappop(open_entries)
+                for below in range(2 * at + 1, min(2 * at + 3, len(heap))):
+                    heappush(open_entries, (heap[below], below))
+                lot = lots.get(task)
+                if task != last and lot is not None and lot.priority == priority and lot.line == number:
+                    yield -priority, task
+                last = task
+
     def take(self, number: int, most: int, before: tuple[int, int] | None) -> list[tuple[int, Lot]]:
         """Remove and return the next tasks of a line, at most `most`, as long as they come before the key `before`."""
         taken: list[tuple[int, Lot]] = []

@@ -38,11 +38,11 @@ from cloud_dispatch.spend.commitment import Commitment, Key
 from cloud_dispatch.spend.costs import AttemptCost, CostPage, CostQuery, Costs
 from cloud_dispatch.spend.instances import Drivers
 from cloud_dispatch.spend.past import Past
-from cloud_dispatch.spend.payers import ClaimTerms
+from cloud_dispatch.spend.payers import ClaimTerms, task_of
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.spend.tightened import TIGHTENED_FACT, decode, encode, set_limit
 from cloud_dispatch.spend.windows import Window
-from cloud_dispatch.statestore import care, copying, costs, paying, reading, records
+from cloud_dispatch.statestore import care, copying, costs, reading, records
 from cloud_dispatch.statestore.claims import Sync, without_commit
 from cloud_dispatch.statestore.commit import GroupCommit
 from cloud_dispatch.statestore.costs import ByTask, Present, Runs
@@ -245,7 +245,8 @@ class SqlStore:
     def holder_of(self, commitment: Commitment) -> InstanceId | None:
         seat = self._memory.seats.get(InstanceId(commitment.name))
         if seat is None:
-            hold = self._memory.holds.get(paying.task_of(commitment))
+            task = task_of(commitment)
+            hold = None if task is None else self._memory.holds.get(task)
             seat = None if hold is None else hold.seat
         return None if seat is None else seat.instance.id
 
@@ -265,6 +266,9 @@ class SqlStore:
     def typical_ms(self, shape: Shape) -> int:
         number = self._memory.shape_numbers.get(shape)
         return 0 if number is None else self._memory.typical_ms(number)
+
+    def coming(self, most: int) -> Sequence[tuple[Shape, int]]:
+        return self._memory.coming(most, self._clock.now())
 
     async def ledger(
         self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000

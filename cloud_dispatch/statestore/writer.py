@@ -28,7 +28,7 @@ class DatabaseWriter:
         self._lock = lock
         self._clock = clock
         self.configured = Configured()
-        self._statements = Statements(engine.dialect)
+        self._statements = Statements.of(engine.dialect)
         self._connection: Connection | None = None
         self.doubtful = False
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.domain.errors import OverBudget
-from cloud_dispatch.domain.ids import PoolName, ProfileName
+from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName, instance_id
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
 from cloud_dispatch.domain.payer import NOBODY, Payer
@@ -214,7 +214,22 @@ class PayersContract:
         endless = await machine(store, "endless", end_lag_ms=None)
         assert [claim.task for claim in await endless.claim(2)] == [3]
         assert "no hand keeps the hard end" in waits(store)["project poor"][1]
-        assert len(await (await machine(store)).claim(2)) == 1
+        await store.change([InstanceChange(instance_id(BatchId("endless"), 0), InstanceEvent.GONE)])
+        assert waits(store)["project poor"][1] == ""  # another one may do
+        assert {claim.task for claim in await (await machine(store)).claim(2)} == {1, 3}  # what it held comes back
+        await sound(store)
+
+    async def test_an_end_that_was_seen_later_counts_for_the_claims_there(self, store: Store) -> None:
+        """Nobody was asked, since it is so; but nothing more is claimed at its cost."""
+        await limited(store, of(POOR, 0.6))
+        await store.submit([quarter(hours=1), quarter(hours=1)])
+        agent = await machine(store)
+        assert len(await agent.claim(1)) == 1
+        own = next(iter(store.instances().values()))
+        await store.change([InstanceChange(own.id, None, {"end_lag_ms": 24 * HOUR_MS})])
+        (held,) = store.claim_commitments()
+        assert held.until_ms >= own.ends_ms + 24 * HOUR_MS
+        assert not await agent.claim(2)
         await sound(store)
 
     async def test_what_takes_unknown_time_is_tried_once_until_one_has_succeeded(
@@ -294,6 +309,20 @@ class PayersContract:
         store.withhold({})
         assert waits(store) == {"project poor": (1, "")}
         assert [claim.task for claim in await agent.claim(2)] == [1]
+
+    async def test_how_long_what_comes_next_takes(self, store: Store) -> None:
+        """In the order of claims: the urgent one first, and nothing that is begun by nobody."""
+        await limited(store, of(POOR, 100))
+        tasks = [
+            replace(quarter("rich"), expected_runtime_ms=0), replace(quarter("rich"), expected_runtime_ms=2),
+            replace(quarter(), expected_runtime_ms=3), replace(quarter("rich"), expected_runtime_ms=4, priority=1),
+        ]  # fmt: skip
+        await store.submit(tasks)
+        assert [ms for _, ms in store.coming(10)] == [4, 0, 2, 3]
+        assert [ms for _, ms in store.coming(2)] == [4, 0, 3]  # of each line
+        assert {shape for shape, _ in store.coming(10)} == {tasks[0].shape}
+        store.withhold({POOR: "nearly spent"})
+        assert [ms for _, ms in store.coming(10)] == [4, 0, 2]
 
     async def test_nothing_of_a_payer_with_a_limit_is_claimed_ahead(self, store: Store) -> None:
         """What waits on a VM holds no part of it, and would be paid for."""

@@ -12,12 +12,15 @@ import pytest
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, decode
 from cloud_dispatch.reconcile import explain
 from cloud_dispatch.reconcile.observe import OFFERINGS_TTL_MS
-from cloud_dispatch.reconcile.spend import PRICE_GOOD_MS, stale_price
+from cloud_dispatch.reconcile.spend import PRICE_GOOD_MS, _words, stale_price
+from cloud_dispatch.spend.budget import Budget, Stage
 from cloud_dispatch.spend.commitment import Key, Scope
-from cloud_dispatch.spend.windows import Window
+from cloud_dispatch.spend.stages import Reached
+from cloud_dispatch.spend.windows import Span, Window
 from tests.reconcile.examples import NOW, offering
 from tests.reconcile.fake import POOL, Cloud, ManualClock, world
 
@@ -38,6 +41,37 @@ async def test_a_limit_is_tightened_for_what_there_is(tmp_path: Path) -> None:
         w.clock.ms += 60_000
         await w.passes(2)
         assert len(w.rows) == 1
+
+
+async def test_a_stop_does_not_hide_what_else_keeps_a_task_waiting(tmp_path: Path) -> None:
+    """`explain` says what `plan` says: what can never run, and what has no money, does not wait for the stop's end."""
+    async with world(tmp_path) as w:
+        await w.fleet.set_limit(Key(Scope.PROJECT, "poor"), Window.DAY, Amount(0), "")
+        await w.fleet.stop(StopLevel.LAUNCHES, "holidays")
+        (usual,) = await w.submit(1)
+        (poor,) = await w.submit(1, project="poor")
+        (huge,) = await w.submit(1, shape=Shape(Resources(10**6, GIB)))
+        await w.passes(2)
+        stopped = "launching is stopped: an operator stopped launches: holidays"
+        said = {task: (await w.fleet.explain_task(task))["reasons"] for task in (usual, poor, huge)}
+        assert said[usual] == [stopped]
+        assert said[poor][0] == said[huge][0] == stopped
+        assert "the budget project poor day" in said[poor][1]
+        assert "no offering can ever run it" in said[huge][1]
+
+
+async def test_a_task_that_waits_since_a_restore_is_told_what_helps(tmp_path: Path) -> None:
+    """Its budget counts as spent, which no bill explains."""
+    async with world(tmp_path) as w:
+        await w.store.set_fact("spend-unsure-since", str(w.clock.ms))
+        await w.fleet.set_limit(Key(Scope.POOL, POOL), Window.DAY, Amount(10**9), "")
+        (task,) = await w.submit(1)
+        await w.passes(2)
+        assert "`budget reconcile`" in (await w.fleet.explain_task(task))["reasons"][-1]
+        await w.store.reconcile()
+        w.clock.ms += 60_000
+        await w.passes(2)
+        assert "reconcile" not in str((await w.fleet.explain_task(task))["reasons"])
 
 
 async def test_nothing_is_launched_under_a_limit_at_a_price_that_is_old(tmp_path: Path) -> None:
@@ -74,7 +108,7 @@ async def test_what_is_affordable_is_found_among_many_that_are_not(tmp_path: Pat
     )  # fmt: skip
     async with world(tmp_path, cloud=Cloud(ManualClock(), offers=offers)) as w:
         w.cloud.clock = w.clock
-        await w.fleet.set_limit(Key(Scope.POOL, POOL), Window.TOTAL, Amount(1_100_000), "")
+        await w.fleet.set_limit(Key(Scope.POOL, POOL), Window.TOTAL, Amount(450_000), "")
         await w.submit(50, expected_runtime_ms=600_000)
         await w.passes(3)
         assert [row.type for row in w.rows] == ["t1"]
@@ -107,3 +141,13 @@ async def test_no_launch_goes_out_after_a_stop(tmp_path: Path, commit: str, monk
         await w.passes(3)
         assert w.cloud.requests == []
         assert w.rows == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "ends"),
+    [(Stage.NO_LAUNCH, "past its `stop_launches`"), (Stage.DRAIN, "past its `drain`"), (Stage.LIMIT, "spent")],
+)
+def test_a_threshold_is_named_where_the_limit_is_far(stage: Stage, ends: str) -> None:
+    """Whoever reads that 2 of 100 dollars are spent must know why nothing starts."""
+    budget = Budget(Key(Scope.USER, "eve"), Window.DAY, Amount(100), no_launch_percent=2, drain_percent=3)
+    assert _words(Reached(budget, Span(0, 1), Amount(2), stage)).endswith(ends)

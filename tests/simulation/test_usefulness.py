@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from cloud_dispatch.domain.ids import PoolName, ProfileName
@@ -80,9 +81,16 @@ def test_a_hundred_ten_hour_tasks_under_a_hundred_dollars() -> None:
     ("dollars", "items"),
     [
         (1, [work(20, 0.25)]),
+        (2, [work(40, 0.1)]),
         (2, [work(20, 0.25)]),
         (2, [work(20, 0.5)]),
+        (2, [work(4, 1.5, known=False)]),
+        (2, [work(2, 1.5), work(5, 0.75)]),
         (3, [work(40, 0.1)]),
+        (7, [work(40, 0.5)]),
+        (7, [work(4, 1.5), work(7, 0.75)]),
+        (7, [work(9, 0.5), work(12, 1)]),
+        (11, [work(15, 0.4), work(18, 1.2)]),
         (5, [work(40, 0.25)]),
         (10, [work(60, 1)]),
         (10, [work(30, 0.25), work(20, 1), work(10, 3)]),
@@ -97,8 +105,24 @@ def test_what_a_limit_pays_for_is_finished(dollars: int, items: list[Work], seed
     assert done >= 0.85 * most, (done, most)
 
 
+@pytest.mark.parametrize("first", ["long", "short"])
+def test_what_no_money_is_left_for_keeps_no_other_pool_waiting(first: str) -> None:
+    """Twenty hours under five dollars can't be begun; ten short tasks of another pool can be finished."""
+    base = under(5, work(1, 1))
+    long, short = (
+        msgspec.structs.replace(item, shape=replace(item.shape, pool=pool))
+        for item, pool in ((work(1, 20), "long"), (work(10, 0.1), "short"))
+    )
+    pools = tuple(replace(base.pools[0], name=PoolName(pool)) for pool in ("long", "short"))
+    items = (long, short) if first == "long" else (short, long)
+    outcome = run(msgspec.structs.replace(base, pools=pools, work=items, horizon_ms=30 * HOUR_MS), keep=20)
+    assert outcome.ok, outcome.findings
+    assert outcome.tasks["succeeded"] == 10  # type: ignore[index]
+
+
 def test_the_yardstick_is_floor_arithmetic() -> None:
     assert clairvoyant(Amount(100 * DOLLAR), [10 * HOUR_MS] * 100, HOURLY, 0) == 10
     assert clairvoyant(Amount(100 * DOLLAR), [10 * HOUR_MS] * 100, HOURLY, 1) == 9
-    assert clairvoyant(Amount(3 * DOLLAR), [3 * HOUR_MS, HOUR_MS, HOUR_MS], HOURLY, 60_000) == 2
+    assert clairvoyant(Amount(3 * DOLLAR), [HOUR_MS, HOUR_MS, 3 * HOUR_MS], HOURLY, 60_000) == 2
+    assert clairvoyant(Amount(3 * DOLLAR), [3 * HOUR_MS, HOUR_MS, HOUR_MS], HOURLY, 60_000) == 0
     assert clairvoyant(Amount(DOLLAR), [], HOURLY, 0) == 0

@@ -107,23 +107,26 @@ class Fleet:
                 MINUTE_MS,
                 1_000,
             )
-            if not self._admits(standing, holders, wanted, first):
+            ends_ms = self._admitted(standing, holders, wanted, first)
+            if ends_ms is None:
                 break
             self._made += 1
-            self.vms.append(Vm(wanted.name, wanted, first.ends_ms, self.now_ms + self.boot_ms, told=told))
+            wanted = replace(wanted, until_ms=ends_ms + self.slack_ms)
+            self.vms.append(Vm(wanted.name, wanted, ends_ms, self.now_ms + self.boot_ms, told=told))
             launched = True
         return launched
 
-    def _admits(self, standing: Standing, holders: list[Holder], wanted: Commitment, first: FirstEnds) -> bool:
+    def _admitted(self, standing: Standing, holders: list[Holder], wanted: Commitment, first: FirstEnds) -> int | None:
+        """The hard end of a launch; None where it is not admitted."""
         if not self.reserves:
-            return standing.refusal(wanted) is None
-        left = Left(standing, holders, self.now_ms, self.pace)
-        return left.take([wanted], first.lasts_ms + self.slack_ms, first.trial_ms + self.slack_ms).slots == 1
+            return first.ends_ms if standing.refusal(wanted) is None else None
+        taken = Left(standing, holders, self.now_ms, self.pace).take([wanted], first, self.slack_ms)
+        return taken.ends_ms if taken.slots else None
 
     def _holder(self, vm: Vm, offered: int | None) -> Holder:
         finish, booting, busy = None, vm.serves_ms > self.now_ms, vm.task is not None
         if vm.task is not None:
-            finish = finish_of(self.now_ms, vm.began_ms, self._told(vm.task) or 0, 0)
+            finish = finish_of(self.now_ms, vm.began_ms, self._told(vm.task) or 0)
         elif offered is not None or booting:
             told = vm.told if offered is None else self._told(offered)
             finish = None if told is None else max(self.now_ms, vm.serves_ms) + told

@@ -1,20 +1,26 @@
 """Where ends are set: nothing passes the limit, and what the limit pays for is finished."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
+from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.spend.budget import Budget
-from cloud_dispatch.spend.commitment import EVERYTHING, Commitment
+from cloud_dispatch.spend.commitment import EVERYTHING, Commitment, Key, Scope
 from cloud_dispatch.spend.ends import FirstEnds, Holder, Pace, finish_of, first_ends, last_tasks, renew
 from cloud_dispatch.spend.left import Left, Taken
 from cloud_dispatch.spend.standing import Standing
+from cloud_dispatch.spend.upcoming import Upcoming
 from cloud_dispatch.spend.windows import Window
 from tests.spend.fleet import DAY_MS, MINUTE_MS, Fleet
 
 DOLLAR = 1_000_000
 PACE = Pace()
+OTHER = Key(Scope.POOL, "other")
 NOW = 100 * DAY_MS
 
 
@@ -26,6 +32,15 @@ def holder(
     commitment = Commitment(name, (EVERYTHING,), Rate(1_000_000_000), NOW - HOUR_MS, ends)
     finish = None if finish_in is None else NOW + finish_in * MINUTE_MS
     return Holder(commitment, ends, NOW + DAY_MS, busy, wanted, finish)
+
+
+def of(work_ms: int | None, count: int) -> Upcoming:
+    """So many tasks that any machine can run."""
+    return Upcoming([(Shape(Resources()), work_ms or 0)] * count)
+
+
+def known(minutes: int) -> FirstEnds:
+    return FirstEnds(*[NOW + minutes * MINUTE_MS] * 3)
 
 
 def standing(limit_cents: int, *holders: Holder) -> Standing:
@@ -101,22 +116,22 @@ def test_an_end_that_can_not_be_moved_is_right_from_the_start() -> None:
         first_ends(NOW, MINUTE_MS, m and m * MINUTE_MS, DAY_MS, PACE, movable=movable) for m, movable in minutes
     ]  # fmt: skip
     assert found == [
-        FirstEnds(NOW + DAY_MS, NOW + DAY_MS, NOW + 31 * MINUTE_MS),
-        FirstEnds(*[NOW + 91 * MINUTE_MS] * 3),
-        FirstEnds(NOW + 31 * MINUTE_MS, NOW + DAY_MS, NOW + 31 * MINUTE_MS),
-        FirstEnds(*[NOW + 91 * MINUTE_MS] * 3),
+        FirstEnds(NOW + DAY_MS, NOW + DAY_MS, NOW + 31 * MINUTE_MS, unknown=True),
+        FirstEnds(*[NOW + 91 * MINUTE_MS] * 2, NOW + 66 * MINUTE_MS),
+        FirstEnds(NOW + 31 * MINUTE_MS, NOW + DAY_MS, NOW + 31 * MINUTE_MS, unknown=True),
+        FirstEnds(*[NOW + 91 * MINUTE_MS] * 2, NOW + 66 * MINUTE_MS),
     ]
     fixed = Holder(holder("vm").commitment, NOW, NOW + DAY_MS, True, True, movable=False)
     assert renew(standing(10_000, fixed), [fixed], NOW, PACE).extensions == ()
 
 
 @pytest.mark.parametrize(
-    ("expected", "most", "finish"),
-    [(0, 0, None), (60, 0, 30), (20, 0, 30), (0, 90, 60), (60, 40, 10), (20, 40, 10)],
+    ("expected", "finish"),
+    [(0, None), (60, 30), (31, 1), (30, 30), (20, 30)],
 )
-def test_when_work_of_half_an_hour_ago_is_expected_to_be_done(expected: int, most: int, finish: int | None) -> None:
+def test_when_work_of_half_an_hour_ago_is_expected_to_be_done(expected: int, finish: int | None) -> None:
     """What takes longer than expected is expected to take as long again as it has."""
-    found = finish_of(NOW, NOW - 30 * MINUTE_MS, expected * MINUTE_MS, most * MINUTE_MS)
+    found = finish_of(NOW, NOW - 30 * MINUTE_MS, expected * MINUTE_MS)
     assert found == (None if finish is None else NOW + finish * MINUTE_MS)
 
 
@@ -126,23 +141,46 @@ def test_launches_leave_room_to_finish_what_runs() -> None:
 
     def fits(minutes: int) -> int:
         new = Commitment("new", (EVERYTHING,), Rate(1_000_000_000), NOW, NOW + minutes * MINUTE_MS)
-        return Left(standing(1_000, runs), [runs], NOW, PACE).take([new], new.until_ms, new.until_ms).slots
+        return Left(standing(1_000, runs), [runs], NOW, PACE).take([new], known(minutes), 0).slots
 
     assert (fits(150), fits(151)) == (1, 0)
 
 
 def test_of_what_is_unknown_one_is_tried_at_a_time() -> None:
     """A day is not paid for, half an hour is: one VM, and no other while it finds out."""
+    half_ms = NOW + 30 * MINUTE_MS
+    ends = FirstEnds(half_ms, NOW + DAY_MS, half_ms, unknown=True)
 
     def new(name: str) -> Commitment:
-        return Commitment(name, (EVERYTHING,), Rate(1_000_000_000), NOW, NOW + 30 * MINUTE_MS)
+        return Commitment(name, (EVERYTHING,), Rate(1_000_000_000), NOW, half_ms)
 
     left = Left(standing(1_000), [], NOW, PACE)
-    assert left.take([new("a"), new("b")], NOW + DAY_MS, NOW + 30 * MINUTE_MS) == Taken(1, is_trial=True)
-    assert left.take([new("c")], NOW + DAY_MS, NOW + 30 * MINUTE_MS) == Taken(0)
+    assert left.take([new("a"), new("b")], ends, 0) == Taken(1, half_ms)
+    assert not left.take([new("c")], ends, 0).slots
     assert "the budget total has $9.50 left" in left.why
     tries = holder("tries")
-    assert Left(standing(1_000, tries), [tries], NOW, PACE).take([new("d")], NOW + DAY_MS, NOW + MINUTE_MS) == Taken(0)
+    assert not Left(standing(2_700, tries), [tries], NOW, PACE).take([new("d")], ends, 0).slots
+    # One whose work is known does not keep it from trying, nor one that another limit pays for.
+    knows, other = holder("knows", finish_in=5), replace(tries, commitment=replace(tries.commitment, keys=(OTHER,)))
+    for holders in ([knows], [other]):
+        left = Left(standing(2_500, *holders), holders, NOW, PACE)
+        assert left.take([new("d")], ends, 0) == Taken(1, half_ms)
+
+
+def test_where_no_lease_is_left_one_is_launched_for_just_the_work() -> None:
+    """An hour's work with a lease of half an hour, under $1.20: but only where nothing else works for that money."""
+    ends = FirstEnds(NOW + 90 * MINUTE_MS, NOW + 90 * MINUTE_MS, NOW + 65 * MINUTE_MS)
+    new = Commitment("new", (EVERYTHING,), Rate(1_000_000_000), NOW, NOW + 90 * MINUTE_MS)
+
+    def take(cents: int, *holders: Holder, lag_ms: int = 0) -> Taken:
+        return Left(standing(cents, *holders), holders, NOW, PACE).take([new], ends, lag_ms)
+
+    assert take(120) == Taken(1, NOW + 65 * MINUTE_MS)
+    assert take(160) == Taken(1, NOW + 90 * MINUTE_MS)
+    assert not take(120, lag_ms=10 * MINUTE_MS).slots
+    works, idle = holder("works", finish_in=5), holder("idle", busy=False, wanted=False)
+    assert not take(159 + 120, works).slots
+    assert take(117 + 120, idle) == Taken(1, NOW + 65 * MINUTE_MS)
 
 
 @pytest.mark.parametrize("lease_ms", [MINUTE_MS, 30 * MINUTE_MS])
@@ -158,7 +196,7 @@ def test_a_vm_that_could_not_finish_another_task_is_told_so_before_it_takes_one(
 
     def refused(cents: int, work_ms: int | None) -> set[str]:
         holders = [later, second, first]
-        return set(last_tasks(standing(cents, *holders), holders, work_ms, NOW, PACE))
+        return set(last_tasks(standing(cents, *holders), holders, [], of(work_ms, 3), NOW, PACE))
 
     # 70 minutes each are committed; an hour more, with the time of a drain, ends 56 and 57 minutes later.
     committed = 3 * 117
@@ -166,6 +204,39 @@ def test_a_vm_that_could_not_finish_another_task_is_told_so_before_it_takes_one(
     assert refused(committed + 195, HOUR_MS) == set()
     assert refused(0, 2 * MINUTE_MS) == set()  # it fits in before the end that it has
     assert refused(0, None) == set()
+
+
+def test_one_goes_and_the_other_works_on_with_what_it_leaves() -> None:
+    """Either could be paid for if the other one ended now: not both are refused for want of what both hold."""
+    first, second = holder("a", finish_in=1), holder("b", finish_in=2)
+
+    def refused(cents: int, leaving: list[Holder]) -> set[str]:
+        serving = [one for one in (second, first) if one not in leaving]
+        return set(last_tasks(standing(cents, first, second), serving, leaving, of(HOUR_MS, 2), NOW, PACE))
+
+    committed = 2 * 117
+    # The one that is refused ends in six minutes, not in ten: seven cents, without which the other lacks the money.
+    assert refused(committed + 90, []) == {"a"}
+    assert refused(committed + 80, []) == {"a", "b"}
+    assert refused(committed + 90, [first]) == set()
+    assert refused(committed + 80, [first]) == {"b"}
+    # One of unknown work keeps all that it may come to.
+    unknown = holder("a")
+    assert set(last_tasks(standing(324, unknown, second), [second], [unknown], of(HOUR_MS, 1), NOW, PACE)) == {"b"}
+
+
+def test_what_a_machine_can_not_run_does_not_come_next_for_it() -> None:
+    """A task of another pool, for which no money is left, keeps nobody from a short one of his own."""
+    mine, other = (Machine(Resources(), pool=pool) for pool in ("mine", "other"))
+    long, short = (Shape(Resources(), pool=pool) for pool in ("other", "mine"))
+    upcoming = Upcoming([(long, 100 * HOUR_MS), (short, MINUTE_MS), (short, 0)])
+    assert [upcoming.next_ms(machine) for machine in (mine, other)] == [MINUTE_MS, 100 * HOUR_MS]
+    here, there = (replace(holder(name, finish_in=1), machine=m) for name, m in (("a", mine), ("b", other)))
+    found = last_tasks(standing(2 * 117, here, there), [here, there], [], upcoming, NOW, PACE)
+    assert set(found) == {"b"}
+    assert upcoming.next_ms(mine) is None  # the short one is taken, of the next nobody knows
+    upcoming.take(2)
+    assert upcoming.next_for(mine) is None
 
 
 def test_where_no_whole_lease_is_left_what_runs_may_still_be_finished() -> None:
@@ -178,6 +249,12 @@ def test_where_no_whole_lease_is_left_what_runs_may_still_be_finished() -> None:
     assert not just.refused
     assert not short.extensions
     unknown = holder("b", ends_in=10)
+    both = [one, holder("c", ends_in=10, finish_in=41)]
+    together = renew(standing(2 * committed + 59 + 61, *both), both, NOW, PACE)
+    assert [each.ends_ms - NOW for each in together.extensions] == [
+        finish * MINUTE_MS + PACE.drain_ms for finish in (40, 41)
+    ]
+    assert not together.refused
     assert set(renew(standing(committed, unknown), [unknown], NOW, PACE).refused) == {"b"}
 
 
@@ -188,7 +265,8 @@ def test_what_is_refused_says_what_else_is_too_dear(cents: int, rate: int, trial
     def take(rate: int) -> tuple[Taken, int]:
         left = Left(standing(cents), [], NOW, PACE)
         new = Commitment("new", (EVERYTHING,), Rate(rate), NOW, NOW + HOUR_MS)
-        return left.take([new], NOW + (2 * HOUR_MS if trial else HOUR_MS), NOW + HOUR_MS), left.too_dear
+        lasts_ms = NOW + (2 * HOUR_MS if trial else HOUR_MS)
+        return left.take([new], FirstEnds(NOW + HOUR_MS, lasts_ms, NOW + HOUR_MS, unknown=trial), 0), left.too_dear
 
     taken, too_dear = take(rate)
     if taken.slots:

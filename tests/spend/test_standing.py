@@ -125,6 +125,34 @@ def _budgets(standing: Standing) -> list[Budget]:
     return [budget for covering in standing._budgets.values() for budget in covering]
 
 
+KEYS = st.lists(
+    st.sampled_from([EVERYTHING, AWS, Key(Scope.POOL, "p"), Key(Scope.POOL, "q"), Key(Scope.USER, "u")]),
+    max_size=4, unique=True,
+).map(tuple)  # fmt: skip
+
+
+@given(st.lists(KEYS, max_size=12), st.lists(st.sampled_from(Window), min_size=1, unique=True), st.integers(0, 2**32))
+@settings(max_examples=200)
+def test_commitments_that_share_some_keys_count_for_each_of_theirs(
+    counts_for: list[tuple[Key, ...]], windows: list[Window], seed: int
+) -> None:
+    """Made of all at once, or one by one, or added up by hand: the same for every budget, nobody's for none."""
+    chance = Random(seed)
+    lives = [
+        replace(vm(f"vm{n}", hours=chance.randint(1, 60), start_ms=NOW + chance.randint(-30, 30) * HOUR_MS), keys=keys)
+        for n, keys in enumerate(counts_for)
+    ]
+    named = [EVERYTHING, AWS, Key(Scope.POOL, "p"), Key(Scope.USER, "u")]
+    budgets = [Budget(key, window, Amount(0)) for key in named for window in windows]
+    at_once, one_by_one = Standing(budgets, {}, lives, NOW), Standing(budgets, {}, [], NOW)
+    for one in lives:
+        one_by_one.add(one)
+    for budget in budgets:
+        for span in spans(budget.window, NOW, NOW + 100 * HOUR_MS):
+            by_hand = sum(one.charge(span) for one in lives if budget.key in one.keys)
+            assert at_once.committed(budget, span) == one_by_one.committed(budget, span) == by_hand
+
+
 @pytest.mark.parametrize(
     "rule",
     [blind_to_what_lives, blind_to_what_was, blind_to_prolongations, by_one_window_only, a_micro_dollar_too_many],

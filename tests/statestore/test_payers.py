@@ -10,12 +10,13 @@ from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.money import HOUR_MS
 from cloud_dispatch.domain.payer import Payer
-from cloud_dispatch.statestore import SqlStore
+from cloud_dispatch.statestore import SqlStore, writer
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.payers import Payers
 from cloud_dispatch.testing.store_builders import ManualClock, result
 from cloud_dispatch.testing.store_contract_payers import POOR, limited, machine, of, quarter, sound, stands
 from tests.statestore.conftest import stores
+from tests.statestore.test_group_commit import LostAnswer
 
 BUDGET = of(POOR, 10)
 
@@ -85,3 +86,22 @@ async def test_lines_are_the_same_for_equal_payers(sqlite_url: str) -> None:
         memory = store._memory
         assert memory.line_of(1, Payer("poor")) == memory.line_of(1, Payer("poor")) < 0
         assert memory.line_of(1, Payer("rich")) == 1
+
+
+async def test_what_is_withheld_stays_so_when_the_tables_are_read_again(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tables do not know it, and nobody says it again before the next pass."""
+    async with stores(sqlite_url, Inline) as open_one:
+        store = await open_one(ManualClock())
+        await limited(store, BUDGET)
+        await store.submit([quarter()])
+        store.withhold({POOR: "nearly spent"})
+        agent = await machine(store)
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "perform", LostAnswer(store, lands=True))
+            patch.setattr(store._lock, "intact", lambda: False)
+            with pytest.raises(StoreUnavailable, match="in the middle of a commit"):
+                await store.submit([quarter()])
+        assert await store.submit([quarter()]) == [3]
+        assert not await agent.claim(1)

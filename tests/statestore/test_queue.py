@@ -81,6 +81,8 @@ class QueueAndModel(RuleBasedStateMachine):
         for shape in (1, 2, 3):
             order = self.order(shape)
             assert self.queue.head(shape) == (order[0] if order else None)
+        for shape in lines:
+            assert list(self.queue.coming(shape)) == self.order(shape)
         for shape, line in lines.items():
             mine = [lot for lot in self.model.values() if lot.shape == shape]
             assert line.count == len(mine)

@@ -1,0 +1,46 @@
+"""What waits, in the order in which it is claimed. Owns which task a machine takes next, as far as money has to know.
+
+What a machine can't run is none of its concern: a long task of another pool that no money is left for must not keep it
+from its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cloud_dispatch.domain.shape import Machine, Shape
+
+
+class Upcoming:
+    """`tasks`: the shape of each, and how long it is expected to run in milliseconds, 0 unknown."""
+
+    def __init__(self, tasks: Sequence[tuple[Shape, int]]) -> None:
+        self._tasks = tasks
+        self._taken: set[int] = set()
+        self._from: dict[str, int] = {}  # by machine, where to look first: what is before is taken or does not fit
+
+    def next_for(self, machine: Machine) -> int | None:
+        """The number of the next task that `machine` would take, None where none waits that it can run."""
+        fits: dict[Shape, bool] = {}
+        for number in range(self._from.get(machine.key, 0), len(self._tasks)):
+            shape = self._tasks[number][0]
+            if number not in self._taken:
+                if shape not in fits:
+                    fits[shape] = not machine.misfit(shape)
+                if fits[shape]:
+                    self._from[machine.key] = number
+                    return number
+        self._from[machine.key] = len(self._tasks)
+        return None
+
+    def work_ms(self, number: int | None) -> int | None:
+        """How long that task is expected to run; None where nobody knows."""
+        return None if number is None else self._tasks[number][1] or None
+
+    def next_ms(self, machine: Machine) -> int | None:
+        """How long what `machine` would take next is expected to run; None where nobody knows, or nothing waits."""
+        return self.work_ms(self.next_for(machine))
+
+    def take(self, number: int) -> None:
+        """Somebody takes it: it comes next for nobody else."""
+        self._taken.add(number)
