@@ -20,6 +20,7 @@ from bench.yardsticks import take
 
 #: By name the module with ``measure(folder, repeat, quick) -> iterable of Metric``. ``all`` is these.
 BENCHMARKS = {
+    "boot": "bench.boot",
     "claims": "bench.claims",
     "e2e": "bench.e2e",
     "latency": "bench.latency",

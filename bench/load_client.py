@@ -216,7 +216,7 @@ def content_length(head: bytes) -> int:
 
 async def register(plan: Plan, seat: Seat, incarnation: str) -> RegisterReplySeen:
     """Register one instance as its agent would; retried while the dispatcher does not know the VM yet."""
-    body = codec.encode(RegisterRequest(vm=seat.vm, incarnation=incarnation, version="bench"))
+    body = codec.encode(RegisterRequest(vm=seat.vm, proof=seat.vm, incarnation=incarnation, version="bench"))
     head = (
         f"POST {REGISTER_PATH} HTTP/1.1\r\nHost: {plan.host}:{plan.port}\r\nAuthorization: Bearer {seat.join_token}\r\n"
         f"Content-Type: application/json\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"

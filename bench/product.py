@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import sqlite3
+import ssl
 import subprocess
 import sys
 import time
@@ -34,9 +35,10 @@ class Dispatcher:
     folder: Path
     port: int
     process: subprocess.Popen[bytes]
+    trust: ssl.SSLContext | None = None  # of one that speaks TLS
 
     def __post_init__(self) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=CALL_TIMEOUT_SECONDS)
+        self._connection = _connection(self.port, self.trust, CALL_TIMEOUT_SECONDS)
         self._connection.connect()
         self._used = time.monotonic()
         self._token = (self.folder / "state" / "operator.token").read_text().strip()
@@ -109,23 +111,27 @@ class Dispatcher:
 
 
 @contextlib.contextmanager
-def dispatcher(folder: Path, configuration: str, *, python_path: Sequence[Path] = ()) -> Iterator[Dispatcher]:
+def dispatcher(
+    folder: Path, configuration: str, *, python_path: Sequence[Path] = (), tls: bool = False
+) -> Iterator[Dispatcher]:
     """A dispatcher with its state in ``folder``, ended with all of its instances at exit.
 
-    ``configuration`` is TOML after its [dispatcher] table, which is made here: a free port of the loopback interface.
+    ``configuration`` is TOML after its [dispatcher] table, which is made here: a free port of the loopback interface,
+    plain HTTP there as the peers speak it, or TLS with the dispatcher's own certificate.
     """
     folder.mkdir(parents=True)
     port = free_port()
     path, log = folder / "config.toml", folder / "dispatcher.log"
-    own = {"state_dir": str(folder / "state"), "listen": f"127.0.0.1:{port}"}
+    own = {"state_dir": str(folder / "state"), "listen": f"127.0.0.1:{port}", "tls": tls}
     head = "\n".join(f"{key} = {json.dumps(value)}" for key, value in own.items())
     path.write_text(f"[dispatcher]\n{head}\n{configuration}")
     argv = [sys.executable, "-m", "cloud_dispatch", "up", "--config", str(path)]
     paths = [*map(str, python_path), str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    ca = folder / "state" / "tls" / "ca.pem" if tls else None
     with running(argv, log, cwd=folder, env=environment) as process:
-        wait_until(lambda: _healthy(port), "dispatcher", timeout_seconds=60, watch={log: process})
-        started = Dispatcher(folder, port, process)
+        wait_until(lambda: _healthy(port, ca), "dispatcher", timeout_seconds=60, watch={log: process})
+        started = Dispatcher(folder, port, process, _trust(ca))
         try:
             yield started
         finally:
@@ -133,9 +139,19 @@ def dispatcher(folder: Path, configuration: str, *, python_path: Sequence[Path] 
                 started.shut_down()
 
 
-def _healthy(port: int) -> bool:
+def _trust(ca: Path | None) -> ssl.SSLContext | None:
+    return None if ca is None else ssl.create_default_context(cafile=str(ca))
+
+
+def _connection(port: int, trust: ssl.SSLContext | None, timeout_seconds: float) -> http.client.HTTPConnection:
+    if trust is None:
+        return http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_seconds)
+    return http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout_seconds, context=trust)
+
+
+def _healthy(port: int, ca: Path | None) -> bool:
     try:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = _connection(port, _trust(ca), 5)
         connection.request("GET", "/v1/health")
         healthy = connection.getresponse().status == 200
         connection.close()

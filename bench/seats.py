@@ -16,7 +16,17 @@ from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import InstanceType, Market, Offering
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.provider.errors import VmNotFound
-from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Listing, ProfileContext, Traits, Vm, VmState
+from cloud_dispatch.provider.spi import (
+    Challenge,
+    Identity,
+    LaunchRequest,
+    LaunchResult,
+    Listing,
+    ProfileContext,
+    Traits,
+    Vm,
+    VmState,
+)
 
 MAX_BATCH = 1_000
 RATE = Rate(10_000_000)
@@ -49,6 +59,7 @@ class Seats:
             max_user_data=1_000_000,
             named_slots=True,
             vm_name="seat-{instance}",
+            identity=Identity.NAMED,
         )
         self._vms: dict[VmId, Vm] = {}
 
@@ -114,6 +125,10 @@ class Seats:
     async def console(self, vm: VmId) -> str:
         """A seat says nothing."""
         return ""
+
+    async def identify(self, proof: str, challenge: Challenge) -> VmId:
+        """Seats are believed: that many share a batch is what the benchmark is about."""
+        return VmId(proof)
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -1,3 +1,3 @@
 """cloud-dispatch: rents the cheapest cloud machines that can do a queue of work, and gives them back."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

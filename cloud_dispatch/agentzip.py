@@ -1,6 +1,7 @@
 """Builds the agent that the dispatcher serves: one zipapp of `wire` and `agent`, the same bytes from the same sources.
 
-Owns the archive's form; must not import the agent, which has to run on an older Python than this one.
+Owns the archive's form, and the former agents that are kept; must not import the agent, which has to run on an older
+Python than this one.
 """
 
 from __future__ import annotations
@@ -12,14 +13,28 @@ from pathlib import Path
 
 _PACKAGES = ("wire", "agent")
 _MOMENT = (1980, 1, 1, 0, 0, 0)
+#: VMs that boot while the dispatcher is replaced were promised the agent of the one before.
+_FORMER = 3
 _SHEBANG = b"#!/usr/bin/env python3\n"
-#: Must parse and run on any Python, so that an old one gets a sentence instead of a traceback.
+#: Must parse and run on any Python, so that an old one gets a sentence instead of a traceback. zipimport by itself
+#: compiles a module to learn the name of its file, and then again to run it.
 _MAIN = """\
 import sys
+import zipimport
 
 if sys.version_info < (3, 9):
     sys.stderr.write("cloud-dispatch agent: needs Python 3.9 or newer, this is %s\\n" % sys.version.split()[0])
     sys.exit(2)
+
+
+class Importer(zipimport.zipimporter):
+    def get_filename(self, fullname):
+        end = "/__init__.py" if self.is_package(fullname) else ".py"
+        return self.archive + "/" + self.prefix + fullname.rpartition(".")[2] + end
+
+
+sys.path_hooks.insert(0, Importer)
+sys.path_importer_cache.pop(sys.path[0], None)
 
 from cloud_dispatch.agent.__main__ import main
 
@@ -28,7 +43,8 @@ sys.exit(main(sys.argv[1:]))
 
 
 def build() -> tuple[bytes, str]:
-    """The zipapp's bytes and their sha256 (hex). Deterministic: fixed times and modes, sorted names, not compressed."""
+    """The zipapp's bytes and their sha256 (hex). Deterministic: fixed times and modes, sorted names. Compressed: a
+    fleet fetches it at once."""
     here = Path(__file__).parent
     files = {"__main__.py": _MAIN.encode(), "cloud_dispatch/__init__.py": b""}
     for package in _PACKAGES:
@@ -41,6 +57,21 @@ def build() -> tuple[bytes, str]:
             entry = zipfile.ZipInfo(name, _MOMENT)
             entry.external_attr = 0o644 << 16
             entry.create_system = 3
-            archive.writestr(entry, files[name], compress_type=zipfile.ZIP_STORED)
+            archive.writestr(entry, files[name], compress_type=zipfile.ZIP_DEFLATED)
     body = buffer.getvalue()
     return body, hashlib.sha256(body).hexdigest()
+
+
+def former(folder: Path, body: bytes, sha256: str) -> dict[str, bytes]:
+    """The agents that earlier dispatchers of this folder have served, by sha256; `body` is kept there for later ones.
+    One that is not what its name says is left out. OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own = folder / f"{sha256}.pyz"
+    fresh = own.with_suffix(".new")
+    fresh.write_bytes(body)
+    fresh.replace(own)  # it is the newest now
+    found = sorted(folder.glob("*.pyz"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in found[_FORMER + 1 :]:
+        path.unlink(missing_ok=True)
+    bodies = {path.stem: path.read_bytes() for path in found[: _FORMER + 1] if path != own}
+    return {name: known for name, known in bodies.items() if hashlib.sha256(known).hexdigest() == name}

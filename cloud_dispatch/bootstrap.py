@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import gc
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +22,18 @@ import uvloop
 from prometheus_client.registry import Collector
 
 import cloud_dispatch
-from cloud_dispatch import agentzip, statestore
+from cloud_dispatch import agentzip, statestore, userdata
+from cloud_dispatch.adapters import certificates
+from cloud_dispatch.adapters.certificates import Certificate
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy
 from cloud_dispatch.adapters.executors import Adaptive, Inline, Thread
 from cloud_dispatch.api.app import Api, make_app
-from cloud_dispatch.api.auth import Tokens
+from cloud_dispatch.api.auth import Tokens, service_life_ms
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.api.server import serve as serve_http
 from cloud_dispatch.api.services import AgentBundle, Limits, Services
-from cloud_dispatch.api.timer import Words
-from cloud_dispatch.cloudinit import render
 from cloud_dispatch.config import Config
 from cloud_dispatch.config.checks import UNKEPT
 from cloud_dispatch.demand.native import NativeQueue
@@ -39,7 +41,7 @@ from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.demand.settings import configured_targets
 from cloud_dispatch.demand.targets import PoolTargets, Targets
 from cloud_dispatch.domain.errors import InvalidInput, Unavailable
-from cloud_dispatch.domain.ids import BatchId, ProfileName
+from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel
 from cloud_dispatch.domain.stop import decode as decode_stop
@@ -61,21 +63,22 @@ from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.keeping import Keeper
 from cloud_dispatch.reconcile.loop import Loop
 from cloud_dispatch.reconcile.preview import Preview
-from cloud_dispatch.reconcile.settings import Settings, Timing, UserData
+from cloud_dispatch.reconcile.settings import Settings, Timing
 from cloud_dispatch.spend.ends import Pace
 from cloud_dispatch.spend.grant import timer_lease_ms
 from cloud_dispatch.spend.payers import ClaimTerms
 from cloud_dispatch.telemetry import log as logging
 from cloud_dispatch.telemetry.metrics import Metrics, Tripped
 from cloud_dispatch.telemetry.provider_calls import ProviderCalls
+from cloud_dispatch.userdata import PACE, Specimen, Trusted
 from cloud_dispatch.wire.messages import Policy
 
 log = structlog.get_logger(__name__)
 DEPLOYMENT_FACT = "deployment"
+#: The folders below the state's for what tasks write.
+LOGS, OUTPUTS = "logs", "outputs"
 #: How long a busy thread (a plan, a query) may keep the loop waiting for the interpreter, instead of 5 ms.
 SWITCH_S = 0.0005
-#: How far ahead the ends of VMs are set.
-PACE = Pace()
 
 
 def serve(config: Config) -> int:
@@ -83,6 +86,8 @@ def serve(config: Config) -> int:
     owns the statestore."""
     logging.configure(config.dispatcher.log_level, config.dispatcher.log_format)
     config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in (LOGS, OUTPUTS):  # a driver may let others pass through the folder above
+        (config.state_dir / name).mkdir(mode=0o700, exist_ok=True)
     sys.setswitchinterval(SWITCH_S)
     return uvloop.run(_serve(config))
 
@@ -113,6 +118,7 @@ class Rules:
     retention: Retention = Retention()
     retain_logs_ms: int | None = None
     stop: Stop = Stop()
+    url: str = ""  # where VMs reach the dispatcher
 
 
 @dataclass(frozen=True)
@@ -160,6 +166,7 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
         pools=rules.settings.pools,
         problems=lambda: [view.problem for view in context.profiles.values() if view.problem],
         timer_lease_ms=timer_lease_ms(rules.settings.pace, rules.policy.silence_ms),
+        url=rules.url,
     )
     keeper = Keeper(ports.store, ports.clock, rules.retention, ports.logs, rules.retain_logs_ms, ports.outputs)
     return Parts(context, loop, fleet, make_app(services), keeper)
@@ -181,6 +188,7 @@ class _Stop:
 
 async def _serve(config: Config) -> int:
     clock, entropy = SystemClock(), SystemEntropy()
+    certificate = certificate_of(config, clock)
     async with contextlib.AsyncExitStack() as stack:
         committing, reading = _commit_executor(config), Thread("reads")
         stack.push_async_callback(committing.close)
@@ -191,13 +199,14 @@ async def _serve(config: Config) -> int:
         stack.push_async_callback(store.close)
         _spare_the_collector()
         deployment = await _deployment(config, store, entropy)
-        tokens = Tokens.open(config.state_dir, entropy)
+        tokens = Tokens.open(config.state_dir, entropy, service_life_ms(config.timing.silence_ms))
         calls = ProviderCalls(config.profiles)
         providers = _providers(config, deployment, clock, calls)
         await store.set_limits(config.budgets(), _drivers(config), terms_of(Pace(), config.pools()))
         for provider in providers.values():
             stack.push_async_callback(provider.close)
-        bundle = AgentBundle(*agentzip.build())
+        body, sha256 = agentzip.build()
+        bundle = AgentBundle(body, sha256, agentzip.former(config.state_dir / "agents", body, sha256))
         planning = Thread("planning")
         stack.push_async_callback(planning.close)
         stop = _Stop(asyncio.Event())
@@ -209,30 +218,55 @@ async def _serve(config: Config) -> int:
             store=store,
             tokens=tokens,
             planning=planning,
-            logs=LogStore(config.state_dir / "logs", config.limits.log_bytes_per_attempt),
-            outputs=OutputStore(config.state_dir / "outputs", config.limits.output_bytes_per_file, files),
+            logs=LogStore(config.state_dir / LOGS, config.limits.log_bytes_per_attempt),
+            outputs=OutputStore(config.state_dir / OUTPUTS, config.limits.output_bytes_per_file, files),
             counters=(calls,),
         )
+        trust = userdata.trusted(config, bundle.sha256, certificate)
         rules = Rules(
-            settings=_settings(config, deployment, providers, tokens, bundle, clock),
-            policy=config.policy(next(iter(config.pool_sections))),
+            settings=_settings(config, deployment, providers, tokens, clock, trust),
+            policy=replace(config.policy(next(iter(config.pool_sections))), ca=trust.ca),
             agent=bundle,
             limits=_limits(config),
             targets=configured_targets(config),
             retention=config.retention(),
             retain_logs_ms=config.store.retain_logs_ms,
             stop=Stop(StopLevel.LAUNCHES, "dispatcher.pause is set") if config.dispatcher.pause else Stop(),
+            url=config.advertise_url,
         )
         parts = assemble(ports, rules, shutdown=stop.ask)
-        return await _run(config, parts.context, parts.app, parts.loop, parts.keeper, stop)
+        return await _run(config, parts.context, parts.app, parts.loop, parts.keeper, stop, certificate)
 
 
-async def _run(config: Config, context: Context, app: Api, loop: Loop, keeper: Keeper, stop: _Stop) -> int:
+def certificate_of(config: Config, clock: Clock) -> Certificate | None:
+    """What the dispatcher shows to whoever connects, made where there is none yet; None without TLS. InvalidInput where
+    it can't be used."""
+    told = config.dispatcher
+    now = datetime.datetime.fromtimestamp(clock.now() / 1000, datetime.UTC)
+    if not told.tls:
+        return None
+    if told.certificate is not None and told.key is not None:
+        return certificates.given(told.certificate, told.key, now)
+    return certificates.own(config.tls_folder, (*told.names, socket.gethostname()), now)
+
+
+async def _run(
+    config: Config,
+    context: Context,
+    app: Api,
+    loop: Loop,
+    keeper: Keeper,
+    stop: _Stop,
+    certificate: Certificate | None,
+) -> int:
     running = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, stop.ask)
     closing = asyncio.Event()
-    serving = asyncio.create_task(serve_http(app, config.dispatcher.listen, closing, ready=_say_up(config)))
+    shown = None if certificate is None else (certificate.certificate, certificate.key)
+    serving = asyncio.create_task(
+        serve_http(app, config.dispatcher.listen, closing, ready=_say_up(config), certificate=shown)
+    )
     parts = [serving, asyncio.create_task(loop.run()), asyncio.create_task(keeper.run())]
     asked = asyncio.create_task(stop.asked.wait())
     telling = asyncio.create_task(_tell_risk(context))
@@ -318,8 +352,8 @@ def _settings(
     deployment: str,
     providers: dict[ProfileName, Provider],
     tokens: Tokens,
-    bundle: AgentBundle,
     clock: SystemClock,
+    trusted: Trusted,
 ) -> Settings:
     return Settings(
         deployment=deployment,
@@ -327,7 +361,7 @@ def _settings(
         caps=config.caps(),
         profile_caps=config.profile_caps(),
         providers=providers,
-        user_data=_user_data(config, providers, tokens, bundle, clock),
+        user_data=userdata.maker(config, user_data_limits(providers), tokens, trusted, clock),
         profile_types=config.profile_types(),
         timing=timing_of(config),
         drivers=_drivers(config),
@@ -373,32 +407,9 @@ def timing_of(config: Config) -> Timing:
     )
 
 
-def _user_data(
-    config: Config,
-    providers: dict[ProfileName, Provider],
-    tokens: Tokens,
-    bundle: AgentBundle,
-    clock: SystemClock,
-) -> UserData:
-    """What the VMs of a launch get: the pool's template with the batch's join token, its timer and the agent's
-    fingerprint."""
-    timers, lease_ms = Words(tokens), timer_lease_ms(PACE, config.timing.silence_ms)
-
-    def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName, ends_ms: int) -> str:
-        plugin = registry.plugin(config.profiles[profile].driver)
-        variables = {
-            **plugin.template_variables(),
-            "url": config.advertise_url,
-            "join_token": tokens.join(batch, slots, clock.now() + pool.boot_deadline_ms + pool.end.lifetime_ms),
-            "timer": asdict(timers.plan(pool, batch, ends_ms, clock.now(), lease_ms)),
-            "agent_sha256": bundle.sha256,
-            "fingerprint": "",
-            "pool": pool.name,
-            "labels": dict(pool.labels),
-        }
-        return render.render(pool.template, variables, limit=providers[profile].traits.max_user_data)
-
-    return user_data
+def user_data_limits(providers: Mapping[ProfileName, Provider]) -> dict[ProfileName, int]:
+    """How many bytes of user data each profile's driver takes."""
+    return {name: provider.traits.max_user_data for name, provider in providers.items()}
 
 
 def _limits(config: Config) -> Limits:
@@ -408,6 +419,27 @@ def _limits(config: Config) -> Limits:
         tasks_per_submission=config.limits.tasks_per_submission,
         environment_bytes=config.limits.environment_bytes,
     )
+
+
+def specimens(config: Config, pools: Iterable[str]) -> list[Specimen]:
+    """What VMs of `pools` would get to boot with, from each of their profiles."""
+    return asyncio.run(_specimens(config, frozenset(pools)))
+
+
+async def _specimens(config: Config, pools: frozenset[str]) -> list[Specimen]:
+    clock, trusted = SystemClock(), userdata.trusted(config, AgentBundle(*agentzip.build()).sha256, None)
+    providers = _providers(config, "none", clock, ProviderCalls(config.profiles))  # asked for their limits only
+    try:
+        limits = user_data_limits(providers)
+    finally:
+        for provider in providers.values():
+            await provider.close()
+    return [
+        userdata.specimen(config, pool, profile, limits[profile], trusted, clock)
+        for pool in config.pools()
+        if pool.name in pools
+        for profile in pool.profiles
+    ]
 
 
 def backup(config: Config, target: Path) -> None:

@@ -164,7 +164,7 @@ def _flags(option: Any) -> str:
 def _metavar(argument: Any) -> str:
     """TASK, [FILE], WORD... as usage lines write them."""
     shown = argument.metavar or argument.name.upper()
-    if argument.metavar:
+    if shown.startswith("["):
         return str(shown)
     many = "..." if argument.nargs == -1 else ""
     return f"{shown}{many}" if argument.required else f"[{shown}]{many}"

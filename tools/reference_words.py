@@ -35,10 +35,23 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
         "folder",
         "Statestore, keys, operator's token, logs, outputs, drivers' folders. Relative to the file.",
     ),
-    "dispatcher.listen": ("HOST:PORT", "Where the dispatcher answers agents and operators. It speaks plain HTTP."),
+    "dispatcher.listen": ("HOST:PORT", "Where the dispatcher answers agents and operators."),
     "dispatcher.advertise": (
         "URL",
         "Where VMs reach the dispatcher, if not at `listen`: another address, a proxy that speaks TLS.",
+    ),
+    "dispatcher.tls": (
+        "true or false",
+        "Speak TLS, with its own certificate unless one is given. `false`: only where `listen` is a loopback address.",
+    ),
+    "dispatcher.certificate": (
+        "file",
+        "A certificate in PEM, its chain after it. Without it one is made in `STATE_DIR/tls`, by a CA of its own.",
+    ),
+    "dispatcher.key": ("file", "The key of `certificate`, in PEM, mode 0600."),
+    "dispatcher.pin": (
+        "true or false",
+        "VMs trust this very certificate. `false`: what their images' CAs sign for the name in `advertise`.",
     ),
     "dispatcher.log_level": ("debug, info, warning or error", "The least that is logged, on standard error."),
     "dispatcher.log_format": ("text or json", "How a log record looks. `json` is one object a line."),
@@ -136,6 +149,27 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
         _MONEY,
         "The same of VMs that register and end without a task, though there was work for them.",
     ),
+    "pools.NAME.boot.nvidia": ("true or false", "NVIDIA's driver is installed where there is a device and no driver."),
+    "pools.NAME.boot.nvidia_packages": ("list of names", "The driver's packages; empty: those of the distribution."),
+    "pools.NAME.boot.mounts.kind": ("`nfs`, `block` or `tmpfs`", "What is mounted."),
+    "pools.NAME.boot.mounts.path": ("absolute path", "Where."),
+    "pools.NAME.boot.mounts.source": (
+        "text",
+        "`HOST:/PATH` of an nfs, `/dev/NAME` of a block device, nothing of a tmpfs.",
+    ),
+    "pools.NAME.boot.mounts.options": ("text", "Options of the mount, with commas between them."),
+    "pools.NAME.boot.mounts.filesystem": ("name", "Of a block device."),
+    "pools.NAME.boot.mounts.format": ("true or false", "Whether a block device without a file system gets one."),
+    "pools.NAME.boot.mounts.size": (_SIZE, "Of a tmpfs; 0: half of the memory."),
+    "pools.NAME.boot.proxy.http": ("URL", "Proxy of the VM for http: programs, apt, dnf and pip. No password."),
+    "pools.NAME.boot.proxy.https": ("URL", "The same for https."),
+    "pools.NAME.boot.proxy.no": ("text", "Hosts that are reached without it, with commas between them."),
+    "pools.NAME.boot.cloud_config": ("list of files", "Your own cloud-config documents, added to ours."),
+    "pools.NAME.boot.scripts": (
+        "list of files",
+        "Your own scripts, run as root in their order before the agent starts.",
+    ),
+    "pools.NAME.boot.metadata": ("true or false", "Whether tasks may reach the provider's metadata service."),
     "pools.NAME.end.idle": (_DURATION, "An instance without work for so long goes, if it is not needed; 0: never."),
     "pools.NAME.end.max_tasks": (_COUNT, "An instance goes after so many tasks; 0: no limit."),
     "pools.NAME.end.empty_claims": (
@@ -174,6 +208,11 @@ LOCAL: Mapping[str, tuple[str, str, str]] = {
         "file",
         "`ROOT/faults.json`",
         "Faults to inject, see [there](../explanation/local-provider.md#faults).",
+    ),
+    "isolate_tasks": (
+        "true or false",
+        "`false`",
+        "Agents and attempts are users of their own, see [there](../explanation/local-provider.md#isolated-tasks).",
     ),
 }
 LOCAL_TYPE: Mapping[str, tuple[str, str, str]] = {
@@ -254,6 +293,7 @@ PROVIDER_ERRORS: Mapping[str, str] = {
     "InvalidRequest": "Blocks the offering for 10 minutes: an operator has to look.",
     "CredentialsRejected": "Blocks the whole profile for 10 minutes: an operator has to look.",
     "VmNotFound": "Takes it as one part of a proof of absence.",
+    "NotProven": "Refuses the registration, and tells the operator.",
     "Transient": "Tries again, at launches with the next offering.",
     "InDoubt": "Keeps the slots and looks for the VMs.",
 }

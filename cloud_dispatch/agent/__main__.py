@@ -1,4 +1,8 @@
-"""Entry of the agent's package: `CONFIG.json` runs the supervisor, `--agent` (the supervisor's child) the agent."""
+"""Entry of the agent's package: `CONFIG.json` runs the supervisor, `--agent` (the supervisor's child) the agent.
+
+What follows `--agent` is said between programs of different versions: by a supervisor to the agent that it starts, by
+an agent to the program that takes its place.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-import secrets
+import os
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -30,12 +29,12 @@ def pause(seconds: float) -> None:
 
 def fraction() -> float:
     """A number in [0, 1) that spreads the retries of many agents."""
-    return random.random()
+    return int.from_bytes(os.urandom(4), "little") / (1 << 32)
 
 
 def new_name() -> str:
     """A name that no other incarnation has."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 class Threads:

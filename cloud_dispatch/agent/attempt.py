@@ -10,14 +10,19 @@ import asyncio
 import os
 import signal
 import threading
-from typing import Any, Dict, List, Optional  # noqa: UP035
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Dict, List, Optional  # noqa: UP035
 
-from cloud_dispatch.agent.folders import TEMPORARY, is_untouched
+from cloud_dispatch.agent.baggage import Moved
+from cloud_dispatch.agent.depot import TransferFailed, TransferStopped
+from cloud_dispatch.agent.folders import TEMPORARY
 from cloud_dispatch.agent.logs import LogStream
-from cloud_dispatch.agent.processes import Exit, describe_failure, kill_each
-from cloud_dispatch.agent.transfers import TransferFailed, Transfers, TransferStopped
+from cloud_dispatch.agent.processes import Exit, describe_failure
 from cloud_dispatch.agent.uploads import LogUpload
 from cloud_dispatch.wire.messages import Order, Result
+
+if TYPE_CHECKING:
+    from cloud_dispatch.agent.transfers import Transfers
 
 #: What a command leaves behind gets SIGTERM, and SIGKILL after so long.
 LEFTOVER_GRACE_S = 0.5
@@ -41,16 +46,17 @@ class Attempt:
         self._task: Optional[asyncio.Task[None]] = None
         self._pipe: Optional[int] = None
         self._hurry = False  # SIGKILL was asked for
+        self._gone = False  # its command has ended
         self._signals: List[int] = []
         stream = LogStream(host.spill_path(order), host.policy.log_limit)
-        self.log = LogUpload(stream, host.log_pool, order.task, order.token)
+        self.log = LogUpload(stream, host.log_pool, order.task, order.token, order.task_token)
 
     # What the shell tells it
 
     def begin(self) -> None:
         """Start towards the command."""
         try:
-            self.folder = self._host.folders.take()
+            self.folder = self._host.folders.take(bool(self.order.spec.inputs))
         except OSError as error:
             self._over("cannot-start", detail="can't make the attempt's folder: %s" % error)
             return
@@ -70,12 +76,37 @@ class Attempt:
 
     def exited(self, end: Exit) -> None:
         """The main process was reaped. What it left behind must end before anything is reported."""
+        self._gone = True
         if end.signal == signal.SIGKILL and signal.SIGKILL not in self._signals and self._host.kernel_kills.rose():
             self.out_of_memory = self.out_of_memory or "killed by the kernel: out of memory"
         if self._host.processes.strays(self.token):
             self._later(self._clear_up(end))
         else:
             self._settle(end)
+
+    # Another program takes over
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether its command runs and nothing else is done about it, so that another program can go on with it."""
+        return self.pid is not None and self._task is None and not self._signals and not self._gone
+
+    def pack(self) -> Moved:
+        """What the other program needs; the descriptor of its output must be left to it."""
+        pipe = -1 if self._pipe is None else self._pipe
+        return Moved(self.token, self.pid or 0, self.folder, pipe, self.out_of_memory, self.log.stream.pack())
+
+    def take_over(self, moved: Moved) -> None:
+        """Go on with what the program before has started."""
+        self.folder, self.pid, self.out_of_memory = moved.folder, moved.pid, moved.out_of_memory
+        self.log.stream.take_over(moved.log)
+        if moved.pipe >= 0:
+            os.set_inheritable(moved.pipe, False)
+            self._pipe = moved.pipe
+            asyncio.get_running_loop().add_reader(moved.pipe, self._readable)
+        self._host.processes.own(self.token, moved.pid, moved.folder)
+        if self.log.stream.pending:
+            self.log.fed()
 
     # Its way
 
@@ -92,6 +123,7 @@ class Attempt:
         except TransferStopped:
             self._over("cancelled", detail="killed while its inputs were brought")
             return
+        self._task = None
         if self._signals:
             self._over("cancelled", detail="killed before its command started")
         else:
@@ -103,7 +135,7 @@ class Attempt:
         cwd = self._working_folder()
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
-            self.pid = self._host.processes.spawn(argv, self._environment(), cwd, writing)
+            self.pid = self._host.processes.spawn(argv, self._environment(), cwd, writing, self.folder)
         except (OSError, ValueError) as error:
             os.close(reading)
             self._over("cannot-start", detail=describe_failure(error, argv, cwd))
@@ -112,7 +144,7 @@ class Attempt:
             os.close(writing)
         os.set_blocking(reading, False)
         self._pipe = reading
-        self._host.processes.own(self.token, self.pid)
+        self._host.processes.own(self.token, self.pid, self.folder)
         asyncio.get_running_loop().add_reader(reading, self._readable)
         self._host.started(self)
 
@@ -142,15 +174,14 @@ class Attempt:
         """End what the command left behind: SIGTERM, SIGKILL after a short grace. Stuck if that does not help."""
         loop = asyncio.get_running_loop()
         processes, began = self._host.processes, loop.time()
-        kill_each(processes.strays(self.token), signal.SIGTERM)
+        processes.signal_strays(self.token, signal.SIGTERM)
         while True:
             await asyncio.sleep(_POLL_S)
-            left = processes.strays(self.token)
-            if not left:
+            if not processes.strays(self.token):
                 break
             waited = loop.time() - began
             if waited > LEFTOVER_GRACE_S or self._hurry:
-                kill_each(left, signal.SIGKILL)
+                processes.signal_strays(self.token, signal.SIGKILL)
             if waited > LEFTOVER_GRACE_S + LEFTOVER_DEADLINE_S:
                 self._host.stuck(self)
                 return
@@ -183,6 +214,7 @@ class Attempt:
     async def _deliver(self, result: Result, brings: bool) -> None:
         if brings:
             try:
+                await self._host.folders.reclaim(self.folder)
                 result.outputs = await self._host.in_thread(self._transfers().take, self.order.spec.outputs)
             except (TransferFailed, OSError) as error:
                 result.cause, result.detail = "output-failed", str(error)
@@ -197,7 +229,7 @@ class Attempt:
     def _report(self, result: Result) -> None:
         self._close_pipe()
         self.log.close()
-        if self.folder and is_untouched(self.folder):
+        if self.folder and self._host.folders.costs_nothing(self.folder):
             self.discard()
         self._host.ended(self, result)
 
@@ -215,10 +247,15 @@ class Attempt:
         return os.path.join(self.folder, self.order.spec.cwd)
 
     def _transfers(self) -> Transfers:
-        return Transfers(self._working_folder(), self.order.task, self.token, self._host.depot, self.stopped)
+        from cloud_dispatch.agent.transfers import Transfers  # not at the top: it takes long to load
+
+        depot, own = self._host.depot, self.order.task_token
+        if own:
+            depot = replace(depot, token=lambda: own)
+        return Transfers(self._working_folder(), self.order.task, self.token, depot, self.stopped)
 
     def _environment(self) -> Dict[str, str]:
-        """A clean base, the task's own, and what tells it where it is. Never the agent's secrets."""
+        """A clean base, the task's own, and what tells it where it is: with the attempt's token, never the agent's."""
         order, spec = self.order, self.order.spec
         env = dict(self._host.base_env)
         env["HOME"] = self.folder
@@ -233,4 +270,8 @@ class Attempt:
         env["CLOUD_DISPATCH_CPUS"] = "%g" % (resources.cpus_milli / 1000)
         env["CLOUD_DISPATCH_MEMORY"] = str(resources.memory)
         env["CLOUD_DISPATCH_INSTANCE"] = self._host.instance
+        if order.task_token:
+            env["CLOUD_DISPATCH_URL"] = self._host.depot.url
+            env["CLOUD_DISPATCH_CA"] = self._host.ca_file
+            env["CLOUD_DISPATCH_TASK_TOKEN"] = order.task_token
         return env

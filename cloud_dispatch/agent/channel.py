@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import ssl
 from dataclasses import dataclass
-from typing import Any, List, Optional, Tuple  # noqa: UP035
+from typing import Any, Callable, List, Optional, Tuple  # noqa: UP035
 from urllib.parse import urlsplit
 
 #: A longer head or body is not an answer of ours.
@@ -45,10 +45,12 @@ class Endpoint:
 
 def tls_context(ca_file: str, fingerprint: str) -> ssl.SSLContext:
     """A verifying context; with a fingerprint the pin alone is checked, by `check_pin` on each connection."""
-    context = ssl.create_default_context(cafile=ca_file or None)
-    if fingerprint:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+    if not fingerprint:
+        return ssl.create_default_context(cafile=ca_file or None)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's CAs, which take long to read
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return context
 
 
@@ -161,15 +163,20 @@ def _dechunk(seen: bytearray) -> Optional[bytes]:
 class Channel:
     """A connection to the dispatcher that is made when needed and kept. One request at a time."""
 
-    def __init__(self, endpoint: Endpoint, token: str, connect_s: float = 10.0) -> None:
+    def __init__(self, endpoint: Endpoint, token: Callable[[], str], connect_s: float = 10.0) -> None:
+        """`token` gives the bearer token of the moment."""
         self._endpoint = endpoint
+        self._token = token
         self._connect_s = connect_s
         self._wire: Optional[_Wire] = None
         self._turn = 0
-        self._head = "Host: %s:%d\r\nAuthorization: Bearer %s\r\n" % (endpoint.host, endpoint.port, token)
+        self._host = "Host: %s:%d\r\nAuthorization: Bearer " % (endpoint.host, endpoint.port)
 
-    async def request(self, method: str, path: str, body: bytes, kind: str = "application/json") -> Tuple[int, bytes]:
-        """Status and body of the answer. Unreachable when there is none; cancelling it closes the connection.
+    async def request(
+        self, method: str, path: str, body: bytes, kind: str = "application/json", bearer: str = ""
+    ) -> Tuple[int, bytes]:
+        """Status and body of the answer; with another `bearer` token than the channel's, if one is given. Unreachable
+        when there is none; cancelling it closes the connection.
 
         A request made while another is out takes its place: that one's connection is closed. Cancelling alone is not
         enough, because `wait_for` swallows a cancellation that comes in the moment in which the connection is made.
@@ -186,8 +193,8 @@ class Channel:
                 raise Unreachable("abandoned for a newer request")
             self._wire = made
         wire = self._wire
-        head = "%s %s%s HTTP/1.1\r\n%sContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (
-            method, self._endpoint.prefix, path, self._head, kind, len(body),
+        head = "%s %s%s HTTP/1.1\r\n%s%s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (
+            method, self._endpoint.prefix, path, self._host, bearer or self._token(), kind, len(body),
         )  # fmt: skip
         try:
             return await wire.send(head.encode("latin-1"), body)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
 from typing import Callable, Dict, Optional  # noqa: UP035
 
 from cloud_dispatch.agent.processes import Exit, Processes, describe_failure
@@ -35,7 +33,7 @@ class CheckRun:
         """Start the command; False when it could not start, which is a failure told at once."""
         self._pipe, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            self.pid = self._processes.spawn(self._check.argv, self._env, "/", writing)
+            self.pid = self._processes.spawn(self._check.argv, self._env, "/", writing, "")
         except (OSError, ValueError) as error:
             os.close(self._pipe)
             self._done(self._index, False, describe_failure(error, self._check.argv, "/"))
@@ -48,15 +46,13 @@ class CheckRun:
 
     def _expire(self) -> None:
         self._late = True
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        self._processes.end_check(self.pid)
 
     def exited(self, end: Exit) -> None:
         """Its process was reaped; what it left in its group goes with it."""
         if self._timer is not None:
             self._timer.cancel()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        self._processes.end_check(self.pid)
         self._processes.disown_check(self.pid)
         try:
             said = os.read(self._pipe, _OUTPUT_BYTES).decode("utf-8", "replace").strip()

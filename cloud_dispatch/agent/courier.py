@@ -57,12 +57,14 @@ class Courier:
 
     incarnation: str
     renewal: Optional[Renewal] = None  # of the guest timer, where there is one
+    program: str = ""  # the sha256 of this very program, told with the first word
     pace: Pace = field(default_factory=Pace)
     outstanding: Optional[Outstanding] = None
     seq: int = 0
     sent_ms: Optional[int] = None
     unsent_ms: Optional[int] = None  # since when a result waits that no request carried
     said: Optional[Word] = None
+    _heard: bool = False  # the dispatcher has answered this program
     patient_from_ms: int = 0  # a patient request before then would only be abandoned for the news of a start
 
     def starts(self, now_ms: int) -> None:
@@ -83,6 +85,7 @@ class Courier:
         if sent is None or sent.seq != seq:
             return None
         self.outstanding = None
+        self._heard = True
         self.pace.answered(now_ms, sent, brought)
         return sent
 
@@ -154,6 +157,7 @@ class Courier:
         request = SyncRequest(
             self.incarnation, self.seq, standing.state, claims.held(now_ms), results, standing.want, standing.ahead,
             wait_ms, standing.drain_token, standing.ask_end, standing.ending, standing.detail, timer=ask,
+            program="" if self._heard else self.program,
         )  # fmt: skip
         claims.starts_told()
         self.said = word = standing.word

@@ -5,19 +5,24 @@ All times are milliseconds of one clock that never goes back and runs on while t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Union
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Optional, Union
 
-from cloud_dispatch.wire.messages import HealthCheck, Order, Policy, Result, SyncReply, SyncRequest
+from cloud_dispatch.wire.messages import HealthCheck, Order, Policy, Program, Result, SyncReply, SyncRequest
+
+if TYPE_CHECKING:
+    from cloud_dispatch.agent.baggage import Carried
 
 
 @dataclass(frozen=True)
 class Boot:
     """The shell runs and is registered. `age_ms`: how long the VM has lived already (an earlier incarnation counts).
-    `wall_left_ms`: how long until the timer's first hard end, by the VM's wall clock."""
+    `wall_left_ms`: how long until the timer's first hard end, by the VM's wall clock. `carried`: what the program knew
+    whose place this one has taken."""
 
     age_ms: int = 0
     wall_left_ms: int = 0
+    carried: Optional[Carried] = None
 
 
 @dataclass(frozen=True)
@@ -90,13 +95,31 @@ class HealthChecked:
 
 
 @dataclass(frozen=True)
+class Brought:
+    """The program that was to be brought is here, or why it is not."""
+
+    sha256: str
+    failure: str = ""
+    fraction: float = 0.5
+
+
+@dataclass(frozen=True)
+class Hindered:
+    """Not now: something is under way that can't be handed on. `failure`: never, the program can't be run."""
+
+    failure: str = ""
+
+
+@dataclass(frozen=True)
 class Timer:
     """The moment that `Machine.wake_at` asked for has come (early or late does no harm)."""
 
     fraction: float = 0.5
 
 
-Event = Union[Boot, Replied, Failed, Started, Vacated, Ended, Stuck, Signalled, Noticed, HealthChecked, Timer]
+Event = Union[
+    Boot, Replied, Failed, Started, Vacated, Ended, Stuck, Signalled, Noticed, HealthChecked, Brought, Hindered, Timer
+]
 
 
 @dataclass(frozen=True)
@@ -144,10 +167,33 @@ class PolicyChanged:
 
 
 @dataclass(frozen=True)
+class TokenRenewed:
+    """The bearer token of all later calls."""
+
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
 class TimerWord:
     """The dispatcher's word, for the supervisor: the VM may live on."""
 
     word: str
+
+
+@dataclass(frozen=True)
+class Bring:
+    """Bring this program to the VM; answer with `Brought`."""
+
+    program: Program
+
+
+@dataclass(frozen=True)
+class Become:
+    """Let this program take the place of this one, now: `Hindered` where that can't be. `carries`: it takes over what
+    is known; else it begins as another incarnation. The last command for a while."""
+
+    program: Program
+    carries: bool
 
 
 @dataclass(frozen=True)
@@ -157,4 +203,4 @@ class End:
     reason: str
 
 
-Command = Union[Sync, Start, Kill, Forget, RunHealthCheck, PolicyChanged, TimerWord, End]
+Command = Union[Sync, Start, Kill, Forget, RunHealthCheck, PolicyChanged, TokenRenewed, TimerWord, Bring, Become, End]

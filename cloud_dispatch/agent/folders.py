@@ -6,10 +6,11 @@ left empty, which is what a tiny task does, serves a later attempt; any other is
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
-import shutil
 import stat
-from typing import Any, Callable, List  # noqa: UP035
+from typing import Any, Callable, List, Optional, Sequence, Set  # noqa: UP035
 
 #: The folder for temporary files within an attempt's folder.
 TEMPORARY = ".tmp"
@@ -17,18 +18,41 @@ _MOST_SPARE = 256
 
 
 class Folders:
-    """All folders below `root`, which is emptied first. `in_thread` runs what may take long."""
+    """All folders below `root`, which is emptied first but for what is `kept`. `in_thread` runs what may take long."""
 
-    def __init__(self, root: str, in_thread: Callable[..., Any]) -> None:
+    def __init__(self, root: str, in_thread: Callable[..., Any], kept: Sequence[str] = ()) -> None:
+        import shutil  # not at the top: the supervisor, which needs the rest of this module, stays small
+
+        self._rmtree = shutil.rmtree
         self._root = root
         self._in_thread = in_thread
         self._spare: List[str] = []
         self._made = 0
-        shutil.rmtree(root, ignore_errors=True)
-        os.makedirs(root, mode=0o700)
+        if kept:
+            self._clear_but({os.path.basename(path) for path in kept})
+        else:
+            self._rmtree(root, ignore_errors=True)
+            os.makedirs(root, mode=0o700)
 
-    def take(self) -> str:
-        """An empty folder, with an empty folder for temporary files in it. OSError if it can't be made."""
+    def _clear_but(self, kept: Set[str]) -> None:
+        """Of the program whose place this one has taken: what still runs stays, and no name is given twice."""
+        for name in os.listdir(self._root):
+            number = name[1:]
+            if name[:1] == "a" and number.isdigit():
+                self._made = max(self._made, int(number))
+            if name not in kept:
+                path = os.path.join(self._root, name)
+                self._rmtree(path, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+    def spill_path(self, name: str) -> str:
+        """Where an attempt's unsent log goes when it is too much for memory: no task may read it."""
+        return os.path.join(self._root, name)
+
+    def take(self, fills: bool) -> str:
+        """An empty folder, with an empty folder for temporary files in it; `fills`: the agent will put files there
+        before the command starts. OSError if it can't be made."""
         if self._spare:
             return self._spare.pop()
         self._made += 1
@@ -42,20 +66,36 @@ class Folders:
         if len(self._spare) < _MOST_SPARE and is_untouched(folder):
             self._spare.append(folder)
         else:
-            self._in_thread(shutil.rmtree, folder, True)
+            self._in_thread(self._rmtree, folder, True)
+
+    def costs_nothing(self, folder: str) -> bool:
+        """Whether it can be given back at once, without waiting for the disk."""
+        return is_untouched(folder)
+
+    async def reclaim(self, folder: str) -> None:
+        """Nothing lives that was started in `folder`: what is in it is the agent's. OSError if it can't be had."""
 
     def clear(self) -> None:
         """Remove everything."""
-        shutil.rmtree(self._root, ignore_errors=True)
+        self._rmtree(self._root, ignore_errors=True)
 
 
-def is_untouched(folder: str) -> bool:
-    """Whether `folder` is as `take` gave it."""
+def is_untouched(folder: str, owner: Optional[int] = None) -> bool:
+    """Whether `folder` is as `take` gave it, and `owner`'s if one is named. Reads no more than a few names of it."""
     try:
         temporary = os.path.join(folder, TEMPORARY)
-        if os.listdir(folder) != [TEMPORARY] or os.listdir(temporary):
-            return False
-        modes = [os.lstat(path).st_mode for path in (folder, temporary)]
-        return all(stat.S_ISDIR(mode) and stat.S_IMODE(mode) == 0o700 for mode in modes)
+        for path in (folder, temporary):
+            status = os.lstat(path)
+            if not stat.S_ISDIR(status.st_mode) or stat.S_IMODE(status.st_mode) != 0o700:
+                return False
+            if owner is not None and status.st_uid != owner:
+                return False
+        return _names(folder) == [TEMPORARY] and not _names(temporary)
     except OSError:
         return False
+
+
+def _names(folder: str) -> List[str]:
+    """The first two names in `folder`."""
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in itertools.islice(entries, 2)]

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional  # noqa: UP035
+from typing import Dict, List, Optional, Union  # noqa: UP035
 
 from cloud_dispatch.wire.codec import decode, encode
 from cloud_dispatch.wire.messages import Policy
@@ -22,15 +22,19 @@ _STATE_FILE = "identity.json"
 class Config:
     """What the VM's boot script writes for the agent: a JSON file of these names, mode 0600.
 
+    With `agent_user` the supervisor is root and the agent runs as that user (a name or a uid); with `task_uids`
+    ("FIRST-LAST") each attempt runs as a uid of its own. Both empty: all run as whoever started the supervisor.
+
     `url` of the dispatcher; `join_token` admits to its batch; `vm` is the provider's id of this VM and `proof` what
     shows it. `ca_file` or `fingerprint` (sha256 of the certificate, hex) for https. `end_command` is run by the
     supervisor when all is over: how a VM ends itself. `path` is the tasks' PATH where the agent's own won't do.
+    `public_dir` is the supervisor's word to an agent of another user: a folder that it may write to and tasks can read.
     """
 
     url: str = ""
-    join_token: str = ""
+    join_token: str = field(default="", repr=False)
     vm: str = ""
-    proof: str = ""
+    proof: str = field(default="", repr=False)
     work_dir: str = ""
     ca_file: str = ""
     fingerprint: str = ""
@@ -41,14 +45,17 @@ class Config:
     path: str = ""
     notice_file: str = ""  # appears when the provider takes the VM back: holds the milliseconds that are left
     timer: TimerPlan = field(default_factory=TimerPlan)
+    agent_user: str = ""
+    task_uids: str = ""
+    public_dir: str = ""
 
 
 class ConfigError(Exception):
     """The configuration can't be used; the text says what is wrong and where."""
 
 
-def load_config(path: str) -> Config:
-    """The configuration of the file at `path`; ConfigError names what is missing or wrong."""
+def load_config(path: Union[str, int]) -> Config:
+    """The configuration of the file at `path`, or of an open descriptor; ConfigError names what is missing or wrong."""
     try:
         with open(path, "rb") as file:
             config = decode(Config, file.read())
@@ -68,7 +75,7 @@ class Identity:
     """What the registration gave: the instance's name, the bearer token of all later calls, the last policy known."""
 
     instance: str = ""
-    token: str = ""
+    token: str = field(default="", repr=False)
     policy: Policy = field(default_factory=Policy)
 
 

@@ -7,9 +7,12 @@ import contextlib
 import os
 from typing import Callable, List, Optional  # noqa: UP035
 
-from cloud_dispatch.agent.adapters import fraction, new_name, now_ms
+from cloud_dispatch.agent.adapters import fraction, new_name
+from cloud_dispatch.agent.baggage import Baggage
 from cloud_dispatch.agent.channel import Endpoint
-from cloud_dispatch.agent.identity import Config, ConfigError, load_config, load_identity, save_identity
+from cloud_dispatch.agent.handover import TAKE_OVER, unpack
+from cloud_dispatch.agent.identity import ConfigError, Identity, load_config, load_identity, save_identity
+from cloud_dispatch.agent.privileges import shield
 from cloud_dispatch.agent.processes import become_subreaper
 from cloud_dispatch.agent.register import Refused, register
 from cloud_dispatch.agent.shell import Shell, say
@@ -36,21 +39,27 @@ class Reporter:
 
 
 def run_agent(arguments: List[str]) -> int:
-    """`CONFIG PIPE BORN_MS WORDS`: the configuration, the descriptor to report to, when the VM's life began, how many
-    words the supervisor's timer has heard."""
-    path, descriptor, born_ms, words = arguments[0], int(arguments[1]), int(arguments[2]), int(arguments[3])
+    """`CONFIG PIPE BORN_MS WORDS [SOCKET ATTEMPTS]`: the configuration (a file or a descriptor), the descriptor to
+    report to, when the VM's life began, how many words the supervisor's timer has heard; and where a warden runs the
+    attempts, the socket to it and the folder that they are in. Or `--take-over DESCRIPTOR`: the baggage of the program
+    that ran in this process before."""
     try:
-        config = load_config(path)
+        baggage = unpack(int(arguments[1])) if arguments[:1] == [TAKE_OVER] else _begin(arguments)
+        config = baggage.config
         endpoint = Endpoint.parse(config.url, config.ca_file, config.fingerprint)
     except (ConfigError, ValueError, OSError) as error:
         say(str(error))
         return 2
-    os.set_inheritable(descriptor, False)
-    os.set_blocking(descriptor, False)
+    for given in (baggage.pipe, baggage.warden):
+        if given >= 0:
+            os.set_inheritable(given, False)
+    os.set_blocking(baggage.pipe, False)
+    if config.agent_user:
+        shield()
     become_subreaper()
-    report = Reporter(descriptor)
+    report = Reporter(baggage.pipe)
     try:
-        reason = asyncio.run(_serve(config, endpoint, report, born_ms, words))
+        reason = asyncio.run(_serve(baggage, endpoint, report))
     except Refused as error:
         say(str(error))
         reason = "refused"
@@ -58,20 +67,30 @@ def run_agent(arguments: List[str]) -> int:
     return 0
 
 
-async def _serve(config: Config, endpoint: Endpoint, report: Reporter, born_ms: int, words: int) -> str:
-    incarnation = new_name()
+def _begin(arguments: List[str]) -> Baggage:
+    """With nothing that came before, but for an identity that may be kept."""
+    path, pipe, born_ms, words = arguments[0], int(arguments[1]), int(arguments[2]), int(arguments[3])
+    warden, lodging = (int(arguments[4]), arguments[5]) if len(arguments) > 4 else (-1, "")
+    config = load_config(int(path) if path.isdigit() else path)
+    return Baggage(new_name(), config, Identity(), pipe, warden, lodging, born_ms, words)
+
+
+async def _serve(baggage: Baggage, endpoint: Endpoint, report: Reporter) -> str:
+    config = baggage.config
     report("beat")
-    identity = load_identity(config.work_dir)
-    if identity is None:
-        waiting = asyncio.get_running_loop().create_task(_beat(report))
-        try:
-            identity = await register(config, endpoint, incarnation, _boot_ms(), fraction, say)
-        finally:
-            waiting.cancel()
-        save_identity(config.work_dir, identity)
-    shell = Shell(config, identity, endpoint, incarnation, report, words)
+    if baggage.machine is None:
+        identity = load_identity(config.work_dir)
+        if identity is None:
+            waiting = asyncio.get_running_loop().create_task(_beat(report))
+            try:
+                identity = await register(config, endpoint, baggage.incarnation, _boot_ms(), fraction, say)
+            finally:
+                waiting.cancel()
+            save_identity(config.work_dir, identity)
+        baggage.identity = identity
+    shell = Shell(baggage, endpoint, report)
     report.lost = lambda: shell.fail(RuntimeError("the supervisor is gone"))
-    return await shell.run(now_ms() - born_ms)
+    return await shell.run()
 
 
 async def _beat(report: Reporter) -> None:

@@ -6,10 +6,13 @@ that writes faster than the dispatcher takes is never blocked: what is not yet s
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 from collections import deque
 from typing import Deque, Optional  # noqa: UP035
+
+from cloud_dispatch.agent.baggage import Unsent
 
 #: Unsent bytes kept in memory before they go to disk.
 MEMORY_BYTES = 262_144
@@ -34,6 +37,29 @@ class LogStream:
         self._tail_size = 0
         self._tail_most = min(TAIL_BYTES, limit)
         self._dropped = 0
+
+    def pack(self) -> Unsent:
+        """What another program needs to go on with it; the file on disk stays where it is."""
+        tail = base64.b64encode(b"".join(self._tail)).decode("ascii")
+        memory = base64.b64encode(self._memory).decode("ascii")
+        return Unsent(self.offset, memory, self._spill_read, self._spill_size, self._head_left, tail, self._dropped)
+
+    def take_over(self, unsent: Unsent) -> None:
+        """Go on where the stream stood that `pack` was asked of. What of it can't be had any more counts as dropped."""
+        self.offset = unsent.offset
+        self._memory += base64.b64decode(unsent.memory)
+        self._head_left = unsent.head_left
+        tail = base64.b64decode(unsent.tail)
+        if tail:
+            self._tail.append(tail)
+            self._tail_size = len(tail)
+        self._dropped = unsent.dropped
+        if unsent.spill_size > unsent.spill_read:
+            try:
+                self._spill = os.open(self._spill_path, os.O_RDWR | os.O_CLOEXEC)
+                self._spill_read, self._spill_size = unsent.spill_read, unsent.spill_size
+            except OSError:
+                self._dropped += unsent.spill_size - unsent.spill_read
 
     def feed(self, piece: bytes) -> None:
         """Take what the command wrote; never fails and never waits."""

@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any, Dict  # noqa: UP035
 
-from cloud_dispatch.agent.memory import LOOK_LEAST_MS, next_look_ms, proportional, resident
+from cloud_dispatch.agent.memory import LOOK_LEAST_MS, next_look_ms, resident
 
 #: The first look at an attempt: most tiny ones are over by then.
 FIRST_LOOK_MS = 100
@@ -59,7 +59,9 @@ class Lookout:
         pids = self._host.processes.alive(attempt.token)
         used = resident(pids)
         if used > watched.limit:
-            used = proportional(pids)  # processes that share pages are not to blame for them twice
+            used = self._host.processes.proportional(
+                attempt.token
+            )  # processes that share pages are not to blame for them twice
         if used > watched.limit:
             attempt.out_of_memory = "used %d bytes of memory, its limit is %d" % (used, watched.limit)
             self._host.processes.signal(attempt.token, signal.SIGKILL)

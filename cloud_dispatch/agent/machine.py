@@ -1,7 +1,8 @@
 """The agent's state machine: events in, commands out. Owns every decision of the agent; pure, no I/O and no clock.
 
 Its states are idle, busy, draining, drained and failed. Its concerns are one file each: the claims, the kills and
-leases (`enforce`), the conversation (`courier`, `pace`), the limits (`ending`), the health checks.
+leases (`enforce`), the conversation (`courier`, `pace`), the limits (`ending`), the health checks, and the program that
+takes its place (`succession`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional  # noqa: UP035
 
 from cloud_dispatch.agent import events
+from cloud_dispatch.agent.baggage import take_over
 from cloud_dispatch.agent.claims import Attempt, Claims, misfit
 from cloud_dispatch.agent.courier import Courier, Standing
 from cloud_dispatch.agent.ending import NEVER_MS, Ending, Life, Reason
 from cloud_dispatch.agent.enforce import UNKILLABLE_MS, Enforcer, final_cause
 from cloud_dispatch.agent.health import Health
 from cloud_dispatch.agent.pace import Outstanding, beat_ms, tempo
+from cloud_dispatch.agent.succession import AGAIN_MS, Succession
 from cloud_dispatch.agent.timer import GuestTimer, Renewal
 from cloud_dispatch.wire.messages import PREEMPTED, Policy, Result, SyncReply
 
@@ -26,16 +29,18 @@ _DETAIL_CHARS = 2_000
 
 class Machine:
     """One incarnation of the agent. `cpus_milli` is what the VM has where the policy does not say; `timer` the guest
-    timer, where there is one."""
+    timer, where there is one; `program` what runs this, and may be told to become another."""
 
     def __init__(
-        self, incarnation: str, policy: Policy, cpus_milli: int = 1000, timer: Optional[GuestTimer] = None
-    ) -> None:
+        self, incarnation: str, policy: Policy, cpus_milli: int = 1000, timer: Optional[GuestTimer] = None,
+        program: Optional[Succession] = None,
+    ) -> None:  # fmt: skip
         self.cpus_milli = cpus_milli
         self._adopt(policy)
         self.claims = Claims()
         self.renewal = None if timer is None else Renewal(timer)
-        self.courier = Courier(incarnation, self.renewal)
+        self.succession = program or Succession()
+        self.courier = Courier(incarnation, self.renewal, self.succession.own)
         self.health = Health()
         self.life = Life()
         self.end: Optional[Ending] = None
@@ -94,6 +99,8 @@ class Machine:
         self.life.born_ms = now_ms - event.age_ms
         self.life.heard_ms = self.life.idle_since_ms = now_ms
         self.health.adopt(self.policy.health_checks, now_ms)
+        if event.carried is not None:
+            take_over(self, event.carried, now_ms)
         if self.renewal is not None:
             self.renewal.begin(now_ms, event.age_ms, event.wall_left_ms)
             self._plan_to_leave()
@@ -104,6 +111,10 @@ class Machine:
         if sent is None:
             return
         self.life.heard_ms = now_ms
+        if reply.token:
+            self._out.append(events.TokenRenewed(reply.token))
+        if reply.program is not None:
+            self.succession.named(reply.program)
         if reply.timer and self.renewal is not None and self.renewal.heard(reply.timer):
             self._out.append(events.TimerWord(reply.timer))
             self._plan_to_leave()
@@ -211,6 +222,15 @@ class Machine:
     def _health_checked(self, event: events.HealthChecked, now_ms: int) -> None:
         self.health.checked(event.index, event.passed, event.detail, now_ms)
 
+    def _brought(self, event: events.Brought, now_ms: int) -> None:
+        self.succession.brought(event.sha256, event.failure, event.fraction, now_ms)
+
+    def _hindered(self, event: events.Hindered, now_ms: int) -> None:
+        if event.failure:
+            self.succession.failed()
+        else:
+            self.succession.hindered(now_ms)
+
     def _timer(self, event: events.Timer, now_ms: int) -> None:
         """Everything that time alone brings about is in `_advance`."""
 
@@ -240,7 +260,19 @@ class Machine:
                 self.over = True
                 self._out.append(events.End(self.end.word))
                 return
-        self._wake_ms = self._next_ms(self._speak(now_ms), now_ms)
+        if self.succession.heir is not None and self._succeeds(now_ms):
+            self._wake_ms = now_ms + AGAIN_MS
+        else:
+            self._wake_ms = self._next_ms(self._speak(now_ms), now_ms)
+
+    def _succeeds(self, now_ms: int) -> bool:
+        """Whether another program takes over now. One that is about to go needs no heir."""
+        if self.end is not None or self._leaves:
+            return False
+        command = self.succession.step(self.claims, self.policy.replace_ms, now_ms)
+        if command is not None:
+            self._out.append(command)
+        return isinstance(command, events.Become)
 
     def _place_waiting(self, now_ms: int) -> None:
         """Start what fits; hand back what must not or will not start soon."""
@@ -250,15 +282,20 @@ class Machine:
         elif now_ms >= self.enforcer.lease_end_ms:
             why, patience = "its lease ended", 0
         else:
-            for order in self.claims.admit(self.policy):
-                self.life.taken += 1
-                self._out.append(events.Start(order))
-                self.courier.starts(now_ms)
-        for token, waiting in list(self.claims.waiting.items()):
-            if now_ms - waiting.since_ms >= patience:
-                self.courier.pace.forget_runtimes()
-                self.claims.release(token, why or "no room for it within %d ms" % patience)
-                self._after_result(now_ms)
+            self._start_waiting(now_ms)
+        late = [token for token, waiting in self.claims.waiting.items() if now_ms - waiting.since_ms >= patience]
+        for token in late:
+            self.courier.pace.forget_runtimes()
+            self.claims.release(token, why or "no room for it within %d ms" % patience)
+            self._after_result(now_ms)
+        if late and patience:
+            self._start_waiting(now_ms)  # what stood behind one that wants the instance to itself
+
+    def _start_waiting(self, now_ms: int) -> None:
+        for order in self.claims.admit(self.policy):
+            self.life.taken += 1
+            self._out.append(events.Start(order))
+            self.courier.starts(now_ms)
 
     def _speak(self, now_ms: int) -> Optional[int]:
         """Send the request that is due, or say when the next one is; None while an answer comes before."""
@@ -288,6 +325,8 @@ class Machine:
             following = min(following, self.health.next_ms(now_ms))
         for waiting in self.claims.waiting.values():
             following = min(following, waiting.since_ms + AHEAD_PATIENCE_MS)  # else it would wait no more
+        if self.succession.heir is not None:
+            following = min(following, self.succession.next_ms(self.policy.replace_ms, now_ms))
         return following if following < NEVER_MS else now_ms + 1000
 
     def _stand(self, now_ms: int) -> Standing:
@@ -374,5 +413,7 @@ _HANDLERS: Dict[type, Callable[[Machine, Any, int], None]] = {
     events.Signalled: Machine._signalled,
     events.Noticed: Machine._noticed,
     events.HealthChecked: Machine._health_checked,
+    events.Brought: Machine._brought,
+    events.Hindered: Machine._hindered,
     events.Timer: Machine._timer,
 }

@@ -1,7 +1,8 @@
 """Processes of attempts: spawning, signalling, and finding everything of an attempt that still lives.
 
-Each attempt is a session of its own. The agent is a child subreaper, so that what a command leaves behind becomes the
-agent's own child and can't escape by forking twice. Knows nothing of the dispatcher and nothing of why.
+Each attempt is a session of its own. Whoever starts it is a child subreaper, so that what a command leaves behind
+becomes its own child and can't escape by forking twice. `Processes` is the port; here are the agent's own children,
+`tenant` has those that its supervisor starts for it. Knows nothing of the dispatcher and nothing of why.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import ctypes
 import os
 import signal
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Set, Tuple  # noqa: UP035
+from typing import TYPE_CHECKING, Dict, List, Optional, Set, Tuple  # noqa: UP035
 
-from cloud_dispatch.agent.spawning import Spawner
+if TYPE_CHECKING:
+    from typing import Protocol
+else:
+    Protocol = object
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: The mark in the environment of everything that belongs to an attempt.
@@ -45,6 +49,22 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
+def be_called(argument: str) -> None:
+    """Show `argument` instead of the last one that this process was started with; OSError where it has no room."""
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5)
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.seek(start)
+        shown = memory.read(max(end - start, 0))
+        place = shown.rstrip(b"\0").rfind(b"\0") + 1
+        room, name = len(shown) - place, argument.encode("ascii")
+        if len(name) >= room:
+            raise OSError("no room for %s in %d bytes" % (argument, room))
+        memory.seek(start + place)
+        memory.write(name.ljust(room, b"\0"))
+
+
 def reap() -> Tuple[List[Exit], bool]:
     """Every child that has ended, orphans included, and whether any child is left. Never waits."""
     exits: List[Exit] = []
@@ -58,46 +78,91 @@ def reap() -> Tuple[List[Exit], bool]:
         exits.append(Exit(pid, status, usage.ru_maxrss * 1024, int((usage.ru_utime + usage.ru_stime) * 1000)))
 
 
-class Processes:
-    """The main processes of all attempts that are not over, by token."""
+class Processes(Protocol):
+    """The main processes of all attempts that are not over, by token, and health checks, by pid."""
+
+    def spawn(self, argv: List[str], env: Dict[str, str], cwd: str, output: int, folder: str) -> int:
+        """Start `argv` in a session of its own, output and errors into the descriptor `output`; its pid. `folder` is
+        the attempt's, empty for a health check.
+
+        OSError or ValueError (NUL byte, bad variable name) when it can't start.
+        """
+
+    def reap(self) -> List[Exit]:
+        """Every main process that has ended since the last question; others may be among them."""
+
+    def own(self, token: int, pid: int, folder: str) -> None:
+        """From here on `pid`, which runs in `folder`, is the main process of attempt `token`."""
+
+    def disown(self, token: int) -> None:
+        """Attempt `token` is over: nothing of it lives."""
+
+    def own_check(self, pid: int) -> None:
+        """`pid` is a health check."""
+
+    def end_check(self, pid: int) -> None:
+        """Kill the health check and what it left in its group."""
+
+    def disown_check(self, pid: int) -> None:
+        """The health check was reaped."""
+
+    def signal(self, token: int, number: int) -> None:
+        """Send a signal to the attempt's process group; SIGKILL to everything of the attempt."""
+
+    def signal_strays(self, token: int, number: int) -> None:
+        """Send a signal to what the attempt's main process left behind."""
+
+    def alive(self, token: int) -> List[int]:
+        """Everything of the attempt that lives, as far as it can be seen."""
+
+    def strays(self, token: int) -> List[int]:
+        """Orphans of the attempt."""
+
+    def proportional(self, token: int) -> int:
+        """The attempt's resident bytes, with shared pages divided among those that share them."""
+
+
+class OwnProcesses:
+    """`Processes` that are the agent's own children, and run as its own user."""
 
     def __init__(self) -> None:
+        from cloud_dispatch.agent.memory import proportional  # not at the top, as above: neither is the supervisor's
+        from cloud_dispatch.agent.spawning import Spawner
+
+        self._weigh = proportional
         self._mains: Dict[int, int] = {}  # token -> pid of the main process, also its session and process group
         self._others: Set[int] = set()  # health checks
         self._childless = True  # the agent had no child at all when it last looked, and has made none since
         self._spawner = Spawner()
 
-    def spawn(self, argv: List[str], env: Dict[str, str], cwd: str, output: int) -> int:
-        """Start `argv` in a session of its own, output and errors into the descriptor `output`; its pid.
-
-        OSError or ValueError (NUL byte, bad variable name) when it can't start.
-        """
+    def spawn(self, argv: List[str], env: Dict[str, str], cwd: str, output: int, folder: str) -> int:
         pid = self._spawner.spawn(argv, env, cwd, output)
         self._childless = False
         return pid
 
     def reap(self) -> List[Exit]:
-        """Every child that has ended, orphans included."""
         exits, more = reap()
         self._childless = not more
         return exits
 
-    def own(self, token: int, pid: int) -> None:
-        """From here on `pid` is the main process of attempt `token`."""
+    def own(self, token: int, pid: int, folder: str) -> None:
         self._mains[token] = pid
+        self._childless = False
 
     def disown(self, token: int) -> None:
-        """Attempt `token` is over: nothing of it lives."""
         self._mains.pop(token, None)
 
     def own_check(self, pid: int) -> None:
         self._others.add(pid)
 
+    def end_check(self, pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
     def disown_check(self, pid: int) -> None:
         self._others.discard(pid)
 
     def signal(self, token: int, number: int) -> None:
-        """Send a signal to the attempt's process group; SIGKILL to everything that descends from it."""
         pid = self._mains.get(token)
         if pid is None:
             return
@@ -106,10 +171,15 @@ class Processes:
             os.killpg(pid, number)
         kill_each(victims, number)
 
+    def signal_strays(self, token: int, number: int) -> None:
+        kill_each(self.strays(token), number)
+
     def alive(self, token: int) -> List[int]:
-        """Everything of the attempt that lives: what descends from its main process, and its strays."""
         pid = self._mains.get(token)
         return [] if pid is None else [*tree(pid), *self.strays(token)]
+
+    def proportional(self, token: int) -> int:
+        return self._weigh(self.alive(token))
 
     def strays(self, token: int) -> List[int]:
         """Orphans of the attempt, now children of the agent. One that hides whose it is counts as the attempt's if no
@@ -151,6 +221,24 @@ def children(pid: int) -> List[int]:
         except OSError:
             continue
     return [child for child in found if stat_fields(child)[0] not in ("Z", "X", "")]
+
+
+def raw_children(pid: int) -> List[int]:
+    """Children of `pid`, which has one thread, those that ended and were not reaped included."""
+    try:
+        with open("/proc/%d/task/%d/children" % (pid, pid), "rb") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return _children_by_scan(pid)
+
+
+def uid_of(pid: int) -> Optional[int]:
+    """The user that `pid` runs as; None where there is no such process."""
+    try:
+        with open("/proc/%d/status" % pid, "rb") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith(b"Uid:"))
+    except (OSError, StopIteration):
+        return None
 
 
 def orphans(pid: int, known: Set[int]) -> List[int]:
@@ -214,8 +302,9 @@ def kill_each(pids: List[int], number: int) -> None:
 
 def describe_failure(error: Exception, argv: List[str], cwd: str) -> str:
     """Why a command could not start, for its user."""
-    if not os.path.isdir(cwd):
-        return "working folder %s does not exist" % cwd
+    if isinstance(error, OSError) and error.filename == cwd:
+        missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+        return "working folder %s %s" % (cwd, "does not exist" if missing else "can't be entered: %s" % error.strerror)
     if isinstance(error, ValueError):
         return "command or environment can't be used: %s" % error
     if isinstance(error, FileNotFoundError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
+import sys
 from typing import Callable, Dict  # noqa: UP035
 
 from cloud_dispatch.agent import VERSION
@@ -26,7 +26,7 @@ class Refused(Exception):
 
 async def register(
     config: Config, endpoint: Endpoint, incarnation: str, boot_ms: int, fraction: Callable[[], float],
-    say: Callable[[str], None], connect: Callable[[Endpoint, str], Channel] = Channel,
+    say: Callable[[str], None], connect: Callable[[Endpoint, Callable[[], str]], Channel] = Channel,
 ) -> Identity:  # fmt: skip
     """An identity from the join token. Refused when the dispatcher says no for good or stays silent too long. `connect`
     makes the channel, for whoever has no network."""
@@ -37,7 +37,7 @@ async def register(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + Policy().silence_ms / 1000
     refusals, pause, last = 0, _RETRY_FIRST_S, ""
-    channel = connect(endpoint, config.join_token)
+    channel = connect(endpoint, lambda: config.join_token)
     try:
         while loop.time() < deadline and refusals < _MOST_REFUSALS:
             try:
@@ -62,13 +62,14 @@ async def register(
 
 def machine_facts() -> Dict[str, str]:
     """What the machine is, for the dispatcher's eyes and for labels."""
+    kernel = os.uname()  # as `platform` does, which takes longer to load than a connection to make
     return {
         "cpus": str(cpu_count()),
         "memory": str(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
-        "system": platform.system().lower(),
-        "architecture": platform.machine(),
-        "python": platform.python_version(),
-        "host": platform.node(),
+        "system": kernel.sysname.lower(),
+        "architecture": kernel.machine,
+        "python": sys.version.split()[0],
+        "host": kernel.nodename,
     }
 
 

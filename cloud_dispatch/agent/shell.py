@@ -12,61 +12,71 @@ import os
 import signal
 import sys
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Optional  # noqa: UP035
+from dataclasses import replace
+from typing import Any, Callable, Deque, Dict, Optional, Tuple  # noqa: UP035
 
-from cloud_dispatch.agent import events
+from cloud_dispatch.agent import events, handover
 from cloud_dispatch.agent.adapters import Threads, fraction, now_ms, wall_ms
 from cloud_dispatch.agent.attempt import Attempt
+from cloud_dispatch.agent.baggage import Baggage, carried
 from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
 from cloud_dispatch.agent.checks import CheckRun
+from cloud_dispatch.agent.depot import Depot
 from cloud_dispatch.agent.folders import Folders
-from cloud_dispatch.agent.identity import Config, Identity, explain_error, save_identity
+from cloud_dispatch.agent.identity import explain_error, save_identity
 from cloud_dispatch.agent.lookout import Lookout
 from cloud_dispatch.agent.machine import Machine
 from cloud_dispatch.agent.memory import KernelKills
 from cloud_dispatch.agent.pace import beat_ms
-from cloud_dispatch.agent.processes import Exit, Processes
+from cloud_dispatch.agent.processes import Exit, OwnProcesses, Processes
 from cloud_dispatch.agent.register import cpu_count
+from cloud_dispatch.agent.succession import Succession
 from cloud_dispatch.agent.timer import GuestTimer
-from cloud_dispatch.agent.transfers import Depot
+from cloud_dispatch.agent.trust import published
 from cloud_dispatch.agent.uploads import ChannelPool
 from cloud_dispatch.wire.codec import decode, encode
-from cloud_dispatch.wire.messages import SYNC_PATH, Order, Result, SyncReply, SyncRequest
+from cloud_dispatch.wire.messages import AGENT_PATH, SYNC_PATH, Order, Program, Result, SyncReply, SyncRequest
 
 _LOG_CHANNELS = 4
+#: How long the dispatcher may take to give away its agent.
+_PROGRAM_S = 60.0
 
 
 class Shell:
-    """One incarnation. `report` tells the supervisor: a sign of life, a lifetime, a word for its timer, the end.
-    `words`: how many of these it has heard already."""
+    """One incarnation, or what another program goes on with. `report` tells the supervisor: a sign of life, a lifetime,
+    a word for its timer, the end."""
 
-    def __init__(
-        self, config: Config, identity: Identity, endpoint: Endpoint, incarnation: str, report: Callable[[str], None],
-        words: int = 0,
-    ) -> None:  # fmt: skip
-        self.config = config
-        self.identity = identity
+    def __init__(self, baggage: Baggage, endpoint: Endpoint, report: Callable[[str], None]) -> None:
+        self._baggage = baggage
+        self._endpoint = endpoint
+        self.config = config = baggage.config
+        self.identity = identity = baggage.identity
         self.instance = identity.instance
         self.policy = identity.policy
-        self.processes = Processes()
         self.kernel_kills = KernelKills()
-        self.log_pool = ChannelPool(lambda: Channel(endpoint, identity.token), _LOG_CHANNELS)
-        self.depot = Depot(config.url.rstrip("/"), identity.token, endpoint.tls, endpoint.fingerprint)
+        self.log_pool = ChannelPool(lambda: Channel(endpoint, self._bearer), _LOG_CHANNELS)
+        self.depot = Depot(config.url.rstrip("/"), self._bearer, endpoint.tls, endpoint.fingerprint)
         self.base_env = {
             "PATH": config.path or os.environ.get("PATH") or os.defpath,
             "LANG": os.environ.get("LANG") or "C.UTF-8",
         }
+        self.ca_file = ""  # what tasks know the dispatcher by
         self.ended_reason = ""
         self._report = report
-        timer = GuestTimer(config.timer, words) if config.timer.anchor else None
-        self._machine = Machine(incarnation, identity.policy, cpu_count() * 1000, timer)
-        self._channel = Channel(endpoint, identity.token)
+        self._guest_timer = GuestTimer(config.timer, baggage.words) if config.timer.anchor else None
+        own = handover.own_sha256()
+        program = Succession(own, handover.spurned(config.work_dir, own))
+        self._machine = Machine(baggage.incarnation, identity.policy, cpu_count() * 1000, self._guest_timer, program)
+        self._proved = False
+        self._channel = Channel(endpoint, self._bearer)
         self._conversation: Optional[asyncio.Task[None]] = None
         self._attempts: Dict[int, Attempt] = {}  # until settled
         self._by_pid: Dict[int, Any] = {}  # attempts and health checks whose main process lives
         self._checks: Dict[int, CheckRun] = {}
         self._threads = Threads()
-        self.folders = Folders(os.path.join(config.work_dir, "attempts"), self.in_thread)
+        self.processes: Processes
+        self.folders: Folders
+        self.processes, self.folders = self._quarters()
         self._lookout = Lookout(self)
         self._events: Deque[events.Event] = deque()
         self._busy = False
@@ -79,18 +89,35 @@ class Shell:
         self._does: Dict[type, Callable[[Any], None]] = {
             events.Sync: self._sync, events.Start: self._start, events.Kill: self._kill, events.Forget: self._forget,
             events.RunHealthCheck: self._check_health, events.PolicyChanged: self._follow,
-            events.TimerWord: self._pass_on, events.End: self._end,
+            events.TokenRenewed: self._renew, events.TimerWord: self._pass_on, events.Bring: self._bring,
+            events.Become: self._become, events.End: self._end,
         }  # fmt: skip
 
-    async def run(self, age_ms: int) -> str:
-        """Serve until the end, `age_ms` after the VM's start; why it ended. Raises what went wrong unexpectedly."""
+    def _quarters(self) -> Tuple[Processes, Folders]:
+        """Who runs attempts and where: the agent itself, or its supervisor as users of their own."""
+        folder = os.path.join(self.config.work_dir, "attempts")
+        known = self._baggage.machine
+        running = [attempt.order for attempt in known.running] if known is not None else []
+        kept = [_spill_name(order) for order in running] + [moved.folder for moved in self._baggage.attempts]
+        if self._baggage.warden < 0:
+            return OwnProcesses(), Folders(folder, self.in_thread, kept)
+        from cloud_dispatch.agent.tenant import lodge
+
+        return lodge(self._baggage.warden, self._baggage.lodging, folder, self.in_thread, kept)
+
+    async def run(self) -> str:
+        """Serve until the end; why it ended. Raises what went wrong unexpectedly."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.feed, events.Signalled("shutdown"))
+        self._take_over()
         self._beat()
         self._follow(events.PolicyChanged(self.policy))
-        self.feed(events.Boot(age_ms, self.config.timer.ends_ms - wall_ms()))
+        age_ms = now_ms() - self._baggage.born_ms
+        self.feed(events.Boot(age_ms, self.config.timer.ends_ms - wall_ms(), self._baggage.machine))
+        self._reap()
+        handover.let_signals_in()
         await self._over.wait()
         self._close()
         if self._crash is not None:
@@ -175,6 +202,9 @@ class Shell:
         except (Unreachable, ValueError) as error:
             self.feed(events.Failed(request.seq, fraction(), str(error)))
             return
+        if not self._proved:
+            self._proved = True
+            handover.proved(self.config.work_dir)
         self.feed(events.Replied(request.seq, reply))
 
     # Attempts
@@ -193,7 +223,7 @@ class Shell:
 
     def spill_path(self, order: Order) -> str:
         """Where an attempt's unsent log goes when it is too much for memory."""
-        return os.path.join(self.config.work_dir, "attempts", "%d-%d.log" % (order.task, order.token))
+        return self.folders.spill_path(_spill_name(order))
 
     def _kill(self, command: events.Kill) -> None:
         attempt = self._attempts.get(command.token)
@@ -239,6 +269,62 @@ class Shell:
         except Exception as error:
             self.fail(error)
 
+    # Another program
+
+    def _bring(self, command: events.Bring) -> None:
+        asyncio.get_running_loop().create_task(self._fetch(command.program)).add_done_callback(self.check)
+
+    async def _fetch(self, program: Program) -> None:
+        """A fleet is told at once: its agents come one after another."""
+        await asyncio.sleep(fraction() * self.policy.heartbeat_ms / 1000)
+        channel = Channel(self._endpoint, self._bearer)
+        failure = ""
+        try:
+            asking = channel.request("GET", "%s?sha256=%s" % (AGENT_PATH, program.sha256), b"")
+            status, body = await asyncio.wait_for(asking, _PROGRAM_S)
+            if status >= 300:
+                raise Unreachable(explain_error(status, body))
+            handover.keep(self.config.work_dir, program, body)
+        except (Unreachable, asyncio.TimeoutError, ValueError, OSError) as error:
+            failure = str(error) or "no answer"
+            say("the dispatcher's agent could not be had: %s" % failure)
+        finally:
+            channel.close()
+        self.feed(events.Brought(program.sha256, failure, fraction()))
+
+    def _become(self, command: events.Become) -> None:
+        """Where all goes well this does not return."""
+        known = carried(self._machine)
+        running = [self._attempts.get(attempt.order.token) for attempt in known.running]
+        still = [attempt for attempt in running if attempt is not None and attempt.at_rest]
+        if len(still) < len(running) or len(self._by_pid) > len(still) or self._events:
+            self.feed(events.Hindered())
+            return
+        for attempt in self._attempts.values():
+            if attempt not in still:
+                attempt.discard()  # its result is among those that are handed on
+        self._vow()
+        say("%s takes over, %d tasks run" % (command.program.sha256[:16], len(still)))
+        was = self._baggage
+        words = 0 if self._guest_timer is None else self._guest_timer.words
+        moved = [attempt.pack() for attempt in still]
+        self._baggage = replace(was, words=words, machine=known if command.carries else None, attempts=moved)
+        try:
+            handover.become(self.config.work_dir, command.program, self._baggage)
+        except OSError as error:
+            say("it can't be run: %s" % error)
+            self.feed(events.Hindered(str(error)))
+
+    def _take_over(self) -> None:
+        """Go on with the attempts of the program whose place this one has taken."""
+        known = self._baggage.machine
+        orders = {attempt.order.token: attempt.order for attempt in known.running} if known is not None else {}
+        for moved in self._baggage.attempts:
+            attempt = self._attempts[moved.token] = Attempt(orders[moved.token], self)
+            attempt.take_over(moved)
+            self._by_pid[moved.pid] = attempt
+            self._lookout.watch(attempt)
+
     # Health checks
 
     def _check_health(self, command: events.RunHealthCheck) -> None:
@@ -255,7 +341,17 @@ class Shell:
         self.policy = self.identity.policy = command.policy
         with contextlib.suppress(OSError):
             save_identity(self.config.work_dir, self.identity)
+        with contextlib.suppress(OSError):  # then tasks have to do without
+            self.ca_file = published(self.config, command.policy.ca)
         self._report("lifetime %d" % command.policy.lifetime_ms)
+
+    def _bearer(self) -> str:
+        return self.identity.token
+
+    def _renew(self, command: events.TokenRenewed) -> None:
+        self.identity.token = command.token
+        with contextlib.suppress(OSError):  # the next one comes in time
+            save_identity(self.config.work_dir, self.identity)
 
     def _pass_on(self, command: events.TimerWord) -> None:
         self._report("timer %s" % command.word)
@@ -274,6 +370,10 @@ class Shell:
         self.log_pool.close()
         self._threads.close()
         self.folders.clear()
+
+
+def _spill_name(order: Order) -> str:
+    return "%d-%d.log" % (order.task, order.token)
 
 
 def read_notice(path: str) -> Optional[int]:

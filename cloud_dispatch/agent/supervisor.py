@@ -14,13 +14,15 @@ import signal
 import socket
 import subprocess
 import sys
-import zipfile
-from typing import List, Optional  # noqa: UP035
+from typing import List, Optional, Set  # noqa: UP035
 
 from cloud_dispatch.agent.adapters import now_ms, pause, wall_ms
 from cloud_dispatch.agent.identity import Config, ConfigError, load_config
-from cloud_dispatch.agent.processes import become_subreaper, kill_each, reap, tree
+from cloud_dispatch.agent.privileges import Unseparated
+from cloud_dispatch.agent.processes import be_called, become_subreaper, kill_each, reap, tree
+from cloud_dispatch.agent.separation import Separation, separate
 from cloud_dispatch.agent.timer import GuestTimer
+from cloud_dispatch.agent.warden import Warden
 
 #: An agent that dies is started again so often.
 MOST_RESTARTS = 3
@@ -29,6 +31,8 @@ LIFETIME_GRACE_MS = 60_000
 #: How long the agent may take to end after the operating system told it to.
 SHUTDOWN_MS = 45_000
 _SWEEP_MS = 10_000
+#: How long of that the children may take who kill by uid.
+_KILLERS_MS = 1_000
 _END_COMMAND_TRIES = 3
 _END_COMMAND_S = 60
 _LOOK_MS = 1_000
@@ -46,22 +50,30 @@ def supervise(path: str) -> int:
         config = load_config(path)
         os.makedirs(config.work_dir, mode=0o700, exist_ok=True)
         become_subreaper()
+        separation = separate(config, os.environ)
+    except Unseparated as error:
+        _say("configuration %s: %s" % (path, error))
+        return 2
     except (ConfigError, OSError) as error:
         _say(str(error))
         return 2
-    supervisor = Supervisor(config, os.path.abspath(path), _born_ms(os.environ.pop(BORN_VARIABLE, "")))
+    supervisor = Supervisor(config, os.path.abspath(path), _born_ms(os.environ.pop(BORN_VARIABLE, "")), separation)
     _relieve(os.environ.pop(EARLY_TIMER_VARIABLE, ""))
     reason = supervisor.run()
     _say("over: %s" % reason)
+    if separation is not None:
+        separation.clear()
     run_end_command(config.end_command)
     return 0
 
 
 class Supervisor:
     """Keeps one agent running until it says that it is done, may not be started again, or the VM's time is up, which
-    began at `born_ms`."""
+    began at `born_ms`. With a `separation` the agent is another user, and may have tasks run as yet others."""
 
-    def __init__(self, config: Config, path: str, born_ms: int) -> None:
+    def __init__(self, config: Config, path: str, born_ms: int, separation: Optional[Separation] = None) -> None:
+        self._separation = separation
+        self._warden: Optional[Warden] = None
         self._path = path
         self._hang_ms = config.hang_ms
         self._lifetime_ms = config.lifetime_ms
@@ -69,8 +81,10 @@ class Supervisor:
         self._timer = GuestTimer(config.timer) if config.timer.anchor else None
         self._shutdown_ms: Optional[int] = None
         self._child: Optional[int] = None
+        self._starts = 0
         self._status: Optional[int] = None
         self._ended = ""
+        self._spoke = False  # the agent that runs has shown a sign of life
         self._beat_ms = 0
         self._until_ms = 0
         self._looked_ms = 0
@@ -90,7 +104,8 @@ class Supervisor:
             if self._ended:
                 return self._ended
             _say(why)
-            if self._status is not None and os.WIFEXITED(self._status) and os.WEXITSTATUS(self._status) == 2:
+            mute = not self._spoke  # one that spoke could use it: that is another program's complaint, see `handover`
+            if mute and self._status is not None and os.WIFEXITED(self._status) and os.WEXITSTATUS(self._status) == 2:
                 return "the agent can't use its configuration"
             if self._shutdown_ms is not None or self._time_is_up():
                 return why
@@ -102,19 +117,21 @@ class Supervisor:
     def _run_agent(self) -> str:
         """Start the agent and watch it until its process is gone; what happened to it."""
         reading, writing = os.pipe2(os.O_CLOEXEC)
-        command = [*own_command(), "--agent", self._path, str(writing), str(self._born_ms), self._words()]
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(writing,), start_new_session=True)
-        child.returncode = 0  # reaped by `reap`
-        os.close(writing)
-        self._child, self._status, self._beat_ms, self._until_ms = child.pid, None, now_ms(), 0
+        self._status = None
+        try:
+            child = self._start_agent(writing)
+        except (OSError, subprocess.SubprocessError) as error:
+            os.close(reading)
+            return "the agent could not be started: %s" % error
+        finally:
+            os.close(writing)
+        self._child, self._beat_ms, self._until_ms, self._spoke = child, now_ms(), 0, False
         if self._shutdown_ms is not None:
             self._forward()
         why = ""
         unread = b""
         while self._alive():
-            ready, _, _ = select.select([self._wake_read.fileno(), reading], [], [], self._look_s())
-            with contextlib.suppress(BlockingIOError):
-                self._wake_read.recv(4096)
+            ready = self._wait_for_news(reading)
             if reading in ready:
                 piece = os.read(reading, 65_536)
                 unread = self._hear(unread + piece)
@@ -124,11 +141,52 @@ class Supervisor:
             if self._alive():
                 why = why or self._verdict()
                 if why:
-                    kill_each([child.pid], signal.SIGKILL)
+                    kill_each([child], signal.SIGKILL)
         self._hear(unread + _rest(reading))
         os.close(reading)
         self._child = None
         return why or "the agent died (wait status %s)" % self._status
+
+    def _start_agent(self, writing: int) -> int:
+        """The pid of a new agent, which reports to `writing`."""
+        known = [str(writing), str(self._born_ms), self._words()]
+        separation, self._starts = self._separation, self._starts + 1
+        if separation is None and self._starts == 1:
+            return fork_agent([self._path, *known], keeping={writing})
+        if separation is None:
+            command, given = [*own_command(), "--agent", self._path, *known], [writing]
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=given, start_new_session=True)
+        else:
+            config = separation.config_descriptor()
+            command, given = [*own_command(separation.python), "--agent", str(config), *known], [writing, config]
+            if separation.users.last >= separation.users.first:
+                self._warden = Warden(separation.users, separation.work_dir)
+                command += [str(self._warden.line.fileno()), self._warden.attempts]
+                given.append(self._warden.line.fileno())
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=given, start_new_session=True,
+                preexec_fn=separation.step_down, cwd=separation.config.work_dir,
+            )  # fmt: skip
+            os.close(config)
+            if self._warden is not None:
+                self._warden.serves(child.pid)
+        child.returncode = 0  # reaped by `reap`
+        return child.pid
+
+    def _wait_for_news(self, reading: int) -> List[int]:
+        """Until the agent reports, something ended or it is time to look; what is ready. The warden has served then."""
+        warden = self._warden
+        asked = [] if warden is None or warden.deaf else [warden.socket.fileno()]
+        wait_s = self._look_s()
+        if warden is not None:
+            again_ms = warden.tidy()
+            wait_s = wait_s if again_ms is None else min(wait_s, again_ms / 1000)
+        ready, _, _ = select.select([self._wake_read.fileno(), reading, *asked], [], [], wait_s)
+        with contextlib.suppress(BlockingIOError):
+            self._wake_read.recv(4096)
+        if warden is not None and asked and asked[0] in ready:
+            warden.serve()
+        return ready
 
     def _hear(self, text: bytes) -> bytes:
         """Act on whole lines of the agent's report; the rest."""
@@ -136,7 +194,7 @@ class Supervisor:
         said = ""
         for line in lines:
             word, _, value = line.decode("ascii", "replace").partition(" ")
-            self._beat_ms = now_ms()
+            self._beat_ms, self._spoke = now_ms(), True
             if word == "beat":
                 self._until_ms = int(value) if value.isdigit() else 0
             elif word == "lifetime" and value.isdigit():
@@ -156,6 +214,8 @@ class Supervisor:
         for end in reap()[0]:
             if end.pid == self._child:
                 self._status = end.status
+            elif self._warden is not None:
+                self._warden.reaped(end)
 
     def _verdict(self) -> str:
         """Why the agent must be killed now, or ""."""
@@ -200,13 +260,16 @@ class Supervisor:
 
     def _sweep(self) -> bool:
         """Kill every descendant: the tasks of a dead agent must not live on. Whether none is left."""
+        killers = self._warden.close() if self._warden is not None else []
+        self._warden = None
         deadline = now_ms() + _SWEEP_MS
         while True:
             reap()
             left = [pid for pid in tree(os.getpid()) if pid != os.getpid()]
             if not left or now_ms() > deadline:
                 return not left
-            kill_each(left, signal.SIGKILL)
+            spared = killers if now_ms() < deadline - _SWEEP_MS + _KILLERS_MS else []
+            kill_each([pid for pid in left if pid not in spared], signal.SIGKILL)
             pause(0.005)
 
 
@@ -226,12 +289,42 @@ def _relieve(pid: str) -> None:
         kill_each([left for left in tree(os.getpid()) if left != os.getpid()], signal.SIGKILL)
 
 
-def own_command() -> List[str]:
+def fork_agent(arguments: List[str], keeping: Set[int]) -> int:
+    """The pid of an agent that is this very process once more, with the interpreter and the modules that it has: twice
+    as fast as a new one, and they share memory. Not for one that has to have fewer rights, nor for a later one: by then
+    the zipapp may be another than the one that these modules came from."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and int(name) not in keeping:
+                with contextlib.suppress(OSError):  # the listing's own
+                    os.close(int(name))
+        os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
+        with contextlib.suppress(OSError):  # it is for whoever looks at a list of processes
+            be_called("--agent")
+        from cloud_dispatch.agent.incarnation import run_agent
+
+        code = run_agent(arguments)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def own_command(python: str = sys.executable) -> List[str]:
     """How to start this very program again."""
     program = os.path.abspath(sys.argv[0])
-    if zipfile.is_zipfile(program):
-        return [sys.executable, "-S", "-I", program]
-    return [sys.executable, "-m", "cloud_dispatch.agent"]
+    if program.endswith(".py"):  # of the package, not its zipapp
+        return [python, "-m", "cloud_dispatch.agent"]
+    return [python, "-S", "-I", program]
 
 
 def run_end_command(command: List[str]) -> None:

@@ -1,7 +1,8 @@
 """Brings inputs and takes outputs, by URL. Owns their bounds and names; runs in threads: nothing is asynchronous here.
 
 A file is under its final name only when it is whole. Outputs go to names of the attempt alone (promise P1): the
-manifest of the result that is accepted says which files are the task's.
+manifest of the result that is accepted says which files are the task's. The dispatcher itself, which keeps outputs and
+serves them as inputs of other tasks, is asked with a token; nobody else is sent one.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, Callable, Iterator, List, Optional, Tuple  # noqa: UP035
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from cloud_dispatch.agent.channel import check_pin
+from cloud_dispatch.agent.depot import Depot, TransferFailed, TransferStopped
 from cloud_dispatch.wire.messages import OUTPUTS_PATH, FileTransfer, OutputFile
 
 ATTEMPTS = 4
@@ -31,24 +32,6 @@ RETRY_MOST_S = 5.0
 ANSWER_S = 60.0
 MOST_OUTPUTS = 10_000
 _BLOCK = 1 << 20
-
-
-class TransferFailed(Exception):
-    """An input is not to be had, or an output can't be stored; the text is for the task's user."""
-
-
-class TransferStopped(Exception):
-    """The attempt is killed: its transfers stop."""
-
-
-@dataclass(frozen=True)
-class Depot:
-    """Where outputs without a URL go: the dispatcher, by its URL and the agent's token."""
-
-    url: str
-    token: str
-    tls: Optional[ssl.SSLContext]
-    fingerprint: str
 
 
 class Transfers:
@@ -67,7 +50,7 @@ class Transfers:
             target = self._inside(item.path)
             _check_scheme(item.url, "input %s" % item.path)
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            self._retried("input %s from %s" % (item.path, item.url), partial(self._fetch, item.url, target))
+            self._retried("input %s from %s" % (item.path, shown(item.url)), partial(self._fetch, item.url, target))
 
     def take(self, outputs: List[FileTransfer]) -> List[OutputFile]:
         """Store every declared output and return the manifest; TransferFailed if one is missing or can't be stored."""
@@ -131,7 +114,7 @@ class Transfers:
     def _fetch(self, url: str, target: str) -> None:
         unfinished = "%s.%d.part" % (target, self._token)
         try:
-            with _open_source(url) as source, open(unfinished, "wb") as file:
+            with self._open(url) as source, open(unfinished, "wb") as file:
                 size = self._copy(source, file.write)
                 promised = getattr(source, "headers", {}).get("Content-Length")
                 if promised is not None and int(promised) != size:
@@ -141,9 +124,19 @@ class Transfers:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
 
+    def _open(self, url: str) -> IO[bytes]:
+        if url.startswith("file:"):
+            return open(unquote(urlsplit(url).path), "rb")
+        depot = self._depot if url.startswith(self._depot.url + "/") else None
+        request = urllib.request.Request(url)
+        if depot is not None:
+            request.add_unredirected_header("Authorization", "Bearer " + depot.token())
+        source: IO[bytes] = _opener(depot).open(request, timeout=ANSWER_S)
+        return source
+
     def _store(self, path: str, url: str) -> OutputFile:
         full = self._inside(path)
-        what = "output %s to %s" % (path, url or "the dispatcher")
+        what = "output %s to %s" % (path, shown(url) or "the dispatcher")
         if not os.path.isfile(full):
             raise TransferFailed("output %s is not a file" % path)
         size, digest = self._measure(full)
@@ -182,7 +175,7 @@ class Transfers:
             request.add_header("Content-Length", str(size))
             request.add_header("Content-Type", "application/octet-stream")
             if depot is not None:
-                request.add_unredirected_header("Authorization", "Bearer " + depot.token)
+                request.add_unredirected_header("Authorization", "Bearer " + depot.token())
             with _opener(depot).open(request, timeout=ANSWER_S):
                 pass
 
@@ -203,9 +196,12 @@ class Transfers:
                 action()
                 return
             except (OSError, ValueError, http.client.HTTPException) as error:  # URLError and HTTPError are OSErrors
-                final = isinstance(error, urllib.error.HTTPError) and error.code in (400, 401, 403, 404, 409, 410, 413)
+                final = False
+                if isinstance(error, urllib.error.HTTPError):
+                    error.close()
+                    final = error.code in (400, 401, 403, 404, 409, 410, 413)
                 if final or isinstance(error, (FileNotFoundError, PermissionError)) or attempt == attempts - 1:
-                    raise TransferFailed("%s: %s" % (what, error)) from None
+                    raise TransferFailed("%s: %s" % (what, _why(error))) from None
             if self._stop.wait(min(RETRY_FIRST_S * (1 << min(attempt, 10)), RETRY_MOST_S)):
                 raise TransferStopped
 
@@ -225,14 +221,20 @@ class _Stoppable:
 
 def _check_scheme(url: str, what: str) -> None:
     if urlsplit(url).scheme not in ("http", "https", "file"):
-        raise TransferFailed("%s: %r is not a http, https or file URL" % (what, url))
+        raise TransferFailed("%s: %r is not a http, https or file URL" % (what, shown(url)))
 
 
-def _open_source(url: str) -> IO[bytes]:
-    if url.startswith("file:"):
-        return open(unquote(urlsplit(url).path), "rb")
-    source: IO[bytes] = urllib.request.urlopen(url, timeout=ANSWER_S)
-    return source
+def shown(url: str) -> str:
+    """`url` for people: without who is named in it, and without its query, where signatures stand."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query and "...", ""))
+
+
+def _why(error: Exception) -> str:
+    """What `error` says; of one that quotes the URL only that."""
+    if isinstance(error, urllib.error.HTTPError):
+        return "HTTP Error %d: %s" % (error.code, http.client.responses.get(error.code, ""))
+    return "its URL can't be used" if isinstance(error, (ValueError, http.client.InvalidURL)) else str(error)
 
 
 def _opener(depot: Optional[Depot]) -> urllib.request.OpenerDirector:

@@ -5,6 +5,7 @@ the first bytes at once, later ones gathered. A log that can't be brought away n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Callable, List, Optional, Tuple  # noqa: UP035
 
 from cloud_dispatch.agent.channel import Channel, Unreachable
@@ -33,11 +34,11 @@ class ChannelPool:
         self._free: List[Channel] = []
         self._places = asyncio.Semaphore(count)
 
-    async def request(self, method: str, path: str, body: bytes) -> Tuple[int, bytes]:
+    async def request(self, method: str, path: str, body: bytes, bearer: str = "") -> Tuple[int, bytes]:
         async with self._places:
             channel = self._free.pop() if self._free else self._make()
             try:
-                asking = channel.request(method, path, body, "application/octet-stream")
+                asking = channel.request(method, path, body, "application/octet-stream", bearer)
                 return await asyncio.wait_for(asking, _ANSWER_S)
             except asyncio.TimeoutError:
                 raise Unreachable("no answer within %d s" % _ANSWER_S) from None
@@ -50,23 +51,26 @@ class ChannelPool:
 
 
 class LogUpload:
-    """Brings one stream away while it grows. `done` is set once it finished and all of it is sent, or was refused."""
+    """Brings one stream away while it grows, with the token of its attempt where there is one. `done` is set once it
+    finished and all of it is sent, or was refused."""
 
-    def __init__(self, stream: LogStream, pool: ChannelPool, task: int, token: int) -> None:
+    def __init__(self, stream: LogStream, pool: ChannelPool, task: int, token: int, bearer: str = "") -> None:
         self.stream = stream
         self.done = asyncio.Event()
         #: The last attempt to send found nobody.
         self.unreachable = False
         self._pool = pool
+        self._bearer = bearer
         self._path = "%s?task=%d&token=%d&offset=" % (LOGS_PATH, task, token)
         self._news = asyncio.Event()
+        self._dry = False  # all was sent: any byte is news
         self._work: Optional[asyncio.Task[None]] = None
 
     def fed(self) -> None:
         """The stream has more bytes."""
         if self._work is None:
             self._work = asyncio.get_running_loop().create_task(self._run())
-        elif self.stream.pending >= CHUNK_BYTES or self.stream.finished:
+        elif self._dry or self.stream.pending >= CHUNK_BYTES:
             self._news.set()
 
     def finish(self) -> bool:
@@ -106,7 +110,8 @@ class LogUpload:
             piece = self.stream.peek()
             if piece:
                 try:
-                    status, _ = await self._pool.request("POST", self._path + str(self.stream.offset), piece)
+                    path = self._path + str(self.stream.offset)
+                    status, _ = await self._pool.request("POST", path, piece, self._bearer)
                     self.unreachable = False
                 except Unreachable:
                     status, self.unreachable = 503, True
@@ -125,14 +130,15 @@ class LogUpload:
         self.done.set()
 
     async def _gather(self) -> None:
-        """Wait until there is a reason to send: a full chunk, the end, or bytes that waited long enough."""
-        if self.stream.pending >= CHUNK_BYTES or self.stream.finished:
-            return
-        self._news.clear()
-        while True:
-            try:
+        """Wait until there is a reason to send: a full chunk, the end, or bytes that waited long enough. A command that
+        says nothing costs nothing."""
+        stream = self.stream
+        self._dry = not stream.pending and not stream.finished
+        if self._dry:
+            self._news.clear()
+            await self._news.wait()
+            self._dry = False
+        if stream.pending < CHUNK_BYTES and not stream.finished:
+            self._news.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._news.wait(), GATHER_S)
-                return
-            except asyncio.TimeoutError:  # noqa: PERF203
-                if self.stream.pending:
-                    return

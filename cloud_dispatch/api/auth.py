@@ -1,28 +1,37 @@
-"""Who may call. Owns the keys, the tokens made with them and the operator's token; must not know any route.
+"""Who may call. Owns the keys and the tokens made with them; must not know any route.
 
 Keys live in files outside the database, so that agents survive its loss. Tokens of agents are stateless: an HMAC-SHA256
-over what they say. A service token names one instance; a join token names one launch batch, its slots and its end.
+over what they say. A service token names one instance, and a join token one launch batch and its slots; both have an
+end. A service token is renewed while it is used, so that one that leaks is soon worth nothing. A task token names one
+claim: it is worth something only while the statestore says that this claim is held. No token is kept here.
 """
 
 from __future__ import annotations
 
 import base64
 import hmac
-import os
-import stat
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
+from cloud_dispatch.api import keyfiles
 from cloud_dispatch.api.http import Unauthenticated
-from cloud_dispatch.domain.errors import Denied, InvalidInput
-from cloud_dispatch.domain.ids import BatchId, InstanceId
+from cloud_dispatch.api.operator_token import OperatorToken
+from cloud_dispatch.domain.errors import Denied
+from cloud_dispatch.domain.ids import BatchId, FencingToken, InstanceId, TaskId
+from cloud_dispatch.domain.money import HOUR_MS
 from cloud_dispatch.ports.entropy import Entropy
 
 _BEARER = b"Bearer "
 _CACHE_LIMIT = 8192
-_KEY_LENGTH = 22  # characters of URL-safe base64 for 128 bits
-_SERVICE, _JOIN = "cds1", "cdj1"
+_SERVICE, _JOIN, _TASK = "cds2", "cdj1", "cdt1"
+_TASK_BEARER = _BEARER + _TASK.encode() + b"."
+_KINDS = {_SERVICE: "service", _JOIN: "join", _TASK: "task"}
+#: How long a service token is good for, unless agents may be silent for longer: see `service_life_ms`.
+SERVICE_LIFE_MS = HOUR_MS
+#: A launch call may take its time before the boot's begins.
+_JOIN_GRACE_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,44 +43,91 @@ class Join:
     expires_ms: int
 
 
+def join_ends_ms(now: int, boot_deadline_ms: int) -> int:
+    """Until when VMs that are launched now may register: as long as they may take to boot, and their launch to be made.
+    Who comes later is given up already."""
+    return now + boot_deadline_ms + _JOIN_GRACE_MS
+
+
+class Claim(NamedTuple):
+    """What a task token says: the claim of `task` under the fencing token `token`, by `instance`."""
+
+    task: TaskId
+    token: FencingToken
+    instance: InstanceId
+
+
+class _Known(NamedTuple):
+    """What a service token says that was verified."""
+
+    instance: InstanceId
+    expires_ms: int
+
+
+def service_life_ms(silence_ms: int) -> int:
+    """How long a service token is good for: it is renewed at half, and then outlives every silence that an agent
+    endures."""
+    return max(SERVICE_LIFE_MS, 3 * silence_ms)
+
+
 class Tokens:
     """Makes and checks every token. Comparisons take the same time whatever differs."""
 
-    def __init__(self, service_key: bytes, join_key: bytes, operator: str) -> None:
+    def __init__(
+        self, service_key: bytes, join_key: bytes, operator: OperatorToken, service_life_ms: int = SERVICE_LIFE_MS
+    ) -> None:
         self._service_key = service_key
         self._join_key = join_key
-        self._operator = operator.encode()
-        self._known: dict[bytes, InstanceId] = {}  # verified bearers, so that a sync costs no HMAC
+        task_key = hmac.new(service_key, b"task", sha256).digest()  # no service token says that: it has dots
+        self._task_mac = hmac.new(task_key, b"", sha256)  # to be copied: half of the work is done once
+        self._operator = operator
+        self._life_ms = service_life_ms
+        self._known: dict[bytes, _Known] = {}  # verified bearers, so that a sync costs no HMAC
 
     @classmethod
-    def open(cls, state_dir: Path, entropy: Entropy) -> Tokens:
+    def open(cls, state_dir: Path, entropy: Entropy, service_life_ms: int = SERVICE_LIFE_MS) -> Tokens:
         """The tokens of a state directory; its keys and the operator's token are made at the first start.
 
         InvalidInput when a key file is readable by others, or is not a key.
         """
-        keys = state_dir / "keys"
-        keys.mkdir(mode=0o700, parents=True, exist_ok=True)
+        keys = keyfiles.keys_folder(state_dir)
         return cls(
-            _secret(keys / "service.key", "service-key", entropy).encode(),
-            _secret(keys / "join.key", "join-key", entropy).encode(),
-            _secret(state_dir / "operator.token", "operator-token", entropy),
+            keyfiles.secret(keys / "service.key", "service-key", entropy).encode(),
+            keyfiles.secret(keys / "join.key", "join-key", entropy).encode(),
+            OperatorToken.open(state_dir, entropy),
+            service_life_ms,
         )
 
-    def service(self, instance: InstanceId) -> str:
-        """The bearer token that lets a compute service speak as `instance`, and as nothing else."""
-        return f"{_SERVICE}.{instance}.{_mac(self._service_key, instance)}"
+    def service(self, instance: InstanceId, now: int) -> str:
+        """The bearer token that lets a compute service speak as `instance`, and as nothing else, for a while."""
+        said = f"{instance}.{now + self._life_ms}"
+        return f"{_SERVICE}.{said}.{_mac(self._service_key, said)}"
 
-    def instance_of(self, authorization: bytes) -> InstanceId:
-        """Whom the value of an Authorization header speaks for; Unauthenticated for anything but a service token."""
+    def instance_of(self, authorization: bytes, now: int) -> InstanceId:
+        """Whom the value of an Authorization header speaks for; Unauthenticated for anything but a service token that
+        has not expired."""
+        known = self._known.get(authorization) or self._verified(authorization)
+        if now > known.expires_ms:
+            raise Unauthenticated(
+                f"the service token of instance {known.instance} has expired",
+                hint="it was not renewed in time: this agent was silent for too long, and its VM must end",
+            )
+        return known.instance
+
+    def renewed(self, authorization: bytes, now: int) -> str:
+        """The next service token for who presents one with less than half its life left; "" for others."""
         known = self._known.get(authorization)
-        if known is not None:
-            return known
-        _, instance, mac = _parts(authorization, _SERVICE, 3)
-        _compare(mac, _mac(self._service_key, instance))
+        if known is None or known.expires_ms - now > self._life_ms // 2:
+            return ""
+        return self.service(known.instance, now)
+
+    def _verified(self, authorization: bytes) -> _Known:
+        _, instance, expires, mac = _parts(authorization, _SERVICE, 4)
+        _compare(mac, _mac(self._service_key, f"{instance}.{expires}"))
         if len(self._known) >= _CACHE_LIMIT:
             self._known.clear()
-        self._known[authorization] = InstanceId(instance)
-        return InstanceId(instance)
+        known = self._known[authorization] = _Known(InstanceId(instance), int(expires))
+        return known
 
     def join(self, batch: BatchId, slots: int, expires_ms: int) -> str:
         """The token that the VMs of `batch` register with, until the moment `expires_ms`."""
@@ -87,6 +143,25 @@ class Tokens:
             raise Denied(f"the join token of batch {batch} has expired", hint="this VM came too late and must end")
         return join
 
+    def task(self, task: TaskId, token: FencingToken, instance: InstanceId) -> str:
+        """The bearer token of one attempt: for its own log, outputs and inputs, and for nothing else."""
+        said = f"{task}.{token}.{instance}"
+        return f"{_TASK}.{said}.{self._mac_of_task(said)}"
+
+    def claim_of(self, authorization: bytes) -> Claim | None:
+        """The claim that the task token in an Authorization header names, which may be over by now; None for a token
+        of another kind, Unauthenticated for one that was not made here."""
+        if not authorization.startswith(_TASK_BEARER):
+            return None
+        _, task, token, instance, mac = _parts(authorization, _TASK, 5)
+        _compare(mac, self._mac_of_task(f"{task}.{token}.{instance}"))
+        return Claim(TaskId(int(task)), FencingToken(int(token)), InstanceId(instance))
+
+    def _mac_of_task(self, said: str) -> str:
+        mac = self._task_mac.copy()
+        mac.update(said.encode())
+        return mac.hexdigest()
+
     def timer(self, batch: BatchId, *terms: int) -> bytes:
         """The secret from which the words of a batch's guest timer follow, another one for other terms."""
         said = ".".join(("timer", batch, *map(str, terms)))  # four parts: no join token says that
@@ -94,8 +169,8 @@ class Tokens:
 
     def check_operator(self, authorization: bytes) -> None:
         """Unauthenticated unless the Authorization header carries the operator's token."""
-        if not authorization.startswith(_BEARER) or not hmac.compare_digest(authorization[7:], self._operator):
-            hint = "send `Authorization: Bearer TOKEN` with the content of STATE_DIR/operator.token"
+        if not (authorization.startswith(_BEARER) and self._operator.is_right(authorization[len(_BEARER) :])):
+            hint = "send `Authorization: Bearer TOKEN` with the content of operator.token; `token new` makes another"
             raise Unauthenticated("this needs the operator's token", hint=hint)
 
 
@@ -106,33 +181,12 @@ def _mac(key: bytes, said: str) -> str:
 
 def _parts(authorization: bytes, kind: str, count: int) -> list[str]:
     if authorization.startswith(_BEARER) and authorization.isascii() and len(authorization) < 1024:
-        parts = authorization[7:].decode().split(".")
+        parts = authorization[len(_BEARER) :].decode().split(".")
         if len(parts) == count and parts[0] == kind:
             return parts
-    what = "service" if kind == _SERVICE else "join"
-    raise Unauthenticated(f"this needs a {what} token", hint="send it as `Authorization: Bearer TOKEN`")
+    raise Unauthenticated(f"this needs a {_KINDS[kind]} token", hint="send it as `Authorization: Bearer TOKEN`")
 
 
 def _compare(given: str, expected: str) -> None:
     if not hmac.compare_digest(given.encode(), expected.encode()):
         raise Unauthenticated("this token was not made here", hint="was the state directory's keys folder replaced?")
-
-
-def _secret(path: Path, purpose: str, entropy: Entropy) -> str:
-    """The secret that `path` holds, made and written durably (mode 0600) when there is none yet."""
-    if not path.exists():
-        fresh = path.with_name(path.name + ".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(entropy.secret(purpose) + "\n")
-            file.flush()
-            os.fsync(descriptor)
-        fresh.rename(path)  # whole or not there: a crash leaves no half key
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
-        raise InvalidInput(f"mode {mode:04o} lets others read a key", place=str(path), hint=f"chmod 600 {path}")
-    secret = path.read_text("ascii", errors="replace").strip()
-    if len(secret) < _KEY_LENGTH or not secret.isascii():
-        hint = "restore it from a backup; or remove it, then every token made with it is void"
-        raise InvalidInput("this is not a key of ours", place=str(path), hint=hint)
-    return secret

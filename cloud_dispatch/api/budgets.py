@@ -14,8 +14,9 @@ from cloud_dispatch.api.requests import body_of, json_response, text
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.instance import Instance
-from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.money import Amount, format_amount
 from cloud_dispatch.spend.commitment import Commitment, Key, Scope
+from cloud_dispatch.spend.payers import task_of
 from cloud_dispatch.spend.windows import Window, span_at
 
 _MOST_REASON = 4096
@@ -54,11 +55,13 @@ class BudgetRoutes:
     async def set(self, request: Request) -> Response:
         asked = await body_of(request, _LIMIT, self._s.limits.operator_bytes)
         if asked.limit is not None and not 0 <= asked.limit <= _MOST_MICRO:
-            raise InvalidInput(f"expected micro-dollars from 0 to {_MOST_MICRO}, or null", place="limit")
+            most = format_amount(Amount(_MOST_MICRO))
+            raise InvalidInput(f"expected from 0 to {_MOST_MICRO} micro-dollars ({most}), or null", place="limit")
         if len(asked.reason) > _MOST_REASON:
             raise InvalidInput(f"expected at most {_MOST_REASON} characters", place="reason")
         if bool(asked.of) == (asked.scope is Scope.DEPLOYMENT):
-            raise InvalidInput(f"expected the name of a {asked.scope}, and none for the deployment", place="of")
+            expected = f"the name of a {asked.scope}" if not asked.of else "no name: there is one deployment"
+            raise InvalidInput(f"expected {expected}", place="of")
         limit = None if asked.limit is None else Amount(asked.limit)
         await self._s.fleet.set_limit(Key(asked.scope, asked.of), asked.window, limit, asked.reason)
         return json_response(self._view())
@@ -69,6 +72,7 @@ class BudgetRoutes:
         if scope not in set(Scope):
             raise InvalidInput(f"expected one of {', '.join(Scope)}", place="scope")
         key, rows = Key(Scope(scope), text(request, "of")), self._s.store.instances()
+        self._s.fleet.check_spender(key)
         found = []
         for one in self._s.store.commitments():
             if key in one.keys:
@@ -80,6 +84,7 @@ class BudgetRoutes:
 
     async def reconcile(self, request: Request) -> Response:
         await self._s.store.reconcile()
+        self._s.fleet.wake()
         return json_response(self._view())
 
     def _view(self) -> dict[str, Any]:
@@ -110,7 +115,7 @@ class BudgetRoutes:
 def _commitment(one: Commitment, row: Instance) -> dict[str, Any]:
     return {
         "instance": row.id,
-        "task": None if one.name == row.id else int(one.name.removeprefix("task ")),
+        "task": task_of(one),
         "pool": row.pool,
         "profile": row.profile,
         "state": str(row.state),

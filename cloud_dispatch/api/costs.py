@@ -81,10 +81,14 @@ class CostRoutes:
     def _query(self, request: Request) -> CostQuery:
         today = self._s.clock.now() // DAY_MS
         since, until = text(request, "since"), text(request, "until")
+        since_ms = _day(since, "since", today) * DAY_MS if since else 0
+        until_ms = (_day(until, "until", today) + 1) * DAY_MS if until else FOREVER_MS
+        if since_ms >= until_ms:
+            raise InvalidInput(f"{until!r} is before {since!r}", place="until", hint="both days are counted")
         return CostQuery(
             by=_by(text(request, "by", CostKey.PROJECT) or CostKey.PROJECT),
-            since_ms=_day(since, "since", today) * DAY_MS if since else 0,
-            until_ms=(_day(until, "until", today) + 1) * DAY_MS if until else FOREVER_MS,
+            since_ms=since_ms,
+            until_ms=until_ms,
             project=text(request, "project"),
             user=text(request, "user"),
             pool=text(request, "pool"),
@@ -92,10 +96,10 @@ class CostRoutes:
 
 
 def _by(words: str) -> tuple[CostKey, ...]:
-    try:
-        keys = tuple(CostKey(word) for word in words.split(","))
-    except ValueError as error:
-        raise InvalidInput(f"{str(error)[:80]}", place="by", hint=f"any of: {', '.join(CostKey)}") from None
+    unknown = next((word for word in words.split(",") if word not in set(CostKey)), None)
+    if unknown is not None:
+        raise InvalidInput(f"no such key {unknown[:40]!r}", place="by", hint=f"any of: {', '.join(CostKey)}")
+    keys = tuple(CostKey(word) for word in words.split(","))
     if len(set(keys)) < len(keys):
         raise InvalidInput("a key is named twice", place="by")
     return keys

@@ -165,9 +165,10 @@ def invalid_json(error: Exception) -> InvalidInput:
     """InvalidInput with the place that msgspec found wrong."""
     text = str(error)
     found = _AT.search(text)
+    hint = "expected JSON as docs/reference/rest-api.md describes it"
     if found is None:
-        return InvalidInput(text, place="body", hint="expected JSON as docs/reference/rest-api.md describes it")
-    return InvalidInput(text[: found.start()], place=found[1] or "body")
+        return InvalidInput(text, place="body", hint=hint)
+    return InvalidInput(text[: found.start()], place=found[1] or "body", hint=hint)
 
 
 def decode_json(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:

@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
-from cloud_dispatch.api.cork import Cork, CorkedProtocol
+from cloud_dispatch.api.cork import Cork
 from cloud_dispatch.api.http import ClientGone, Header, describe_failure
+from cloud_dispatch.api.patience import PatientProtocol
 from cloud_dispatch.wire.messages import SYNC_PATH
 
 #: Has what it is given called when the client has closed its connection, see `api.sync`.
@@ -81,7 +82,7 @@ def shape_of(request: bytes) -> Shape | None:
     return Shape(request[: cut[0]], request[cut[1] : end + len(_END)], seen.get(b"authorization", b""))
 
 
-class LaneProtocol(CorkedProtocol):
+class LaneProtocol(PatientProtocol):
     """uvicorn's protocol with the lane before it."""
 
     def __init__(self, route: SyncRoute, **rest: Any) -> None:
@@ -91,7 +92,7 @@ class LaneProtocol(CorkedProtocol):
         self._under_way: asyncio.Task[None] | None = None
         self._ahead: list[bytes] = []
         self._gone: Callable[[], object] | None = None
-        self._lost = self._closing = self._reading = False
+        self._lost = self._closing = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._answered_s = 0.0
         self._default_headers: Sequence[Header] | None = None
@@ -111,6 +112,7 @@ class LaneProtocol(CorkedProtocol):
             self._general_way(data)
             return
         self._unset_keepalive_if_required()
+        self._spoken = True
         task = self._under_way = self.loop.create_task(self._answer(shape.authorization, body))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -191,14 +193,6 @@ class LaneProtocol(CorkedProtocol):
         """Whether uvicorn has a request of this connection that is not wholly read and answered."""
         cycle: Any = self.cycle  # None until the first request, whatever uvicorn's annotation says
         return self._reading or not (cycle is None or cycle.response_complete)
-
-    def on_message_begin(self) -> None:
-        self._reading = True
-        super().on_message_begin()
-
-    def on_message_complete(self) -> None:
-        self._reading = False
-        super().on_message_complete()
 
     def _wait_for_the_answer(self, data: bytes) -> None:
         self._ahead.append(data)

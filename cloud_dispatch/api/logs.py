@@ -41,7 +41,9 @@ class LogStore:
             raise TooLarge(f"a log holds at most {self._limit} bytes an attempt", place="offset", hint="cut it there")
         path = self._path(task, token)
         try:
-            file = _open(path)
+            file = _open(path) if offset == 0 else os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            raise _gap(0, offset) from None
         except OSError as error:
             raise file_error(error, path.name) from None
         try:
@@ -54,7 +56,7 @@ class LogStore:
     def _append(self, file: int, offset: int, chunk: bytes, name: str) -> int:
         size = os.fstat(file).st_size
         if offset > size:
-            raise Gap(f"the log has {size} bytes, the chunk starts at {offset}", expected=size)
+            raise _gap(size, offset)
         fresh = memoryview(chunk)[size - offset :]
         end = size
         try:
@@ -126,6 +128,10 @@ class LogStore:
 
     def _path(self, task: TaskId, token: FencingToken) -> Path:
         return task_group(self._root, task) / f"{task}.{token}.log"
+
+
+def _gap(size: int, offset: int) -> Gap:
+    return Gap(f"the log has {size} bytes, the chunk starts at {offset}", expected=size)
 
 
 def _open(path: Path) -> int:

@@ -1,5 +1,5 @@
 """The operator's side of the API: its routes behind one token. Owns authentication of them and the answers about the
-dispatcher as a whole: health, metrics, summary, events, shutdown."""
+dispatcher as a whole: health, metrics, summary, events, shutdown. A task token opens the way to its task's inputs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from cloud_dispatch.api.requests import body_of, json_response, number, page_siz
 from cloud_dispatch.api.results import ResultRoutes
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.stop import StopRoutes
+from cloud_dispatch.api.task_files import TaskFiles
 from cloud_dispatch.api.tasks import TaskRoutes
 from cloud_dispatch.api.views import event_view, usage_table
 from cloud_dispatch.domain.errors import DispatchError, InvalidInput, NotFound
@@ -48,6 +49,7 @@ class OperatorApp:
         self._started_ms = services.clock.monotonic()
         self._usage = UsageReader(services)
         self._results = ResultRoutes(services)
+        self._files = TaskFiles(services)
         self._router = Router(
             [
                 *self._routes(),
@@ -80,7 +82,7 @@ class OperatorApp:
 
         try:
             if scope["path"] != HEALTH_PATH:
-                self._s.tokens.check_operator(header(scope, b"authorization"))
+                await self._admit(scope)
             await self._router({**scope, "app": self}, receive, watched)
         except ClientGone:
             return
@@ -89,6 +91,15 @@ class OperatorApp:
                 log.error("api.broken-off", path=scope["path"], error=repr(error))
                 raise
             await answer_failure(send, _of_router(error, scope), scope["path"])
+
+    async def _admit(self, scope: Scope) -> None:
+        """Go on for the operator, and for a task that reads its inputs."""
+        authorization = header(scope, b"authorization")
+        claim = self._s.tokens.claim_of(authorization)
+        if claim is None:
+            self._s.tokens.check_operator(authorization)
+        else:
+            await self._files.check_input(claim, scope)
 
     def _routes(self) -> list[Route]:
         return [

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import uvicorn
@@ -45,9 +46,10 @@ async def serve(
     *,
     ready: Callable[[str, int], None] | None = None,
     grace_ms: int = 5_000,
+    certificate: tuple[Path, Path] | None = None,
 ) -> None:
     """Serve `app` at `listen` (HOST:PORT, port 0 for any) until `stop` is set; then finish what is under way, for at
-    most `grace_ms`.
+    most `grace_ms`. Over TLS with `certificate`: its PEM file (with the chain) and its key's.
 
     `ready(host, port)` is called once connections are taken. Unavailable when the address can't be had.
     """
@@ -59,11 +61,14 @@ async def serve(
         lifespan="off",
         access_log=False,
         log_config=None,
+        log_level="error",  # requests that are none are answered; to log each would let anybody fill the disk
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, -(-grace_ms // 1000)),
         backlog=_BACKLOG,
+        ssl_certfile=certificate and certificate[0],
+        ssl_keyfile=certificate and certificate[1],
     )
 
     def started() -> None:

@@ -37,10 +37,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class AgentBundle:
-    """The agent's zipapp as served to VMs, with the sha256 (hex) of its bytes."""
+    """The agent's zipapp as served to VMs, with the sha256 (hex) of its bytes; and those of dispatchers before, by
+    theirs."""
 
     body: bytes
     sha256: str
+    former: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Services:
     come from the instance's pool, capacities from its machine. `shutdown(terminate, grace_ms)` asks the dispatcher to
     end, at once or after its instances. `metrics` renders Prometheus text. `problems` says what is wrong now.
     `executor` runs heavy work off the loop. `timer_lease_ms`: how long guest timers run after the dispatcher was heard
-    last."""
+    last. `url`: where VMs reach the dispatcher."""
 
     store: Store
     fleet: Fleet
@@ -69,3 +71,4 @@ class Services:
     pools: Mapping[PoolName, Pool] = field(default_factory=dict)
     problems: Callable[[], Sequence[str]] = tuple
     timer_lease_ms: int = 30 * 60_000
+    url: str = ""

@@ -18,14 +18,14 @@ from cloud_dispatch.api.poll import Poll, Polls, Wake
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.sessions import Session, Sessions
 from cloud_dispatch.api.timer import Words
-from cloud_dispatch.api.translate import MOST_CLAIMS, SyncIn, TimerIn, held_of, reply_to, results_of
+from cloud_dispatch.api.translate import MOST_CLAIMS, SyncIn, TimerIn, held_of, orders_of, reply_to, results_of
 from cloud_dispatch.domain.errors import InvalidInput, NotFound, StoreUnavailable
 from cloud_dispatch.domain.ids import FencingToken, InstanceId
 from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.ports.fleet import Directive, Heard
 from cloud_dispatch.ports.store import ClaimResult, SyncCall, SyncDone
 from cloud_dispatch.spend import grant
-from cloud_dispatch.wire.messages import Policy
+from cloud_dispatch.wire.messages import Policy, Program
 
 #: What an agent's state may be for it to be handed work.
 _TAKES_WORK = frozenset({"idle", "busy"})
@@ -54,13 +54,15 @@ class SyncService:
         self._lease_ms = services.policy.lease_ms
         self._poll_ms = services.policy.poll_ms
         self._words = Words(services.tokens)
+        self._sign = services.tokens.task
         self.polls = Polls(services.store)
         self.sessions = Sessions(services.store.instances)
         self._closing = False
         services.fleet.on_directive(self._directive_changed)
 
-    async def answer(self, instance: InstanceId, request: SyncIn, departure: Departure) -> bytes:
-        """The encoded reply to `request` of `instance`, as soon as there is something to say or its wait is over.
+    async def answer(self, instance: InstanceId, request: SyncIn, departure: Departure, token: str = "") -> bytes:
+        """The encoded reply to `request` of `instance`, as soon as there is something to say or its wait is over, with
+        the next service token where there is one.
 
         ClientGone when the client left meanwhile; DispatchError as the store and the fleet raise them.
         """
@@ -79,21 +81,27 @@ class SyncService:
             await self._store.instance(instance)  # NotFound: another store's, whose agent waits to be adopted
             done = _NOTHING  # one that is gone: the fleet's directive says what becomes of it
         except StoreUnavailable as error:
-            return await self._renewal_only(request, instance, error)
+            return await self._renewal_only(request, instance, error, token)
         for result in results:
             self._logs.notify(result.task)
         news = self._hear(instance, request, claimed=bool(done.claims), results=results)
         if news is not None:
             await self._written(news, request)
+        program = self._program(session, request)
         policy = None if session.informed else self._policy(session, instance)
         directive = self._fleet.directive(instance)
-        waits = request.wait_ms > 0 and not results and policy is None and session.hears(request)
+        news_of_ours = policy is not None or program is not None
+        waits = request.wait_ms > 0 and not results and not news_of_ours and session.hears(request)
         if waits and not self._has_news(request, done, directive, session):
             done = await self._hold(session, instance, request, seen, departure, claiming=claiming)
             directive = self._fleet.directive(instance)
         session.hold = directive.hold
         timer = "" if request.timer is None else self._word(instance, request.timer, directive)
-        return reply_to(request, done, directive, lease_ms=self._lease_ms, policy=policy, timer=timer)
+        orders = orders_of(done, instance, self._sign) if done.claims else []
+        return reply_to(
+            request, done, directive, orders,
+            lease_ms=self._lease_ms, policy=policy, timer=timer, token=token, program=program,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Answer every held sync now and hold none from here on."""
@@ -117,8 +125,8 @@ class SyncService:
             request.state,
             request.drain_token,
             request.ask_end and not claimed,
-            request.ending,
-            request.detail[:4096],
+            _text(request.ending, 256),
+            _text(request.detail, 4096),
             unstartable,
             started,
         )
@@ -136,6 +144,13 @@ class SyncService:
             if request.ending:  # its last word must not be lost
                 raise
             log.warning("api.heard-not-stored", incarnation=request.incarnation, state=request.state)
+
+    def _program(self, session: Session, request: SyncIn) -> Program | None:
+        """The agent that this dispatcher has, for one that says that it is another, or that another dispatcher may have
+        started."""
+        ours = self._services.agent.sha256
+        other = ours != request.program and bool(request.program or not session.informed)
+        return Program(ours) if ours and other else None
 
     def _policy(self, session: Session, instance: InstanceId) -> Policy | None:
         """The policy for an agent that this process has not told it yet: the configuration may be another one now."""
@@ -212,7 +227,7 @@ class SyncService:
         self.polls.add(poll)
         return None
 
-    async def _renewal_only(self, request: SyncIn, instance: InstanceId, error: StoreUnavailable) -> bytes:
+    async def _renewal_only(self, request: SyncIn, instance: InstanceId, error: StoreUnavailable, token: str) -> bytes:
         """The answer while the store can't commit: nothing is settled or handed out, but what the instance holds is
         renewed from memory, so that a full disk costs no running task."""
         log.error("api.sync-not-stored", instance=instance, error=str(error))
@@ -226,7 +241,7 @@ class SyncService:
         kill = tuple(FencingToken(c.token) for c in request.held if c.token not in current)
         directive = self._fleet.directive(instance)
         timer = "" if request.timer is None else self._word(instance, request.timer, directive)
-        return reply_to(request, SyncDone(kill=kill), directive, lease_ms=self._lease_ms, timer=timer)
+        return reply_to(request, SyncDone(kill=kill), directive, [], lease_ms=self._lease_ms, timer=timer, token=token)
 
     def _word(self, instance: InstanceId, ask: TimerIn, directive: Directive) -> str:
         """What lets the VM's timer run on, by the row that is committed; "" for one that shall end, as all do where an
@@ -241,7 +256,7 @@ class SyncService:
 
     def _abandoned(self, request: SyncIn) -> bytes:
         """The empty answer to a sync that is out of date: its agent does not listen any more."""
-        return reply_to(request, _NOTHING, _NO_NEWS, lease_ms=self._lease_ms)
+        return reply_to(request, _NOTHING, _NO_NEWS, [], lease_ms=self._lease_ms)
 
     def _directive_changed(self, instance: InstanceId) -> None:
         session = self.sessions.get(instance)
@@ -256,6 +271,11 @@ def _call(
     syncs keeps nothing for it."""
     want, ahead = _bounded(request.want), _bounded(request.ahead)
     return SyncCall(instance, session.next_order(), held_of(request), results, want, ahead, claiming)
+
+
+def _text(said: str, most: int) -> str:
+    """`said` as every statestore can hold it."""
+    return said[:most].replace("\0", "")
 
 
 def _bounded(claims: int) -> int:

@@ -46,7 +46,9 @@ class Words:
         """The seed of the chain, hashed so often."""
         key = (batch, terms)
         marks = self._marks.get(key)
-        if marks is None:
+        if marks is not None:
+            self._marks.move_to_end(key)
+        else:
             marks = self._marks[key] = [self._tokens.timer(batch, terms.step_ms, terms.links)]
             for _ in range(terms.links // _MARK_EVERY):
                 marks.append(forward(marks[-1], _MARK_EVERY))

@@ -5,12 +5,13 @@ The dispatcher speaks of tasks and tokens, the wire of numbers: nothing an agent
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
 
 from cloud_dispatch.domain.errors import InvalidInput
-from cloud_dispatch.domain.ids import FencingToken, TaskId
+from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId
 from cloud_dispatch.domain.task import Artifact, Cause, Outcome
 from cloud_dispatch.ports import store as port
 from cloud_dispatch.ports.fleet import Directive
@@ -26,6 +27,8 @@ _DETAIL = 4096
 _CAUSES = {str(cause): cause for cause in Cause}
 _encode = msgspec.json.Encoder().encode
 
+#: Makes the token of one attempt.
+Sign = Callable[[TaskId, FencingToken, InstanceId], str]
 Number = Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)]
 #: Decoded as what they are: to call a NewType for each claim of each sync costs more than to decode it.
 _TaskId = Annotated[TaskId, msgspec.Meta(ge=-_MOST, le=_MOST)]
@@ -83,6 +86,7 @@ class SyncIn(msgspec.Struct):
     detail: str = ""
     disk_free: int = -1
     timer: TimerIn | None = None
+    program: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class OrderOut(msgspec.Struct, omit_defaults=True):
@@ -92,6 +96,7 @@ class OrderOut(msgspec.Struct, omit_defaults=True):
     token: int
     attempt: int
     spec: msgspec.Raw
+    task_token: str
 
 
 class ReplyOut(msgspec.Struct, omit_defaults=True):
@@ -108,6 +113,8 @@ class ReplyOut(msgspec.Struct, omit_defaults=True):
     end: bool = False
     policy: wire.Policy | None = None
     timer: str = ""
+    token: str = ""
+    program: wire.Program | None = None
 
 
 def held_of(request: SyncIn) -> tuple[port.HeldClaim, ...]:
@@ -152,20 +159,32 @@ def _artifact(file: OutputIn, place: str) -> Artifact:
     return Artifact(file.path, file.url, file.size, file.sha256)
 
 
+def orders_of(done: port.SyncDone, instance: InstanceId, sign: Sign) -> list[OrderOut]:
+    """The claims that `instance` was handed, each with the token of its attempt."""
+    return [
+        OrderOut(
+            claim.task, claim.token, claim.attempt, msgspec.Raw(claim.spec), sign(claim.task, claim.token, instance)
+        )
+        for claim in done.claims
+    ]
+
+
 def reply_to(
     request: SyncIn,
     done: port.SyncDone,
     directive: Directive,
+    orders: list[OrderOut],
     *,
     lease_ms: int,
     policy: wire.Policy | None = None,
     timer: str = "",
+    token: str = "",
+    program: wire.Program | None = None,
 ) -> bytes:
-    """What `request` is answered, encoded: what the store did and what the fleet wants."""
-    claims = [OrderOut(claim.task, claim.token, claim.attempt, msgspec.Raw(claim.spec)) for claim in done.claims]
+    """What `request` is answered, encoded: what the store did (its claims as `orders`) and what the fleet wants."""
     reply = ReplyOut(
         request.seq,
-        claims,
+        orders,
         done.settled,
         done.kill,
         lease_ms,
@@ -175,5 +194,7 @@ def reply_to(
         directive.end,
         policy,
         timer,
+        token,
+        program,
     )
     return _encode(reply)

@@ -1,18 +1,20 @@
 """The routes of agents, in raw ASGI: register, sync, logs, outputs, and the agent itself for VMs that boot.
 
-Owns what each of them demands of its caller. An agent can speak for its own instance only, and write to the log and the
-outputs of claims that its instance holds now.
+Owns what each of them demands of its caller. An agent can speak for its own instance only. The log and the outputs of a
+claim are written by its own task token, or by an agent whose instance holds it; both while it is held.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from cloud_dispatch.api.auth import Claim
 from cloud_dispatch.api.http import (
     ClientGone,
     answer,
@@ -27,16 +29,20 @@ from cloud_dispatch.api.limiter import RateLimiter
 from cloud_dispatch.api.policy import policy_for
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.sync import Departure, SyncService
+from cloud_dispatch.api.task_files import TaskFiles
 from cloud_dispatch.api.translate import SyncIn
 from cloud_dispatch.domain.errors import Denied, InvalidInput, StaleLease
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId, VmId
+from cloud_dispatch.ports.fleet import BootWord
 from cloud_dispatch.wire.messages import (
     AGENT_PATH,
+    BOOT_PATH,
     LOGS_PATH,
     OUTPUTS_PATH,
     PROTOCOL,
     REGISTER_PATH,
     SYNC_PATH,
+    BootReport,
     RegisterReply,
     RegisterRequest,
 )
@@ -45,8 +51,14 @@ Route = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _SYNC: msgspec.json.Decoder[SyncIn] = msgspec.json.Decoder(SyncIn)
 _REGISTER: msgspec.json.Decoder[RegisterRequest] = msgspec.json.Decoder(RegisterRequest)
+_BOOT: msgspec.json.Decoder[BootReport] = msgspec.json.Decoder(BootReport)
+_PHASE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _encode = msgspec.json.Encoder().encode
 _REGISTER_BYTES = 65_536
+_PROOF_CHARS = 32_768
+_BOOT_BYTES = 32_768
+#: So many reports at once of all VMs of a batch, and one a second in the long run: each becomes an event.
+_BOOT_BURST = 256
 #: A log may be finished for so long after its attempt ended.
 _LOG_GRACE_MS = 60_000
 
@@ -57,10 +69,14 @@ class WorkerRoutes:
     def __init__(self, services: Services, sync: SyncService) -> None:
         self._s = services
         self._sync = sync
+        self._files = TaskFiles(services)
         self._limiter = RateLimiter(services.limits.register_burst, services.limits.register_per_second)
+        self._booting = RateLimiter(services.limits.register_burst, services.limits.register_per_second)
+        self._booting_batches = RateLimiter(_BOOT_BURST, 1)
         self.table: dict[tuple[str, str], Route] = {
             ("POST", SYNC_PATH): self.sync,
             ("POST", REGISTER_PATH): self.register,
+            ("POST", BOOT_PATH): self.boot,
             ("POST", LOGS_PATH): self.logs,
             ("PUT", OUTPUTS_PATH): self.outputs,
             ("GET", AGENT_PATH): self.agent,
@@ -76,7 +92,7 @@ class WorkerRoutes:
             await answer_failure(send, error, scope["path"])
 
     def _caller(self, scope: Scope) -> InstanceId:
-        return self._s.tokens.instance_of(header(scope, b"authorization"))
+        return self._s.tokens.instance_of(header(scope, b"authorization"), self._s.clock.now())
 
     async def sync(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One round trip of an agent."""
@@ -95,11 +111,12 @@ class WorkerRoutes:
 
     def sync_answer(self, authorization: bytes, body: bytes, departure: Departure) -> Awaitable[bytes]:
         """The body that answers the sync `body` of whoever `authorization` speaks for; also `api.lane`'s route."""
-        instance = self._s.tokens.instance_of(authorization)
+        tokens, now = self._s.tokens, self._s.clock.now()
+        instance = tokens.instance_of(authorization, now)
         if len(body) > self._s.limits.sync_bytes:
             raise too_large(self._s.limits.sync_bytes)
         request: SyncIn = decode_json(_SYNC, body)
-        return self._sync.answer(instance, request, departure)
+        return self._sync.answer(instance, request, departure, tokens.renewed(authorization, now))
 
     async def register(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A VM's agent presents its join token and becomes the compute service of its slot."""
@@ -115,58 +132,98 @@ class WorkerRoutes:
             raise InvalidInput("the VM's id is missing or odd", place="vm", hint="the provider's id of this VM")
         if not 0 < len(request.incarnation) <= 64:
             raise InvalidInput("an incarnation has 1 to 64 characters", place="incarnation")
-        instance = await self._s.fleet.admit(join.batch, VmId(request.vm), request.incarnation)
+        if len(request.proof) > _PROOF_CHARS:
+            raise InvalidInput(f"a proof of identity has at most {_PROOF_CHARS} characters", place="proof")
+        instance = await self._s.fleet.admit(join.batch, VmId(request.vm), request.incarnation, request.proof)
         self._sync.sessions.registered(instance.id, request.incarnation)
         policy = policy_for(instance, self._s.policy, self._s.pools)
-        reply = RegisterReply(instance.id, self._s.tokens.service(instance.id), policy)
+        reply = RegisterReply(instance.id, self._s.tokens.service(instance.id, self._s.clock.now()), policy)
         await answer(send, _encode(reply))
+
+    async def boot(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A VM that boots says how far it is, or why it can't; what it may do with that is fail its own boot."""
+        now = self._s.clock.monotonic()
+        self._booting.take((scope.get("client") or ("",))[0], now)
+        join = self._s.tokens.verify_join(header(scope, b"authorization"), self._s.clock.now())
+        self._booting_batches.take(join.batch, now)
+        said: BootReport = decode_json(_BOOT, await read_body(scope, receive, _BOOT_BYTES))
+        if len(said.vm) > 512 or (said.vm and not said.vm.isprintable()):
+            raise InvalidInput("the VM's id is odd", place="vm", hint="the provider's id of this VM")
+        if not _PHASE.fullmatch(said.phase):
+            raise InvalidInput("expected a word of a-z, 0-9 and '-', at most 32 long", place="phase")
+        if not -255 <= said.exit_code <= 255:
+            raise InvalidInput("expected an exit code", place="exit_code")
+        await self._s.fleet.boot_said(join.batch, BootWord(said.vm, said.phase, said.failed, said.exit_code, said.log))
+        await answer(send, b"{}")
 
     async def logs(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Append a chunk to an attempt's log; answers {"offset": N}, where the next one starts."""
-        instance = self._caller(scope)
-        query = _query(scope)
-        task, token = TaskId(_number(query, "task")), FencingToken(_number(query, "token"))
+        claim, query, _ = self._claim(scope)
         offset = _number(query, "offset")
-        await self._check_log(task, token, instance)
+        await self._check_log(claim)
         chunk = await read_body(scope, receive, self._s.limits.chunk_bytes)
-        size = self._s.logs.append(task, token, offset, chunk)
+        size = self._s.logs.append(claim.task, claim.token, offset, chunk)
         await answer(send, b'{"offset":%d}' % size)
 
     async def outputs(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Keep a file of an attempt; answers {"path", "size", "sha256"} of what arrived."""
-        instance = self._caller(scope)
-        query = _query(scope)
-        task, token = TaskId(_number(query, "task")), FencingToken(_number(query, "token"))
+        """Keep a file of an attempt; answers {"path", "size", "sha256"} of what arrived. What a task token brings has
+        to be declared, or a task could fill the disk."""
+        claim, query, own = self._claim(scope)
 
         def guard() -> None:
-            if not self._s.store.holds(task, token, instance):
-                raise _stale(task, token, instance)
+            if not self._s.store.holds(*claim):
+                raise _stale(claim)
 
         check_length(scope, self._s.limits.output_bytes)
-        stored = await self._s.outputs.store(task, token, query.get("path", ""), _chunks(receive), guard)
+        path = query.get("path", "")
+        guard()
+        if own:
+            await self._files.check_output(claim, path)
+        stored = await self._s.outputs.store(claim.task, claim.token, path, _chunks(receive), guard)
         await answer(send, _encode(stored))
 
     async def agent(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The agent's zipapp; no token, there is no secret in it."""
+        """The agent as a zipapp: this one's, unless a former one is asked for by its sha256. No token: it holds no
+        secret."""
         bundle = self._s.agent
-        headers = ((b"etag", b'"%s"' % bundle.sha256.encode()), (b"x-sha256", bundle.sha256.encode()))
-        await answer(send, bundle.body, content=(b"content-type", b"application/zip"), headers=headers)
+        asked = _query(scope).get("sha256", "")
+        sha256 = asked if asked in bundle.former else bundle.sha256
+        headers = ((b"etag", b'"%s"' % sha256.encode()), (b"x-sha256", sha256.encode()))
+        body = bundle.former.get(sha256, bundle.body)
+        await answer(send, body, content=(b"content-type", b"application/zip"), headers=headers)
 
-    async def _check_log(self, task: TaskId, token: FencingToken, instance: InstanceId) -> None:
+    def _claim(self, scope: Scope) -> tuple[Claim, dict[str, str], bool]:
+        """The claim that the request is for, held or not; the query; whether a task token says so. That is for its own
+        claim alone, and then the query need not name it; an agent names one of its own instance."""
+        own = self._s.tokens.claim_of(header(scope, b"authorization"))
+        if own is None:
+            instance = self._caller(scope)
+            query = _query(scope)
+            claim = Claim(TaskId(_number(query, "task")), FencingToken(_number(query, "token")), instance)
+            return claim, query, False
+        query = _query(scope)
+        for name, mine in (("task", own.task), ("token", own.token)):
+            if name in query and _number(query, name) != mine:
+                hint = f"leave {name} out: the token says it"
+                raise Denied(f"this is the token of task {own.task} under {own.token}", place=name, hint=hint)
+        return own, query, True
+
+    async def _check_log(self, claim: Claim) -> None:
         """StaleLease unless the claim is the caller's, or was until a moment ago: an attempt that has just ended may
         finish its own log, which can touch nothing else. The store knows it, so that a restart in between costs no
         output."""
-        if self._s.store.holds(task, token, instance):
+        if self._s.store.holds(*claim):
             return
         since = self._s.clock.now() - _LOG_GRACE_MS
-        for attempt in await self._s.store.attempts(task):
-            if attempt.token == token and attempt.instance == instance and attempt.ended_ms >= since:
+        for attempt in await self._s.store.attempts(claim.task):
+            same = attempt.token == claim.token and attempt.instance == claim.instance
+            if same and attempt.ended_ms >= since:
                 return
-        raise _stale(task, token, instance)
+        raise _stale(claim)
 
 
-def _stale(task: TaskId, token: FencingToken, instance: InstanceId) -> StaleLease:
-    message = f"instance {instance} does not hold task {task} under token {token}"
+def _stale(claim: Claim) -> StaleLease:
+    message = f"instance {claim.instance} does not hold task {claim.task} under token {claim.token}"
     return StaleLease(message, place="token", hint="stop this attempt and drop what it made")
 
 

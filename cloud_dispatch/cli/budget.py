@@ -9,7 +9,7 @@ import typer
 
 from cloud_dispatch.cli import show
 from cloud_dispatch.cli.options import ConfigFile, Json, Reason
-from cloud_dispatch.cli.session import connect, console, emit
+from cloud_dispatch.cli.session import confirm, connect, console, emit
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.money import Rate, format_rate, parse_amount
 from cloud_dispatch.spend.commitment import Scope
@@ -55,7 +55,10 @@ def show_budget(whose: Whose = _ALL, config: ConfigFile = None, as_json: Json = 
     found.pop("risk", None)
 
     def render() -> None:
-        _render(found)
+        if found["budgets"]:
+            _render(found)
+        else:
+            print(show.clean(f"There is no spending limit of {whose}; `budget list` shows those that there are."))
         columns = ("instance", "task", "pool", "state", "at most", "since (UTC)", "hard end (UTC)", "committed")
         rows = [
             (
@@ -109,9 +112,7 @@ def reconcile(
     Look at the providers' bills first, and lower the limits by what it lacks. Example: cloud-dispatch budget reconcile
     """
     if not yes:
-        typer.confirm(
-            "Does the ledger have all that was spent, or are the limits lowered by what it lacks?", abort=True
-        )
+        confirm("Does the ledger have all that was spent, or are the limits lowered by what it lacks?")
     with connect(config) as client:
         found = client.reconcile_budgets()
     emit(found, as_json, lambda: _render(found))

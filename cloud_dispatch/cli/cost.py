@@ -18,6 +18,7 @@ from cloud_dispatch.domain.errors import InvalidInput
 if TYPE_CHECKING:
     from rich.table import Table
 
+_BY = "project"
 _PARTS = ("work", "retry", "idle", "total")
 _DAY = "a day of UTC (2026-10-05), or 7d: so many days, today being the last."
 Row = Mapping[str, Any]
@@ -31,7 +32,7 @@ def cost(
     by: Annotated[
         str,
         typer.Option("--by", help="Any of project, user, pool, provider, profile, day, task; several with commas."),
-    ] = "project",
+    ] = _BY,
     since: Annotated[str, typer.Option("--since", help=f"From the start of {_DAY}")] = "",
     until: Annotated[str, typer.Option("--until", help="To the end of a day.")] = "",
     project: Annotated[str, typer.Option("--project", help="Only of this project.")] = "",
@@ -50,6 +51,8 @@ def cost(
     """
     if as_csv and as_json:
         raise InvalidInput("--csv and --json are two answers to one question", hint="give one of them")
+    if task is not None and (by != _BY or since or until or project or user or pool):
+        raise InvalidInput("--task shows all attempts of one task", hint="leave out --by and what chooses")
     with connect(config) as client:
         if task is not None:
             found = client.cost_of_task(task)

@@ -21,10 +21,13 @@ INTERRUPTED = 130
 TABLE: Mapping[int, str] = {
     OK: "done; of `run`: every task succeeded",
     TASKS_FAILED: (
-        "`run`: some task failed or was cancelled; `simulate`: some had not ended; `demo`, `db check`, `config check`:"
-        " a check failed"
+        "`run`: some task failed or was cancelled; `simulate`: some had not ended; `reap --yes`: some are not gone yet;"
+        " `demo`, `db check`, `cloud-init check`: a check failed"
     ),
-    USAGE: "the command line, the task file or the configuration is wrong; nothing was done",
+    USAGE: (
+        "the command line, the task file or the configuration is wrong, or a question was not answered with yes;"
+        " nothing was done"
+    ),
     NOT_FOUND: "there is no such task, instance, pool or file",
     CONFLICT: "refused: its state forbids it, or it is somebody else's (such as the store of another dispatcher)",
     UNAVAILABLE: "no dispatcher answers, or it can't serve now; trying again later may help",

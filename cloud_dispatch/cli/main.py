@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from cloud_dispatch.cli import (
+    boot_documents,
     breakers,
     budget,
     config_file,
@@ -20,6 +21,7 @@ from cloud_dispatch.cli import (
     demo,
     instances,
     logs,
+    operator_token,
     plan,
     recover,
     simulate,
@@ -46,7 +48,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for module in (
-    up, submit, tasks, logs, instances, plan, simulate, config_file, store, recover, budget, cost, breakers, stop, demo,
+    up, submit, tasks, logs, instances, plan, simulate, config_file, boot_documents, store, recover, budget, cost,
+    breakers, stop, operator_token, demo,
 ):  # fmt: skip
     module.register(app)
 

@@ -65,15 +65,20 @@ def reap(
     def render() -> None:
         columns = ("vm", "profile", "type", "zone", "state", "statestore", "pool")
         keys = ("id", "profile", "type", "zone", "state", "store", "pool")
-        console().print(show.table(columns, [tuple(vm[key] for key in keys) for vm in found]))
         if not found:
             print(f"No VM {'past its hard end ' if overdue else ''}carries the tag of deployment {deployment}.")
-        elif not yes:
-            print(f"{len(found)} VMs. Say --yes to end them.")
+            return
+        console().print(show.table(columns, [tuple(vm[key] for key in keys) for vm in found]))
+        if not yes:
+            print(f"{_vms(len(found))}. Say --yes to end what is listed.")
         elif left:
-            print(f"{len(left)} VMs are not gone yet: run it again.")
+            print(f"{_vms(len(left))} of {len(found)} not gone yet: run it again.")
         else:
-            print(f"{len(found)} VMs are gone.")
+            print(f"{_vms(len(found))} gone.")
 
     emit({"vms": found}, as_json, render)
     raise typer.Exit(TASKS_FAILED if yes and left else OK)
+
+
+def _vms(count: int) -> str:
+    return f"{count} VM{'' if count == 1 else 's'}"

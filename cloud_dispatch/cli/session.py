@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloud_dispatch.adapters.clock import SystemClock
+from cloud_dispatch.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +40,7 @@ def connect(path: Path | None) -> Client:
     from cloud_dispatch.client.client import TOKEN_KEY, URL_KEY
 
     if os.environ.get(URL_KEY) and os.environ.get(TOKEN_KEY) and path is None:
-        return Client(os.environ[URL_KEY], os.environ[TOKEN_KEY])  # another host's: no configuration needed here
+        return Client.from_environment(os.environ)  # another host's: no configuration needed here
     return Client.from_config(load_config(path), os.environ)
 
 
@@ -74,6 +75,21 @@ def messages() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
+
+
+def confirm(question: str) -> None:
+    """Go on only after a yes. Whoever says no, or can't be asked, is told how to answer beforehand."""
+    import typer
+
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        say("")  # ends the line of the question
+        agreed = False
+    if not agreed:
+        raise InvalidInput("it was not confirmed: nothing was done", hint="--yes answers beforehand")
 
 
 def say(text: str) -> None:

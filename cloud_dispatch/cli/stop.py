@@ -9,7 +9,7 @@ import typer
 
 from cloud_dispatch.cli import show
 from cloud_dispatch.cli.options import ConfigFile, Json, Reason
-from cloud_dispatch.cli.session import connect, emit
+from cloud_dispatch.cli.session import confirm, connect, emit
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.stop import StopLevel
 
@@ -52,7 +52,7 @@ def stop(
     if len(asked) > 1:
         raise InvalidInput("expected one of --launches, --drain, --terminate-all and --off")
     if asked == [StopLevel.TERMINATE] and not yes:
-        typer.confirm("End every instance now? What runs on them is lost and tried again later.", abort=True)
+        confirm("End every instance now? What runs on them is lost and tried again later.")
     with connect(config) as client:
         found = client.stop(str(asked[0]), reason) if asked else client.stopped()
     emit(found, as_json, lambda: _render(found))

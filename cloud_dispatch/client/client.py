@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +11,7 @@ from urllib.parse import quote
 
 import httpx
 
-from cloud_dispatch.client.transport import TIMEOUT_S, Transport
+from cloud_dispatch.client.transport import CA_KEY, TIMEOUT_S, Transport, trusting, trusting_only
 from cloud_dispatch.client.views import InstanceView, LogChunk, TaskDetail, TaskPage, TaskView
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.errors import Denied
@@ -37,15 +38,33 @@ class Client:
     """A dispatcher. Methods raise the errors of `domain.errors`: Unavailable when none answers, Denied for a wrong
     token, NotFound, Conflict and InvalidInput as the dispatcher says. Not for several threads at once."""
 
-    def __init__(self, url: str, token: str = "", *, transport: httpx.BaseTransport | None = None) -> None:
-        self._http = Transport(url, token, transport)
+    def __init__(
+        self,
+        url: str,
+        token: str = "",
+        *,
+        transport: httpx.BaseTransport | None = None,
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
+        """`trust`: what the dispatcher's certificate is checked against, the system's CAs unless given."""
+        self._http = Transport(url, token, transport, trust)
 
     @classmethod
     def from_config(cls, config: Config, environment: Mapping[str, str]) -> Client:
         """The dispatcher that the configuration means, unless $CLOUD_DISPATCH_URL and $CLOUD_DISPATCH_TOKEN say
         another. Denied when the operator's token can't be read."""
-        url = environment.get(URL_KEY) or config.base_url
-        return cls(url, environment.get(TOKEN_KEY) or _token(config.token_file))
+        token = environment.get(TOKEN_KEY) or _token(config.token_file)
+        if environment.get(URL_KEY):
+            return cls.from_environment(environment, token)
+        certificate = config.certificate_file
+        return cls(config.base_url, token, trust=None if certificate is None else trusting_only(certificate))
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str], token: str = "") -> Client:
+        """The dispatcher at $CLOUD_DISPATCH_URL, trusted by $CLOUD_DISPATCH_CA or else the system's CAs."""
+        ca = environment.get(CA_KEY)
+        trust = trusting(Path(ca)) if ca else None
+        return cls(environment[URL_KEY], environment.get(TOKEN_KEY) or token, trust=trust)
 
     @property
     def url(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +16,8 @@ from cloud_dispatch.domain.errors import DispatchError, Unavailable
 #: Above the longest long poll of the API.
 TIMEOUT_S = 45.0
 CONNECT_TIMEOUT_S = 5.0
+CA_KEY = "CLOUD_DISPATCH_CA"
+_TRUST = f"copy tls/ca.pem from the dispatcher's state folder and name it in ${CA_KEY}"
 _BY_STATUS: Mapping[int, type[DispatchError]] = {
     400: errors.InvalidInput,
     401: errors.Denied,
@@ -25,6 +29,24 @@ _BY_STATUS: Mapping[int, type[DispatchError]] = {
     503: errors.Unavailable,
     507: errors.StoreUnavailable,
 }
+
+
+def trusting(ca: Path) -> ssl.SSLContext:
+    """Trust what the CA in the file signs for the name that is asked for. InvalidInput where it is none."""
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise errors.InvalidInput(f"no CA that can be read: {error}", place=str(ca)) from None
+
+
+def trusting_only(certificate: Path) -> ssl.SSLContext | None:
+    """Trust the certificate in the file and no other, by whatever name it is reached; None where there is none yet."""
+    if not certificate.exists():
+        return None
+    context = ssl.create_default_context(cafile=certificate)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # this very certificate, whatever is above it
+    return context
 
 
 def _tree(root: type[DispatchError]) -> Iterator[type[DispatchError]]:
@@ -60,13 +82,19 @@ def error_from(response: httpx.Response) -> DispatchError:
 class Transport:
     """One dispatcher's URL and token. Calls raise the errors of `domain.errors`, never httpx's."""
 
-    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self, url: str, token: str, transport: httpx.BaseTransport | None = None, trust: ssl.SSLContext | None = None
+    ) -> None:
+        if "@" in url:
+            hint = "the operator's token belongs into $CLOUD_DISPATCH_TOKEN"
+            raise errors.InvalidInput("the URL of a dispatcher has no user and no password", hint=hint)
         self.url = url.rstrip("/")
         self._http = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             transport=transport,
+            verify=True if trust is None else trust,
             trust_env=False,  # a proxy of the environment must not see the operator's token
         )
 
@@ -90,7 +118,10 @@ class Transport:
                 headers={"Content-Type": "application/json"} if content is not None else None,
                 timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
             )
-        except (httpx.ConnectError, httpx.ConnectTimeout):
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                said = f"{self.url} shows a certificate that is not trusted here: {error}"
+                raise Unavailable(said, hint=_TRUST) from None
             raise Unavailable(
                 f"no dispatcher answers at {self.url}", hint="start one with `cloud-dispatch up`"
             ) from None
@@ -98,7 +129,9 @@ class Transport:
             raise errors.InvalidInput(f"{self.url!r} is not the URL of a dispatcher: {error}") from None
         except httpx.HTTPError as error:
             what = str(error) or type(error).__name__
-            raise Unavailable(f"the dispatcher at {self.url} did not answer {method} {path}: {what}") from None
+            hint = "" if self.url.startswith("https:") else "does it speak TLS? then its URL begins with https://"
+            said = f"the dispatcher at {self.url} did not answer {method} {path}: {what}"
+            raise Unavailable(said, hint=hint) from None
         if not response.is_success:
             raise error_from(response)
         return response

@@ -46,16 +46,22 @@ def render(
         raise InvalidInput(error.message or "undefined", place=_place(error, name), hint=_HINT) from error
     except (TypeError, ValueError, jinja2.TemplateError) as error:
         raise InvalidInput(str(error), place=_place(error, name)) from error
-    _check(text, name, limit)
-    return text
+    parsed(text, name)
+    return within(text, name, limit)
 
 
-def _check(text: str, name: str, limit: int | None) -> None:
-    if text.partition("\n")[0] != _HEADER:
-        raise InvalidInput(f"the document must begin with {_HEADER}", place=f"{name}, rendered line 1")
+def within(text: str, name: str, limit: int | None) -> str:
+    """`text`, which InvalidInput refuses where it has more than `limit` bytes of UTF-8."""
     size = len(text.encode())
     if limit is not None and size > limit:
         raise InvalidInput(f"the document has {size} bytes, the provider takes {limit}", place=name)
+    return text
+
+
+def parsed(text: str, name: str) -> dict[str, Any]:
+    """The cloud-config document `text`; InvalidInput with the line of `name` for what is none."""
+    if text.partition("\n")[0].rstrip() != _HEADER:
+        raise InvalidInput(f"the document must begin with {_HEADER}", place=f"{name}, rendered line 1")
     try:
         document = yaml.load(text, Loader=_Loader)  # noqa: S506  (both loaders are safe ones)
     except yaml.YAMLError as error:
@@ -64,6 +70,7 @@ def _check(text: str, name: str, limit: int | None) -> None:
         raise InvalidInput(f"not YAML: {getattr(error, 'problem', error)}", place=place) from error
     if not isinstance(document, dict):
         raise InvalidInput("expected a mapping of cloud-config modules", place=name)
+    return document
 
 
 @lru_cache(maxsize=16)
@@ -78,6 +85,8 @@ def _environment(extra: tuple[Path, ...]) -> jinja2.Environment:
     )
     environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": _not_json}
     environment.filters["shquote"] = shlex.quote
+    environment.filters["under"] = _under
+    environment.filters["unitquote"] = _unit_quote
     environment.filters["labeltext"] = _label_text
     return environment
 
@@ -86,6 +95,19 @@ def _not_json(value: object) -> Any:
     if isinstance(value, jinja2.Undefined):
         return str(value)  # raises, naming the variable; the JSON encoder would only name the type
     raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+def _under(items: str, key: str) -> str:
+    """The items of a YAML list under their key; nothing where there are none."""
+    return f"{key}:\n{items}" if items.strip() else ""
+
+
+def _unit_quote(text: str) -> str:
+    """One word of a setting in a systemd unit. In commands `$` is to be doubled too."""
+    if not text.isprintable():
+        raise ValueError("a systemd unit takes no control characters")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
 
 
 def _label_text(labels: Mapping[str, str]) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from cloud_dispatch.config.problems import Path, Problem
-from cloud_dispatch.config.schema import DriverSection, PoolSection, Profile, Timing
+from cloud_dispatch.config.schema import Dispatcher, DriverSection, PoolSection, Profile, Timing
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.spend.budget import Budget
 
@@ -27,6 +29,36 @@ def cross_check(timing: Timing, profiles: Mapping[str, Profile], pools: Mapping[
     for name, pool in sorted(pools.items()):
         problems.extend(_pool(name, pool, profiles))
     return problems
+
+
+def check_tls(dispatcher: Dispatcher) -> list[Problem]:
+    """That nothing crosses a network in the clear, and that what was given for TLS is whole and used."""
+    problems = []
+    if not dispatcher.tls and not is_loopback(dispatcher.host):
+        expected = "expected `true` where other machines can connect: plain HTTP is for a loopback address alone"
+        problems.append(Problem(("dispatcher", "tls"), f"{expected}, and `listen` is {dispatcher.listen}"))
+    address = urlsplit(dispatcher.advertise)
+    if address.scheme == "http" and (dispatcher.tls or not is_loopback(address.hostname or "")):
+        why = "the dispatcher speaks TLS" if dispatcher.tls else "tokens must not cross a network in the clear"
+        problems.append(Problem(("dispatcher", "advertise"), f"expected https://..., since {why}"))
+    if (dispatcher.certificate is None) != (dispatcher.key is None):
+        missing = "key" if dispatcher.key is None else "certificate"
+        problems.append(Problem(("dispatcher", missing), "expected `certificate` and `key` together"))
+    if not dispatcher.tls:
+        problems += [
+            Problem(("dispatcher", name), "expected nothing where `tls` is false")
+            for name in ("certificate", "key")
+            if getattr(dispatcher, name) is not None
+        ]
+    return problems
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to `host`."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def check_money(

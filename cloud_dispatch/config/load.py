@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, Field, ValidationError
 
-from cloud_dispatch.config.checks import GUEST_ENFORCED, check_money, cross_check, money_notes
+from cloud_dispatch.config.checks import GUEST_ENFORCED, check_money, check_tls, cross_check, money_notes
 from cloud_dispatch.config.problems import InvalidConfig, Problem, from_validation
 from cloud_dispatch.config.schema import (
     BudgetSection,
@@ -90,15 +90,26 @@ class Config(Section):
 
     @property
     def store_url(self) -> str:
-        """The statestore's URL, the SQLite file in the state folder unless set."""
-        return self.store.url or f"sqlite:///{self.state_dir / 'store.sqlite'}"
+        """The statestore's URL, with its password; the SQLite file in the state folder unless set."""
+        return self.store.url.get_secret_value() or f"sqlite:///{self.state_dir / 'store.sqlite'}"
 
     @property
     def base_url(self) -> str:
         """Where clients on this machine reach the dispatcher."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.dispatcher.host, self.dispatcher.host)
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-        return f"http://{host}:{self.dispatcher.port}"
+        return f"{'https' if self.dispatcher.tls else 'http'}://{host}:{self.dispatcher.port}"
+
+    @property
+    def tls_folder(self) -> Path:
+        """Where the dispatcher keeps the CA and the certificate that it makes."""
+        return self.state_dir / "tls"
+
+    @property
+    def certificate_file(self) -> Path | None:
+        """The certificate that clients on this machine trust; None without TLS."""
+        own = self.dispatcher.certificate or self.tls_folder / "server.pem"
+        return own if self.dispatcher.tls else None
 
     @property
     def advertise_url(self) -> str:
@@ -237,7 +248,8 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
     billing: set[str] = set()
     unkept: set[str] = set()
     values["profiles"] = _with_settings(values.get("profiles", {}), plugins, problems, billing, unkept)
-    values["dispatcher"] = _with_state_dir(values.get("dispatcher", {}), raw)
+    values["pools"] = _with_boot_files(values.get("pools", {}), raw)
+    values["dispatcher"] = _with_paths(values.get("dispatcher", {}), raw)
     if "origin" in values:
         problems.append(Problem(("origin",), "no such key"))
     try:
@@ -245,6 +257,7 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
     except ValidationError as error:
         problems = from_validation(error, Config) + problems
         raise InvalidConfig(raw.origin, text, problems) from None
+    problems += check_tls(config.dispatcher)
     problems += cross_check(config.timing, config.profiles, config.pool_sections)
     problems += check_money(config.profiles, config.drivers, billing, unkept)
     if problems:
@@ -263,15 +276,40 @@ def _parse(raw: Raw) -> Mapping[str, Any]:
         raise InvalidInput(f"expected TOML: {_TOML_LINE.sub('', str(error))}", place=place) from None
 
 
-def _with_state_dir(section: Any, raw: Raw) -> Any:
-    """The section with an absolute state folder; relative ones are relative to the file."""
+def _with_paths(section: Any, raw: Raw) -> Any:
+    """The section with absolute paths; relative ones are relative to the file."""
     if not isinstance(section, Mapping):
         return section
     given = section.get("state_dir") or ""
     if not isinstance(given, str):
         return section
     path = Path(given).expanduser() if given else default_state_dir(raw.origin)
-    return {**section, "state_dir": (raw.folder or Path.cwd()) / path}
+    folder = raw.folder or Path.cwd()
+    files = {
+        name: folder / Path(section[name]).expanduser()
+        for name in ("certificate", "key")
+        if isinstance(section.get(name), str) and section[name]
+    }
+    return {**section, **files, "state_dir": folder / path}
+
+
+def _with_boot_files(pools: Any, raw: Raw) -> Any:
+    """The pools with absolute paths of what their VMs get to run; relative ones are relative to the file."""
+    if not isinstance(pools, Mapping):
+        return pools
+    return {name: _boot_files(pool, raw.folder or Path.cwd()) for name, pool in pools.items()}
+
+
+def _boot_files(pool: Any, folder: Path) -> Any:
+    boot = pool.get("boot") if isinstance(pool, Mapping) else None
+    if not isinstance(boot, Mapping):
+        return pool
+    found = {
+        key: [str(folder / Path(item).expanduser()) if isinstance(item, str) else item for item in boot[key]]
+        for key in ("cloud_config", "scripts")
+        if isinstance(boot.get(key), (list, tuple))
+    }
+    return {**pool, "boot": {**boot, **found}}
 
 
 def _with_settings(

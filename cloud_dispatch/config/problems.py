@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 import re
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Union
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr, ValidationError
 
 from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.masking import masked
 
 Path = tuple[str | int, ...]
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
@@ -136,7 +137,7 @@ def _explain(model: type[BaseModel], item: Any) -> str:
         text = text.replace(word, ours)
     if not text.startswith("expected"):
         text = f"expected otherwise: {text}"
-    return f"{text}, got {shorten(given)}"
+    return f"{text}, got {shorten(given)}" if not _is_secret(model, item["loc"]) else text
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
@@ -149,8 +150,13 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
 
 
 def shorten(value: object) -> str:
-    """`value` for a message, never long."""
-    text = repr(value)
+    """`value` for a message: never long, and without a secret. Tables and lists are only called so: any of what they
+    hold may be one."""
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    text = masked(repr(value))
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
@@ -171,6 +177,14 @@ def _model_at(model: type[BaseModel], loc: Path) -> type[BaseModel] | None:
             arguments = typing.get_args(current)
             current = _unwrap(arguments[-1] if typing.get_origin(current) is dict else next(iter(arguments), None))
     return current if isinstance(current, type) and issubclass(current, BaseModel) else None
+
+
+def _is_secret(model: type[BaseModel], loc: Path) -> bool:
+    """Whether the value at `loc` is of a type that does not print."""
+    above = _model_at(model, loc[:-1])
+    fields = {} if above is None else {field.alias or name: field for name, field in above.model_fields.items()}
+    kind = _unwrap(fields[str(loc[-1])].annotation) if loc and str(loc[-1]) in fields else None
+    return isinstance(kind, type) and issubclass(kind, Secret | SecretStr | SecretBytes)
 
 
 def _unwrap(annotation: Any) -> Any:

@@ -19,11 +19,14 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    Secret,
     Strict,
     model_validator,
 )
 
+from cloud_dispatch.config.boot import BootSection
 from cloud_dispatch.config.quantities import Cpus, Dollars, Duration, Percent, Size
+from cloud_dispatch.domain.masking import masked
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.spend.windows import Window
 
@@ -56,13 +59,23 @@ def _web_address(text: str) -> str:
     parts = urlsplit(text)
     if text and (parts.scheme not in ("http", "https") or not parts.hostname):
         raise ValueError('expected a URL (e.g. "http://10.0.0.5:7717") or nothing')
+    if "@" in parts.netloc:
+        raise ValueError("expected no user and no password: whoever can read a VM's user data would have them")
     return text.rstrip("/")
 
 
-def _store_url(text: str) -> str:
+class StoreUrl(Secret[str]):
+    """The URL of a database: it may hold a password, so that it prints without."""
+
+    def _display(self) -> str:
+        return masked(self.get_secret_value())
+
+
+def _store_url(url: StoreUrl) -> StoreUrl:
+    text = url.get_secret_value()
     if text and not text.startswith(("sqlite:///", "postgresql")):
         raise ValueError('expected "sqlite:///PATH" or "postgresql://..." or nothing')
-    return text
+    return url
 
 
 def parse_days(value: object) -> frozenset[int]:
@@ -145,6 +158,10 @@ class Dispatcher(Section):
     state_dir: Path = Path()
     listen: Annotated[str, AfterValidator(_listen)] = "127.0.0.1:7717"
     advertise: Annotated[str, AfterValidator(_web_address)] = ""
+    tls: bool = True
+    certificate: Path | None = None
+    key: Path | None = None
+    pin: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
     pause: bool = False
@@ -157,11 +174,18 @@ class Dispatcher(Section):
     def port(self) -> int:
         return int(self.listen.rpartition(":")[2])
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What this dispatcher is called by whoever connects, as far as the configuration knows."""
+        own = () if self.host in ("0.0.0.0", "::") else (self.host,)
+        advertised = urlsplit(self.advertise).hostname or ""
+        return (*((advertised,) if advertised else ()), *own, "localhost", "127.0.0.1", "::1")
+
 
 class StoreSettings(Section):
     """Where the statestore is and how long it remembers what has ended. None keeps it for ever."""
 
-    url: Annotated[str, AfterValidator(_store_url)] = ""
+    url: Annotated[StoreUrl, AfterValidator(_store_url)] = StoreUrl("")
     commit: Literal["auto", "inline", "thread"] = "auto"
     retain_tasks_ms: Duration | None = Field(default=90 * 86_400_000, alias="retain_tasks")
     retain_events_ms: Duration | None = Field(default=90 * 86_400_000, alias="retain_events")
@@ -321,6 +345,7 @@ class PoolSection(Section):
     min_work_per_boot_percent: Percent = Field(default=100, alias="min_work_per_boot")
     boot_deadline_ms: Span = Field(default=600_000, alias="boot_deadline")
     template: Name = "agent"
+    boot: BootSection = BootSection()
     boot_allowance: Dollars = 5_000_000
     futility_allowance: Dollars = 10_000_000
     end: EndSection = EndSection()

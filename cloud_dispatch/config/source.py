@@ -31,7 +31,7 @@ DEFAULTS: Mapping[str, Any] = {
 class Raw:
     """What a source holds: TOML text or a mapping; `origin` names it in messages, `folder` anchors relative paths."""
 
-    content: str | Mapping[str, Any]
+    content: str | Mapping[str, Any] = field(repr=False)
     origin: str
     folder: Path | None = None
 

@@ -30,6 +30,17 @@ class Heard(Struct, frozen=True):
     started: int = 0
 
 
+class BootWord(Struct, frozen=True):
+    """What a VM says of its boot: it has begun `phase`, or `failed` in it, with the end of its log. `vm` is empty where
+    it can't learn its own id."""
+
+    vm: str
+    phase: str
+    failed: bool = False
+    exit_code: int = 0
+    log: str = ""
+
+
 class Directive(Struct, frozen=True):
     """What the dispatcher wants of an agent now. `claiming`: it may be handed work."""
 
@@ -41,9 +52,15 @@ class Directive(Struct, frozen=True):
 
 
 class Fleet(Protocol):
-    async def admit(self, batch: BatchId, vm: VmId, incarnation: str) -> Instance:
-        """The VM `vm` of `batch` registers: bind its slot. Admits at most the batch's number of distinct VMs, the same
-        VM again any time while its instance lives. Denied otherwise."""
+    async def admit(self, batch: BatchId, vm: VmId, incarnation: str, proof: str = "") -> Instance:
+        """The VM `vm` of `batch` registers: bind its slot. Admits at most the batch's number of distinct VMs, each by
+        the proof that its provider gave it, if its driver knows such proofs, and the same incarnation again while its
+        instance lives. Denied otherwise; Unavailable while a proof can't be checked."""
+
+    async def boot_said(self, batch: BatchId, word: BootWord) -> None:
+        """A VM of `batch` that has not registered says how far its boot is; a failure fails its instance, durably.
+        NotFound while nobody knows (yet) which instance it is, Conflict where that is past its boot. What it says is
+        kept as an event, without what can't be printed and what looks like a secret."""
 
     def heard(self, said: Heard) -> Awaitable[None] | None:
         """Record the contact and what the agent said; called after the results of the same sync were stored. None when
@@ -76,6 +93,9 @@ class Fleet(Protocol):
     async def set_limit(self, key: Key, window: Window, limit: Amount | None, reason: str) -> None:
         """Tighten a spending limit, or (None) leave it to the configuration. InvalidInput for a limit above the
         configuration's, and for a driver, profile or pool that there is none of."""
+
+    def check_spender(self, key: Key) -> None:
+        """InvalidInput for a driver, profile or pool that there is none of. A project or a user may have any name."""
 
     def risk(self) -> Sequence[str]:
         """What everything may come to at worst, and which limits hold, in words."""

@@ -7,6 +7,7 @@ ProviderError
 ├── InvalidRequest       our request is wrong: stop, tell the operator
 ├── CredentialsRejected  stop using the profile, tell the operator
 ├── VmNotFound           no such VM (any more)
+├── NotProven            a proof of identity that is none: refuse whoever brought it
 ├── Transient            nothing was done; the same call may succeed
 └── InDoubt              the call may have been carried out: look before anything else
 """
@@ -87,6 +88,10 @@ class CredentialsRejected(ProviderError):
 
 class VmNotFound(ProviderError):
     """No such VM, or no more."""
+
+
+class NotProven(ProviderError):
+    """What was brought as a proof of identity proves nothing."""
 
 
 class Transient(ProviderError):

@@ -14,6 +14,7 @@ from typing import Any
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.provider.spi import (
+    Challenge,
     LaunchRequest,
     LaunchResult,
     Leftover,
@@ -41,6 +42,7 @@ class Call(StrEnum):
     LEFTOVERS = "leftovers"
     DELETE_LEFTOVER = "delete_leftover"
     QUOTAS = "quotas"
+    IDENTIFY = "identify"
 
 
 class Funnel(ABC):
@@ -99,6 +101,10 @@ class Funnel(ABC):
     async def quotas(self) -> Sequence[Quota]:
         told: Sequence[Quota] = await self.call(Call.QUOTAS)
         return told
+
+    async def identify(self, proof: str, challenge: Challenge) -> VmId:
+        vm: VmId = await self.call(Call.IDENTIFY, proof, challenge)
+        return vm
 
 
 class Wrapper(Funnel):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cloud_dispatch.domain.ids import VmId
-from cloud_dispatch.provider.errors import InvalidRequest
-from cloud_dispatch.provider.spi import LaunchResult, Leftover, Operation, Quota
+from cloud_dispatch.provider.errors import InvalidRequest, NotProven
+from cloud_dispatch.provider.spi import Challenge, LaunchResult, Leftover, Operation, Quota
 
 
 class Lacking:
-    """The answers of a driver without operations, movable hard ends, console, leftovers and quotas."""
+    """The answers of a driver without operations, movable hard ends, console, leftovers, quotas and proofs."""
 
     async def resume(self, operation: Operation) -> LaunchResult:
         raise InvalidRequest(f"{operation.token}: launches of this driver leave no operations")
@@ -33,3 +33,6 @@ class Lacking:
 
     async def quotas(self) -> Sequence[Quota]:
         return ()
+
+    async def identify(self, proof: str, challenge: Challenge) -> VmId:
+        raise NotProven("VMs of this driver can't prove which one they are")

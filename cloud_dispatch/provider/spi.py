@@ -8,6 +8,7 @@ for what the traits deny, and `cloud_dispatch.provider.lacking` has the answers 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -62,7 +63,7 @@ class LaunchRequest:
     slots: int
     offering: Offering
     tags: Mapping[str, str]
-    user_data: str
+    user_data: str = field(repr=False)  # it holds the join token
     ends_ms: int
     #: Which slots are wanted, for providers that name VMs by slot: a repeated call makes only what is missing.
     instances: tuple[InstanceId, ...] = ()
@@ -145,6 +146,34 @@ class HardEnd(StrEnum):
     EXTENDABLE = "extendable"  # `extend` moves it (a reaper that reads tags)
 
 
+class Identity(StrEnum):
+    """Whether a VM can show which one it is, by a proof that nobody makes who is not on it."""
+
+    NONE = "none"  # then whoever brings the join token first is believed, and a launch makes one VM
+    NAMED = "named"  # the proof says which VM it is, to everybody in the same words (EC2's signed document)
+    MADE_OUT = "made-out"  # ... and is made out to a batch (GCE's token by its audience, Azure's document by its nonce)
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What a proof of identity has to answer to. The same for all VMs of a batch, and told to them by their user data:
+    who asks for it on a VM is that VM, and a VM registers once, so that a number used once would prove no more."""
+
+    batch: BatchId
+    #: A proof that was made before is not one of this batch's VMs. The clocks' difference is allowed for already.
+    since_ms: int
+
+    @property
+    def audience(self) -> str:
+        """Whom proofs are made out to, where a provider takes a text: letters, digits and dashes."""
+        return f"cloud-dispatch-{self.batch}"
+
+    @property
+    def nonce(self) -> str:
+        """The same for a provider that takes ten digits."""
+        return str(int.from_bytes(hashlib.sha256(self.audience.encode()).digest(), "big"))[-10:]
+
+
 class Host(StrEnum):
     """Where a driver wants to run. `process` for what parses much (SDKs), `thread` for what blocks for moments only."""
 
@@ -189,9 +218,16 @@ class Traits:
     quotas: bool = False
     #: Whether there is a console to read.
     console: bool = True
+    #: Whether VMs can prove which one they are, and `identify` can tell.
+    identity: Identity = Identity.NONE
     #: How many calls of one kind a second the provider allows, as far as known, and how many at once after a rest.
     calls_per_s: int = 20
     call_burst: int = 100
+
+    @property
+    def most_slots(self) -> int:
+        """The most VMs that share a launch, and so a join token: one, where VMs can't be told apart."""
+        return 1 if self.identity is Identity.NONE else self.max_batch
 
     def vm_id(self, instance: InstanceId, zone: str) -> VmId | None:
         """The id of the slot's VM in `zone`, known before it exists; None where slots are not named."""
@@ -247,6 +283,15 @@ class Provider(Protocol):
     async def quotas(self) -> Sequence[Quota]:
         """The account's limits and what is used of them, as far as the provider tells."""
 
+    async def identify(self, proof: str, challenge: Challenge) -> VmId:
+        """Which VM of this profile's account `proof` shows its bearer to be, as `list` would name it. NotProven for
+        what is no proof: not signed by the provider, of another account, made before `since_ms`, or, where the traits
+        say MADE_OUT, not made out to the challenge. `proof` is a stranger's: anything may stand in it.
+
+        Answers at once: signatures are checked against keys that the driver has or keeps for a while. Where it has to
+        ask its cloud (for a key that is new, or a name: Azure signs an id of its own) it bounds how often; Transient
+        when it can't be known now. That the VM is one of the batch is the caller's to find out."""
+
     async def close(self) -> None:
         """Release connections; the VMs live on."""
 
@@ -281,5 +326,6 @@ class Plugin(Protocol):
     def create(self, context: ProfileContext) -> Provider:
         """A driver for one profile."""
 
-    def template_variables(self) -> Mapping[str, str]:
-        """What the driver adds to the variables of the cloud-init templates (folders, how a VM ends itself)."""
+    def template_variables(self) -> Mapping[str, Any]:
+        """What the driver adds to the variables of the cloud-init templates (folders, how a VM ends itself, where it
+        gets its proof of identity)."""

@@ -11,14 +11,15 @@ from typing import Any
 
 from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
-from cloud_dispatch.domain.instance import SERVING, Behaviour, Instance, InstanceEvent, InstanceState
+from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Amount, format_amount
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, strongest
 from cloud_dispatch.domain.stop import encode as encode_stop
-from cloud_dispatch.ports.fleet import Directive, Heard
+from cloud_dispatch.ports.fleet import BootWord, Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange
-from cloud_dispatch.reconcile import explain, risk
+from cloud_dispatch.reconcile import boot, explain, risk
 from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.identity import Doorkeeper
 from cloud_dispatch.reconcile.liveness import Verdict, event_heard
 from cloud_dispatch.reconcile.observe import inherit
 from cloud_dispatch.reconcile.preview import Preview
@@ -45,19 +46,26 @@ class FleetService:
     def __init__(self, context: Context, preview: Preview) -> None:
         self._c = context
         self._preview = preview
+        self._door = Doorkeeper(context)
         self._stopping = asyncio.Lock()
         self._asked = context.stops.get(_OPERATOR, Stop())
 
     # -- agents
-    async def admit(self, batch: BatchId, vm: VmId, incarnation: str) -> Instance:
+    async def admit(self, batch: BatchId, vm: VmId, incarnation: str, proof: str = "") -> Instance:
         if not vm:
             raise Denied("the registration names no VM", hint="the agent's configuration lacks its VM id")
+        await self._door.check(self._slot_for(batch, vm), vm, proof)
         for _ in range(3):  # another VM of the batch may take the slot between the look and the commit
             row = self._slot_for(batch, vm)
             if row.state in _ENDING:
                 raise Denied(f"instance {row.id} is {row.state}: it may not register", hint="end this VM")
-            if row.state in SERVING and row.vm == vm and row.state is not _S.UNKNOWN:
-                self._touch(row.id, incarnation)
+            if row.registered_ms is not None:
+                if self._c.contact(row.id).incarnation != incarnation:
+                    raise Denied(
+                        f"the VM of instance {row.id} has registered already",
+                        hint="its agent goes on with the token that it was given; whoever asks again is another",
+                    )
+                self._touch(row.id, incarnation)  # its answer was lost
                 return row
             now = self._c.clock.now()
             changed = await self._c.apply(
@@ -65,17 +73,21 @@ class FleetService:
                 _E.REGISTERED,
                 expect=frozenset({row.state}),
                 vm=vm,
-                registered_ms=row.registered_ms or now,
+                registered_ms=now,
                 launched_ms=row.launched_ms or row.intended_ms,
             )
             if changed is not None:
                 self._c.in_doubt.discard(row.id)
                 self._c.absences.pop(row.id, None)
-                if not row.registered_ms and (offering := self._c.offering_of(row)):
+                if offering := self._c.offering_of(row):
                     self._c.failures.booted(offering)
                 self._touch(row.id, incarnation)
                 return changed
         raise Conflict(f"VM {vm} could not be bound to a slot of batch {batch}", hint="register again")
+
+    async def boot_said(self, batch: BatchId, word: BootWord) -> None:
+        slots = [row for row in self._c.store.instances().values() if row.batch == batch]
+        await boot.hear(self._c, boot.speaker(slots, word.vm), word)
 
     def _slot_for(self, batch: BatchId, vm: VmId) -> Instance:
         bound = self._c.store.by_vm(vm)
@@ -187,8 +199,10 @@ class FleetService:
         self._be_patient(row)
         if row.state is _S.DRAINING:
             return await self._change(
-                row, _E.RESUME, "resume", reason, behaviour=Behaviour.RUN, drain_token=row.drain_token + 1, cause=""
-            )
+                row, _E.RESUME, "resume", reason,
+                behaviour=Behaviour.RUN, drain_token=row.drain_token + 1, cause="",
+                reason=f"resumed by an operator: {reason}" if reason else "resumed by an operator",
+            )  # fmt: skip
         if row.state in _ENDING and row.behaviour is not Behaviour.HOLD:
             raise Conflict(f"instance {instance} is {row.state}: too late to resume it")
         return await self._change(row, None, "resume", reason, behaviour=Behaviour.RUN)
@@ -246,7 +260,7 @@ class FleetService:
     def stopped(self) -> Stop:
         return self._c.stop
 
-    async def set_limit(self, key: Key, window: Window, limit: Amount | None, reason: str) -> None:
+    def check_spender(self, key: Key) -> None:
         settings = self._c.settings
         known: dict[Scope, list[str]] = {
             Scope.DEPLOYMENT: [""],
@@ -254,9 +268,13 @@ class FleetService:
             Scope.PROFILE: sorted(settings.providers),
             Scope.POOL: sorted(settings.pools),
         }
-        if key.scope not in OF_PAYERS and key.name not in known[key.scope] and limit is not None:
+        if key.scope not in OF_PAYERS and key.name not in known[key.scope]:
             names = ", ".join(filter(None, known[key.scope])) or "none"
             raise InvalidInput(f"no such {key.scope} {key.name!r}", place="of", hint=f"there are: {names}")
+
+    async def set_limit(self, key: Key, window: Window, limit: Amount | None, reason: str) -> None:
+        if limit is not None:
+            self.check_spender(key)
         await self._c.store.set_limit(key, window, limit)
         said = "as configured" if limit is None else f"at most {format_amount(limit)}"
         name = " ".join(filter(None, (str(key.scope), key.name, str(window))))

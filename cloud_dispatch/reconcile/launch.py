@@ -81,7 +81,8 @@ class Launcher:
         pool = self._c.settings.pools.get(pool_name)
         if pool is None or self._c.stop.launches:
             return None
-        slots = min(slots, self._room(pool, offering, rows))
+        together = self._c.settings.providers[offering.profile].traits.most_slots
+        slots = min(slots, self._room(pool, offering, rows), together)
         if slots <= 0:
             return None
         batch, ends = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH)), self._spending.ends_of(pool, offering)

@@ -46,7 +46,7 @@ class Host(Protocol):
 
     def ended(self, attempt: VirtualAttempt, result: Result) -> None: ...
 
-    async def request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]: ...
+    async def request(self, method: str, path: str, body: bytes, bearer: str) -> tuple[int, bytes]: ...
 
 
 class VirtualAttempt:
@@ -156,7 +156,8 @@ class VirtualAttempt:
         """Each output's content is the token: so a file of another attempt is known for what it is."""
         for output in self.order.spec.outputs:
             query = f"?task={self.order.task}&token={self.token}&path={output.path}"
-            status, body = await self._host.request("PUT", OUTPUTS_PATH + query, str(self.token).encode())
+            content, bearer = str(self.token).encode(), self.order.task_token
+            status, body = await self._host.request("PUT", OUTPUTS_PATH + query, content, bearer)
             if status >= 300:
                 result.cause, result.detail = "output-failed", f"HTTP {status}"
                 return
@@ -168,7 +169,7 @@ class VirtualAttempt:
         if count and self._host.log_limit:
             if self._log is None:
                 stream = LogStream("", self._host.log_limit)
-                self._log = LogUpload(stream, self._host.log_pool, self.order.task, self.token)
+                self._log = LogUpload(stream, self._host.log_pool, self.order.task, self.token, self.order.task_token)
             self._log.stream.feed(b"." * count)
             self._log.fed()
 

@@ -6,6 +6,7 @@ The parts are the real ones, wired by `bootstrap.assemble`; only what they stand
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ from pathlib import Path
 import msgspec
 
 from cloud_dispatch import bootstrap, statestore
-from cloud_dispatch.api.auth import Tokens
+from cloud_dispatch.api.auth import Tokens, join_ends_ms, service_life_ms
 from cloud_dispatch.api.logs import LogStore
+from cloud_dispatch.api.operator_token import OperatorToken
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.api.services import AgentBundle
 from cloud_dispatch.api.timer import Words
@@ -22,7 +24,7 @@ from cloud_dispatch.domain.ids import BatchId, ProfileName
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
-from cloud_dispatch.provider.spi import Provider
+from cloud_dispatch.provider.spi import Challenge, Provider
 from cloud_dispatch.provider.tagfilter import TagFilter
 from cloud_dispatch.provider.throttle import Throttled
 from cloud_dispatch.reconcile.settings import Settings, Timing
@@ -87,6 +89,9 @@ class Incarnation:
         self._loop = loop
         self._network = network
         self._hooks = hooks
+        #: Each life is a newer dispatcher, whose agent is another: so wherever one dies, agents are replaced.
+        body = b"the agent of life %d" % number
+        self._agent = AgentBundle(body, hashlib.sha256(body).hexdigest())
         self.stopped = False
         self.assembled: Callable[[Incarnation], None] = lambda living: None
 
@@ -104,7 +109,9 @@ class Incarnation:
         if house.budgets:
             terms = bootstrap.terms_of(house.pace, house.pools)
             await store.set_limits(house.budgets, house.driver_names, terms)
-        tokens = Tokens(b"service key of the simulation", b"join key of the simulation", "operator")
+        life_ms = service_life_ms(house.policy.silence_ms)
+        operator = OperatorToken.of("operator")
+        tokens = Tokens(b"service key of the simulation", b"join key of the simulation", operator, life_ms)
         providers: dict[ProfileName, Provider] = {
             name: TagFilter(Throttled(SeveredProvider(driver, cut, self._hooks), clock.monotonic), DEPLOYMENT)
             for name, driver in house.drivers().items()
@@ -119,7 +126,7 @@ class Incarnation:
             logs=LogStore(house.folder / "logs", 1 << 24),
             outputs=OutputStore(house.folder / "outputs", 1 << 24, PlanExecutor(cut, 0)),
         )
-        rules = bootstrap.Rules(self._settings(providers, tokens), house.policy, AgentBundle(b"", ""))
+        rules = bootstrap.Rules(self._settings(providers, tokens), house.policy, self._agent)
         parts = self.parts = bootstrap.assemble(ports, rules, shutdown=lambda terminate, grace_ms: None)
         self.assembled(self)
         self._network.listen(self)
@@ -132,9 +139,10 @@ class Incarnation:
 
         def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName, ends_ms: int) -> str:
             now = house.clock.now()
-            joins = tokens.join(batch, slots, now + pool.boot_deadline_ms + pool.end.lifetime_ms)
+            joins = tokens.join(batch, slots, join_ends_ms(now, pool.boot_deadline_ms))
             timer = timers.plan(pool, batch, ends_ms, now, lease_ms)
-            return msgspec.json.encode(UserData(joins, timer)).decode()
+            audience = Challenge(batch, since_ms=0).audience
+            return msgspec.json.encode(UserData(joins, timer, self._agent.sha256, audience)).decode()
 
         return Settings(
             deployment=DEPLOYMENT,

@@ -62,6 +62,7 @@ def of_theme(theme: str, seed: int) -> Scenario:
     """The scenario of `seed` in which the troubles of `theme` (one of `THEMES`) may happen."""
     streams = SeededStreams(seed)
     scenario = _calm(seed, streams.stream("scenario", "calm"))
+    scenario = _unproved(scenario, streams.stream("scenario", "proofs"))
     for trouble in THEMES[theme]:
         scenario = trouble(scenario, streams.stream("scenario", trouble.__name__))
     return _with(scenario, name=f"{theme}-{seed}")
@@ -90,9 +91,20 @@ def _calm(seed: int, chance: Stream) -> Scenario:
     caps = Caps(instances=chance.between(1, 6))
     return Scenario(
         "calm", seed, accounts, (pool,), work, caps=caps, timing=TIMING,
-        agents=AgentTiming(kill_grace_ms=3_000, silence_ms=120_000),
+        agents=AgentTiming(kill_grace_ms=3_000, silence_ms=120_000, replace_ms=2_000 if seed % 2 else 600_000),
         latency_ms=chance.pick((2, 20, 100)),
     )  # fmt: skip
+
+
+def _unproved(scenario: Scenario, chance: Stream) -> Scenario:
+    """Some clouds' VMs have no proof of identity: their launches make one each."""
+    accounts = [
+        msgspec.structs.replace(account, settings=replace(account.settings, proves=False))
+        if chance.chance(0.15)
+        else account
+        for account in scenario.accounts
+    ]
+    return _with(scenario, accounts=tuple(accounts))
 
 
 def _work(chance: Stream) -> Work:

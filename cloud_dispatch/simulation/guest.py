@@ -18,6 +18,7 @@ from cloud_dispatch.agent import events
 from cloud_dispatch.agent.channel import Endpoint
 from cloud_dispatch.agent.identity import Config, Identity
 from cloud_dispatch.agent.register import Refused, register
+from cloud_dispatch.agent.succession import Succession
 from cloud_dispatch.agent.supervisor import LIFETIME_GRACE_MS, MOST_RESTARTS
 from cloud_dispatch.agent.timer import GuestTimer
 from cloud_dispatch.provider.spi import VmState
@@ -39,6 +40,8 @@ class UserData(msgspec.Struct, frozen=True):
 
     join_token: str
     timer: TimerPlan = TimerPlan()
+    program: str = ""
+    audience: str = ""  # of the VM's proof of identity
 
 
 class Watcher(Protocol):
@@ -51,6 +54,9 @@ class Watcher(Protocol):
     def tell(self, who: str, what: str) -> None: ...
 
     def registered(self, vm: TrueVm, instance: str) -> None: ...
+
+    def proof_of(self, vm: TrueVm, audience: str) -> str:
+        """What the VM's metadata service gives as a proof of identity."""
 
     def powered_off(self, vm: TrueVm) -> None:
         """The guest has shut its VM down."""
@@ -69,7 +75,8 @@ class Guest:
         self.shell: VirtualShell | None = None
         self.dead = False
         told = msgspec.json.decode(user_data, type=UserData)
-        self._join_token, self._plan = told.join_token, told.timer
+        self._join_token, self._plan, self._program = told.join_token, told.timer, told.program
+        self._audience = told.audience
         self._timer = GuestTimer(told.timer) if told.timer.anchor else None
         self._watcher = watcher
         self._booted_ms = loop.now_ms
@@ -87,7 +94,7 @@ class Guest:
     def moment_of(self, guest_ms: int) -> int:
         return self._booted_ms - (-guest_ms * _MILLION // (_MILLION + self.vm.drift_ppm))
 
-    def _wall_left_ms(self) -> int:
+    def wall_left_ms(self) -> int:
         """How far its first hard end is by its wall clock, which is right at its boot and drifts from there on."""
         return self._plan.ends_ms - (EPOCH_MS + self._booted_ms + self.now_ms())
 
@@ -100,12 +107,15 @@ class Guest:
     def _watch_timer(self) -> None:
         if self.dead or self._timer is None:
             return
-        left_ms = self._timer.left_ms(self.now_ms(), self._wall_left_ms())
+        left_ms = self._timer.left_ms(self.now_ms(), self.wall_left_ms())
         if left_ms <= 0:
             self._power_off("the guest timer ended")
         else:
             ends_ms = self.moment_of(self.now_ms() + left_ms)
             self._alarm = self.loop.at_ms(ends_ms, self._watch_timer, context=self._own)
+
+    def replaced(self, program: str, tasks: int) -> None:
+        self._watcher.tell(self.vm.id, f"its agent is {program[:8]} now, {tasks} tasks run")
 
     # -- its life
     def boot(self) -> None:
@@ -188,18 +198,22 @@ class Guest:
                 return
             self._watcher.registered(self.vm, self._identity.instance)
         identity = replace(self._identity)
-        shell = self.shell = VirtualShell(self, self._group, identity, incarnation, self._power_off, self._own_timer())
-        shell.begin(self.now_ms(), self._wall_left_ms())
+        program = Succession(self._program)  # what it was booted with, whatever took its place before a crash
+        shell = self.shell = VirtualShell(
+            self, self._group, identity, incarnation, self._power_off, self.own_timer, program
+        )
+        shell.begin(self.now_ms(), self.wall_left_ms())
         lifetime = identity.policy.lifetime_ms
         if lifetime:
             self._later(max(lifetime + LIFETIME_GRACE_MS - self.now_ms(), 1), self._outlived)
 
-    def _own_timer(self) -> GuestTimer | None:
+    def own_timer(self) -> GuestTimer | None:
         """The agent's, which knows how many words the supervisor's has heard."""
         return None if self._timer is None else GuestTimer(self._plan, self._timer.words)
 
     async def _register(self, incarnation: str) -> Identity:
-        config = Config(url="http://dispatcher", join_token=self._join_token, vm=self.vm.id, work_dir="/")
+        proof = self._watcher.proof_of(self.vm, self._audience)
+        config = Config(url="http://dispatcher", join_token=self._join_token, vm=self.vm.id, proof=proof, work_dir="/")
         endpoint = Endpoint("dispatcher", 80, None, "", "")
         group = self._group
         return await register(

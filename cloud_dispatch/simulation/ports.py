@@ -193,5 +193,8 @@ class CloudAccount(Protocol):
         """The same to now, for stretches of time, from the VM of that number (0: the first one made) on: exact, and a
         VM with its disks and addresses as one. What has outlived its VM is left out from then on."""
 
+    def proof_of(self, vm: VmId, audience: str) -> str:
+        """What the metadata service says to the guest of `vm`: a proof of which VM it is, "" where there are none."""
+
     def guest_shuts_down(self, vm: VmId) -> None:
         """The guest of `vm` powers it off: ends the VM, or (ARM) only stops it, which still bills."""

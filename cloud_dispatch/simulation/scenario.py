@@ -52,11 +52,13 @@ class CloudAccount(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class AgentTiming(msgspec.Struct, frozen=True, omit_defaults=True):
     """What agents are told beyond the dispatcher's own timing; milliseconds. `hang_ms`: their supervisor gives up an
-    agent that shows no sign of life for so long (and earlier, when the lease of what it runs has ended)."""
+    agent that shows no sign of life for so long (and earlier, when the lease of what it runs has ended). `replace_ms`:
+    the agent of a newer dispatcher waits so long for an idle moment."""
 
     kill_grace_ms: int = 10_000
     silence_ms: int = 600_000
     hang_ms: int = 60_000
+    replace_ms: int = 600_000
 
 
 class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,6 +6,7 @@ It decides nothing, as the real one: events go to the machine, and what the mach
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -14,9 +15,11 @@ from typing import Any, Protocol
 import msgspec
 
 from cloud_dispatch.agent import events
+from cloud_dispatch.agent.baggage import Carried, carried
 from cloud_dispatch.agent.channel import Channel, Unreachable
 from cloud_dispatch.agent.identity import Identity
 from cloud_dispatch.agent.machine import Machine
+from cloud_dispatch.agent.succession import Succession
 from cloud_dispatch.agent.timer import GuestTimer
 from cloud_dispatch.agent.transfers import ANSWER_S, ATTEMPTS, RETRY_FIRST_S, RETRY_MOST_S
 from cloud_dispatch.agent.uploads import ChannelPool
@@ -24,7 +27,8 @@ from cloud_dispatch.simulation.attempts import VirtualAttempt
 from cloud_dispatch.simulation.loop import Group, VirtualLoop
 from cloud_dispatch.simulation.network import Exchange, Network
 from cloud_dispatch.simulation.ports import Stream, TrueVm
-from cloud_dispatch.wire.messages import SYNC_PATH, Result, SyncReply, SyncRequest
+from cloud_dispatch.wire.codec import decode, encode
+from cloud_dispatch.wire.messages import AGENT_PATH, SYNC_PATH, Program, Result, SyncReply, SyncRequest
 
 _LOG_CHANNELS = 4
 _encode = msgspec.json.Encoder().encode
@@ -45,6 +49,12 @@ class Body(Protocol):
     def moment_of(self, guest_ms: int) -> int:
         """The virtual time at which the guest's clock shows `guest_ms`."""
 
+    def wall_left_ms(self) -> int:
+        """How far the first hard end is by the guest's wall clock."""
+
+    def replaced(self, program: str, tasks: int) -> None:
+        """The agent has become another program while so many tasks ran."""
+
     def hear(self, word: str) -> None:
         """The agent brings its supervisor a word for the guest timer."""
 
@@ -53,16 +63,22 @@ class Body(Protocol):
     def process_ended(self, attempt: VirtualAttempt) -> None: ...
 
 
+def authorization(token: str) -> bytes:
+    return f"Bearer {token}".encode()
+
+
 class VirtualChannel(Channel):
     """The agent's channel over the simulated network: the real one's promises, one request at a time."""
 
-    def __init__(self, body: Body, group: Group, token: str) -> None:
+    def __init__(self, body: Body, group: Group, token: Callable[[], str]) -> None:
         self._body = body
         self._group = group
-        self._authorization = f"Bearer {token}".encode()
+        self._token = token
         self._exchange: Exchange | None = None
 
-    async def request(self, method: str, path: str, body: bytes, kind: str = "application/json") -> tuple[int, bytes]:
+    async def request(
+        self, method: str, path: str, body: bytes, kind: str = "application/json", bearer: str = ""
+    ) -> tuple[int, bytes]:
         self.close()
         answer: asyncio.Future[tuple[int, bytes]] = self._body.loop.create_future()
 
@@ -75,8 +91,9 @@ class VirtualChannel(Channel):
                 answer.set_result((status, said))
 
         route, _, query = path.partition("?")
+        said = authorization(bearer or self._token())
         exchange = self._exchange = self._body.network.send(
-            self._body.vm, self._group.context, method, route, self._authorization, body, heard, query
+            self._body.vm, self._group.context, method, route, said, body, heard, query
         )
         try:
             return await answer
@@ -94,17 +111,18 @@ class VirtualShell:
 
     def __init__(
         self, body: Body, group: Group, identity: Identity, incarnation: str, over: Callable[[str], None],
-        timer: GuestTimer | None = None,
+        timer: Callable[[], GuestTimer | None] = lambda: None, program: Succession | None = None,
     ) -> None:  # fmt: skip
         self.identity = identity
-        self.machine = Machine(incarnation, identity.policy, timer=timer)
+        self.machine = Machine(incarnation, identity.policy, timer=timer(), program=program)
+        self._incarnation = incarnation
+        self._new_timer = timer
         self.hung = False
         self.log_limit = identity.policy.log_limit
-        self.log_pool = ChannelPool(lambda: VirtualChannel(body, group, identity.token), _LOG_CHANNELS)
+        self.log_pool = ChannelPool(lambda: VirtualChannel(body, group, self._bearer), _LOG_CHANNELS)
         self.attempts: dict[int, VirtualAttempt] = {}  # whose process may live
         self._body = body
         self._group = group
-        self._authorization = f"Bearer {identity.token}".encode()
         self._over = over
         self._dead = False
         self._events: deque[events.Event] = deque()
@@ -180,8 +198,9 @@ class VirtualShell:
             self._exchange.abandon()
         request = command.request
         heard = partial(self._answered, request)
+        said = authorization(self.identity.token)
         self._exchange = self._body.network.send(
-            self._body.vm, self._group.context, "POST", SYNC_PATH, self._authorization, _encode(request), heard
+            self._body.vm, self._group.context, "POST", SYNC_PATH, said, _encode(request), heard
         )
 
     def _answered(self, request: SyncRequest, status: int | None, body: bytes) -> None:
@@ -211,8 +230,38 @@ class VirtualShell:
         self.identity.policy = command.policy
         self.log_limit = command.policy.log_limit
 
+    def _bearer(self) -> str:
+        return self.identity.token
+
+    def _renew(self, command: events.TokenRenewed) -> None:
+        self.identity.token = command.token
+
     def _pass_on(self, command: events.TimerWord) -> None:
         self._body.hear(command.word)
+
+    def _bring(self, command: events.Bring) -> None:
+        self.spawn(self._fetch(command.program))
+
+    async def _fetch(self, program: Program) -> None:
+        await asyncio.sleep(self._body.chance.fraction() * self.identity.policy.heartbeat_ms / 1000)
+        status, body = await self.request("GET", f"{AGENT_PATH}?sha256={program.sha256}", b"")
+        failure = "" if hashlib.sha256(body).hexdigest() == program.sha256 else f"HTTP {status}, or another agent"
+        self.feed(events.Brought(program.sha256, failure, self._body.chance.fraction()))
+
+    def _become(self, command: events.Become) -> None:
+        """Another machine goes on with what this one wrote down; the processes do not notice."""
+        running = self.machine.claims.running
+        if any(token not in self.attempts or not self.attempts[token].alive for token in running) or self._events:
+            self.feed(events.Hindered())
+            return
+        if self._exchange is not None:
+            self._exchange.abandon()
+        known = decode(Carried, encode(carried(self.machine)))
+        timer = self._new_timer()
+        policy = self.identity.policy
+        self.machine = Machine(self._incarnation, policy, timer=timer, program=Succession(command.program.sha256))
+        self.feed(events.Boot(self._body.now_ms(), self._body.wall_left_ms(), known))
+        self._body.replaced(command.program.sha256, len(known.running))
 
     def _end(self, command: events.End) -> None:
         self.die()
@@ -244,13 +293,13 @@ class VirtualShell:
         self.attempts.pop(attempt.token, None)
         self.feed(events.Ended(result))
 
-    async def request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    async def request(self, method: str, path: str, body: bytes, bearer: str = "") -> tuple[int, bytes]:
         """Tried again as the agent's transfers are: what gets no answer, and what fails at the dispatcher's side."""
         status, said = 503, b""
         for tried in range(ATTEMPTS):
-            channel = VirtualChannel(self._body, self._group, self.identity.token)
+            channel = VirtualChannel(self._body, self._group, self._bearer)
             try:
-                status, said = await asyncio.wait_for(channel.request(method, path, body), ANSWER_S)
+                status, said = await asyncio.wait_for(channel.request(method, path, body, bearer=bearer), ANSWER_S)
             except (Unreachable, TimeoutError):
                 status, said = 503, b""
             if status < 500:
@@ -266,6 +315,9 @@ _DOES: dict[type, Callable[[VirtualShell, Any], None]] = {
     events.Forget: VirtualShell._forget,
     events.RunHealthCheck: VirtualShell._check_health,
     events.PolicyChanged: VirtualShell._follow,
+    events.TokenRenewed: VirtualShell._renew,
     events.TimerWord: VirtualShell._pass_on,
+    events.Bring: VirtualShell._bring,
+    events.Become: VirtualShell._become,
     events.End: VirtualShell._end,
 }

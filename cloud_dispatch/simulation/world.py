@@ -228,6 +228,7 @@ class World:
             poll_ms=timing.poll_ms,
             kill_grace_ms=agents.kill_grace_ms,
             silence_ms=agents.silence_ms,
+            replace_ms=agents.replace_ms,
         )
 
     def _start_dispatcher(self) -> None:
@@ -464,6 +465,9 @@ class World:
         self.journal.write(vm.id, f"is registered as {instance}")
         for checker in self.checkers:
             checker.registered(vm, instance)
+
+    def proof_of(self, vm: TrueVm, audience: str) -> str:
+        return next(account.proof_of(vm.id, audience) for account in self.accounts if account.name == vm.account)
 
     def powered_off(self, vm: TrueVm) -> None:
         for account in self.accounts:

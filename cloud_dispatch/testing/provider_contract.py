@@ -1,4 +1,4 @@
-"""The conformance suite of provider drivers, version 2. Owns what every driver must do; knows no driver.
+"""The conformance suite of provider drivers, version 3. Owns what every driver must do; knows no driver.
 
 A driver's own tests make it run by subclassing `ProviderContract` and giving its fixtures:
 
@@ -11,6 +11,8 @@ A driver's own tests make it run by subclassing `ProviderContract` and giving it
         def faults(self): ...         # optional, a subclass of `Faults`
         @pytest.fixture
         def leftovers(self): ...      # optional: () -> whatever of terminated VMs still exists
+        @pytest.fixture
+        def prove(self): ...          # async (vm, challenge) -> its proof of identity, where the traits say it has one
         @pytest.fixture
         def now(self): ...            # optional: () -> the account's clock, for the tests of the hard end
 
@@ -25,14 +27,17 @@ from cloud_dispatch.testing.provider_contract_base import Faults
 from cloud_dispatch.testing.provider_contract_ending import EndingContract
 from cloud_dispatch.testing.provider_contract_extras import ExtrasContract
 from cloud_dispatch.testing.provider_contract_faults import FaultContract
+from cloud_dispatch.testing.provider_contract_identity import IdentityContract
 from cloud_dispatch.testing.provider_contract_launch import LaunchContract
 from cloud_dispatch.testing.provider_contract_listing import ListingContract
 from cloud_dispatch.testing.provider_contract_tags import TagContract
 
 __all__ = ["VERSION", "Faults", "ProviderContract"]
 
-VERSION = 2
+VERSION = 3
 
 
-class ProviderContract(LaunchContract, ListingContract, EndingContract, TagContract, FaultContract, ExtrasContract):
+class ProviderContract(
+    LaunchContract, ListingContract, EndingContract, TagContract, FaultContract, ExtrasContract, IdentityContract
+):
     """Subclass it, give its fixtures. See `ContractBase` for what a subclass may set."""

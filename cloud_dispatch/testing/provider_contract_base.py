@@ -14,7 +14,15 @@ from cloud_dispatch.domain.ids import BatchId, PoolName, VmId, instance_id
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import VmTags
 from cloud_dispatch.provider.errors import ProviderError, VmNotFound
-from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, LeftoverKind, Provider, Vm, VmState
+from cloud_dispatch.provider.spi import (
+    Challenge,
+    LaunchRequest,
+    LaunchResult,
+    LeftoverKind,
+    Provider,
+    Vm,
+    VmState,
+)
 
 DEPLOYMENT = "contract"
 OTHER_DEPLOYMENT = "contract-other"
@@ -25,6 +33,7 @@ _T = TypeVar("_T")
 
 Connect = Callable[[], Provider]
 MakeRequest = Callable[..., Awaitable[LaunchRequest]]
+Prove = Callable[[VmId, Challenge], Awaitable[str]]
 Leftovers = Callable[[], Iterable[object]]
 
 
@@ -111,6 +120,13 @@ class ContractBase:
     @pytest.fixture
     def leftovers(self) -> Leftovers:
         return lambda: ()
+
+    @pytest.fixture
+    def prove(self) -> Prove:
+        async def by_nothing(vm: VmId, challenge: Challenge) -> str:
+            pytest.fail("give a fixture `prove`: async (vm, challenge) -> the proof of identity that the VM has")
+
+        return by_nothing
 
     @pytest.fixture
     def now(self) -> Callable[[], int] | None:

@@ -16,7 +16,14 @@ REGISTER_PATH = "/v1/agent/register"
 SYNC_PATH = "/v1/agent/sync"
 LOGS_PATH = "/v1/agent/logs"  # POST ?task=&token=&offset=  body: bytes
 OUTPUTS_PATH = "/v1/agent/outputs"  # PUT ?task=&token=&path=  body: bytes
-AGENT_PATH = "/v1/agent.pyz"  # GET: the agent itself, no token
+AGENT_PATH = "/v1/agent.pyz"  # GET [?sha256=]: the agent itself, or a former one; no token
+BOOT_PATH = "/v1/boot"  # POST: how far a boot is, before there is an agent
+
+#: The oldest Python that the agent runs on.
+AGENT_PYTHON = (3, 9)
+#: The form of what an agent hands to the program that takes its place while tasks run (`agent.baggage`). Rises when an
+#: older form can't be taken any more: then the place is only taken at an idle moment.
+BAGGAGE = 1
 
 
 #: The `detail` of an agent that drains because its provider has said that it takes the VM back.
@@ -36,6 +43,8 @@ class Policy:
     """How the agent shall behave; sent with the registration and again whenever it changed.
 
     `idle_ms`, `max_tasks`, `empty_claims`: 0 is no such limit. `silence_ms`: end after so long without the dispatcher.
+    `replace_ms`: another program waits so long for an idle moment to take the agent's place.
+    `ca`: certificates (PEM) that tasks may know the dispatcher by; none where they must trust what the machine does.
     """
 
     heartbeat_ms: int = 10_000
@@ -54,7 +63,19 @@ class Policy:
     disk: int = 0
     gpus: int = 0
     max_tasks_at_once: int = 0
+    replace_ms: int = 600_000
     health_checks: List[HealthCheck] = field(default_factory=list)
+    ca: str = ""
+
+
+@dataclass
+class Program:
+    """An agent as a program: the sha256 (hex) of its zipapp, the oldest Python that it runs on, and the form of the
+    baggage that it takes over."""
+
+    sha256: str = ""
+    python: Tuple[int, int] = AGENT_PYTHON
+    baggage: int = BAGGAGE
 
 
 @dataclass
@@ -62,7 +83,7 @@ class RegisterRequest:
     """Sent with the join token as bearer. `vm` is the provider's id of this VM, `proof` what shows it."""
 
     vm: str = ""
-    proof: str = ""
+    proof: str = field(default="", repr=False)
     protocol: int = PROTOCOL
     version: str = ""
     incarnation: str = ""
@@ -71,11 +92,23 @@ class RegisterRequest:
 
 
 @dataclass
+class BootReport:
+    """Sent by the boot script with the join token as bearer: `vm` has begun `phase`, or `failed` in it, with the end of
+    its log."""
+
+    vm: str = ""
+    phase: str = ""
+    failed: bool = False
+    exit_code: int = 0
+    log: str = ""
+
+
+@dataclass
 class RegisterReply:
     """`token` is the bearer of all later calls."""
 
     instance: str = ""
-    token: str = ""
+    token: str = field(default="", repr=False)
     policy: Policy = field(default_factory=Policy)
 
 
@@ -125,12 +158,14 @@ class OrderSpec:
 
 @dataclass
 class Order:
-    """A claim handed to the agent: run `spec` as attempt `attempt` of `task` under fencing token `token`."""
+    """A claim handed to the agent: run `spec` as attempt `attempt` of `task` under fencing token `token`. `task_token`:
+    the bearer token of this attempt, for its log, outputs and inputs; a dispatcher of before sends none."""
 
     task: int = 0
     token: int = 0
     attempt: int = 1
     spec: OrderSpec = field(default_factory=OrderSpec)
+    task_token: str = ""
 
 
 @dataclass
@@ -189,7 +224,8 @@ class SyncRequest:
     the VM). `wait_ms`: how long the answer may be held back for want of work. `state`: idle, busy, draining, drained,
     failed. `drain_token`: the drain that `draining`/`drained` answers to. `ask_end`: may I end for want of work?
     `ending`: it is ending now, and why (idle, max-tasks, empty-claims, lifetime, silence, drained, shutdown, preempted,
-    health, unkillable, timer, ...), the last message of this incarnation. `timer`: only when a word is due.
+    health, unkillable, timer, ...), the last message of this incarnation. `timer`: only when a word is due. `program`:
+    the sha256 of the agent's zipapp, until it was answered.
     """
 
     incarnation: str = ""
@@ -206,6 +242,7 @@ class SyncRequest:
     detail: str = ""
     disk_free: int = -1
     timer: Optional[TimerAsk] = None
+    program: str = ""
 
 
 @dataclass
@@ -215,7 +252,7 @@ class SyncReply:
     with cause "cancelled"; `lease_ms`: all other held claims are renewed for so long, counted from when the request was
     sent; `drain_token` > the agent's: `drain` says whether to drain (True) or to resume (False); `hold`: take no new
     work; `end`: end the VM now; `policy`: replaces the agent's when present; `timer`: the latest word of the guest
-    timer that the VM may have, for one that asked.
+    timer that the VM may have, for one that asked; `token`: the bearer token of all later calls, when present.
     """
 
     seq: int = 0
@@ -229,6 +266,8 @@ class SyncReply:
     end: bool = False
     policy: Optional[Policy] = None
     timer: str = ""
+    token: str = field(default="", repr=False)
+    program: Optional[Program] = None
 
 
 @dataclass

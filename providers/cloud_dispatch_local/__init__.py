@@ -31,9 +31,11 @@ class LocalPlugin:
 
         return LocalProvider(context)
 
-    def template_variables(self) -> Mapping[str, str]:
-        """Paths are relative: to the VM's own disk, which is where its commands start. The end of the last boot
-        command is the power-off, so there is no command to end with."""
+    def template_variables(self) -> Mapping[str, Any]:
+        """Paths are relative: to the VM's own disk, which is where its commands start. The last boot command is the
+        service, and its end the power-off: nothing else keeps it, and there is no command to end with. Users are given
+        to each VM by its machine, not to all of a batch by their user data. The proof of identity lies beside the
+        disk, in the VM's own folder."""
         import sys
 
         return {
@@ -41,6 +43,11 @@ class LocalPlugin:
             "vm_id_command": 'printf %s "$CLOUD_DISPATCH_VM_ID"',
             "end_command": "",
             "python": sys.executable,
+            "whole_machine": "",
+            "service": "",
+            "agent_user": "",
+            "task_uids": "",
+            "proof": [{"file": "../../identity"}],
         }
 
 

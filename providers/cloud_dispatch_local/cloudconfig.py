@@ -4,6 +4,8 @@
     write_files: [{path, content, permissions?, encoding?: "b64"}]
     runcmd: ["a shell command", [an, argv]]
 
+Or several such documents in one MIME message, each of which adds to what those before it say.
+
 A relative path is relative to the VM's disk, where commands start too. Anything else is refused rather than skipped: a
 template that needs it would boot something other than it says.
 """
@@ -41,6 +43,29 @@ class BootPlan:
 
 def parse(text: str) -> BootPlan:
     """The boot that `text` asks for; BadUserData with the place in it."""
+    plans = [_parse(document) for document in _documents(text)]
+    return BootPlan(
+        tuple(file for plan in plans for file in plan.files), tuple(word for plan in plans for word in plan.commands)
+    )
+
+
+def _documents(text: str) -> list[str]:
+    if not text.startswith(("Content-Type: multipart/", "MIME-Version:")):
+        return [text]
+    import email  # loaded where it is needed: every VM's machine loads this module
+
+    found = []
+    for part in email.message_from_string(text).walk():
+        body = part.get_payload(decode=True)
+        if part.is_multipart() or not isinstance(body, bytes):
+            continue
+        if part.get_content_type() != "text/cloud-config":
+            raise BadUserData(f"a local VM does not understand {part.get_content_type()}")
+        found.append(body.decode())
+    return found
+
+
+def _parse(text: str) -> BootPlan:
     if text.partition("\n")[0].rstrip() != "#cloud-config":
         raise BadUserData("line 1: expected #cloud-config")
     try:

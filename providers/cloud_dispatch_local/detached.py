@@ -19,6 +19,7 @@ def start(module: str, folder: Path, output: Path, environment: Mapping[str, str
     packages are, and appends what it says to `output`. OSError or SubprocessError where it can't be started.
     """
     packages = os.pathsep.join(path for path in sys.path if path)  # however the caller came by them
+    output.touch(mode=0o600)
     with output.open("ab") as file:
         subprocess.run(
             ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-P", "-m", module, str(folder)],

@@ -22,6 +22,7 @@ from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
     InDoubt,
     InvalidRequest,
+    NotProven,
     ProviderError,
     QuotaExceeded,
     Scope,
@@ -30,7 +31,9 @@ from cloud_dispatch.provider.errors import (
 )
 from cloud_dispatch.provider.lacking import Lacking
 from cloud_dispatch.provider.spi import (
+    Challenge,
     HardEnd,
+    Identity,
     LaunchRequest,
     LaunchResult,
     Listing,
@@ -41,10 +44,11 @@ from cloud_dispatch.provider.spi import (
     Vm,
     VmState,
 )
-from cloud_dispatch_local import catalogue, processes
+from cloud_dispatch_local import catalogue, identity, processes
 from cloud_dispatch_local.ending import off, sweep
 from cloud_dispatch_local.faults import Fault, FaultFile
 from cloud_dispatch_local.folder import Damaged, Phase, VmFolder, VmRecord
+from cloud_dispatch_local.isolation import check_root, open_way, ours
 from cloud_dispatch_local.registry import Registry
 from cloud_dispatch_local.settings import LocalSettings, LocalType
 from cloud_dispatch_local.vm import power_on
@@ -78,11 +82,12 @@ class LocalProvider(Lacking):
         self._registry = Registry(self._settings.root or context.state_dir)
         self._faults = FaultFile(self._settings.faults or self._registry.root / "faults.json")
         self._watch = Watch(self._registry)
+        if self._settings.isolate_tasks:
+            check_root(self._profile)
+            open_way(self._registry.vms, ours(self._registry.root, context.state_dir.resolve()), self._profile)
         self._registry.empty_trash()
         self.traits = Traits(
             consistency_ms=0,
-            # No signed identity backs a local VM, but all VMs of a root run as one user on one host, who could read
-            # every VM's join token anyway: one batch may hold several.
             max_batch=16,
             max_user_data=16_384,
             hard_end=HardEnd.EXTENDABLE,
@@ -91,6 +96,7 @@ class LocalProvider(Lacking):
             named_slots=True,
             all_or_nothing=True,
             quotas=True,
+            identity=Identity.MADE_OUT,
             calls_per_s=1_000,
             call_burst=1_000,
         )
@@ -114,8 +120,8 @@ class LocalProvider(Lacking):
                     record = present.get(name)
                     if record is None and room > 0:
                         room -= 1
-                        record = self._record(request, kind, name)
-                        folder = self._registry.add(record, request.user_data)
+                        record, proof = self._record(request, kind, name)
+                        folder = self._registry.add(record, request.user_data, proof)
                     if record is not None:
                         result.append(self._powered(folder, record))
             if request.ends_ms:
@@ -215,6 +221,21 @@ class LocalProvider(Lacking):
         used = sum(1 for _ in self._registry.folders())
         return (Quota("max_vms", Scope(), QuotaUnit.INSTANCES, self._settings.max_vms, used),)
 
+    async def identify(self, proof: str, challenge: Challenge) -> VmId:
+        """By the key in the VM's record: with the VM its proofs are over."""
+        async with self._call("identify"):
+            try:
+                said, signed, signature = identity.read(proof)
+                _, record = self._find(VmId(said.vm))
+                identity.check(signed, signature, record.identity_key)
+            except (identity.Forged, VmNotFound) as error:
+                raise NotProven(str(error)) from None
+            if said.vm != record.id or said.batch != challenge.batch:
+                raise NotProven(f"it is made out to batch {said.batch}")
+            if said.issued_ms < challenge.since_ms:
+                raise NotProven("it is older than the launch")
+            return VmId(record.id)
+
     async def close(self) -> None:
         """Nothing is held open; the VMs live on."""
 
@@ -276,23 +297,29 @@ class LocalProvider(Lacking):
             f"{offering.type.name}: capacity = {kind.capacity} reached", code="capacity", scope=scope
         )
 
-    def _record(self, request: LaunchRequest, kind: LocalType, name: InstanceId) -> VmRecord:
+    def _record(self, request: LaunchRequest, kind: LocalType, name: InstanceId) -> tuple[VmRecord, str]:
+        """A VM to be made, and its proof of identity."""
         offering = request.offering
+        now = self._now()
+        proof, key = identity.issue(identity.Said(name, request.batch, now))
         boot = self._faults.take("boot", offering.type.name, offering.zone)
-        return VmRecord(
+        record = VmRecord(
             id=name,
             batch=request.batch,
             slot=slot_of(name)[1],
             type=offering.type.name,
             zone=offering.zone,
-            created_ms=self._now(),
+            created_ms=now,
             ends_ms=request.ends_ms,
             spot=offering.market is Market.SPOT,
             tags=dict(request.tags),
             boot_delay_ms=catalogue.boot_delay_ms(self._settings, kind) + boot.delay_ms,
             grace_ms=self._settings.shutdown_grace,
             boot_fault=boot.boot,
+            isolated=self._settings.isolate_tasks,
+            identity_key=key,
         )
+        return record, proof
 
     def _powered(self, folder: VmFolder, record: VmRecord) -> Vm:
         """The VM, switched on unless it has been: a driver may have died between making it and starting it."""

@@ -7,7 +7,7 @@ The file is a JSON list, read again at every call, so that faults come and go un
      {"operation": "list", "delay_ms": 3000},
      {"operation": "boot", "boot": "hang"}]
 
-operation  launch, list, get, terminate, extend, tag or boot
+operation  launch, list, get, terminate, extend, tag, identify or boot
 type zone  only there; left out: anywhere
 times      how often; left out: as long as the file says so
 after      so many calls pass before it begins; left out: none
@@ -42,7 +42,7 @@ from cloud_dispatch.provider.errors import (
     Transient,
 )
 
-_OPERATIONS = frozenset({"launch", "list", "get", "terminate", "extend", "tag", "boot"})
+_OPERATIONS = frozenset({"launch", "list", "get", "terminate", "extend", "tag", "identify", "boot"})
 _BOOTS = frozenset({"", "hang", "fail", "slow"})
 _ERRORS: dict[str, type[ProviderError]] = {
     "capacity": CapacityUnavailable,

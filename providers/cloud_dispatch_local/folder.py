@@ -2,6 +2,7 @@
 
     vm.json       what was asked for, tags included: written by drivers only, under the registry's lock
     machine.json  what the machine says of itself: written by the VM's own machine process only
+    identity      the proof of which VM it is, for the VM to read
     user-data  console.log  power.lock  disk/
 
 Loaded by every VM's machine too, so it imports little.
@@ -48,6 +49,8 @@ class VmRecord:
     grace_ms: int = 10_000
     boot_fault: str = ""
     terminate_ms: int = 0
+    isolated: bool = False
+    identity_key: str = ""  # the public half of what `identity` is signed with, in hex
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ def _read(path: Path, kind: type[_R]) -> _R | None:
 
 def _write(path: Path, record: VmRecord | MachineRecord) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.{next(_serial)}")
+    partial.touch(mode=0o600)
     partial.write_text(json.dumps(asdict(record)))
     partial.rename(path)
 
@@ -98,6 +102,7 @@ class VmFolder:
         self.user_data = path / "user-data"
         self.disk = path / "disk"
         self.vm_file = path / "vm.json"
+        self.identity = path / "identity"
 
     def vm(self) -> VmRecord | None:
         return _read(self.vm_file, VmRecord)

@@ -33,10 +33,10 @@ class Registry:
     def __init__(self, root: Path, patience_s: float = 10.0) -> None:
         self._lock_tries = int(patience_s / _LOCK_WAIT_S)
         self.root = root.resolve()  # the mark in a VM's environment must not depend on how the root was spelt
-        self._vms = self.root / "vms"
+        self.vms = self.root / "vms"
         self._making = self.root / "making"
         self._trash = self.root / "trash"
-        for folder in (self._vms, self._making, self._trash):
+        for folder in (self.vms, self._making, self._trash):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @asynccontextmanager
@@ -57,14 +57,14 @@ class Registry:
             os.close(handle)
 
     def folder(self, vm: str) -> VmFolder:
-        return VmFolder(self._vms / vm)
+        return VmFolder(self.vms / vm)
 
     def folders(self) -> Iterator[VmFolder]:
         """The folders of all VMs, by name."""
-        for name in sorted(os.listdir(self._vms)):
-            yield VmFolder(self._vms / name)
+        for name in sorted(os.listdir(self.vms)):
+            yield VmFolder(self.vms / name)
 
-    def add(self, record: VmRecord, user_data: str) -> VmFolder:
+    def add(self, record: VmRecord, user_data: str, proof: str = "") -> VmFolder:
         """Make a VM's folder; it appears whole. To be called under the lock, for an id that has none."""
         making = VmFolder(self._making / record.id)
         shutil.rmtree(
@@ -72,8 +72,13 @@ class Registry:
         )  # left by a driver that died here: only one may be here at a time
         making.path.mkdir(mode=0o700)
         making.disk.mkdir()
+        if record.isolated:
+            for folder in (making.path, making.disk):
+                folder.chmod(0o711)
         making.user_data.touch(mode=0o600)
         making.user_data.write_text(user_data)
+        making.identity.touch(mode=0o600)
+        making.identity.write_text(proof)
         making.console.touch(mode=0o600)
         making.save_vm(record)
         made = self.folder(record.id)
@@ -83,7 +88,7 @@ class Registry:
     def discard(self, vm: str) -> None:
         """Make the VM not exist, in one step. To be called under the lock; `empty_trash` frees the space."""
         try:
-            (self._vms / vm).rename(self._trash / f"{vm}.{os.getpid()}.{next(_serial)}")
+            (self.vms / vm).rename(self._trash / f"{vm}.{os.getpid()}.{next(_serial)}")
         except FileNotFoundError:
             return
 

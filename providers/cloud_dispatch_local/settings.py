@@ -51,7 +51,8 @@ class LocalSettings(BaseModel):
     instance types by name (`types` of a profile is its allow and deny list). `boot_delay`: from power-on to the first
     boot command, unless the type says otherwise. `max_vms`: the account's quota. `spot_discount`: percent off; without
     it there is no spot market. `shutdown_grace`: from SIGTERM to SIGKILL. `faults`: a file of faults to inject
-    (default: `faults.json` below the root).
+    (default: `faults.json` below the root). `isolate_tasks`: agents and each attempt are users of their own; for a
+    dispatcher that is root.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -64,3 +65,4 @@ class LocalSettings(BaseModel):
     spot_discount: int | None = Field(default=None, ge=0, le=99)
     shutdown_grace: Duration = 10_000
     faults: Path | None = None
+    isolate_tasks: bool = False

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cloud_dispatch_local import detached
 from cloud_dispatch_local.folder import VmFolder
+from cloud_dispatch_local.isolation import lease_uids
 from cloud_dispatch_local.machine import Machine
 from cloud_dispatch_local.processes import MARK
 
@@ -33,7 +34,8 @@ def main() -> int:
         return 0  # it is on, or has been: a VM boots once
     os.chdir(folder.disk)
     temporary = folder.disk / "tmp"
-    temporary.mkdir(exist_ok=True)
+    temporary.mkdir(mode=0o700, exist_ok=True)
+    record = folder.vm()
     environment = {
         "PATH": detached.PATH,
         "LANG": detached.LANG,
@@ -41,6 +43,7 @@ def main() -> int:
         "TMPDIR": str(temporary),
         VM_ID: os.environ[VM_ID],
         MARK: os.environ[MARK],
+        **(lease_uids() if record is not None and record.isolated else {}),
     }
     Machine(folder, environment, lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000).run()
     return 0

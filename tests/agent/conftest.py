@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from cloud_dispatch.agent.privileges import Unseparated, python_for_all
 from cloud_dispatch.agentzip import build
 from cloud_dispatch.wire.messages import Policy
 from tests.agent.stub import StubDispatcher
@@ -33,7 +37,11 @@ class RunningAgent:
     def __init__(self, folder: Path, zip_path: Path, url: str, python: str = sys.executable, **config: Any) -> None:
         self.folder = folder
         self.work = folder / "agent"
+        self.private = self.work / "agent" if config.get("agent_user") else self.work
         self.ended = folder / "ended"
+        if config.get("agent_user"):  # its program must be where its user can read it
+            self.work.mkdir(exist_ok=True)
+            zip_path = Path(shutil.copy(zip_path, self.work / "agent.pyz"))
         settings = {
             "url": url,
             "join_token": "join-token",
@@ -43,6 +51,7 @@ class RunningAgent:
             **config,
         }
         self.config = folder / "agent.json"
+        self.config.touch(mode=0o600)
         self.config.write_text(json.dumps(settings))
         self.mark = f"AGENT_OF_TEST={folder}"
         name, value = self.mark.split("=", 1)
@@ -53,13 +62,24 @@ class RunningAgent:
                 env={"PATH": os.environ["PATH"], name: value, "AGENT_SECRET": "not-for-tasks"},
                 stdout=console,
                 stderr=console,
+                extra_groups=[4] if config.get("agent_user") else None,  # one that nobody may inherit
             )
 
     @property
     def agent_pid(self) -> int:
-        """The agent: the supervisor's only child."""
+        """The agent: the child of the supervisor that is no task; waits until it has started its program.
+
+        A child that was just forked still carries the words of its parent.
+        """
+        return int(until(self._agent_child))
+
+    def _agent_child(self) -> str | None:
         pid = self.process.pid
-        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                if b"--agent" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    return child
+        return None
 
     def wait(self, timeout_s: float = 30) -> int:
         return self.process.wait(timeout_s)
@@ -91,7 +111,7 @@ def living(mark: str) -> list[int]:
     return found
 
 
-def until(predicate: Callable[[], Any], timeout_s: float = 20) -> Any:
+def until(predicate: Callable[[], Any], timeout_s: float = 60) -> Any:
     """What `predicate` returns as soon as that is true; AssertionError after the deadline."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -122,13 +142,53 @@ def quick_policy(**fields: Any) -> Policy:
     return Policy(**{**quick, **fields})
 
 
+def cannot_separate() -> str:
+    """Why agent and tasks can't run as users of their own here, or ""."""
+    if os.geteuid() != 0:
+        return "users of their own need root, and the tests do not run as root"
+    try:
+        python_for_all()
+    except Unseparated as error:
+        return str(error)
+    return ""
+
+
+def separate_users() -> dict[str, str]:
+    """Users that no other process of this host has, for one test process."""
+    first = 1_000_000_000 + os.getpid() * 100
+    return {"agent_user": str(first), "task_uids": f"{first + 1}-{first + 99}"}
+
+
+@pytest.fixture(params=["together", "separated"])
+def users(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The settings of the two modes: all as one user, or the agent and each attempt as users of their own."""
+    if request.param == "together":
+        return {}
+    if why := cannot_separate():
+        pytest.skip(why)
+    return separate_users()
+
+
 @pytest.fixture
-def start_agent(tmp_path: Path, agent_zip: Path, stub: StubDispatcher) -> Iterator[Callable[..., RunningAgent]]:
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Where tests and their tasks meet: one that all users may enter and write to, if there are several."""
+    if "users" not in request.fixturenames or not request.getfixturevalue("users"):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="agent-test-") as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+@pytest.fixture
+def start_agent(
+    tmp_path: Path, agent_zip: Path, stub: StubDispatcher, users: dict[str, str]
+) -> Iterator[Callable[..., RunningAgent]]:
     """Starts an agent for `stub`; everything of it is ended after the test."""
     started: list[RunningAgent] = []
 
-    def start(**config: Any) -> RunningAgent:
-        agent = RunningAgent(tmp_path, agent_zip, stub.url, **config)
+    def start(program: Path = agent_zip, **config: Any) -> RunningAgent:
+        agent = RunningAgent(tmp_path, program, stub.url, **users, **config)
         started.append(agent)
         return agent
 

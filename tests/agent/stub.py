@@ -10,12 +10,14 @@ import json
 import threading
 import time
 from collections import defaultdict, deque
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from cloud_dispatch.wire.codec import decode, encode
 from cloud_dispatch.wire.messages import (
+    AGENT_PATH,
     LOGS_PATH,
     OUTPUTS_PATH,
     REGISTER_PATH,
@@ -23,6 +25,7 @@ from cloud_dispatch.wire.messages import (
     Order,
     OrderSpec,
     Policy,
+    Program,
     RegisterReply,
     RegisterRequest,
     Result,
@@ -61,10 +64,15 @@ class StubDispatcher:
         self.approve_end = False
         self.end = False
         self.new_policy: Policy | None = None
+        self.program = b""  # the zipapp that an agent shall become
+        self.serve_other = False  # than that
         self.timer = ""  # what a sync that asks for a word of the guest timer is told
         self.refuse_logs = False
+        self.task_tokens = True  # False: a dispatcher of before, which has none
+        self.knows_tokens = True  # False: an agent of before, which uses the token of its instance for all
         self.result_delay_s = 0.0
         self.mistakes: list[str] = []
+        self.named: dict[str, str] = {}  # the program that each incarnation was told of
         self._newest: dict[str, int] = {}
         self._tokens = 0
         self._tasks = 0
@@ -81,7 +89,7 @@ class StubDispatcher:
             self.lock.notify_all()
             return self._tasks
 
-    def wait(self, predicate: Any, timeout_s: float = 20.0) -> None:
+    def wait(self, predicate: Any, timeout_s: float = 60.0) -> None:
         """Until `predicate()` holds; AssertionError with what is known otherwise."""
         deadline = time.monotonic() + timeout_s
         with self.lock:
@@ -92,15 +100,15 @@ class StubDispatcher:
                     raise AssertionError(f"timed out; results {self.results}, given {self.given}, last sync {last}")
                 self.lock.wait(min(left, 0.1))
 
-    def result(self, task: int, timeout_s: float = 20.0) -> Result:
+    def result(self, task: int, timeout_s: float = 60.0) -> Result:
         self.wait(lambda: task in self.results, timeout_s)
         return self.results[task]
 
-    def token_of(self, task: int, timeout_s: float = 20.0) -> int:
+    def token_of(self, task: int, timeout_s: float = 60.0) -> int:
         self.wait(lambda: task in self.given.values(), timeout_s)
         return next(token for token, given in self.given.items() if given == task)
 
-    def wait_started(self, task: int, timeout_s: float = 20.0) -> int:
+    def wait_started(self, task: int, timeout_s: float = 60.0) -> int:
         """The token under which the task's command runs (a claim in an abandoned answer is given anew)."""
         self.wait(lambda: any(self.given.get(token) == task for token in self.started), timeout_s)
         return next(token for token in self.started if self.given.get(token) == task)
@@ -215,6 +223,7 @@ class StubDispatcher:
             self.stale.append(result)
         elif result.cause == "released":
             self.released.append(result)
+            self.queue.append((task, self.specs[task]))
         elif task in self.results:
             self.mistakes.append(f"task {task} ended twice")
         else:
@@ -226,15 +235,20 @@ class StubDispatcher:
             task, spec = self.queue.popleft()
             self._tokens += 1
             self.given[self._tokens] = task
-            reply.claims.append(Order(task, self._tokens, 1, spec))
+            reply.claims.append(Order(task, self._tokens, 1, spec, self.task_token(self._tokens)))
         reply.kill = sorted(self.kills)
         reply.drain_token, reply.drain, reply.hold = self.drain_token, self.drain, self.hold
         reply.end = self.end or (self.approve_end and request.ask_end)
         reply.policy = self.new_policy
+        known = (request.program, self.named.get(request.incarnation))
+        if self.program and sha256(self.program).hexdigest() not in known:
+            self.named[request.incarnation] = sha256(self.program).hexdigest()
+            reply.program = Program(self.named[request.incarnation])
 
     def _has_news(self, request: SyncRequest, reply: SyncReply) -> bool:
         return bool(
             reply.timer
+            or reply.program
             or reply.claims
             or reply.settled
             or reply.kill
@@ -242,6 +256,13 @@ class StubDispatcher:
             or reply.policy
             or reply.drain_token > request.drain_token
         )
+
+    def task_token(self, token: int) -> str:
+        return f"task-token-{token}" if self.task_tokens else ""
+
+    def bearer_of(self, token: int) -> str:
+        """Who may write for the attempt `token`."""
+        return "Bearer " + ((self.knows_tokens and self.task_token(token)) or "service-token")
 
     def log(self, token: int, offset: int, body: bytes) -> int:
         with self.lock:
@@ -274,6 +295,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         parts = urlsplit(self.path)
         wanted = "Bearer join-token" if parts.path == REGISTER_PATH else "Bearer service-token"
+        if parts.path == LOGS_PATH:
+            wanted = self.dispatcher.bearer_of(int(parse_qs(parts.query)["token"][0]))
         if self.headers.get("Authorization") != wanted:
             self._answer(401, b'{"code":"denied","message":"wrong token"}')
         elif parts.path == REGISTER_PATH:
@@ -288,11 +311,18 @@ class _Handler(BaseHTTPRequestHandler):
             query = parse_qs(parts.query)
             self._answer(self.dispatcher.log(int(query["token"][0]), int(query["offset"][0]), body), b"{}")
 
+    def do_GET(self) -> None:
+        if urlsplit(self.path).path == AGENT_PATH and self.dispatcher.program:
+            self._answer(200, self.dispatcher.program + b"?" * self.dispatcher.serve_other)
+        else:
+            self._answer(404, b"{}")
+
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         parts = urlsplit(self.path)
         query = parse_qs(parts.query)
-        if self.headers.get("Authorization") != "Bearer service-token" or parts.path != OUTPUTS_PATH:
+        wanted = self.dispatcher.bearer_of(int(query["token"][0]))
+        if self.headers.get("Authorization") != wanted or parts.path != OUTPUTS_PATH:
             self._answer(401, json.dumps({"code": "denied", "message": "wrong token"}).encode())
             return
         self.dispatcher.output(int(query["token"][0]), query["path"][0], body)

@@ -229,10 +229,10 @@ def test_a_dead_supervisor_takes_its_agent_and_tasks_along(
 def test_the_identity_is_for_its_owner_only(stub: StubDispatcher, agent: RunningAgent) -> None:
     """The state file holds the token: mode 0600, in a folder of mode 0700; no command line shows it."""
     stub.result(stub.submit("true"))
-    state = agent.work / "identity.json"
+    state = agent.private / "identity.json"
     assert "service-token" in state.read_text()
     assert stat.S_IMODE(state.stat().st_mode) == 0o600
-    assert stat.S_IMODE(agent.work.stat().st_mode) == 0o700
+    assert stat.S_IMODE(agent.private.stat().st_mode) == 0o700
     for pid in (agent.process.pid, agent.agent_pid):
         shown = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
         assert b"token" not in shown

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.wire.messages import OrderShape, Quantities
+from cloud_dispatch.wire.messages import FileTransfer, OrderShape, Quantities
 from tests.agent.conftest import RunningAgent, living, quick_policy, until
 from tests.agent.stub import StubDispatcher
 
@@ -78,8 +80,41 @@ def test_a_task_sees_its_own_environment_and_no_secret(stub: StubDispatcher, age
     assert (lines["CLOUD_DISPATCH_ARRAY_ID"], lines["CLOUD_DISPATCH_ARRAY_INDEX"]) == ("arr", "7")
     assert (lines["CLOUD_DISPATCH_CPUS"], lines["CLOUD_DISPATCH_MEMORY"]) == ("0.5", str(1 << 30))
     assert lines["HOME"] == text.splitlines()[-1]
+    assert (lines["CLOUD_DISPATCH_URL"], lines["CLOUD_DISPATCH_CA"]) == (stub.url, "")
+    assert lines["CLOUD_DISPATCH_TASK_TOKEN"] == stub.task_token(result.token)
     assert "not-for-tasks" not in text
     assert "service-token" not in text
+
+
+def test_tasks_can_read_what_they_shall_know_the_dispatcher_by(
+    stub: StubDispatcher, start_agent: Callable[..., RunningAgent]
+) -> None:
+    """In a file that they may read and not change, whichever user they are; a new policy's certificates replace it."""
+    stub.policy.ca = "certificates\n"
+    agent = start_agent()
+    show = 'cat "$CLOUD_DISPATCH_CA"; ls -l "$CLOUD_DISPATCH_CA"'
+    said = stub.logs[stub.result(stub.submit(shell=show)).token].decode()
+    assert said.startswith("certificates\n-rw-r--r--")
+    assert stat.S_IMODE((agent.private / "identity.json").stat().st_mode) == 0o600
+    stub.change(new_policy=quick_policy(ca="others\n"))
+    stub.wait(lambda: stub.new_policy is None)
+    assert stub.logs[stub.result(stub.submit(shell=show)).token].startswith(b"others\n-rw-r--r--")
+    if agent.private != agent.work:
+        write = 'echo mine > "$CLOUD_DISPATCH_CA" || rm -f "$CLOUD_DISPATCH_CA"'
+        assert stub.result(stub.submit(shell=write)).cause == "exit-code"
+
+
+def test_a_dispatcher_of_before_gets_logs_and_outputs_by_the_agent_s_token(
+    stub: StubDispatcher, agent: RunningAgent
+) -> None:
+    """One that gives no task tokens: its tasks have none, and find nothing to use one at."""
+    stub.task_tokens = False
+    task = stub.submit(shell="env | grep -e TASK_TOKEN -e CLOUD_DISPATCH_URL; echo x > o", outputs=[FileTransfer("o")])
+    result = stub.result(task)
+    assert (result.cause, result.outputs[0].path) == ("success", "o")
+    assert stub.outputs == {(result.token, "o"): b"x\n"}
+    assert stub.logs[result.token] == b""
+    assert b"said" in stub.logs[stub.result(stub.submit("echo", "said")).token]
 
 
 def test_the_folder_of_an_attempt_is_its_own_and_goes(stub: StubDispatcher, agent: RunningAgent) -> None:
@@ -175,7 +210,7 @@ def test_two_hundred_megabytes_of_log_neither_block_nor_fill(stub: StubDispatche
     largest = 0
     while task not in stub.results:
         assert time.monotonic() - began < 60
-        largest = max([largest, *(path.stat().st_size for path in (agent.work / "attempts").glob("*.log"))])
+        largest = max([largest, *(path.stat().st_size for path in (agent.private / "attempts").glob("*.log"))])
         time.sleep(0.01)
     log = bytes(stub.logs[stub.results[task].token])
     assert stub.results[task].cause == "success"
@@ -230,3 +265,4 @@ def test_nothing_is_left_when_the_agent_ended(stub: StubDispatcher, agent: Runni
     assert agent.ended.exists()
     assert living(agent.mark) == []
     assert not (agent.work / "attempts").exists()
+    assert not (agent.private / "attempts").exists()

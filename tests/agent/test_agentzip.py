@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import io
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cloud_dispatch import agentzip
 from cloud_dispatch.agentzip import build
 from tests.agent.conftest import RunningAgent
 from tests.agent.stub import StubDispatcher
@@ -90,3 +92,41 @@ def test_it_loads_no_more_than_the_standard_library(agent_zip: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-S", "-I", "-c", script], capture_output=True, text=True, timeout=20)
     assert done.stdout.splitlines() == ["[]", "['agent', 'wire']"]
+
+
+def test_it_stays_small() -> None:
+    """Every VM of a fleet fetches it while it boots: less than 100 KB."""
+    assert len(build()[0]) < 100_000
+
+
+def test_the_agents_of_the_last_dispatchers_are_kept(tmp_path: Path) -> None:
+    """A few, the newest; one that was damaged is not served as what it is not."""
+    bodies = {hashlib.sha256(body).hexdigest(): body for body in (b"one", b"two", b"three", b"four", b"five")}
+    for age, (name, body) in enumerate(bodies.items()):
+        known = agentzip.former(tmp_path / "agents", body, name)
+        os.utime(tmp_path / "agents" / f"{name}.pyz", (age, age))
+    *before, last = bodies
+    assert known == {name: bodies[name] for name in before[-3:]}
+    (tmp_path / "agents" / f"{before[-1]}.pyz").write_bytes(b"damaged")
+    again = agentzip.former(tmp_path / "agents", bodies[last], last)
+    assert set(again) == set(before[-3:-1])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("python", [sys.executable, *other_pythons()], ids=lambda path: os.path.basename(path))
+def test_each_of_its_modules_is_compiled_once(agent_zip: Path, python: str) -> None:
+    """zipimport alone does it twice. Modules still know the file that they are from, for whoever reads a traceback."""
+    script = (
+        "import runpy, sys, zipimport\n"
+        "seen, original = [], zipimport._compile_source\n"
+        "zipimport._compile_source = lambda path, source: (seen.append(path), original(path, source))[1]\n"
+        f"sys.argv = [{str(agent_zip)!r}]\n"
+        "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "from cloud_dispatch import agent; from cloud_dispatch.agent import incarnation\n"
+        "print(agent.__file__, incarnation.__file__)\n"
+        "print(len(seen) > 20, [path for path in seen if 'cloud_dispatch' in path and seen.count(path) != 1])"
+    )
+    done = subprocess.run([python, "-S", "-I", "-c", script], capture_output=True, text=True, timeout=20)
+    folder = f"{agent_zip}/cloud_dispatch/agent"
+    assert done.stdout.splitlines() == [f"{folder}/__init__.py {folder}/incarnation.py", "True []"], done.stderr

@@ -23,7 +23,7 @@ async def test_a_newer_request_is_not_queued_behind_one_that_is_still_out() -> N
 
     server = await asyncio.start_server(hold_or_answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    channel = Channel(Endpoint.parse(f"http://127.0.0.1:{port}"), "token")
+    channel = Channel(Endpoint.parse(f"http://127.0.0.1:{port}"), lambda: "token")
     held = asyncio.create_task(channel.request("POST", "/held", b""))
     await asyncio.sleep(0.05)
     status, body = await asyncio.wait_for(channel.request("POST", "/newer", b""), 5)

@@ -25,7 +25,7 @@ async def exchange(serve: Serve, requests: int = 1, **tls: str) -> list[tuple[in
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     url = f"https://localhost:{port}" if tls else f"http://127.0.0.1:{port}/base/"
-    channel = Channel(Endpoint.parse(url, tls.get("ca", ""), tls.get("pin", "")), "secret")
+    channel = Channel(Endpoint.parse(url, tls.get("ca", ""), tls.get("pin", "")), lambda: "secret")
     try:
         asked = [await asyncio.wait_for(channel.request("POST", "/p", b"body"), 5) for _ in range(requests)]
     finally:
@@ -104,7 +104,7 @@ async def test_what_is_not_an_answer_is_unreachable(answer: bytes) -> None:
 async def test_nobody_there_is_unreachable() -> None:
     """With the place in the message."""
     with pytest.raises(Unreachable, match=r"can't connect to 127\.0\.0\.1:9:"):
-        await Channel(Endpoint.parse("http://127.0.0.1:9"), "t").request("GET", "/", b"")
+        await Channel(Endpoint.parse("http://127.0.0.1:9"), lambda: "t").request("GET", "/", b"")
 
 
 async def test_a_cancelled_request_closes_its_connection() -> None:
@@ -121,7 +121,7 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    channel = Channel(Endpoint.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"), "t")
+    channel = Channel(Endpoint.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"), lambda: "t")
     asking = asyncio.create_task(channel.request("POST", "/", b""))
     await asyncio.sleep(0.05)
     asking.cancel()

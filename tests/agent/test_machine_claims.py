@@ -284,3 +284,16 @@ def test_the_capacity_of_the_machine_counts_where_the_policy_names_none() -> Non
     """A policy without cpus is completed by what the VM has."""
     agent = VirtualAgent(Policy())
     assert agent.request.want == 1
+
+
+def test_what_stood_behind_a_claim_that_goes_back_starts_in_the_same_moment() -> None:
+    """One that wants the instance to itself keeps later ones waiting; when it goes back there is room for them."""
+    agent = VirtualAgent(cpus_milli=2000, heartbeat_ms=500)
+    agent.run(order(1))
+    agent.reply(order(2, exclusive=True))
+    agent.pass_ms(1_000)
+    agent.reply(order(3))
+    assert 3 not in agent.running
+    agent.pass_ms(1_000)
+    assert agent.machine.claims.results[2].cause == "released"
+    assert 3 in agent.running

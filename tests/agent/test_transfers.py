@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ class Shelf(ThreadingHTTPServer):
         self.cut = 0
         self.refuse = 0
         self.requests = 0
+        self.bearers: list[str | None] = []  # of each GET
+        self.elsewhere = ""  # where GETs are sent on to
 
     @property
     def url(self) -> str:
@@ -42,6 +45,12 @@ class _ShelfHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.requests += 1
+        self.server.bearers.append(self.headers.get("Authorization"))
+        if self.server.elsewhere:
+            self.send_response(302)
+            self.send_header("Location", self.server.elsewhere + self.path)
+            self.end_headers()
+            return
         body = self.server.files.get(self.path)
         if body is None or self.server.refuse > 0:
             self.server.refuse -= 1
@@ -73,6 +82,12 @@ class _ShelfHandler(BaseHTTPRequestHandler):
 @pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
     monkeypatch.setattr(transfers, "RETRY_FIRST_S", 0.01)
+    with opened() as server:
+        yield server
+
+
+@contextmanager
+def opened() -> Iterator[Shelf]:
     server = Shelf()
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
@@ -87,8 +102,8 @@ def made(tmp_path: Path) -> Callable[..., Transfers]:
     folder = tmp_path / "attempt"
     folder.mkdir()
 
-    def make(stop: threading.Event | None = None) -> Transfers:
-        return Transfers(str(folder), 7, TOKEN, Depot("http://127.0.0.1:9", "t", None, ""), stop or threading.Event())
+    def make(stop: threading.Event | None = None, dispatcher: str = "http://127.0.0.1:9") -> Transfers:
+        return Transfers(str(folder), 7, TOKEN, Depot(dispatcher, lambda: "t", None, ""), stop or threading.Event())
 
     return make
 
@@ -100,6 +115,19 @@ def test_inputs_arrive_whole_under_their_names(shelf: Shelf, made: Callable[...,
     made().bring([FileTransfer("in/a", f"{shelf.url}/a"), FileTransfer("b", f"file://{tmp_path}/b%20c")])
     assert (tmp_path / "attempt/in/a").read_bytes() == shelf.files["/a"]
     assert (tmp_path / "attempt/b").read_bytes() == b"b"
+
+
+def test_the_token_goes_to_the_dispatcher_and_to_nobody_else(shelf: Shelf, made: Callable[..., Transfers]) -> None:
+    """Not to another host, not to one whose URL only begins like the dispatcher's, not where that one sends us on."""
+    shelf.files["/a"] = b"x"
+    with opened() as other:
+        other.files["/a"] = b"x"
+        made(dispatcher=shelf.url).bring([FileTransfer("a", f"{shelf.url}/a"), FileTransfer("b", f"{other.url}/a")])
+        made(dispatcher=other.url[:-1]).bring([FileTransfer("a", f"{other.url}/a")])
+        shelf.elsewhere = other.url
+        made(dispatcher=shelf.url).bring([FileTransfer("a", f"{shelf.url}/a")])
+    assert shelf.bearers == ["Bearer t", "Bearer t"]
+    assert other.bearers == [None, None, None]
 
 
 def test_an_input_that_was_cut_off_is_tried_again(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
@@ -227,3 +255,27 @@ def test_a_failed_transfer_has_its_own_cause(
     result = stub.result(stub.submit("true", **fields))
     assert result.cause == cause
     assert words in result.detail
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hunter2@127.0.0.1:1/in.txt",
+        "http://127.0.0.1:1/in.txt?X-Amz-Signature=hunter2",
+        "http://127.0.0.1:1/in.txt?bad signature=hunter2",
+        "http://127.0.0.1:port-hunter2/in.txt",
+        "s3://key:hunter2@bucket/in.txt",
+        "FILE",
+    ],
+)
+def test_a_failed_transfer_tells_no_secret_of_its_url(
+    tmp_path: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """Who is named in a URL and how it was signed is not in the text that is stored and shown; the file's name is."""
+    monkeypatch.setattr(transfers, "ATTEMPTS", 1)
+    depot = Depot(shelf.url, lambda: "token", None, "")
+    given = f"{shelf.url}/in.txt?sig=hunter2" if url == "FILE" else url
+    with pytest.raises(TransferFailed) as caught:
+        Transfers(str(tmp_path), 1, TOKEN, depot, threading.Event()).bring([FileTransfer("in.txt", given)])
+    assert "in.txt" in str(caught.value)
+    assert "hunter2" not in str(caught.value).replace("port-hunter2", "")

@@ -21,7 +21,7 @@ class Line:
         self.statuses = list(statuses)
         self.bodies: list[bytes] = []
 
-    async def request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    async def request(self, method: str, path: str, body: bytes, bearer: str) -> tuple[int, bytes]:
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
         if not status:
             raise Unreachable("nobody there")
@@ -69,3 +69,31 @@ async def test_logs_that_never_get_through_hold_no_result_for_ever(tmp_path: Pat
 async def test_who_is_killed_does_not_wait(tmp_path: Path) -> None:
     """Nor is a result held that must go now."""
     assert await lingered(Line(0), tmp_path, hurry=True) < 5
+
+
+async def test_a_command_that_says_nothing_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once all was sent nothing is done until there is more; that goes gathered, in order, and the end at once."""
+    waits = 0
+    timed = asyncio.wait_for
+
+    async def counted(*words: Any) -> Any:
+        nonlocal waits
+        waits += 1
+        return await timed(*words)
+
+    monkeypatch.setattr(uploads.asyncio, "wait_for", counted)
+    line = Line(200)
+    upload = LogUpload(LogStream(str(tmp_path / "log"), 1 << 20), line, 1, 1)
+    upload.stream.feed(b"one ")
+    upload.fed()
+    await asyncio.sleep(50 * uploads.GATHER_S)
+    assert (line.bodies, waits) == ([b"one "], 0)
+    for piece in (b"two ", b"three "):
+        upload.stream.feed(piece)
+        upload.fed()
+    await asyncio.sleep(10 * uploads.GATHER_S)
+    assert (line.bodies, waits) == ([b"one ", b"two three "], 1)
+    upload.stream.feed(b"end")
+    upload.finish()
+    await asyncio.wait_for(upload.done.wait(), 5)
+    assert b"".join(line.bodies) == b"one two three end"

@@ -20,7 +20,7 @@ from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.api.server import serve
 from cloud_dispatch.api.services import AgentBundle, Limits, Services
-from cloud_dispatch.domain.errors import Denied, NotFound
+from cloud_dispatch.domain.errors import Denied, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, ProfileName, VmId, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
 from cloud_dispatch.domain.money import Amount, parse_rate
@@ -30,9 +30,9 @@ from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.domain.task import TaskSpec
-from cloud_dispatch.ports.fleet import Directive, Heard
+from cloud_dispatch.ports.fleet import BootWord, Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange, Store
-from cloud_dispatch.spend.commitment import Key
+from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.windows import Window
 from cloud_dispatch.statestore import open_store
 from cloud_dispatch.wire import codec
@@ -54,7 +54,18 @@ POOL = Pool(
     end=EndRules(idle_ms=7_000, max_tasks=3, empty_claims=4, lifetime_ms=3_600_000),
     health_checks=(HealthCheck(("true",)),),
 )
-AGENT = AgentBundle(b"PK agent", "ab" * 32)
+AGENT = AgentBundle(b"PK agent", "ab" * 32, {"cd" * 32: b"PK former"})
+#: Where VMs would reach the dispatcher.
+URL = "https://dispatcher.example:7717"
+
+
+class AheadClock(SystemClock):
+    """The system's, and what the test puts it ahead by."""
+
+    ahead_ms = 0
+
+    def now(self) -> int:
+        return super().now() + self.ahead_ms
 
 
 class StubFleet:
@@ -63,6 +74,7 @@ class StubFleet:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.said: list[Heard] = []
+        self.boots: list[tuple[BatchId, BootWord]] = []
         self.directives: dict[InstanceId, Directive] = {}
         self.woken = 0
         self.failure: Exception | None = None
@@ -75,7 +87,7 @@ class StubFleet:
         for listener in self._listeners:
             listener(instance)
 
-    async def admit(self, batch: BatchId, vm: VmId, incarnation: str) -> Instance:
+    async def admit(self, batch: BatchId, vm: VmId, incarnation: str, proof: str = "") -> Instance:
         rows = [row for row in self.store.instances().values() if row.batch == batch]
         for row in rows:
             if row.vm == vm:
@@ -85,6 +97,11 @@ class StubFleet:
                 change = InstanceChange(row.id, InstanceEvent.REGISTERED, {"vm": vm, "registered_ms": 2_000})
                 return (await self.store.change([change]))[0]
         raise Denied(f"all instances of batch {batch} are taken", hint="end this VM")
+
+    async def boot_said(self, batch: BatchId, word: BootWord) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.boots.append((batch, word))
 
     def heard(self, said: Heard) -> None:
         self.said.append(said)
@@ -110,6 +127,10 @@ class StubFleet:
 
     async def set_limit(self, key: Key, window: Window, limit: Amount | None, reason: str) -> None:
         await self.store.set_limit(key, window, limit)
+
+    def check_spender(self, key: Key) -> None:
+        if key == Key(Scope.POOL, "typo"):
+            raise InvalidInput("no such pool 'typo'", place="of")
 
     def risk(self) -> list[str]:
         return ["pool default: any number"]
@@ -268,7 +289,7 @@ def error_of(response: httpx.Response) -> tuple[int, str, str]:
 @asynccontextmanager
 async def served(folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_000) -> AsyncIterator[House]:
     """The API served at a free port of this machine until the block ends."""
-    clock, entropy = SystemClock(), SystemEntropy()
+    clock, entropy = AheadClock(), SystemEntropy()
     store = await open_store(f"sqlite:///{folder / 'store.sqlite'}", clock=clock, entropy=entropy, executor=Inline())
     fleet = StubFleet(store)
     stops: list[tuple[bool, int]] = []
@@ -289,6 +310,7 @@ async def served(folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_0
         version="1.2.3",
         limits=limits,
         pools={POOL.name: POOL},
+        url=URL,
     )
     api = make_app(services)
     stop = asyncio.Event()

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from cloud_dispatch.adapters.entropy import SystemEntropy
-from cloud_dispatch.api.auth import Tokens
+from cloud_dispatch.api.auth import SERVICE_LIFE_MS, Tokens, service_life_ms
 from cloud_dispatch.api.http import Unauthenticated
 from cloud_dispatch.api.limiter import RateLimiter
 from cloud_dispatch.api.services import Limits
 from cloud_dispatch.domain.errors import Denied, InvalidInput, Overloaded
 from cloud_dispatch.domain.ids import BatchId, InstanceId
 from cloud_dispatch.wire.messages import AGENT_PATH
-from tests.api.house import AGENT, House, error_of, served
+from tests.api.house import AGENT, AheadClock, House, error_of, served
 
 OPEN = {("GET", "/v1/health"), ("GET", AGENT_PATH)}
 
@@ -31,7 +32,7 @@ def doors(house: House) -> list[tuple[str, str]]:
 
 
 async def test_every_route_but_two_answers_401_without_its_token(house: House) -> None:
-    """Walks all routes of the app: without a token, with a forged one, and with each of the two wrong kinds."""
+    """Walks all routes of the app: without a token, with a forged one, and with each of the wrong kinds."""
     agent, batch = await house.agent(), await house.launch()
     operator = house.op.headers["Authorization"]
     join = f"Bearer {house.tokens.join(batch, 1, 10**15)}"
@@ -43,7 +44,7 @@ async def test_every_route_but_two_answers_401_without_its_token(house: House) -
             assert (await house.http.request(method, path)).status_code == 200
             continue
         right = service if path.startswith("/v1/agent/") else operator
-        right = join if path.endswith("/register") else right
+        right = join if path.endswith(("/register", "/boot")) else right
         wrong = {"", "Bearer", "Bearer x", "Basic eDp5", operator + "x", operator, join, service} - {right}
         for token in wrong:
             response = await house.http.request(method, path, headers={"Authorization": token}, content=b"{}")
@@ -65,8 +66,8 @@ def test_keys_are_made_once_and_for_the_owner_only(tmp_path: Path) -> None:
     again = Tokens.open(tmp_path, SystemEntropy())
     for name in ("keys/service.key", "keys/join.key", "operator.token"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
-    bearer = f"Bearer {first.service(InstanceId('b1-0'))}".encode()
-    assert again.instance_of(bearer) == "b1-0"
+    bearer = f"Bearer {first.service(InstanceId('b1-0'), 0)}".encode()
+    assert again.instance_of(bearer, 0) == "b1-0"
     assert not list(tmp_path.rglob("*.new"))
 
 
@@ -88,13 +89,47 @@ def test_a_service_token_speaks_for_its_own_instance_only(tmp_path: Path) -> Non
     """Another instance's name, another key or a changed mac makes it void; twice the same answers twice the same."""
     tokens = Tokens.open(tmp_path / "a", SystemEntropy())
     other = Tokens.open(tmp_path / "b", SystemEntropy())
-    token = tokens.service(InstanceId("b1-0"))
-    kind, _, mac = token.split(".")
-    for forged in (f"{kind}.b1-1.{mac}", f"{kind}.b1-0.{mac[:-2]}", other.service(InstanceId("b1-0")), kind, "a.b.c.d"):
+    token = tokens.service(InstanceId("b1-0"), 0)
+    kind, _, end, mac = token.split(".")
+    for forged in (
+        f"{kind}.b1-1.{end}.{mac}", f"{kind}.b1-0.{end}0.{mac}", f"{kind}.b1-0.{end}.{mac[:-2]}", f"{kind}.b1-0.{mac}",
+        other.service(InstanceId("b1-0"), 0), tokens.join(BatchId("b1"), 1, 10**15), kind, "a.b.c.d", "",
+    ):  # fmt: skip
         for _ in range(2):
             with pytest.raises(Unauthenticated):
-                tokens.instance_of(f"Bearer {forged}".encode())
-    assert [tokens.instance_of(f"Bearer {token}".encode()) for _ in range(2)] == ["b1-0", "b1-0"]
+                tokens.instance_of(f"Bearer {forged}".encode(), 0)
+    assert [tokens.instance_of(f"Bearer {token}".encode(), 0) for _ in range(2)] == ["b1-0", "b1-0"]
+
+
+def test_a_service_token_ends_unless_it_is_renewed(tmp_path: Path) -> None:
+    """It is good for its life to the millisecond, known already or not; a next one is given in its second half."""
+    tokens = Tokens.open(tmp_path, SystemEntropy(), 1_000)
+    first = f"Bearer {tokens.service(InstanceId('b1-0'), 500)}".encode()
+    assert tokens.renewed(first, 1_200) == ""  # nobody has shown it yet
+    assert tokens.instance_of(first, 1_500) == "b1-0"
+    assert tokens.renewed(first, 999) == ""
+    second = f"Bearer {tokens.renewed(first, 1_000)}".encode()
+    for _ in range(2):
+        with pytest.raises(Unauthenticated, match="b1-0 has expired"):
+            tokens.instance_of(first, 1_501)
+        assert tokens.instance_of(second, 2_000) == "b1-0"
+    assert service_life_ms(600_000) == SERVICE_LIFE_MS
+    assert service_life_ms(2 * SERVICE_LIFE_MS) == 6 * SERVICE_LIFE_MS
+
+
+async def test_an_agent_that_goes_on_asking_goes_on_being_heard(house: House) -> None:
+    """In the second half of its token's life a sync brings the next one; the old one is refused at its end."""
+    agent = await house.agent()
+    first, clock = agent.token, cast(AheadClock, house.services.clock)
+    assert (await agent.sync()).token == ""
+    clock.ahead_ms += SERVICE_LIFE_MS // 2 + 1
+    agent.token = (await agent.sync()).token
+    assert agent.token not in ("", first)
+    clock.ahead_ms += SERVICE_LIFE_MS // 2 + 1
+    assert (await agent.sync()).token != ""
+    agent.token = first
+    response = await agent.post(agent.request())
+    assert (response.status_code, response.json()["code"]) == (401, "denied")
 
 
 def test_a_join_token_says_its_batch_and_ends(tmp_path: Path) -> None:
@@ -178,3 +213,13 @@ async def test_the_agent_is_served_to_anyone(house: House) -> None:
     response = await house.http.get(AGENT_PATH)
     assert response.content == AGENT.body
     assert response.headers["x-sha256"] == AGENT.sha256
+    unknown = await house.http.get(AGENT_PATH, params={"sha256": "0" * 64})
+    assert unknown.content == AGENT.body
+
+
+async def test_the_agent_of_a_former_dispatcher_is_served_to_who_was_promised_it(house: House) -> None:
+    """A VM that boots while the dispatcher is replaced has the sha256 of the one before in its user data."""
+    (promised,) = AGENT.former
+    response = await house.http.get(AGENT_PATH, params={"sha256": promised})
+    assert response.content == AGENT.former[promised]
+    assert response.headers["x-sha256"] == promised

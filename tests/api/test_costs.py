@@ -103,8 +103,13 @@ async def test_the_attempts_of_a_task(house: House) -> None:
         ({"by": "colour"}, "by"), ({"by": "day,day"}, "by"), ({"since": "yesterday"}, "since"),
         ({"until": "0d"}, "until"), ({"since": "1969-12-31"}, "since"), ({"after": "x"}, "after"),
         ({"after": "[1,2]"}, "after"), ({"by": "task", "after": '["a"]'}, "after"), ({"limit": 0}, "limit"),
-        ({"by": "day", "after": '["2026-10-05"]'}, "after"),
+        ({"by": "day", "after": '["2026-10-05"]'}, "after"), ({"since": "2026-10-05", "until": "2026-10-04"}, "until"),
     ],
 )  # fmt: skip
 async def test_what_can_not_be_asked(house: House, params: dict[str, Any], place: str) -> None:
     assert error_of(await house.op.get("/v1/costs", params=params)) == (400, "invalid-input", place)
+
+
+async def test_an_unknown_key_is_named_with_those_that_there_are(house: House) -> None:
+    said = (await house.op.get("/v1/costs", params={"by": "day,colour"})).json()
+    assert (said["message"], said["hint"][:16]) == ("no such key 'colour'", "any of: project,")

@@ -135,8 +135,15 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
 @settings(deadline=None)
 @given(header=st.binary(max_size=80))
 def test_no_bytes_break_or_open_a_door(tokens: Tokens, header: bytes) -> None:
-    """Any bytes in the place of a token are refused by all three checks."""
-    for prefix in (b"", b"Bearer ", b"Bearer cds1.", b"Bearer cdj1.b1.1.99999999999999."):
-        for check_token in (tokens.instance_of, tokens.check_operator, lambda given: tokens.verify_join(given, 0)):
+    """Any bytes in the place of a token are refused by all checks."""
+    for prefix in (b"", b"Bearer ", b"Bearer cds2.", b"Bearer cdj1.b1.1.99999999999999.", b"Bearer cdt1.1.1.b1-0."):
+        for check_token in (
+            lambda given: tokens.instance_of(given, 0),
+            tokens.check_operator,
+            lambda given: tokens.verify_join(given, 0),
+        ):
             with pytest.raises(Unauthenticated):
                 check_token(prefix + header)
+        if prefix.startswith(b"Bearer cdt1."):
+            with pytest.raises(Unauthenticated):
+                tokens.claim_of(prefix + header)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.api import worker
+from cloud_dispatch.api.http import Gap, TooLarge
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import FencingToken, TaskId
@@ -55,6 +56,15 @@ async def test_a_gap_is_refused_with_the_offset_to_continue_at(house: House) -> 
     response = await house.http.post(LOGS_PATH, params=query, content=b"x", headers=agent.headers)
     assert error_of(response) == (409, "gap", "offset")
     assert response.headers["x-offset"] == "3"
+
+
+async def test_a_chunk_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
+    """Neither past the end of a log that is not there yet, nor past the bound."""
+    logs = LogStore(tmp_path / "logs", 100)
+    for offset in (7, 10_000):
+        with pytest.raises((Gap, TooLarge)):
+            logs.append(T, K, offset, b"x")
+    assert not (tmp_path / "logs").exists()
 
 
 async def test_only_the_holder_of_the_claim_writes(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

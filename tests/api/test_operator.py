@@ -374,11 +374,15 @@ async def test_limits_are_tightened_and_what_is_committed_is_told(house: House) 
         ({"reason": "x" * 5000}, "reason"),
     ]  # fmt: skip
     for body, place in wrong:
-        assert error_of(await house.op.put("/v1/budgets", json={**asked, **body})) == (400, "invalid-input", place)
+        refused = await house.op.put("/v1/budgets", json={**asked, **body})
+        assert error_of(refused) == (400, "invalid-input", place)
+        assert refused.json()["hint"] or "expected" in refused.json()["message"]
     (one,) = (await house.op.get("/v1/budgets/commitments")).json()["commitments"]
     assert (one["instance"], one["task"], one["pool"]) == (next(iter(house.store.instances())), None, "default")
     params = {"scope": "driver", "of": "local"}
     assert (await house.op.get("/v1/budgets/commitments", params=params)).json()["commitments"] == [one]
+    typo = await house.op.get("/v1/budgets/commitments", params={"scope": "pool", "of": "typo"})
+    assert error_of(typo) == (400, "invalid-input", "of")
     params["of"] = "other"
     assert (await house.op.get("/v1/budgets/commitments", params=params)).json()["commitments"] == []
     off = (await house.op.put("/v1/budgets", json={**asked, "limit": None})).json()["budgets"]

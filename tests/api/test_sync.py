@@ -20,6 +20,7 @@ from cloud_dispatch.wire.messages import (
     HeldClaim,
     Order,
     OutputFile,
+    Program,
     Result,
     SyncReply,
     SyncRequest,
@@ -201,7 +202,7 @@ async def test_an_instance_that_the_store_never_knew_is_not_told_to_end(house: H
     of it, and answers that it does not know it."""
     agent = await house.agent()
     agent.instance = type(agent.instance)("b00000000099-0")
-    agent.token = house.tokens.service(agent.instance)
+    agent.token = house.tokens.service(agent.instance, house.services.clock.now())
     response = await agent.post(agent.request(want=1, wait_ms=5000))
     assert (response.status_code, response.json()["code"]) == (404, "not-found")
 
@@ -236,6 +237,24 @@ async def test_an_agent_of_a_former_dispatcher_process_is_given_the_policy_once(
     assert first.policy is not None
     assert first.policy.cpus_milli == 4000
     assert (await agent.sync()).policy is None
+
+
+async def test_an_agent_that_is_another_program_is_told_which_the_dispatcher_has(house: House) -> None:
+    """At once, however long it would wait for work; and one that is the same hears nothing of it."""
+    agent = await house.agent()
+    ours = house.services.agent.sha256
+    assert (await agent.sync(program=ours)).program is None
+    other = await agent.sync(program="0" * 64, want=1, wait_ms=60_000)
+    assert other.program == Program(ours)
+    assert (await agent.sync()).program is None, "it was told"
+
+
+async def test_an_agent_of_a_former_dispatcher_process_is_told_the_program_once(house: House) -> None:
+    """It does not know that the dispatcher was started again, perhaps as another version."""
+    agent = await house.agent()
+    house.api.sync.sessions._sessions.clear()
+    assert (await agent.sync()).program == Program(house.services.agent.sha256)
+    assert (await agent.sync()).program is None
 
 
 @pytest.mark.parametrize(
@@ -287,3 +306,13 @@ class _With:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
+
+
+async def test_what_an_agent_says_of_itself_can_be_stored_anywhere(house: House) -> None:
+    """Without NUL, which PostgreSQL refuses, and no longer than words need to be."""
+    agent = await house.agent()
+    await agent.sync(ending="id\0le" + "x" * 9_000, detail="a\0b" + "y" * 9_000)
+    said = house.fleet.said[-1]
+    assert (said.ending[:5], said.detail[:3]) == ("idlex", "aby")
+    assert "\0" not in said.ending + said.detail
+    assert (len(said.ending), len(said.detail)) == (255, 4095)

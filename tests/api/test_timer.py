@@ -6,6 +6,7 @@ import pytest
 
 from cloud_dispatch.agent.timer import GuestTimer
 from cloud_dispatch.api.auth import Tokens
+from cloud_dispatch.api.operator_token import OperatorToken
 from cloud_dispatch.api.timer import Words
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, ProfileName
@@ -19,6 +20,7 @@ from cloud_dispatch.wire.messages import TimerAsk
 from cloud_dispatch.wire.timer import MOST_LINKS, TimerPlan
 from tests.api.house import Agent, House, error_of
 
+OPERATOR = OperatorToken.of("operator")
 MINUTE = 60_000
 LEASE = 30 * MINUTE
 POOL = Pool(PoolName("default"), (ProfileName("local"),))
@@ -129,10 +131,10 @@ async def test_terms_that_no_user_data_have_are_refused(house: House, bad: Timer
 
 
 def test_every_word_of_a_chain_leads_to_its_anchor() -> None:
-    words, terms = Words(Tokens(b"service", b"join", "operator")), Terms(10, 200)
+    words, terms = Words(Tokens(b"service", b"join", OPERATOR)), Terms(10, 200)
     plan = TimerPlan(words._link(BatchId("b"), terms, 200).hex(), 1_000, 10, 200)
     for count in (1, 2, 63, 64, 65, 128, 199, 200):
         timer = GuestTimer(plan)
         assert timer.hear(words.word(BatchId("b"), terms, count)), count
-    other = Words(Tokens(b"service", b"other", "operator"))
+    other = Words(Tokens(b"service", b"other", OPERATOR))
     assert not GuestTimer(plan).hear(other.word(BatchId("b"), terms, 1))

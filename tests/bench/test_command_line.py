@@ -7,7 +7,7 @@ from bench.__main__ import BENCHMARKS, parse
 
 def test_benchmarks_of_the_issue_are_there() -> None:
     """The names are an interface: scripts call them."""
-    assert set(BENCHMARKS) == {"claims", "e2e", "latency", "plan", "simulation", "spend"}
+    assert set(BENCHMARKS) == {"boot", "claims", "e2e", "latency", "plan", "simulation", "spend"}
     assert parse(["claims", "--json"]).repeat == 3
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +70,7 @@ def test_every_error_of_the_tree_has_a_documented_exit_code() -> None:
 def test_no_dispatcher_is_told_with_what_to_start(cli: Any, no_dispatcher: Path) -> None:
     """Without a dispatcher commands end with 5 and one line."""
     ran = cli("tasks", "--config", str(no_dispatcher))
-    expected = "no dispatcher answers at http://127.0.0.1:1 (start one with `cloud-dispatch up`)"
+    expected = "no dispatcher answers at https://127.0.0.1:1 (start one with `cloud-dispatch up`)"
     assert (ran.code, ran.err) == (5, f"cloud-dispatch: {expected}\n")
 
 
@@ -80,11 +82,25 @@ def test_operator_token_is_found_in_the_state_folder(
     monkeypatch.delenv("CLOUD_DISPATCH_TOKEN")
     config = tmp_path / "config.toml"
     listen = dispatcher.url.removeprefix("http://")
-    config.write_text(f'[dispatcher]\nlisten = "{listen}"\nstate_dir = "state"\n')
+    config.write_text(f'[dispatcher]\nlisten = "{listen}"\ntls = false\nstate_dir = "state"\n')
     assert cli("tasks", "--config", str(config)).code == 6
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "operator.token").write_text("operator-secret\n")
     assert cli("tasks", "--config", str(config)).code == 0
+
+
+def test_token_new_makes_another_and_never_shows_it(cli: Any, tmp_path: Path) -> None:
+    """Neither for people nor in JSON; where it is stands there."""
+    config = tmp_path / "config.toml"
+    config.write_text('[dispatcher]\nstate_dir = "state"\n')
+    path, seen = tmp_path / "state" / "operator.token", []
+    for words in ([], ["--json"]):
+        ran = cli("token", "new", *words, "--config", str(config))
+        seen.append(path.read_text().strip())
+        assert (ran.code, str(path) in ran.out, seen[-1] in ran.out + ran.err) == (0, True, False)
+    assert len(set(seen)) == 2
+    kept = (tmp_path / "state" / "keys" / "operator.sha256").read_text().strip()
+    assert kept == sha256(seen[-1].encode()).hexdigest()
 
 
 def test_wrong_token_is_denied(cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +280,7 @@ def test_ctrl_c_in_any_command_ends_with_130(cli: Any, dispatcher: Any, monkeypa
 
 def test_version_is_printed(cli: Any) -> None:
     """--version names the product and its version."""
-    assert cli("--version").out == "cloud-dispatch 0.1.0\n"
+    assert cli("--version").out == "cloud-dispatch 0.2.0\n"
 
 
 def test_budgets_are_shown_with_what_is_left_and_with_what_nobody_can_know(cli: Any, dispatcher: Any) -> None:
@@ -293,11 +309,24 @@ def test_the_kill_switch_says_what_it_does_and_asks_before_it_ends_everything(cl
     assert "Nothing is launched. What runs goes on." in said.out
     assert "2023-11-14 22:13:20 UTC: an operator says: conference." in said.out
     assert cli("stop", "--drain", "--terminate-all").code == 2
-    assert cli("stop", "--terminate-all").code != 0  # nobody answers the question
     assert dispatcher.stopped["level"] == "launches"
     assert "ended now" in cli("stop", "--terminate-all", "--yes").out
     assert cli("stop", "--json").json()["level"] == "terminate-all"
     assert "Nothing is stopped." in cli("stop", "--off").out
+
+
+@pytest.mark.parametrize("answer", ["n", "", None])
+def test_what_is_not_confirmed_is_not_done(
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch, answer: str | None
+) -> None:
+    """Neither after a no nor where nobody can answer, as in a script; how to answer beforehand is said."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("" if answer is None else f"{answer}\n"))
+    for command in (("stop", "--terminate-all"), ("budget", "reconcile")):
+        ran = cli(*command)
+        assert ran.code == 2
+        assert "nothing was done (--yes answers beforehand)" in ran.err
+        assert ran.out.strip() == ""
+    assert dispatcher.requests == []
 
 
 def test_a_limit_is_tightened_and_shown_with_what_holds_it(cli: Any, dispatcher: Any) -> None:
@@ -322,7 +351,7 @@ def test_a_limit_is_tightened_and_shown_with_what_holds_it(cli: Any, dispatcher:
     shown = cli("budget", "show", "pool:default").out
     assert "b1-0" in shown
     assert "$0.10/h" in shown
-    assert "No spending limits are set." in cli("budget", "show", "pool:other").out
+    assert "There is no spending limit of pool:other" in cli("budget", "show", "pool:other").out
 
 
 def test_config_check_says_what_limits_do_not_cover(cli: Any, tmp_path: Path) -> None:

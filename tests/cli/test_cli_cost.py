@@ -99,3 +99,10 @@ def test_a_task_shows_its_attempts(cli: Any, dispatcher: Any) -> None:
 
 def test_two_forms_at_once_are_refused(cli: Any, dispatcher: Any) -> None:
     assert cli("cost", "--csv", "--json").code == 2
+
+
+def test_one_task_is_not_chosen_from(cli: Any, dispatcher: Any) -> None:
+    """An option that would do nothing is refused: nobody shall take all attempts for those of a week."""
+    for words in ("--by day", "--since 7d", "--until 2026-10-05", "--project genes", "--user ann", "--pool big"):
+        assert cli("cost", "--task", "17", *words.split()).code == 2
+    assert dispatcher.requests == []

@@ -59,7 +59,7 @@ def test_overdue_lists_and_then_ends_what_is_past_its_hard_end(cli: Any, registr
     listed = cli("reap", "--overdue", "--config", config)
     assert listed.code == OK, listed
     assert LATE in listed.out
-    assert "1 VMs. Say --yes" in listed.out
+    assert "1 VM. Say --yes" in listed.out
     assert vms(registry) == [LATE, EARLY, ENDLESS, FOREIGN]
     ended = cli("reap", "--overdue", "--yes", "--json", "--config", config)
     assert ended.code == OK, ended

@@ -66,7 +66,7 @@ def test_embedded_defaults_give_one_pool_of_the_local_provider() -> None:
     (pool,) = config.pools()
     assert (pool.name, pool.profiles) == ("default", ("local",))
     assert config.profiles["local"].settings == DriverSettings()
-    assert config.base_url == "http://127.0.0.1:7717"
+    assert config.base_url == "https://127.0.0.1:7717"
 
 
 def test_file_without_profiles_and_pools_keeps_the_default_ones(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ caps = {instances = 20, vcpus = 64}
 [dispatcher]
 state_dir = "state"
 listen = "0.0.0.0:8000"
-advertise = "http://10.0.0.5:8000/"
+advertise = "https://10.0.0.5:8000/"
 [profiles.local]
 driver = "local"
 region = "there"
@@ -139,7 +139,29 @@ def test_relative_state_folder_is_relative_to_the_file(tmp_path: Path) -> None:
     config = load_text(tmp_path, FULL)
     assert config.state_dir == tmp_path / "state"
     assert config.store_url == f"sqlite:///{tmp_path}/state/store.sqlite"
-    assert (config.base_url, config.advertise_url) == ("http://127.0.0.1:8000", "http://10.0.0.5:8000")
+    assert (config.base_url, config.advertise_url) == ("https://127.0.0.1:8000", "https://10.0.0.5:8000")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "tls = false",
+        "tls = false\nadvertise = 'http://localhost:1'",
+        "tls = false\nadvertise = 'https://proxy.example'",
+        "listen = '0.0.0.0:1'\nadvertise = 'https://10.0.0.5:1'\npin = false",
+        "listen = '[::1]:1'\ntls = false",
+    ],
+)
+def test_plain_http_stays_on_this_machine(tmp_path: Path, told: str) -> None:
+    """What is allowed: loopback, behind a proxy that speaks TLS, or TLS itself."""
+    config = load_text(tmp_path, f"[dispatcher]\n{told}")
+    assert config.base_url.startswith("https" if config.dispatcher.tls else "http:")
+
+
+def test_files_of_a_certificate_are_relative_to_the_file(tmp_path: Path) -> None:
+    config = load_text(tmp_path, "[dispatcher]\ncertificate = 'tls/c.pem'\nkey = '/k.pem'")
+    assert (config.dispatcher.certificate, config.dispatcher.key) == (tmp_path / "tls" / "c.pem", Path("/k.pem"))
+    assert config.certificate_file == tmp_path / "tls" / "c.pem"
 
 
 def test_description_reads_back_as_the_same_configuration(tmp_path: Path) -> None:
@@ -157,6 +179,23 @@ CASES = [
     ("[dispatcher]\nlisten = 'here'", "config.toml:2: dispatcher.listen: expected HOST:PORT"),
     ("[dispatcher]\nlisten = 'h:70000'", "config.toml:2: dispatcher.listen: expected HOST:PORT"),
     ("[dispatcher]\nadvertise = 'x'", "config.toml:2: dispatcher.advertise: expected a URL"),
+    (
+        "[dispatcher]\nlisten = '0.0.0.0:1'\ntls = false",
+        "config.toml:3: dispatcher.tls: expected `true` where other machines can connect",
+    ),
+    (
+        "[dispatcher]\nadvertise = 'http://10.0.0.5:1'",
+        "config.toml:2: dispatcher.advertise: expected https://..., since the dispatcher speaks TLS",
+    ),
+    (
+        "[dispatcher]\ntls = false\nadvertise = 'http://10.0.0.5:1'",
+        "config.toml:3: dispatcher.advertise: expected https://..., since tokens must not cross a network",
+    ),
+    ("[dispatcher]\ncertificate = 'x'", "config.toml:1: dispatcher.key: expected `certificate` and `key` together"),
+    (
+        "[dispatcher]\ntls = false\ncertificate = 'x'\nkey = 'y'",
+        "config.toml:3: dispatcher.certificate: expected nothing where `tls` is false",
+    ),
     ("[dispatcher]\ndeployment = 'a b'", "config.toml:2: dispatcher.deployment: expected a name"),
     ("[store]\nurl = 'mysql://x'", 'config.toml:2: store.url: expected "sqlite:///PATH"'),
     ("[stor]\nurl = ''", "config.toml:1: stor: no such key (did you mean 'store'?)"),
@@ -190,6 +229,32 @@ CASES = [
     (
         "[[pools.p.schedule]]\ntarget = 1\ntimezone = 'Mars/Base'",
         "config.toml:3: pools.p.schedule[0].timezone: expected a time zone",
+    ),
+    ("[pools.p.boot]\nnvidea = true", "config.toml:2: pools.p.boot.nvidea: no such key (did you mean 'nvidia'?)"),
+    (
+        "[pools.p.boot]\nscripts = ['gone.sh']",
+        "config.toml:2: pools.p.boot.scripts[0]: expected a file that can be read: No such file",
+    ),
+    (
+        "[pools.p.boot]\ncloud_config = ['config.toml']",
+        "config.toml:2: pools.p.boot.cloud_config[0]: expected a file that begins with #cloud-config",
+    ),
+    (
+        "[[pools.p.boot.mounts]]\nkind = 'nfs'\npath = '/d'\nsource = 'h'",
+        "config.toml:1: pools.p.boot.mounts[0]: expected source = HOST:/PATH for nfs",
+    ),
+    (
+        "[[pools.p.boot.mounts]]\nkind = 'tmpfs'\npath = '/a b'",
+        "config.toml:3: pools.p.boot.mounts[0].path: expected printable ASCII without spaces",
+    ),
+    (
+        "[[pools.p.boot.mounts]]\nkind = 'tmpfs'\npath = '/a/../..'",
+        "config.toml:3: pools.p.boot.mounts[0].path: expected",
+    ),
+    ("[pools.p.boot]\nproxy.http = 'http://u:p@h:1'", "config.toml:2: pools.p.boot.proxy.http: expected no password"),
+    (
+        "[pools.p.boot]\nnvidia_packages = ['a; rm']",
+        "config.toml:2: pools.p.boot.nvidia_packages[0]: expected the name",
     ),
     ("[pools.'a b']\nprofiles = ['x']", "config.toml:1: pools.a b"),
 ]

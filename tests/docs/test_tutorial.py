@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -79,12 +80,20 @@ class Reader:
     def _ask(self, method: str, path: str, **more: object) -> httpx.Response:
         token = (self.state / "operator.token").read_text().strip()
         headers = {"Authorization": f"Bearer {token}"}
-        return httpx.request(method, f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=10, **more)  # type: ignore[arg-type]
+        trust = ssl.create_default_context(cafile=self.state / "tls" / "ca.pem")
+        url = f"https://127.0.0.1:{self.port}{path}"
+        return httpx.request(method, url, headers=headers, timeout=10, verify=trust, **more)  # type: ignore[arg-type]
 
     def _instance(self) -> str:
         """One from the table that has nothing to do: the page is at such a point wherever it names one."""
-        rows = self._ask("GET", "/v1/instances").json()["instances"]
-        return next(str(row["id"]) for row in rows if row["state"] == "idle")
+        deadline = time.monotonic() + 30
+        while True:
+            rows = self._ask("GET", "/v1/instances").json()["instances"]
+            idle = [str(row["id"]) for row in rows if row["state"] == "idle"]
+            if idle:
+                return idle[0]
+            assert time.monotonic() < deadline, rows
+            time.sleep(0.2)
 
     def said(self) -> str:
         """The end of what the first terminal shows, for the message of a failure."""

@@ -7,6 +7,7 @@ time is the running loop's, so that a virtual loop makes waiting free.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -22,14 +23,17 @@ from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
 from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
     InvalidRequest,
+    NotProven,
     ProviderError,
     QuotaExceeded,
     Scope,
     VmNotFound,
 )
 from cloud_dispatch.provider.spi import (
+    Challenge,
     HardEnd,
     Host,
+    Identity,
     LaunchRequest,
     LaunchResult,
     Leftover,
@@ -52,16 +56,20 @@ TYPES = ("large", "small")
 NAMED = Traits(
     consistency_ms=300, max_batch=4, hard_end=HardEnd.FIXED, hard_end_period_ms=PERIOD_MS, stop_lag_ms=STOP_MS,
     named_slots=True, vm_name="{zone}/vm-{instance}", operation_poll_ms=200, spot_notice_ms=100, leftovers=True,
-    quotas=True,
+    quotas=True, identity=Identity.MADE_OUT,
 )  # fmt: skip
 TOKENS = replace(
     NAMED, hard_end=HardEnd.EXTENDABLE, named_slots=False, operation_poll_ms=0, all_or_nothing=True, token_window_ms=0,
-    leftovers=False,
+    leftovers=False, identity=Identity.NONE,
 )  # fmt: skip
 
 
 def now_ms() -> int:
     return EPOCH_MS + round(asyncio.get_running_loop().time() * 1000)
+
+
+def seal(said: str) -> str:
+    return hashlib.sha256(f"known to the cloud alone: {said}".encode()).hexdigest()
 
 
 @dataclass
@@ -141,6 +149,11 @@ class MemoryCloud(Faults):
     def preempt(self, vm: VmId) -> None:
         self.records[vm].preempted = True
         self.records[vm].stop_ms = now_ms() + self.traits.spot_notice_ms
+
+    def proof(self, vm: VmId, nonce: str) -> str:
+        """What the VM's metadata service gives."""
+        said = f"{vm} {nonce} {now_ms()}"
+        return f"{said} {seal(said)}"
 
     def take(self, call: str) -> Fault:
         for fault in self.faults:
@@ -251,6 +264,15 @@ class MemoryProvider:
 
     async def quotas(self) -> Sequence[Quota]:
         return (Quota("vms", Scope(region="r"), QuotaUnit.INSTANCES, self.cloud.limit, len(self.cloud.living())),)
+
+    async def identify(self, proof: str, challenge: Challenge) -> VmId:
+        said, _, sealed = proof.rpartition(" ")
+        if self.traits.identity is Identity.NONE or sealed != seal(said):
+            raise NotProven("no proof of this cloud")
+        vm, nonce, issued_ms = said.split(" ")
+        if nonce != challenge.nonce or int(issued_ms) < challenge.since_ms:
+            raise NotProven("made out to another, or too old")
+        return VmId(vm)
 
     async def close(self) -> None:
         return None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.host import ThreadHost
-from cloud_dispatch.provider.spi import ProfileContext, Provider
+from cloud_dispatch.provider.spi import Challenge, ProfileContext, Provider
 from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
 from cloud_dispatch_local import plugin
 from cloud_dispatch_local.settings import LocalSettings
@@ -88,6 +88,13 @@ class LocalContract(ProviderContract):
     @pytest.fixture
     def faults(self, root: Path) -> LocalFaults:
         return LocalFaults(root)
+
+    @pytest.fixture
+    def prove(self, root: Path) -> Callable[[VmId, Challenge], Awaitable[str]]:
+        async def read(vm: VmId, challenge: Challenge) -> str:
+            return (root / "vms" / vm / "identity").read_text()
+
+        return read
 
     @pytest.fixture
     def leftovers(self, root: Path) -> Callable[[], Iterable[object]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from cloud_dispatch.provider.spi import Provider, Traits
+from cloud_dispatch.domain.ids import VmId
+from cloud_dispatch.provider.spi import Challenge, Provider, Traits
 from cloud_dispatch.testing.provider_contract import ProviderContract
 from tests.providers.memory import NAMED, TOKENS, MemoryCloud, MemoryProvider, now_ms
 
@@ -26,6 +27,13 @@ class MemoryContract(ProviderContract):
     @pytest.fixture
     def connect(self, faults: MemoryCloud) -> Callable[[], Provider]:
         return lambda: self.driver(faults)
+
+    @pytest.fixture
+    def prove(self, faults: MemoryCloud) -> Callable[[VmId, Challenge], Awaitable[str]]:
+        async def ask(vm: VmId, challenge: Challenge) -> str:
+            return faults.proof(vm, challenge.nonce)
+
+        return ask
 
     @pytest.fixture
     def now(self) -> Callable[[], int]:

@@ -20,8 +20,17 @@ from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.task import TaskSpec
 from cloud_dispatch.ports.store import Store
-from cloud_dispatch.provider.errors import InDoubt, ProviderError, VmNotFound
-from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Listing, Traits, Vm, VmState
+from cloud_dispatch.provider.errors import InDoubt, NotProven, ProviderError, VmNotFound
+from cloud_dispatch.provider.spi import (
+    Challenge,
+    Identity,
+    LaunchRequest,
+    LaunchResult,
+    Listing,
+    Traits,
+    Vm,
+    VmState,
+)
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.loop import Loop
@@ -30,6 +39,9 @@ from cloud_dispatch.reconcile.settings import Settings, Timing
 from tests.reconcile.examples import offering
 
 LOCAL, POOL = ProfileName("local"), PoolName("p")
+NAMED = Traits(max_batch=10, named_slots=True, vm_name="vm-{instance}", identity=Identity.MADE_OUT)
+#: As EC2: VMs have ids of the cloud's own.
+NAMELESS = Traits(max_batch=10, identity=Identity.NAMED)
 
 
 class ManualClock:
@@ -68,7 +80,7 @@ class Cloud:
 
     clock: ManualClock
     offers: tuple[Offering, ...] = (offering(),)
-    traits: Traits = Traits(max_batch=10, named_slots=True, vm_name="vm-{instance}")
+    traits: Traits = NAMED
     vms: dict[VmId, Vm] = field(default_factory=dict)
     refusals: dict[str, ProviderError] = field(default_factory=dict)  # by offering key
     grant_at_most: int = 1000
@@ -127,6 +139,21 @@ class Cloud:
 
     async def console(self, vm: VmId) -> str:
         return "line one\nno such image"
+
+    def proof(self, vm: VmId, audience: str = "") -> str:
+        """What the VM gets to show who it is."""
+        return f"signed: {vm} {self.clock.now()} {audience}"
+
+    async def identify(self, proof: str, challenge: Challenge) -> VmId:
+        signed, _, said = proof.partition(": ")
+        if signed != "signed":
+            raise NotProven("not signed")
+        vm, issued_ms, audience = said.split(" ")
+        if self.traits.identity is Identity.MADE_OUT and audience != challenge.audience:
+            raise NotProven("made out to another")
+        if int(issued_ms) < challenge.since_ms:
+            raise NotProven("too old")
+        return VmId(vm)
 
     async def close(self) -> None:
         return None
@@ -187,7 +214,12 @@ class World:
         return list(self.store.instances().values())
 
     async def register(self, row: Instance) -> Instance:
-        return await self.fleet.admit(row.batch, row.vm or self.cloud.vm_name(row.id), "i")
+        vm = row.vm or self.cloud.vm_name(row.id)
+        return await self.fleet.admit(row.batch, vm, "i", self.proof(row, vm))
+
+    def proof(self, row: Instance, vm: VmId) -> str:
+        """The proof that `vm` has, made out to the batch of `row`."""
+        return self.cloud.proof(vm, Challenge(row.batch, 0).audience)
 
 
 @asynccontextmanager

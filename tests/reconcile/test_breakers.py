@@ -15,7 +15,6 @@ from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.task import Cause, Outcome
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.ports.store import ClaimResult, SyncCall
-from cloud_dispatch.reconcile.boot import without_secrets
 from cloud_dispatch.spend.breaker import FIRST_MS
 from tests.reconcile.examples import offering
 from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, World, world
@@ -217,20 +216,3 @@ async def test_pools_share_what_their_template_may_burn(tmp_path: Path) -> None:
         pools.clear()
         assert w.fleet.breakers() == []
         assert w.context.breakers.tripped() == {"boot": 0, "futility": 0}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        'fetching with "join_token": "cdj1.b0001.3.17.mAc_-x"',
-        "Authorization: Bearer sEcReT.mAc_-x",
-        "export SERVICE_TOKEN=mAc_-x",
-        'password: "mAc_-x", user: bob',
-        "cds1.b0001-0.mAc_-x",
-    ],
-)
-def test_a_console_is_kept_without_its_secrets(line: str) -> None:
-    """What a VM was given to boot may be on it."""
-    kept = without_secrets(f"booting\n{line}\nno such image")
-    assert "mAc" not in kept
-    assert kept.splitlines()[0::2] == ["booting", "no such image"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.errors import Conflict, Denied, InvalidInput
+from cloud_dispatch.domain.errors import Conflict, InvalidInput
 from cloud_dispatch.domain.ids import BatchId, VmId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.pool import Caps, EndRules, Pool, TypeFilter
@@ -18,11 +18,11 @@ from cloud_dispatch.planner.plan import Launch
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.ports.store import SyncCall, TaskFilter
 from cloud_dispatch.provider.errors import CapacityUnavailable
-from cloud_dispatch.provider.spi import Traits, VmState
+from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.reconcile.launch import Launcher
 from cloud_dispatch.reconcile.spend import Spending
 from tests.reconcile.examples import offering
-from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, World, world
+from tests.reconcile.fake import LOCAL, NAMED, NAMELESS, POOL, Cloud, ManualClock, World, world
 
 S = InstanceState
 
@@ -95,9 +95,7 @@ async def test_a_lost_reply_is_found_by_the_listing_and_never_launched_again(tmp
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_lost_request_keeps_its_slot_until_absence_is_proved(tmp_path: Path, named: bool) -> None:
     """Two complete listings after the horizon and a get; only then is the slot free and the work launched again."""
-    cloud = Cloud(
-        ManualClock(), traits=Traits(max_batch=10, named_slots=named, vm_name="vm-{instance}", consistency_ms=5_000)
-    )
+    cloud = Cloud(ManualClock(), traits=replace(NAMED, named_slots=named, consistency_ms=5_000))
     async with world(tmp_path, cloud=cloud, caps=Caps(instances=1)) as w:
         cloud.lose_request = True
         await w.submit(1)
@@ -340,7 +338,7 @@ async def test_a_drain_can_be_taken_back_until_it_is_confirmed(tmp_path: Path) -
         await booted(w)
         (row,) = w.rows
         await w.fleet.drain(row.id, "")
-        await w.fleet.resume(row.id, "")
+        assert (await w.fleet.resume(row.id, "")).reason == "resumed by an operator"  # not why it left any more
         assert w.fleet.directive(row.id).claiming
         await w.fleet.drain(row.id, "")
         token = w.fleet.directive(row.id).drain_token
@@ -377,7 +375,7 @@ async def test_a_hold_of_what_is_over_can_be_taken_back(tmp_path: Path) -> None:
 
 async def test_a_named_vm_is_adopted_as_what_its_name_says(tmp_path: Path) -> None:
     """Its agent knows itself by that name: the batch's VMs may be listed in any order, the first may be gone."""
-    cloud = Cloud(ManualClock(), traits=Traits(max_batch=10, named_slots=True, vm_name="vm-{instance}"))
+    cloud = Cloud(ManualClock(), traits=NAMED)
     async with world(tmp_path / "old", cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
         await w.passes(2)
         names = {row.vm: row.id for row in w.rows}
@@ -393,7 +391,7 @@ async def test_a_named_vm_is_adopted_as_what_its_name_says(tmp_path: Path) -> No
 
 async def test_a_vm_without_a_name_is_tagged_with_its_slot_and_adopted_by_it(tmp_path: Path) -> None:
     """Its agent speaks as the slot that it was bound to: a store that knows nothing must not take it for another."""
-    cloud = Cloud(ManualClock(), traits=Traits(max_batch=10))
+    cloud = Cloud(ManualClock(), traits=NAMELESS)
     async with world(tmp_path / "old", cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
         await w.passes(3)
         names = {row.vm: row.id for row in w.rows}
@@ -409,34 +407,6 @@ async def test_a_vm_without_a_name_is_tagged_with_its_slot_and_adopted_by_it(tmp
         (known,) = (vm for vm in names if vm not in (first, untagged))
         assert {row.vm: row.id for row in w.rows}[known] == names[known]
         assert {row.vm for row in w.rows} == {known, untagged}
-
-
-async def test_no_batch_admits_more_vms_than_slots(tmp_path: Path) -> None:
-    """The same VM again and again, another one never; a VM of another batch neither."""
-    cloud = Cloud(ManualClock(), traits=Traits(max_batch=10))
-    async with world(tmp_path, cloud=cloud) as w:
-        await w.submit(1)
-        await w.passes()
-        (row,) = w.rows
-        await w.fleet.admit(row.batch, row.vm, "i")
-        await w.fleet.admit(row.batch, row.vm, "j")
-        with pytest.raises(Denied):
-            await w.fleet.admit(row.batch, VmId("another"), "k")
-        with pytest.raises(Denied):
-            await w.fleet.admit(BatchId("unknown"), row.vm, "k")
-
-
-async def test_an_agent_may_register_before_the_launch_call_returns(tmp_path: Path) -> None:
-    """The slot is bound by whoever comes first, once."""
-    async with world(tmp_path) as w:
-        w.cloud.lose_reply = True
-        await w.submit(1)
-        await w.passes()
-        (row,) = w.rows
-        registered = await w.register(row)
-        assert (registered.state, registered.vm) == (S.IDLE, w.cloud.vm_name(row.id))
-        await w.passes(3)
-        assert [r.state for r in w.rows] == [S.IDLE]
 
 
 async def test_caps_hold_whatever_is_in_flight(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.provider.errors import CapacityUnavailable, ProviderError, Transient
 from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Operation, Traits
 from tests.reconcile.examples import offering
-from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, world
+from tests.reconcile.fake import LOCAL, NAMED, POOL, Cloud, ManualClock, world
 
 S = InstanceState
-TRAITS = Traits(max_batch=10, named_slots=True, vm_name="vm-{instance}", operation_poll_ms=2_000)
+TRAITS = replace(NAMED, operation_poll_ms=2_000)
 
 
 @dataclass

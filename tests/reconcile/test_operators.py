@@ -18,11 +18,11 @@ from cloud_dispatch.reconcile import explain
 from cloud_dispatch.reconcile.observe import OFFERINGS_TTL_MS
 from cloud_dispatch.reconcile.spend import PRICE_GOOD_MS, _words, stale_price
 from cloud_dispatch.spend.budget import Budget, Stage
-from cloud_dispatch.spend.commitment import Key, Scope
+from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
 from cloud_dispatch.spend.stages import Reached
 from cloud_dispatch.spend.windows import Span, Window
 from tests.reconcile.examples import NOW, offering
-from tests.reconcile.fake import POOL, Cloud, ManualClock, world
+from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, world
 
 
 async def test_a_limit_is_tightened_for_what_there_is(tmp_path: Path) -> None:
@@ -151,3 +151,13 @@ def test_a_threshold_is_named_where_the_limit_is_far(stage: Stage, ends: str) ->
     """Whoever reads that 2 of 100 dollars are spent must know why nothing starts."""
     budget = Budget(Key(Scope.USER, "eve"), Window.DAY, Amount(100), no_launch_percent=2, drain_percent=3)
     assert _words(Reached(budget, Span(0, 1), Amount(2), stage)).endswith(ends)
+
+
+async def test_who_spends_is_known_by_name(tmp_path: Path) -> None:
+    """A name that nothing has would show nothing spent; projects and users may come later."""
+    async with world(tmp_path) as w:
+        for known in (EVERYTHING, Key(Scope.POOL, POOL), Key(Scope.PROFILE, LOCAL), Key(Scope.PROJECT, "any")):
+            w.fleet.check_spender(known)
+        for scope in (Scope.POOL, Scope.PROFILE, Scope.DRIVER):
+            with pytest.raises(InvalidInput, match=f"no such {scope} 'typo'"):
+                w.fleet.check_spender(Key(scope, "typo"))

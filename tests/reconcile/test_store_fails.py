@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,8 @@ from structlog.testing import capture_logs
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.provider.errors import CapacityUnavailable
-from cloud_dispatch.provider.spi import Traits
 from tests.reconcile.examples import offering
-from tests.reconcile.fake import Cloud, ManualClock, World, world
+from tests.reconcile.fake import NAMELESS, Cloud, ManualClock, World, world
 
 S = InstanceState
 
@@ -40,7 +40,7 @@ def changes_fail(w: World, *, after: int = 0) -> Iterator[None]:
 
 
 def one_offer(**traits: Any) -> Cloud:
-    return Cloud(ManualClock(), offers=(offering("only", rate=1000),), traits=Traits(max_batch=10, **traits))
+    return Cloud(ManualClock(), offers=(offering("only", rate=1000),), traits=replace(NAMELESS, **traits))
 
 
 async def test_an_intent_after_which_the_store_failed_is_withdrawn(tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ def test_p2_finds_a_vm_that_has_no_row() -> None:
         fleet_service, context = living.parts.fleet, living.parts.context
         admit = fleet_service.admit
 
-        async def forgetting(batch: Any, vm: Any, incarnation: str) -> Any:
-            row = await admit(batch, vm, incarnation)
+        async def forgetting(*words: Any) -> Any:
+            row = await admit(*words)
             await context.apply(row.id, InstanceEvent.GONE, cause="planted", reason="planted", ended_ms=1)
             return row
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import Cause, TaskState
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
@@ -28,6 +33,25 @@ def test_work_is_done_and_every_vm_given_back(cloud: Cloud) -> None:
     assert outcome.tasks[TaskState.SUCCEEDED] == 6
     assert outcome.bill
     assert all(line.amount > 0 and not line.running for line in outcome.bill if line.billed_ms)
+
+
+@pytest.mark.parametrize("cloud", Cloud)
+@pytest.mark.parametrize("proves", [True, False], ids=["with proofs", "without"])
+def test_vms_share_a_batch_only_where_they_can_prove_who_they_are(cloud: Cloud, proves: bool) -> None:
+    """Three tasks with a VM each: one launch, or three of one VM; all of them register and work either way."""
+    alone = Shape(Resources(1_000, GIB), exclusive=True)
+    usual = scene(cloud, work=(Work(count=3, shape=alone, conduct=Conduct(run_ms=20_000)),))
+    (account,) = usual.accounts
+    account = msgspec.structs.replace(account, settings=replace(account.settings, proves=proves))
+    sizes: Counter[str] = Counter()
+
+    def count(world: World) -> None:
+        sizes.update(vm.batch for account in world.accounts for vm in account.inventory())
+
+    outcome = run(msgspec.structs.replace(usual, accounts=(account,)), finish=count)
+    assert outcome.ok, outcome.findings
+    assert outcome.tasks[TaskState.SUCCEEDED] == 3
+    assert max(sizes.values()) == (3 if proves else 1)
 
 
 def test_ends_of_commands_reach_the_store() -> None:

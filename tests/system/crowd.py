@@ -32,6 +32,7 @@ CONFIG = """
 deployment = "{deployment}"
 state_dir = "{state}"
 listen = "127.0.0.1:{port}"
+tls = false
 
 [timing]
 heartbeat = "5s"
@@ -85,7 +86,7 @@ class Worker(threading.Thread):
             self.errors.append(error)
 
     def _work(self, connection: http.client.HTTPConnection) -> None:
-        request = RegisterRequest(vm=self._vm, incarnation="crowd")
+        request = RegisterRequest(vm=self._vm, proof=self._vm, incarnation="crowd")
         token = codec.decode(RegisterReply, self._post(connection, REGISTER_PATH, self._join, request)).token
         sequence, results = 0, []
         while not self._ending.is_set():

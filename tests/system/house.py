@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ CONFIG = """
 deployment = "{deployment}"
 state_dir = "{state}"
 listen = "127.0.0.1:{port}"
+tls = false
 log_level = "info"
 
 [timing]
@@ -78,6 +80,7 @@ class House:
             )
         )  # fmt: skip
         self.url = f"http://127.0.0.1:{self.port}"
+        self.trust: Path | None = None  # the CA of a dispatcher with TLS
         self.log = folder / "dispatcher.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.python_path: list[str] = []
@@ -93,7 +96,8 @@ class House:
             )
 
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(self.python_path)}
+        inherited = os.environ.get("PYTHONPATH", "")
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [*self.python_path, inherited]))}
 
     def up(self, within: float = 30) -> None:
         """Start it and wait until it answers."""
@@ -104,8 +108,8 @@ class House:
         if self.process is not None and self.process.poll() is not None:
             raise AssertionError(f"the dispatcher ended with {self.process.returncode}:\n{self.log_tail()}")
         try:
-            return httpx.get(f"{self.url}/v1/health", timeout=2).status_code == 200
-        except httpx.HTTPError:
+            return httpx.get(f"{self.url}/v1/health", timeout=2, verify=self.verify).status_code == 200
+        except (httpx.HTTPError, FileNotFoundError):
             return False
 
     def kill(self, number: int = signal.SIGKILL) -> None:
@@ -118,11 +122,19 @@ class House:
 
     # -- its API
     @property
+    def verify(self) -> ssl.SSLContext | bool:
+        return True if self.trust is None else ssl.create_default_context(cafile=self.trust)
+
+    @property
+    def token(self) -> str:
+        return (self.state / "operator.token").read_text().strip()
+
+    @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {(self.state / 'operator.token').read_text().strip()}"}
+        return {"Authorization": f"Bearer {self.token}"}
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
-        return httpx.request(method, f"{self.url}{path}", headers=self.headers, timeout=60, **more)
+        return httpx.request(method, f"{self.url}{path}", headers=self.headers, timeout=60, verify=self.verify, **more)
 
     def get(self, path: str, **params: Any) -> Any:
         reply = self.ask("GET", path, params=params)

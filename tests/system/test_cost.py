@@ -27,9 +27,10 @@ def as_json(house: House, *words: str) -> Any:
 
 def test_everything_that_was_spent_is_somebodys(house: House) -> None:
     """Two projects, one of which tries in vain first: each way to add it up gives the same sum, that of the ledger."""
-    flag = house.folder / "tried"
+    flag, seen = house.folder / "tried", house.folder / "seen"
+    until_seen = f"while [ ! -e {seen} ]; do sleep 0.1; done"
     assert cost(house).startswith("Nothing was spent.")
-    good = house.submit(*({"command": ["sleep", "1"], "project": "genes", "user": "ada"} for _ in range(4)))
+    good = house.submit(*({"command": until_seen, "project": "genes", "user": "ada"} for _ in range(4)))
     (vain,) = house.submit(
         {
             "command": f"test -e {flag} && exit 0; touch {flag}; sleep 2; exit 75", "project": "stars", "user": "ben",
@@ -42,6 +43,7 @@ def test_everything_that_was_spent_is_somebodys(house: House) -> None:
     assert early["running"] >= 1
     assert early["total"]["total"] > 0
     assert "still alive: counted up to now." in cost(house)
+    seen.touch()
     assert house.until_all_ended(5) == {"succeeded": 5}
     house.until_no_instance()
 

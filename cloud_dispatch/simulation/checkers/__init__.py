@@ -13,8 +13,9 @@ from cloud_dispatch.simulation.checkers.remains import Remains
 from cloud_dispatch.simulation.checkers.results import Results
 from cloud_dispatch.simulation.checkers.spend import Spend
 from cloud_dispatch.simulation.checkers.starvation import Starvation
+from cloud_dispatch.simulation.checkers.strays import Strays
 from cloud_dispatch.simulation.checkers.tasks import Tasks
 
 ALL: tuple[type[Checker], ...] = (
-    Tasks, Results, Orphans, Remains, CapsKept, Batches, Plans, Identities, Drains, Starvation, Spend, Payers,
+    Tasks, Strays, Results, Orphans, Remains, CapsKept, Batches, Plans, Identities, Drains, Starvation, Spend, Payers,
 )  # fmt: skip

@@ -26,6 +26,7 @@ from cloud_dispatch.simulation.clouds.fate import draw, overruled
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultBook, FaultKind
 from cloud_dispatch.simulation.clouds.gate import Gate
 from cloud_dispatch.simulation.clouds.hands import Reaper, Rule, Strikes
+from cloud_dispatch.simulation.clouds.identity import Document
 from cloud_dispatch.simulation.clouds.records import Record, Register, deployment_of
 from cloud_dispatch.simulation.clouds.settings import AccountSettings
 from cloud_dispatch.simulation.clouds.stock import Pool, Stock
@@ -50,6 +51,8 @@ class Ways:
     failed_stays: bool
     #: Whether the hard end is a property of the VM, fixed when it is made; else the reaper reads it from a tag.
     native_end: bool
+    #: Whether proofs of identity are made out to who asks for them.
+    made_out: bool
 
 
 class Dialect(Protocol):
@@ -143,6 +146,14 @@ class Account:
         record = self.register.find(vm)
         if record is not None and record.guest_lives:
             self.stop(record, EndCause.SHUT_DOWN, "the guest shut itself down")
+
+    def proof_of(self, vm: VmId, audience: str) -> str:
+        record = self.register.find(vm)
+        if record is None or not self.settings.proves:
+            return ""
+        if self._dialect.ways.made_out:
+            return Document(vm, audience, self.clock.now()).signed(self.name)
+        return Document(vm, "", record.created_ms).signed(self.name)
 
     def _start(self) -> None:
         if not self._started:

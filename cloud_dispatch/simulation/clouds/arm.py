@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 
-from cloud_dispatch.domain.ids import InstanceId, ProfileName
+from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
-from cloud_dispatch.provider.errors import InDoubt, ProviderError
-from cloud_dispatch.provider.spi import LaunchRequest, LeftoverKind, Provider, VmState
+from cloud_dispatch.provider.errors import InDoubt, NotProven, ProviderError
+from cloud_dispatch.provider.spi import Challenge, LaunchRequest, LeftoverKind, Provider, VmState
 from cloud_dispatch.simulation.clouds.account import Account, Ways
 from cloud_dispatch.simulation.clouds.catalogue import sold
 from cloud_dispatch.simulation.clouds.driver import TaggedEnds, common_traits, scope_of
@@ -42,6 +42,7 @@ WAYS = Ways(
     notice_stops=False,
     failed_stays=True,
     native_end=False,
+    made_out=True,
 )
 _CODES = Codes("QuotaExceeded", "AllocationFailed", at_once=(Market.SPOT,))
 
@@ -84,6 +85,13 @@ class ArmDriver(NamedDriver, TaggedEnds):
         existing = account.register.find(name)
         if self._nic is not None and (existing is None or (existing.state is VmState.GONE and not existing.shell)):
             account.extras.make(self._nic, name, request.batch, zone, request.tags, account.clock.now())
+
+    async def identify(self, proof: str, challenge: Challenge) -> VmId:
+        """Azure signs an id that is not the VM's name, so that its cloud is asked for the VM."""
+        vm = await super().identify(proof, challenge)
+        if await self._send("get", lambda: self._seen(vm, "get"), self._scope(vm), changes=False) is None:
+            raise NotProven("there is no such VM any more")
+        return vm
 
     def _nic_of(self, request: LaunchRequest, slot: InstanceId) -> str:
         return f"{self._name(slot, request.offering.zone)}-{LeftoverKind.NIC}"

@@ -13,10 +13,12 @@ from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId, instance_id
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
-from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, Transient, VmNotFound
+from cloud_dispatch.provider.errors import InvalidRequest, NotProven, ProviderError, Transient, VmNotFound
 from cloud_dispatch.provider.lacking import Lacking
 from cloud_dispatch.provider.spi import (
+    Challenge,
     HardEnd,
+    Identity,
     LaunchRequest,
     LaunchResult,
     Leftover,
@@ -26,6 +28,7 @@ from cloud_dispatch.provider.spi import (
     Vm,
     VmState,
 )
+from cloud_dispatch.simulation.clouds import identity
 from cloud_dispatch.simulation.clouds.account import Account, Ways
 from cloud_dispatch.simulation.clouds.faults import FaultKind
 from cloud_dispatch.simulation.clouds.gate import ANYWHERE, Scope
@@ -169,6 +172,17 @@ class CloudDriver(Lacking):
         account = self._account
         return await self._send("quotas", lambda: account.stock.told(account.clock.now()), changes=False)
 
+    async def identify(self, proof: str, challenge: Challenge) -> VmId:
+        """With the keys that the driver has: no request is sent."""
+        if self.traits.identity is Identity.NONE:
+            return await super().identify(proof, challenge)
+        said = identity.read(self._account.name, proof)
+        if self.traits.identity is Identity.MADE_OUT and said.audience != challenge.audience:
+            raise NotProven(f"it is made out to {said.audience}")
+        if said.issued_ms < challenge.since_ms:
+            raise NotProven("it is older than the launch")
+        return said.vm
+
     async def close(self) -> None:
         self._closed = True
 
@@ -230,5 +244,12 @@ def common_traits(account: Account, ways: Ways, **own: object) -> Traits:
         "leftovers": True,
         "quotas": bool(settings.quotas),
         "console": True,
+        "identity": _identity(settings.proves, ways.made_out),
     }
     return Traits(**{**values, **own})  # type: ignore[arg-type]  # the dialects give fields of Traits
+
+
+def _identity(proves: bool, made_out: bool) -> Identity:
+    if not proves:
+        return Identity.NONE
+    return Identity.MADE_OUT if made_out else Identity.NAMED

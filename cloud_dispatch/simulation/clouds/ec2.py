@@ -41,6 +41,7 @@ WAYS = Ways(
     notice_stops=False,
     failed_stays=False,
     native_end=False,
+    made_out=False,
 )
 
 

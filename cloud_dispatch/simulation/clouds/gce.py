@@ -43,6 +43,7 @@ WAYS = Ways(
     notice_stops=True,
     failed_stays=False,
     native_end=True,
+    made_out=True,
 )
 _CODES = Codes("QUOTA_EXCEEDED", "ZONE_RESOURCE_POOL_EXHAUSTED")
 _LABEL_TRIES = 5

@@ -169,6 +169,8 @@ class AccountSettings:
     #: How long a launch's token is remembered, where launches have tokens.
     token_window_ms: int = 24 * HOUR_MS
     max_batch: int = 100
+    #: Whether VMs get signed proofs of which one they are.
+    proves: bool = True
 
     @property
     def consistency_ms(self) -> int:

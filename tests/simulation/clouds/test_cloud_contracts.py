@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 import pytest
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.provider.errors import ProviderError
-from cloud_dispatch.provider.spi import LeftoverKind, Provider
+from cloud_dispatch.provider.spi import Challenge, LeftoverKind, Provider
 from cloud_dispatch.simulation.clock import VirtualClock
 from cloud_dispatch.simulation.clouds.account import Account
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultKind
@@ -90,6 +90,13 @@ class CloudContract(ProviderContract):
     @pytest.fixture
     def faults(self, account: Account) -> CloudFaults:
         return CloudFaults(account)
+
+    @pytest.fixture
+    def prove(self, account: Account) -> Callable[[VmId, Challenge], Awaitable[str]]:
+        async def ask(vm: VmId, challenge: Challenge) -> str:
+            return account.proof_of(vm, challenge.audience)
+
+        return ask
 
     @pytest.fixture
     def leftovers(self, account: Account) -> Callable[[], Iterable[object]]:

@@ -1,0 +1,100 @@
+"""What the warden's forked children do. Owns the way from root to a task's user, after which nothing of root is left.
+
+Each function ends the process. They may take long or fail in any way: the supervisor does not wait for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+from typing import Callable, List, Sequence  # noqa: UP035
+
+from cloud_dispatch.agent.handing import hand_on
+from cloud_dispatch.agent.lending import read_order, write_failure
+from cloud_dispatch.agent.memory import proportional
+from cloud_dispatch.agent.privileges import Users, end_with_parent, lend_hand, step_down
+from cloud_dispatch.agent.processes import raw_children, tree, uid_of
+from cloud_dispatch.agent.spawning import find
+
+#: How many processes and threads an attempt may have at once: a VM's own have to fit beside those of all.
+MOST_PROCESSES = 4_096
+#: Where everybody may write, on any Linux.
+SHARED = ("/tmp", "/var/tmp", "/dev/shm")
+_RESTORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+
+
+def fork(work: Callable[[], None]) -> int:
+    """Run `work` in a child; its pid. The child ends with 0, or 1 where the work failed."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in _RESTORED:
+            signal.signal(number, signal.SIG_DFL)
+        work()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def run_order(users: Users, uid: int, filled: str, descriptors: List[int]) -> None:
+    """Become the command of the order, as `uid`, in a session of its own. `filled`: a folder that the agent filled."""
+    order, output, failure = descriptors
+    try:
+        if filled:
+            hand_on(filled, users.agent, uid, uid)
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for number, source in enumerate((null, output, output)):
+            os.dup2(source, number)
+        resource.setrlimit(resource.RLIMIT_NPROC, (MOST_PROCESSES, MOST_PROCESSES))
+        step_down(uid, uid)
+        end_with_parent()
+        forget(uid, SHARED)
+        argv, env, cwd = read_order(order)
+        os.chdir(cwd)
+        os.execve(find(argv[0], env), argv, env)
+    except Exception as error:
+        os.write(failure, write_failure(error))
+        raise
+
+
+def forget(uid: int, folders: Sequence[str]) -> None:
+    """Remove what an earlier attempt of `uid` has left in `folders`, where everybody may write; as that user, and never
+    through a link."""
+    for folder in folders:
+        try:
+            with os.scandir(folder) as entries:
+                left = [entry for entry in entries if entry.stat(follow_symlinks=False).st_uid == uid]
+        except OSError:
+            continue
+        for entry in left:
+            if entry.is_dir(follow_symlinks=False):
+                subprocess.run(["/bin/rm", "-rf", "--", entry.path], stdin=subprocess.DEVNULL, check=False)
+            else:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+
+
+def signal_all(users: Users, uid: int, number: int) -> None:
+    """Send a signal to everything of `uid`: the kernel lets none of it fork away meanwhile."""
+    lend_hand(uid, users.hand)
+    os.kill(-1, number)
+
+
+def give_back(users: Users, uid: int, folder: str) -> None:
+    """Make the agent the owner of what `uid` left."""
+    hand_on(folder, uid, users.agent, users.group)
+
+
+def weigh(uid: int, answer: int) -> None:
+    """Write how many bytes the processes of `uid` use, by the eyes of that user."""
+    tops = [pid for pid in raw_children(os.getppid()) if pid != os.getpid() and uid_of(pid) == uid]
+    pids = sorted({each for top in tops for each in tree(top)})
+    step_down(uid, uid)
+    os.write(answer, b"%d" % proportional(pids))

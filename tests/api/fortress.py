@@ -1,0 +1,187 @@
+"""The whole dispatcher but its loop, served as it serves itself, for tests that attack it: real fleet, store, files and
+HTTP in a thread of its own, and a record of all that a request could change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from cloud_dispatch.adapters.clock import SystemClock
+from cloud_dispatch.adapters.entropy import SystemEntropy
+from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.api.auth import Tokens
+from cloud_dispatch.api.logs import LogStore
+from cloud_dispatch.api.outputs import OutputStore
+from cloud_dispatch.api.patience import Patience
+from cloud_dispatch.api.server import serve
+from cloud_dispatch.api.services import Limits
+from cloud_dispatch.bootstrap import Parts, Ports, Rules, assemble
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.reconcile.settings import Settings, Timing
+from cloud_dispatch.statestore import open_store
+from cloud_dispatch.wire.messages import (
+    Policy,
+)
+from tests.api.house import AGENT, POOL, House
+from tests.providers.odd import Odd
+
+#: Tight, so that tests see them; what takes seconds in a test takes minutes in the product.
+PATIENCE = Patience(head_s=1.0, body_s=1.0, body_bytes=1024, unread_bytes=2**20, look_s=0.1)
+LIMITS = Limits(
+    sync_bytes=65_536, chunk_bytes=65_536, output_bytes=65_536, register_burst=10**6, register_per_second=10**6
+)
+HANG_S = 10.0
+Rows = dict[str, list[tuple[Any, ...]]]
+
+
+@dataclass(frozen=True)
+class State:
+    """All that a request can change: rows by table, files, and what waits to be written."""
+
+    rows: Rows
+    files: dict[str, bytes]
+    pending: tuple[str, ...]
+    stops: tuple[str, ...]
+
+
+class Fortress:
+    """Two agents that serve, `mine` and `theirs`, each with a task that it holds; a batch that boots; waiting tasks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.stops: list[str] = []
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._failure: BaseException | None = None
+        self.troubles: list[str] = []
+        self._thread = threading.Thread(target=self._live)
+        self._thread.start()
+        assert self._ready.wait(30)
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        if self._loop is not None and self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def _live(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        clock, entropy = SystemClock(), SystemEntropy()
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_exception_handler(lambda _, context: self.troubles.append(str(context)))
+        url = f"sqlite:///{self.folder / 'store.sqlite'}"
+        store = await open_store(url, clock=clock, entropy=entropy, executor=Inline())
+        tokens = Tokens.open(self.folder, entropy)
+        logs = LogStore(self.folder / "logs", 100_000)
+        outputs = OutputStore(self.folder / "outputs", LIMITS.output_bytes, Inline())
+        settings = Settings(
+            deployment="lab", pools={POOL.name: POOL}, caps=Caps(), profile_caps={},
+            providers={ProfileName("local"): Odd(self.folder)},  # whose VMs have no proofs
+            user_data=lambda *_: "", timing=Timing(),
+        )  # fmt: skip
+        parts = assemble(
+            Ports(clock, entropy, store, tokens, Inline(), logs, outputs),
+            Rules(settings, Policy(poll_ms=50), AGENT, LIMITS),
+            shutdown=lambda terminate, grace_ms: self.stops.append(f"{terminate} {grace_ms}"),
+        )
+        self.parts: Parts = parts
+        address: asyncio.Future[tuple[str, int]] = self._loop.create_future()
+        serving = asyncio.create_task(
+            serve(parts.app, "127.0.0.1:0", self._stop, ready=lambda *at: address.set_result(at), grace_ms=1000)
+        )
+        self.host, self.port = await asyncio.wait_for(address, 10)
+        self.url = f"http://{self.host}:{self.port}"
+        await self._populate(store, tokens, outputs)
+        self._ready.set()
+        await serving
+        await store.close()
+
+    async def _populate(self, store: Any, tokens: Tokens, outputs: OutputStore) -> None:
+        import httpx
+
+        async with httpx.AsyncClient(base_url=self.url, timeout=20) as http:
+            house = House(self.parts.app.worker._s, self.parts.app, self.parts.fleet, self.url, http)  # type: ignore[arg-type]
+            await house.submit(2)
+            self.mine, self.theirs = await house.agent(), await house.agent()
+            for agent in (self.mine, self.theirs):
+                await agent.sync(want=1)
+            await house.submit(3)
+            batch = await house.launch(2)
+            self.batch = str(batch)
+            self.join = tokens.join(batch, 2, 10**15)
+            self.operator = str(house.op.headers["Authorization"]).removeprefix("Bearer ")
+            await house.op.aclose()
+
+    # -- what it is now
+    def state(self) -> State:
+        with sqlite3.connect(f"file:{self.folder / 'store.sqlite'}?mode=ro", uri=True) as database:
+            names = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            rows = {name: sorted(database.execute(f'SELECT * FROM "{name}"'), key=repr) for name in names}
+        database.close()
+        files = {
+            str(path): path.read_bytes()
+            for kind in ("logs", "outputs")
+            for path in (self.folder / kind).rglob("*")
+            if path.is_file()
+        }
+        pending = tuple(map(repr, self.parts.context.pending_events))
+        return State(rows, files, pending, tuple(self.stops))
+
+    def settles(self, before: State) -> None:
+        """All is as it was, in a moment: what a client that was cut off had begun goes after its connection."""
+        deadline = time.monotonic() + 10
+        while self.state() != before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert self.state() == before
+
+    def foreign(self, before: State, after: State, own: str) -> list[str]:
+        """What changed though it neither names `own` (an instance, or a batch) nor is of a task that it held, or that
+        waited. Counters belong to nobody."""
+        tasks = _tasks(before, own) | _tasks(after, own)
+        changed = []
+        for table in (before.rows.keys() | after.rows.keys()) - {"counters"}:
+            rows = {*before.rows.get(table, [])} ^ {*after.rows.get(table, [])}
+            by_task = {"tasks": 0, "specs": 0, "attempts": 0}.get(table)
+            for row in rows:
+                named = any(str(value).startswith(own) for value in row)
+                if not named and (by_task is None or row[by_task] not in tasks):
+                    changed.append(f"{table}: {row}")
+        for name in {*before.files.items()} ^ {*after.files.items()}:
+            changed += [f"file: {name[0]}"] if not any(f"/{task}" in name[0] for task in tasks) else []
+        changed += [one for one in {*before.pending} ^ {*after.pending} if own not in one]
+        return [*changed, *after.stops[len(before.stops) :]]
+
+    # -- asking
+    def alive(self) -> bool:
+        return requests.get(f"{self.url}/v1/health", timeout=HANG_S).status_code == 200
+
+    @contextmanager
+    def connected(self) -> Iterator[socket.socket]:
+        with socket.create_connection((self.host, self.port), timeout=HANG_S) as sock:
+            yield sock
+
+
+def _tasks(state: State, own: str) -> set[int]:
+    """The tasks that wait, and those that are held by `own`."""
+    return {row[0] for row in state.rows["tasks"] if row[5] is None or str(row[5]).startswith(own)}

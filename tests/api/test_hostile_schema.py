@@ -1,0 +1,161 @@
+"""Schemathesis against the worker API: bodies and queries that fit its schema, and others that do not, over real HTTP,
+from strangers and from an agent that is registered. No 5xx, no hanging, and no change but what the protocol says.
+
+What the protocol says: a request that is refused changes nothing; one of an agent changes its own instance, the claims
+that it holds, and tasks that wait; a boot report or a registration changes its own batch. `HOSTILE_EXAMPLES` says how
+many requests of each kind are made; `make campaign` makes many.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode
+
+from cloud_dispatch.wire.messages import AGENT_PATH, BOOT_PATH, REGISTER_PATH, SYNC_PATH
+from tests.api.fortress import HANG_S, Fortress
+from tests.api.worker_schema import document
+
+SCHEMA = schemathesis.openapi.from_dict(document())
+ROUTES = [(method.upper(), path) for path, methods in document()["paths"].items() for method in methods]
+MODES = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
+pytestmark = pytest.mark.xdist_group("hostile-schema")
+CALM = settings(
+    max_examples=int(os.environ.get("HOSTILE_EXAMPLES", "6")),
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+STRANGERS = ["", "x", "cds2.b00000000001-0.99999999999999.bad", "cdj1.b1.1.99999999999999.bad", "\xff", "operator"]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    with requests.Session() as made:
+        made.trust_env = False
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
+    """One that nothing changes."""
+    made = Fortress(tmp_path_factory.mktemp("fortress"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fortress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
+    made = Fortress(tmp_path_factory.mktemp("fortress"))
+    yield made
+    made.close()
+
+
+def asked(session: requests.Session, fortress: Fortress, case: Case, token: str) -> requests.Response:
+    """The answer to `case` with `token`. A timeout fails the test: nothing may hang."""
+    request = case.as_transport_kwargs(base_url=fortress.url)
+    request["headers"] = {**request.get("headers", {}), "Authorization": f"Bearer {token}".encode("latin-1").strip()}
+    return session.request(**request, timeout=HANG_S, allow_redirects=False)
+
+
+def check(answer: requests.Response) -> None:
+    assert answer.status_code < 500, answer.text
+    if answer.status_code >= 300:
+        assert set(answer.json()) == {"code", "message", "place", "hint"}
+
+
+def each(route: tuple[str, str], mode: GenerationMode, judge: Callable[[Case, st.DataObject], None]) -> None:
+    """`judge` on many requests of a route."""
+
+    @CALM
+    @given(case=SCHEMA[route[1]][route[0]].as_strategy(generation_mode=mode), data=st.data())
+    def run(case: Case, data: st.DataObject) -> None:
+        judge(case, data)
+
+    run()
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("route", ROUTES, ids=" ".join)
+def test_nobody_without_its_token_changes_anything(
+    shared: Fortress, session: requests.Session, route: tuple[str, str], mode: GenerationMode
+) -> None:
+    """Strangers, forged tokens and tokens for other routes are refused, whatever they bring."""
+    before = shared.state()
+    mine = shared.join if route[1] not in (REGISTER_PATH, BOOT_PATH) else shared.mine.token
+
+    def judge(case: Case, data: st.DataObject) -> None:
+        token = data.draw(st.sampled_from([*STRANGERS, mine, shared.operator]))
+        answer = asked(session, shared, case, token)
+        check(answer)
+        assert answer.status_code in (400, 401)
+
+    each(route, mode, judge)
+    assert shared.state() == before
+    assert shared.troubles == []
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("route", ROUTES, ids=" ".join)
+def test_an_agent_changes_nothing_but_its_own(
+    fortress: Fortress, session: requests.Session, route: tuple[str, str], mode: GenerationMode
+) -> None:
+    """With a good token, and with claims of its own and of others among what it says."""
+
+    def judge(case: Case, data: st.DataObject) -> None:
+        joining = route[1] in (REGISTER_PATH, BOOT_PATH)
+        _aim(fortress, case, data)
+        before = fortress.state()
+        answer = asked(session, fortress, case, fortress.join if joining else fortress.mine.token)
+        check(answer)
+        after = fortress.state()
+        if not answer.ok:
+            assert after == before, answer.text
+        own = fortress.batch if joining else fortress.mine.instance
+        assert fortress.foreign(before, after, own) == []
+
+    each(route, mode, judge)
+    assert fortress.alive()
+    assert fortress.troubles == []
+
+
+def _aim(fortress: Fortress, case: Case, data: st.DataObject) -> None:
+    """Put real claims and names where a request has some, so that it does not miss by luck."""
+    claims = [*fortress.mine.held, *fortress.theirs.held]
+    body: Any = case.body
+    if isinstance(body, dict):
+        for kind in ("held", "results"):
+            for item in body.get(kind) if isinstance(body.get(kind), list) else []:
+                if isinstance(item, dict) and data.draw(st.booleans()):
+                    claim = data.draw(st.sampled_from(claims))
+                    item.update(task=claim.task, token=claim.token)
+                    item["cause"] = data.draw(st.sampled_from(["success", "released", "exit-code", "x"]))
+        if "seq" in body and data.draw(st.booleans()):
+            body.update(incarnation="one", seq=data.draw(st.integers(2, 2**40)), state="idle")
+    elif isinstance(case.query, dict) and data.draw(st.booleans()):
+        claim = data.draw(st.sampled_from(claims))
+        case.query.update(task=claim.task, token=claim.token)
+
+
+def test_the_document_names_every_route_that_takes_something(shared: Fortress) -> None:
+    """A new route of the worker API has to be described before it can be served."""
+    assert {*ROUTES, ("GET", AGENT_PATH)} == set(shared.parts.app.worker.table)
+
+
+def test_the_judge_sees_what_is_not_its_own(fortress: Fortress, session: requests.Session) -> None:
+    """Their sync, judged as if it were mine, is a change of what is not mine; and as theirs it is none."""
+    before = fortress.state()
+    body = {"incarnation": "one", "seq": 2, "state": "idle", "ending": "idle"}
+    headers = {"Authorization": f"Bearer {fortress.theirs.token}"}
+    assert session.post(fortress.url + SYNC_PATH, json=body, headers=headers, timeout=HANG_S).ok
+    after = fortress.state()
+    assert after != before
+    assert fortress.foreign(before, after, fortress.mine.instance) != []
+    assert fortress.foreign(before, after, fortress.theirs.instance) == []

@@ -1,0 +1,162 @@
+"""TLS as users meet it: a real dispatcher with the configuration's defaults, real agents, real clients.
+
+What is stood in for: the man in the middle is a TLS server with another certificate at the address that a VM was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cloud_dispatch.adapters.certificates import own
+from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
+from cloud_dispatch.client import Client
+from cloud_dispatch.client.transport import trusting
+from cloud_dispatch.config import TomlFile, load
+from cloud_dispatch.domain.errors import Unavailable
+from cloud_dispatch.provider.registry import plugin
+from tests.adapters.test_certificates import NOW
+from tests.system.house import CONFIG, House
+
+pytestmark = pytest.mark.process
+JOIN = re.compile(r"cdj1(?:\.[\w-]+){4}")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    house = House(tmp_path, config=CONFIG.replace("tls = false\n", ""))
+    house.url = house.url.replace("http:", "https:")
+    house.trust = house.state / "tls" / "ca.pem"
+    try:
+        yield house
+    finally:
+        house.clean_up()
+
+
+def test_everything_goes_over_tls_by_default(house: House) -> None:
+    """A task is run by an agent that pinned the certificate; commands trust the file, others the CA; nobody else."""
+    house.up()
+    client = Client.from_config(load(TomlFile(house.config), plugin), {})
+    (task,) = client.submit([{"command": ["true"]}])
+    house.until(lambda: client.task(task)["state"] == "succeeded", 30, "the task is done")
+    client.close()
+    with Client(house.url, house.token, trust=trusting(house.trust)) as remote:
+        assert remote.health()["status"] == "ok"
+    with Client(house.url, house.token) as stranger, pytest.raises(Unavailable, match="not trusted here") as caught:
+        stranger.health()
+    assert "CLOUD_DISPATCH_CA" in caught.value.hint
+    with Client(house.url.replace("https", "http"), house.token) as plain, pytest.raises(Unavailable) as caught:
+        plain.health()
+    assert "https://" in caught.value.hint
+    environment = {"CLOUD_DISPATCH_URL": house.url, "CLOUD_DISPATCH_TOKEN": house.token}
+    done = subprocess.run(
+        [sys.executable, "-m", "cloud_dispatch", "tasks", "--json"], capture_output=True, text=True, check=False,
+        env={**os.environ, **environment, "CLOUD_DISPATCH_CA": str(house.trust)},
+    )  # fmt: skip
+    assert '"succeeded"' in done.stdout, done.stderr
+
+
+async def test_the_api_speaks_nothing_older_than_tls_1_2(house: House) -> None:
+    await asyncio.to_thread(house.up)
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="TLSVersion"):
+        old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await asyncio.open_connection("127.0.0.1", house.port, ssl=old)
+
+
+@pytest.fixture
+def impostor(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Its URL, and what it was sent: a TLS server whose certificate another CA made."""
+    heard: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append(f"{self.command} {self.path} {self.headers.get('Authorization')}")
+            self.send_response(200)
+            self.end_headers()
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: Any) -> None: ...
+
+    made = own(tmp_path / "impostor", ["127.0.0.1"], NOW)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.certificate, made.key)
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_address[1]}", heard
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def test_an_agent_tells_an_impostor_nothing(house: House, impostor: tuple[str, list[str]]) -> None:
+    """Its token stays with it: the pin is checked before a byte is sent. By the right pin it is told to everybody."""
+    url, heard = impostor
+    fingerprint = own(house.folder / "mine", ["127.0.0.1"], NOW).fingerprint
+    channel = Channel(Endpoint.parse(url, fingerprint=fingerprint), lambda: "secret")
+    with pytest.raises(Unreachable, match="certificate has fingerprint"):
+        await channel.request("POST", "/v1/register", b"{}")
+    assert heard == []
+    own_pin = own(house.folder / "impostor", ["127.0.0.1"], NOW).fingerprint
+    status, _ = await Channel(Endpoint.parse(url, fingerprint=own_pin), lambda: "secret").request("GET", "/x", b"")
+    assert (status, heard) == (200, ["GET /x Bearer secret"])
+
+
+def test_a_vm_that_meets_an_impostor_runs_nothing_of_it(house: House, impostor: tuple[str, list[str]]) -> None:
+    """The address is taken over between the launch and the boot: the agent's download is refused, and said why."""
+    url, heard = impostor
+    text = house.config.read_text()
+    house.config.write_text(text.replace("[timing]", f'advertise = "{url}"\n\n[timing]'))
+    house.up()
+    house.submit({"command": ["true"]})
+
+    def refused() -> bool:
+        return any(
+            "shows another certificate" in path.read_text() for path in house.state.glob("providers/**/console.log")
+        )
+
+    house.until(refused, 30, "the VM's console says that the certificate is another")
+    assert not any("Bearer" in line for line in heard)
+
+
+def test_a_vm_s_user_data_name_no_key(house: House) -> None:
+    """The fingerprint is public; keys stay where they are."""
+    house.up()
+    (task,) = house.submit({"command": ["sleep", "1"]})
+    texts = house.until(
+        lambda: [path.read_text() for path in house.state.glob("providers/**/user-data")], 30, "a VM has its user data"
+    )
+    house.until_ended(task)
+    assert all(JOIN.search(text) for text in texts)
+    secrets = [path.read_text().strip() for path in (house.state / "keys").iterdir()] + [house.token]
+    assert not [secret for text in texts for secret in secrets if secret in text]
+    assert all("PRIVATE KEY" not in text for text in texts)
+
+
+def test_http_is_refused_where_the_network_could_listen(house: House) -> None:
+    house.config.write_text(house.config.read_text().replace("127.0.0.1", "0.0.0.0").replace(
+        'log_level = "info"', "tls = false"))  # fmt: skip
+    done = subprocess.run(house.command("up"), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "dispatcher.tls: expected `true` where other machines can connect" in done.stderr
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(f"http://127.0.0.1:{house.port}/v1/health")
