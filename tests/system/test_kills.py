@@ -41,9 +41,10 @@ def test_ten_kills_of_the_dispatcher_lose_and_double_nothing(make_house: Any, tm
     runs = Counter(witness.read_text().split())
     assert runs == Counter(str(i) for i in ids)
     house.until_no_instance()
-    past = house.instances(past=True)
-    assert len({row["vm"] for row in past}) == len(past)
-    assert len(past) <= 3 + 3, "instances were launched again although those of before lived"
+    # Killed between an intent and its launch, the next dispatcher proves that there is no VM: such a row names none.
+    launched = [row["vm"] for row in house.instances(past=True) if row["vm"]]
+    assert len(set(launched)) == len(launched)
+    assert 0 < len(launched) <= 3 + 3, "instances were launched again although those of before lived"
     attempts = [attempt for i in ids for attempt in house.task(i)["attempts_list"]]
     assert len(attempts) == total
     assert len({attempt["token"] for attempt in attempts}) == total
