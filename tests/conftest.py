@@ -2,6 +2,42 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from hypothesis import settings
 
 pytest.register_assert_rewrite("cloud_dispatch.testing")
+
+# A test is no measurement: on a busy machine an example may take long.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
+
+#: Folders whose tests mostly wait, for processes and for time to pass; and those that compute for long.
+_WAITING = frozenset({"agent", "bench", "cloudinit", "packaging", "providers", "system"})
+_COMPUTING = frozenset({"simulation"})
+_LONG_S = 120
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Spread what waits among what computes, so that the workers are never all waiting, nor all computing.
+
+    Only where tests are spread over workers. The longest come first: one that comes last keeps all waiting for it.
+    """
+    if not getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        return
+    kinds: dict[int, list[pytest.Item]] = {0: [], 1: [], 2: []}
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        kinds[0 if folder in _WAITING else 1 if folder in _COMPUTING else 2].append(item)
+    places = []
+    for kind, alike in kinds.items():
+        alike.sort(key=lambda item: not _is_long(item))
+        places += [((at + 0.5) / len(alike), kind, item) for at, item in enumerate(alike)]
+    items[:] = [item for _, _, item in sorted(places, key=lambda place: place[:2])]
+
+
+def _is_long(item: pytest.Item) -> bool:
+    timeout = item.get_closest_marker("timeout")
+    return timeout is not None and bool(timeout.args) and timeout.args[0] > _LONG_S
