@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,23 @@ _COMPUTING = frozenset({"simulation"})
 _LONG_S = 120
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """What shares a fixture of its module stays together, on one worker; all else is spread."""
+    for item in items:
+        if _shares(item) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    yield
+    _spread(config, items)
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether it takes something that is made once for all tests of its module."""
+    made = item._request._fixturemanager  # type: ignore[attr-defined]
+    return any(one.scope == "module" for name in item.fixturenames for one in made.getfixturedefs(name, item) or ())
+
+
+def _spread(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Spread what waits among what computes, so that the workers are never all waiting, nor all computing.
 
     Only where tests are spread over workers. The longest come first: one that comes last keeps all waiting for it.
