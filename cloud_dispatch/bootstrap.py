@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from cloud_dispatch.api.auth import Tokens, service_life_ms
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.api.server import serve as serve_http
-from cloud_dispatch.api.services import AgentBundle, Limits, Services
+from cloud_dispatch.api.services import AgentBundle, Limits, Script, Services
 from cloud_dispatch.config import Config
 from cloud_dispatch.config.checks import UNKEPT
 from cloud_dispatch.demand.native import NativeQueue
@@ -41,7 +41,7 @@ from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.demand.settings import configured_targets
 from cloud_dispatch.demand.targets import PoolTargets, Targets
 from cloud_dispatch.domain.errors import InvalidInput, Unavailable
-from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel
 from cloud_dispatch.domain.stop import decode as decode_stop
@@ -54,7 +54,7 @@ from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.host import hosted
 from cloud_dispatch.provider.metered import Metered
-from cloud_dispatch.provider.spi import HardEnd, ProfileContext, Provider
+from cloud_dispatch.provider.spi import HardEnd, ProfileContext, Provider, Traits
 from cloud_dispatch.provider.tagfilter import TagFilter
 from cloud_dispatch.provider.throttle import Throttled
 from cloud_dispatch.reconcile import explain, reaping, risk
@@ -119,6 +119,7 @@ class Rules:
     retain_logs_ms: int | None = None
     stop: Stop = Stop()
     url: str = ""  # where VMs reach the dispatcher
+    scripts: Mapping[PoolName, Sequence[Script]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,7 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
         problems=lambda: [view.problem for view in context.profiles.values() if view.problem],
         timer_lease_ms=timer_lease_ms(rules.settings.pace, rules.policy.silence_ms),
         url=rules.url,
+        scripts=rules.scripts,
     )
     keeper = Keeper(ports.store, ports.clock, rules.retention, ports.logs, rules.retain_logs_ms, ports.outputs)
     return Parts(context, loop, fleet, make_app(services), keeper)
@@ -233,6 +235,7 @@ async def _serve(config: Config) -> int:
             retain_logs_ms=config.store.retain_logs_ms,
             stop=Stop(StopLevel.LAUNCHES, "dispatcher.pause is set") if config.dispatcher.pause else Stop(),
             url=config.advertise_url,
+            scripts=userdata.scripts(config),
         )
         parts = assemble(ports, rules, shutdown=stop.ask)
         return await _run(config, parts.context, parts.app, parts.loop, parts.keeper, stop, certificate)
@@ -361,7 +364,7 @@ def _settings(
         caps=config.caps(),
         profile_caps=config.profile_caps(),
         providers=providers,
-        user_data=userdata.maker(config, user_data_limits(providers), tokens, trusted, clock),
+        user_data=userdata.maker(config, _traits(providers), tokens, trusted, clock),
         profile_types=config.profile_types(),
         timing=timing_of(config),
         drivers=_drivers(config),
@@ -407,9 +410,8 @@ def timing_of(config: Config) -> Timing:
     )
 
 
-def user_data_limits(providers: Mapping[ProfileName, Provider]) -> dict[ProfileName, int]:
-    """How many bytes of user data each profile's driver takes."""
-    return {name: provider.traits.max_user_data for name, provider in providers.items()}
+def _traits(providers: Mapping[ProfileName, Provider]) -> dict[ProfileName, Traits]:
+    return {name: provider.traits for name, provider in providers.items()}
 
 
 def _limits(config: Config) -> Limits:
@@ -430,12 +432,12 @@ async def _specimens(config: Config, pools: frozenset[str]) -> list[Specimen]:
     clock, trusted = SystemClock(), userdata.trusted(config, AgentBundle(*agentzip.build()).sha256, None)
     providers = _providers(config, "none", clock, ProviderCalls(config.profiles))  # asked for their limits only
     try:
-        limits = user_data_limits(providers)
+        traits = _traits(providers)
     finally:
         for provider in providers.values():
             await provider.close()
     return [
-        userdata.specimen(config, pool, profile, limits[profile], trusted, clock)
+        userdata.specimen(config, pool, profile, traits[profile], trusted, clock)
         for pool in config.pools()
         if pool.name in pools
         for profile in pool.profiles

@@ -15,16 +15,17 @@ from cloud_dispatch.adapters import certificates
 from cloud_dispatch.adapters.certificates import Certificate
 from cloud_dispatch.api.auth import Tokens, join_ends_ms
 from cloud_dispatch.api.operator_token import OperatorToken
+from cloud_dispatch.api.services import Script
 from cloud_dispatch.api.timer import Words
 from cloud_dispatch.cloudinit import multipart, render
 from cloud_dispatch.config import Config
 from cloud_dispatch.config.boot import CLOUD_CONFIG, SCRIPT, BootSection, read_text
 from cloud_dispatch.domain.errors import DispatchError, InvalidInput
-from cloud_dispatch.domain.ids import BatchId, ProfileName
+from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.ports.clock import Clock
-from cloud_dispatch.provider import registry
-from cloud_dispatch.provider.spi import Challenge
+from cloud_dispatch.provider import registry, sending
+from cloud_dispatch.provider.spi import Challenge, Traits
 from cloud_dispatch.reconcile.settings import UserData
 from cloud_dispatch.spend.ends import Pace
 from cloud_dispatch.spend.grant import timer_lease_ms
@@ -61,10 +62,10 @@ def trusted(config: Config, agent_sha256: str, certificate: Certificate | None) 
 
 
 def maker(
-    config: Config, limits: Mapping[ProfileName, int], tokens: Tokens, trusted: Trusted, clock: Clock
+    config: Config, traits: Mapping[ProfileName, Traits], tokens: Tokens, trusted: Trusted, clock: Clock
 ) -> UserData:
-    """Makes the user data of launches: the pool's template with the batch's join token, its timer and what to trust,
-    within the profile's limit in bytes."""
+    """Makes the user data of launches: the pool's template with the batch's join token, its timer and what to trust.
+    Where the profile's driver has no room for the pool's scripts, VMs fetch those (`scripts`)."""
     timers, lease_ms = Words(tokens), timer_lease_ms(PACE, config.timing.silence_ms)
     extras = {name: _Extras.of(name, section.boot) for name, section in config.pool_sections.items()}
 
@@ -84,10 +85,27 @@ def maker(
             "pool": pool.name,
             "labels": dict(pool.labels),
         }
-        document = render.render(pool.template, variables)
-        return render.within(multipart.combine(document, extra.cloud_configs), pool.template, limits[profile])
+        whole = multipart.combine(render.render(pool.template, variables), extra.cloud_configs)
+        most = traits[profile].max_user_data
+        if extra.variables["scripts"] and size(whole, traits[profile]) > most:
+            document = render.render(pool.template, {**variables, "scripts_apart": True})
+            whole = multipart.combine(document, extra.cloud_configs)
+        if (has := size(whole, traits[profile])) > most:
+            raise InvalidInput(f"the document has {has} bytes, the provider takes {most}", place=pool.template)
+        return whole
 
     return user_data
+
+
+def size(user_data: str, traits: Traits) -> int:
+    """How many bytes of it the driver sends."""
+    return len(sending.sent(user_data, traits))
+
+
+def scripts(config: Config) -> Mapping[PoolName, Sequence[Script]]:
+    """What VMs of each pool run before they start their agent."""
+    sections = config.pool_sections.items()
+    return {PoolName(name): [Script(**one) for one in _scripts(section.boot)] for name, section in sections}
 
 
 def _made_out(value: Any, challenge: Challenge) -> Any:
@@ -118,7 +136,7 @@ class _Extras:
                 "nvidia": boot.nvidia,
                 "nvidia_packages": boot.nvidia_packages,
                 "mounts": [{**mount.model_dump()} for mount in boot.mounts],
-                "scripts": [{"name": _plain(path), "content": _read(path, SCRIPT)} for path in boot.scripts],
+                "scripts": _scripts(boot),
                 "metadata": boot.metadata,
             },
             [(_plain(path), _cloud_config(path)) for path in boot.cloud_config],
@@ -131,6 +149,10 @@ class _Extras:
             hint = "leave it out, or give the pool profiles with machines of their own"
             message = f"VMs of profile {profile} are a part of their host, which is not theirs to set up"
             raise InvalidInput(message, place=f"pools.{self.pool}.boot.{self.of_machine[0]}", hint=hint)
+
+
+def _scripts(boot: BootSection) -> list[dict[str, str]]:
+    return [{"name": _plain(path), "content": _read(path, SCRIPT)} for path in boot.scripts]
 
 
 def _plain(path: Path) -> str:
@@ -153,12 +175,14 @@ def _cloud_config(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Specimen:
-    """What a VM of `pool` would get from `profile`, whose driver takes `limit` bytes; or why nothing."""
+    """What a VM of `pool` would get from `profile`, whose driver takes `limit` bytes and would send `bytes`; or why
+    nothing."""
 
     pool: str
     profile: str
     limit: int
     text: str = ""
+    bytes: int = 0
     error: DispatchError | None = None
 
 
@@ -172,11 +196,13 @@ class _Nobody(Tokens):
         return PLACEHOLDER.ljust(len(super().join(batch, slots, expires_ms)), "-")
 
 
-def specimen(config: Config, pool: Pool, profile: ProfileName, limit: int, trusted: Trusted, clock: Clock) -> Specimen:
+def specimen(
+    config: Config, pool: Pool, profile: ProfileName, traits: Traits, trusted: Trusted, clock: Clock
+) -> Specimen:
     """The document of a launch that is not made, with a placeholder for the join token."""
-    make = maker(config, {profile: limit}, _Nobody(), trusted, clock)
+    make = maker(config, {profile: traits}, _Nobody(), trusted, clock)
     try:
         text = make(pool, _NOBODY, 1, profile, clock.now() + pool.end.lifetime_ms)
     except DispatchError as error:
-        return Specimen(pool.name, profile, limit, error=error)
-    return Specimen(pool.name, profile, limit, text)
+        return Specimen(pool.name, profile, traits.max_user_data, error=error)
+    return Specimen(pool.name, profile, traits.max_user_data, text, size(text, traits))

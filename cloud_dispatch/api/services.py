@@ -46,12 +46,20 @@ class AgentBundle:
 
 
 @dataclass(frozen=True)
+class Script:
+    """An operator's script that VMs run before their agent starts."""
+
+    name: str
+    content: str
+
+
+@dataclass(frozen=True)
 class Services:
     """Everything that the routes need. `policy` is the template of every agent's policy: end rules and health checks
     come from the instance's pool, capacities from its machine. `shutdown(terminate, grace_ms)` asks the dispatcher to
     end, at once or after its instances. `metrics` renders Prometheus text. `problems` says what is wrong now.
     `executor` runs heavy work off the loop. `timer_lease_ms`: how long guest timers run after the dispatcher was heard
-    last. `url`: where VMs reach the dispatcher."""
+    last. `url`: where VMs reach the dispatcher. `scripts`: what VMs of a pool may fetch as they boot."""
 
     store: Store
     fleet: Fleet
@@ -72,3 +80,4 @@ class Services:
     problems: Callable[[], Sequence[str]] = tuple
     timer_lease_ms: int = 30 * 60_000
     url: str = ""
+    scripts: Mapping[PoolName, Sequence[Script]] = field(default_factory=dict)

@@ -27,12 +27,12 @@ from cloud_dispatch.api.http import (
 )
 from cloud_dispatch.api.limiter import RateLimiter
 from cloud_dispatch.api.policy import policy_for
-from cloud_dispatch.api.services import Services
+from cloud_dispatch.api.services import Script, Services
 from cloud_dispatch.api.sync import Departure, SyncService
 from cloud_dispatch.api.task_files import TaskFiles
 from cloud_dispatch.api.translate import SyncIn
 from cloud_dispatch.domain.errors import Denied, InvalidInput, StaleLease
-from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId, VmId
+from cloud_dispatch.domain.ids import BatchId, FencingToken, InstanceId, TaskId, VmId
 from cloud_dispatch.ports.fleet import BootWord
 from cloud_dispatch.wire.messages import (
     AGENT_PATH,
@@ -47,11 +47,28 @@ from cloud_dispatch.wire.messages import (
     RegisterRequest,
 )
 
+#: POST: the scripts of the pool, for a VM whose user data has no room for them.
+SCRIPTS_PATH = "/v1/boot/scripts"
+
 Route = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class ScriptsRequest(msgspec.Struct):
+    """Sent by the boot script with the join token as bearer. `vm` as in a `BootReport`."""
+
+    vm: str = ""
+
+
+class ScriptsReply(msgspec.Struct):
+    """In the order in which they are to run."""
+
+    scripts: list[Script]
+
 
 _SYNC: msgspec.json.Decoder[SyncIn] = msgspec.json.Decoder(SyncIn)
 _REGISTER: msgspec.json.Decoder[RegisterRequest] = msgspec.json.Decoder(RegisterRequest)
 _BOOT: msgspec.json.Decoder[BootReport] = msgspec.json.Decoder(BootReport)
+_SCRIPTS: msgspec.json.Decoder[ScriptsRequest] = msgspec.json.Decoder(ScriptsRequest)
 _PHASE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _encode = msgspec.json.Encoder().encode
 _REGISTER_BYTES = 65_536
@@ -77,6 +94,7 @@ class WorkerRoutes:
             ("POST", SYNC_PATH): self.sync,
             ("POST", REGISTER_PATH): self.register,
             ("POST", BOOT_PATH): self.boot,
+            ("POST", SCRIPTS_PATH): self.scripts,
             ("POST", LOGS_PATH): self.logs,
             ("PUT", OUTPUTS_PATH): self.outputs,
             ("GET", AGENT_PATH): self.agent,
@@ -142,19 +160,31 @@ class WorkerRoutes:
 
     async def boot(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A VM that boots says how far it is, or why it can't; what it may do with that is fail its own boot."""
-        now = self._s.clock.monotonic()
-        self._booting.take((scope.get("client") or ("",))[0], now)
-        join = self._s.tokens.verify_join(header(scope, b"authorization"), self._s.clock.now())
-        self._booting_batches.take(join.batch, now)
+        batch = self._booting_batch(scope)
         said: BootReport = decode_json(_BOOT, await read_body(scope, receive, _BOOT_BYTES))
-        if len(said.vm) > 512 or (said.vm and not said.vm.isprintable()):
-            raise InvalidInput("the VM's id is odd", place="vm", hint="the provider's id of this VM")
+        _check_vm(said.vm)
         if not _PHASE.fullmatch(said.phase):
             raise InvalidInput("expected a word of a-z, 0-9 and '-', at most 32 long", place="phase")
         if not -255 <= said.exit_code <= 255:
             raise InvalidInput("expected an exit code", place="exit_code")
-        await self._s.fleet.boot_said(join.batch, BootWord(said.vm, said.phase, said.failed, said.exit_code, said.log))
+        await self._s.fleet.boot_said(batch, BootWord(said.vm, said.phase, said.failed, said.exit_code, said.log))
         await answer(send, b"{}")
+
+    async def scripts(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The operator's scripts for a VM that boots, which are no secret to its batch; not once it has registered."""
+        batch = self._booting_batch(scope)
+        said: ScriptsRequest = decode_json(_SCRIPTS, await read_body(scope, receive, _BOOT_BYTES))
+        _check_vm(said.vm)
+        row = self._s.fleet.booting(batch, said.vm)
+        await answer(send, _encode(ScriptsReply(list(self._s.scripts.get(row.pool, ())))))
+
+    def _booting_batch(self, scope: Scope) -> BatchId:
+        """Whose VM calls, by its join token; bounded by address and by batch."""
+        now = self._s.clock.monotonic()
+        self._booting.take((scope.get("client") or ("",))[0], now)
+        join = self._s.tokens.verify_join(header(scope, b"authorization"), self._s.clock.now())
+        self._booting_batches.take(join.batch, now)
+        return join.batch
 
     async def logs(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Append a chunk to an attempt's log; answers {"offset": N}, where the next one starts."""
@@ -220,6 +250,12 @@ class WorkerRoutes:
             if same and attempt.ended_ms >= since:
                 return
         raise _stale(claim)
+
+
+def _check_vm(vm: str) -> None:
+    """InvalidInput for what is no provider's id; "" for a VM that can't learn its own."""
+    if len(vm) > 512 or (vm and not vm.isprintable()):
+        raise InvalidInput("the VM's id is odd", place="vm", hint="the provider's id of this VM")
 
 
 def _stale(claim: Claim) -> StaleLease:

@@ -89,5 +89,10 @@ def _judge(found: Specimen, program: str | None) -> dict[str, Any]:
         said = (schema.complaint(program, document) for document in multipart.cloud_configs(found.text))
         complaint = next(filter(None, said), "")
         problem = f"cloud-init does not accept it: {complaint}" if complaint else ""
-    size = len(found.text.encode())
-    return {"pool": found.pool, "profile": found.profile, "bytes": size, "limit": found.limit, "problem": problem}
+    return {
+        "pool": found.pool,
+        "profile": found.profile,
+        "bytes": found.bytes,
+        "limit": found.limit,
+        "problem": problem,
+    }

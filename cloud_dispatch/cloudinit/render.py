@@ -24,10 +24,8 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _HINT = "variables: " + ", ".join(sorted(MEANINGS))
 
 
-def render(
-    template: str, variables: Mapping[str, Any], *, folders: Iterable[Path] = (), limit: int | None = None
-) -> str:
-    """The boot document of `template` (`agent` for `agent.yaml.j2`), at most `limit` bytes of UTF-8.
+def render(template: str, variables: Mapping[str, Any], *, folders: Iterable[Path] = ()) -> str:
+    """The boot document of `template` (`agent` for `agent.yaml.j2`).
 
     `folders` are an operator's own, looked in before ours. InvalidInput names the template, the line where there is
     one, and what was expected.
@@ -47,14 +45,6 @@ def render(
     except (TypeError, ValueError, jinja2.TemplateError) as error:
         raise InvalidInput(str(error), place=_place(error, name)) from error
     parsed(text, name)
-    return within(text, name, limit)
-
-
-def within(text: str, name: str, limit: int | None) -> str:
-    """`text`, which InvalidInput refuses where it has more than `limit` bytes of UTF-8."""
-    size = len(text.encode())
-    if limit is not None and size > limit:
-        raise InvalidInput(f"the document has {size} bytes, the provider takes {limit}", place=name)
     return text
 
 

@@ -62,6 +62,10 @@ class Fleet(Protocol):
         NotFound while nobody knows (yet) which instance it is, Conflict where that is past its boot. What it says is
         kept as an event, without what can't be printed and what looks like a secret."""
 
+    def booting(self, batch: BatchId, vm: str) -> Instance:
+        """Which instance of `batch` a VM is that says so itself and has not registered. NotFound while nobody knows
+        (yet), Conflict where that is past its boot."""
+
     def heard(self, said: Heard) -> Awaitable[None] | None:
         """Record the contact and what the agent said; called after the results of the same sync were stored. None when
         there is no news that has to be written, else what to wait for. NotFound for an unknown instance."""

@@ -190,8 +190,10 @@ class Traits:
     consistency_ms: int = 0
     #: Largest number of VMs in one launch.
     max_batch: int = 1
-    #: Largest user data in bytes.
+    #: Largest user data in bytes, as it is sent (`provider.sending`).
     max_user_data: int = 16_384
+    #: Whether the driver sends it gzipped.
+    gzips_user_data: bool = False
     #: Whether a hand independent of the guest ends VMs at `ends_ms`.
     hard_end: HardEnd = HardEnd.NONE
     #: That hand's period: how long after `ends_ms` it may look first.

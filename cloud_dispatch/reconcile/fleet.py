@@ -86,8 +86,10 @@ class FleetService:
         raise Conflict(f"VM {vm} could not be bound to a slot of batch {batch}", hint="register again")
 
     async def boot_said(self, batch: BatchId, word: BootWord) -> None:
-        slots = [row for row in self._c.store.instances().values() if row.batch == batch]
-        await boot.hear(self._c, boot.speaker(slots, word.vm), word)
+        await boot.hear(self._c, self.booting(batch, word.vm), word)
+
+    def booting(self, batch: BatchId, vm: str) -> Instance:
+        return boot.speaker([row for row in self._c.store.instances().values() if row.batch == batch], vm)
 
     def _slot_for(self, batch: BatchId, vm: VmId) -> Instance:
         bound = self._c.store.by_vm(vm)

@@ -19,7 +19,7 @@ from cloud_dispatch.api.auth import Tokens
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.api.server import serve
-from cloud_dispatch.api.services import AgentBundle, Limits, Services
+from cloud_dispatch.api.services import AgentBundle, Limits, Script, Services
 from cloud_dispatch.domain.errors import Denied, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, ProfileName, VmId, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
@@ -32,6 +32,7 @@ from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.domain.task import TaskSpec
 from cloud_dispatch.ports.fleet import BootWord, Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange, Store
+from cloud_dispatch.reconcile import boot
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.windows import Window
 from cloud_dispatch.statestore import open_store
@@ -54,6 +55,7 @@ POOL = Pool(
     end=EndRules(idle_ms=7_000, max_tasks=3, empty_claims=4, lifetime_ms=3_600_000),
     health_checks=(HealthCheck(("true",)),),
 )
+SCRIPTS = [Script("a.sh", "#!/bin/sh\n"), Script("b.py", "#!/usr/bin/python3\n")]
 AGENT = AgentBundle(b"PK agent", "ab" * 32, {"cd" * 32: b"PK former"})
 #: Where VMs would reach the dispatcher.
 URL = "https://dispatcher.example:7717"
@@ -102,6 +104,9 @@ class StubFleet:
         if self.failure is not None:
             raise self.failure
         self.boots.append((batch, word))
+
+    def booting(self, batch: BatchId, vm: str) -> Instance:
+        return boot.speaker([row for row in self.store.instances().values() if row.batch == batch], vm)
 
     def heard(self, said: Heard) -> None:
         self.said.append(said)
@@ -311,6 +316,7 @@ async def served(folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_0
         limits=limits,
         pools={POOL.name: POOL},
         url=URL,
+        scripts={POOL.name: SCRIPTS},
     )
     api = make_app(services)
     stop = asyncio.Event()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 
+from cloud_dispatch.api.worker import SCRIPTS_PATH
+from cloud_dispatch.domain.ids import BatchId, VmId
+from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.ports.fleet import BootWord
+from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.wire.messages import BOOT_PATH
-from tests.api.house import House, error_of
+from tests.api.house import SCRIPTS, House, error_of
 
 FAILURE = {"vm": "i-1", "phase": "drivers", "failed": True, "exit_code": 100, "log": "E: no such package"}
 
@@ -66,3 +71,24 @@ async def test_a_batch_can_not_flood_the_record(house: House) -> None:
     assert codes[0] == 200
     assert codes[-1] == 503
     assert len(house.fleet.boots) < 270
+
+
+async def scripts_for(house: House, batch: BatchId, vm: str) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {house.tokens.join(batch, 1, 10**15)}"}
+    return await house.http.post(SCRIPTS_PATH, headers=headers, json={"vm": vm})
+
+
+async def test_scripts_are_for_a_vm_that_boots_and_for_no_other(house: House) -> None:
+    """Known by the provider's answer, and not registered yet: before and after it there is nothing to be had."""
+    batch = await house.launch()
+    (row,) = (row for row in house.store.instances().values() if row.batch == batch)
+    assert error_of(await scripts_for(house, batch, "i-1"))[0] == 404  # its launch is not answered yet
+    await house.store.change([InstanceChange(row.id, InstanceEvent.BOUND, {"vm": VmId("i-1")})])
+    answer = await scripts_for(house, batch, "i-1")
+    assert answer.json() == {"scripts": [{"name": one.name, "content": one.content} for one in SCRIPTS]}
+    assert error_of(await scripts_for(house, batch, "i-2"))[0] == 404
+    assert error_of(await scripts_for(house, await house.launch(), "i-1"))[0] == 404
+    await house.store.change([InstanceChange(row.id, InstanceEvent.REGISTERED)])
+    assert error_of(await scripts_for(house, batch, "i-1"))[:2] == (409, "conflict")
+    refused = await house.http.post(SCRIPTS_PATH, headers={"Authorization": "Bearer cdj1.x"}, json={"vm": "i-1"})
+    assert refused.status_code == 401

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from cloud_dispatch.api.patience import PatientProtocol
+from cloud_dispatch.api.worker import SCRIPTS_PATH
 from cloud_dispatch.wire.messages import AGENT_PATH, BOOT_PATH, LOGS_PATH, OUTPUTS_PATH, REGISTER_PATH, SYNC_PATH
 from tests.api.fortress import HANG_S, PATIENCE, Fortress
 
@@ -234,5 +235,5 @@ def test_a_slow_but_steady_upload_is_taken(fortress: Fortress) -> None:
 def test_the_routes_that_take_bodies_are_the_agents(fortress: Fortress) -> None:
     """The tables above name each of them."""
     assert {path for _, path in fortress.parts.app.worker.table} == {
-        SYNC_PATH, REGISTER_PATH, BOOT_PATH, LOGS_PATH, OUTPUTS_PATH, AGENT_PATH
+        SYNC_PATH, REGISTER_PATH, BOOT_PATH, SCRIPTS_PATH, LOGS_PATH, OUTPUTS_PATH, AGENT_PATH
     }  # fmt: skip

@@ -10,7 +10,10 @@ import msgspec
 from cloud_dispatch.api import worker
 from cloud_dispatch.wire.messages import BOOT_PATH, LOGS_PATH, OUTPUTS_PATH, REGISTER_PATH, SYNC_PATH
 
-BODIES = {SYNC_PATH: worker._SYNC.type, REGISTER_PATH: worker._REGISTER.type, BOOT_PATH: worker._BOOT.type}
+BODIES = {
+    SYNC_PATH: worker._SYNC.type, REGISTER_PATH: worker._REGISTER.type, BOOT_PATH: worker._BOOT.type,
+    worker.SCRIPTS_PATH: worker._SCRIPTS.type,
+}  # fmt: skip
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
 QUERIES = {
     ("post", LOGS_PATH): {"task": _NUMBER, "token": _NUMBER, "offset": _NUMBER},

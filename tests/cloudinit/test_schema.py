@@ -65,7 +65,14 @@ class Silent:
         return {}
 
 
-def user_data(folder: Path, monkeypatch: pytest.MonkeyPatch, provider: str, template: str, fragments: str) -> str:
+def user_data(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    provider: str,
+    template: str,
+    fragments: str,
+    traits: Traits = Traits(),
+) -> str:
     """What a launch of a pool with `fragments` would get, by the function that launches use."""
     (folder / "a.sh").write_text("#!/bin/sh\n\techo 'ä' \"$x\"\n")
     (folder / "b.yaml").write_text("#cloud-config\npackages: [jq]\nruncmd: [[echo, ä]]\n")
@@ -79,8 +86,9 @@ def user_data(folder: Path, monkeypatch: pytest.MonkeyPatch, provider: str, temp
     monkeypatch.setattr(registry, "plugin", known)
     config = load(TomlFile(folder / "config.toml"), known)
     tokens = Tokens.open(folder / "state", SystemEntropy())
-    limits = {ProfileName("x"): Traits().max_user_data}
-    make = userdata.maker(config, limits, tokens, userdata.Trusted("ab" * 32, "cd" * 32), SystemClock())
+    make = userdata.maker(
+        config, {ProfileName("x"): traits}, tokens, userdata.Trusted("ab" * 32, "cd" * 32), SystemClock()
+    )
     return make(config.pools()[0], BatchId("b00000000001"), 16, ProfileName("x"), 10**13)
 
 

@@ -19,6 +19,19 @@ def test_an_operators_script_runs_before_any_task(make_house: Any) -> None:
     house.until_no_instance()
 
 
+def test_scripts_that_user_data_has_no_room_for_are_fetched(make_house: Any) -> None:
+    """Together they are larger than what the provider takes; both have run, in their order."""
+    house = make_house(pool='boot.scripts = ["large.sh", "small.sh"]')
+    padding = "".join(f"# {number} of many lines\n" for number in range(2_000))
+    (house.folder / "large.sh").write_text(f"#!/bin/sh\n{padding}echo large >{house.folder}/made\n")
+    (house.folder / "small.sh").write_text(f"#!/bin/sh\necho small >>{house.folder}/made\n")
+    house.up()
+    house.submit({"command": ["true"]})
+    house.until_all_ended(1, within=60)
+    assert (house.folder / "made").read_text() == "large\nsmall\n"
+    house.until_no_instance()
+
+
 def test_a_boot_that_fails_is_known_at_once_and_in_its_own_words(make_house: Any) -> None:
     """Cause, phase, exit code and log reach the operator long before the boot deadline; the VM is gone."""
     house = make_house(pool='boot.scripts = ["own.sh"]')

@@ -152,6 +152,7 @@ def test_twenty_clients_submit_while_workers_claim(make_house: Any) -> None:
         (json.dumps({"command": ["true"], "env": {"A": "x" * 10_000_000}}), ":1"),
         ('{"command": ["true"], "colour": "blue"}', "colour"),
     ],
+    ids=["a late line", "no JSON", "negative", "NUL", "too large", "unknown"],
 )
 def test_bad_input_is_refused_whole_with_its_place(house: House, tmp_path: Path, content: str, place: str) -> None:
     """Exit code 2, one clear line, and nothing half-submitted."""

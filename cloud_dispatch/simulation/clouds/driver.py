@@ -15,6 +15,7 @@ from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
 from cloud_dispatch.provider.errors import InvalidRequest, NotProven, ProviderError, Transient, VmNotFound
 from cloud_dispatch.provider.lacking import Lacking
+from cloud_dispatch.provider.sending import sent
 from cloud_dispatch.provider.spi import (
     Challenge,
     HardEnd,
@@ -194,7 +195,7 @@ class CloudDriver(Lacking):
             raise InvalidRequest(f"{request.slots} VMs in one launch: 1 to {self.traits.max_batch} are possible")
         if request.min_slots > (request.slots if self.traits.all_or_nothing else 1):
             raise InvalidRequest(f"at least {request.min_slots} of {request.slots} VMs: not possible here")
-        if len(request.user_data.encode()) > self.traits.max_user_data:
+        if len(sent(request.user_data, self.traits)) > self.traits.max_user_data:
             raise InvalidRequest(f"user data is longer than {self.traits.max_user_data} bytes")
 
 

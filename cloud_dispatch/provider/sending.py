@@ -1,0 +1,16 @@
+"""User data as it travels. Owns its bytes, so that whoever checks their number and whoever sends them agree."""
+
+from __future__ import annotations
+
+import gzip
+
+from cloud_dispatch.provider.spi import Traits
+
+_MOST_EFFORT = 9
+
+
+def sent(user_data: str, traits: Traits) -> bytes:
+    """What the provider is given of `user_data`. The same for the same text, always: a repeated launch must not differ
+    from the first. cloud-init unpacks gzip by itself."""
+    plain = user_data.encode()
+    return gzip.compress(plain, _MOST_EFFORT, mtime=0) if traits.gzips_user_data else plain
