@@ -12,7 +12,8 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import uvloop
 from prometheus_client.registry import Collector
 
 import cloud_dispatch
-from cloud_dispatch import agentzip, statestore, userdata
+from cloud_dispatch import agentzip, meaning, statestore, userdata
 from cloud_dispatch.adapters import certificates
 from cloud_dispatch.adapters.certificates import Certificate
 from cloud_dispatch.adapters.clock import SystemClock
@@ -35,17 +36,15 @@ from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.api.server import serve as serve_http
 from cloud_dispatch.api.services import AgentBundle, Limits, Script, Services
 from cloud_dispatch.config import Config
-from cloud_dispatch.config.checks import UNKEPT
 from cloud_dispatch.demand.native import NativeQueue
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.demand.settings import configured_targets
 from cloud_dispatch.demand.targets import PoolTargets, Targets
-from cloud_dispatch.domain.errors import InvalidInput, Unavailable
+from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel
 from cloud_dispatch.domain.stop import decode as decode_stop
-from cloud_dispatch.planner.snapshot import DriverCaps
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
@@ -54,16 +53,16 @@ from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.host import hosted
 from cloud_dispatch.provider.metered import Metered
-from cloud_dispatch.provider.spi import HardEnd, ProfileContext, Provider, Traits
+from cloud_dispatch.provider.spi import ProfileContext, Provider
 from cloud_dispatch.provider.tagfilter import TagFilter
 from cloud_dispatch.provider.throttle import Throttled
-from cloud_dispatch.reconcile import explain, reaping, risk
+from cloud_dispatch.reconcile import explain, online, reaping, risk
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.keeping import Keeper
 from cloud_dispatch.reconcile.loop import Loop
 from cloud_dispatch.reconcile.preview import Preview
-from cloud_dispatch.reconcile.settings import Settings, Timing
+from cloud_dispatch.reconcile.settings import Settings
 from cloud_dispatch.spend.ends import Pace
 from cloud_dispatch.spend.grant import timer_lease_ms
 from cloud_dispatch.spend.payers import ClaimTerms
@@ -204,7 +203,7 @@ async def _serve(config: Config) -> int:
         tokens = Tokens.open(config.state_dir, entropy, service_life_ms(config.timing.silence_ms))
         calls = ProviderCalls(config.profiles)
         providers = _providers(config, deployment, clock, calls)
-        await store.set_limits(config.budgets(), _drivers(config), terms_of(Pace(), config.pools()))
+        await store.set_limits(config.budgets(), meaning.drivers(config), terms_of(Pace(), config.pools()))
         for provider in providers.values():
             stack.push_async_callback(provider.close)
         body, sha256 = agentzip.build()
@@ -229,7 +228,7 @@ async def _serve(config: Config) -> int:
             settings=_settings(config, deployment, providers, tokens, clock, trust),
             policy=replace(config.policy(next(iter(config.pool_sections))), ca=trust.ca),
             agent=bundle,
-            limits=_limits(config),
+            limits=meaning.limits(config),
             targets=configured_targets(config),
             retention=config.retention(),
             retain_logs_ms=config.store.retain_logs_ms,
@@ -364,62 +363,15 @@ def _settings(
         caps=config.caps(),
         profile_caps=config.profile_caps(),
         providers=providers,
-        user_data=userdata.maker(config, _traits(providers), tokens, trusted, clock),
+        user_data=userdata.maker(
+            config, {name: provider.traits for name, provider in providers.items()}, tokens, trusted, clock
+        ),
         profile_types=config.profile_types(),
-        timing=timing_of(config),
-        drivers=_drivers(config),
-        driver_caps=_driver_caps(config),
+        timing=meaning.timing_of(config),
+        drivers=meaning.drivers(config),
+        driver_caps=meaning.driver_caps(config),
         pace=PACE,
-        guest_enforced=_guest_enforced(config, providers),
-    )
-
-
-def _guest_enforced(config: Config, providers: Mapping[ProfileName, Provider]) -> frozenset[ProfileName]:
-    """The profiles whose VMs only their own timer ends, as accepted. InvalidInput where it is not and they cost money:
-    what a driver can do may depend on its settings, so that only the driver itself knows."""
-    alone = [name for name, provider in providers.items() if provider.traits.hard_end is HardEnd.NONE]
-    for name in alone:
-        profile = config.profiles[name]
-        if not profile.guest_enforced and registry.plugin(profile.driver).bills:
-            raise InvalidInput(UNKEPT, place=f"profiles.{name}.guest_enforced", hint="config check says more")
-    return frozenset(name for name in alone if config.profiles[name].guest_enforced)
-
-
-def _driver_caps(config: Config) -> tuple[DriverCaps, ...]:
-    drivers = _drivers(config)
-    return tuple(
-        DriverCaps(name, tuple(profile for profile, driver in drivers.items() if driver == name), caps)
-        for name, caps in config.driver_caps().items()
-    )
-
-
-def _drivers(config: Config) -> dict[ProfileName, str]:
-    return {ProfileName(name): profile.driver for name, profile in config.profiles.items()}
-
-
-def timing_of(config: Config) -> Timing:
-    """The loop's intervals as configured."""
-    timing = config.timing
-    return Timing(
-        heartbeat_ms=timing.heartbeat_ms,
-        poll_ms=timing.poll_ms,
-        lease_ms=timing.lease_ms,
-        pass_interval_ms=timing.pass_interval_ms,
-        list_interval_ms=timing.list_interval_ms,
-        doubt_ms=timing.doubt_ms,
-    )
-
-
-def _traits(providers: Mapping[ProfileName, Provider]) -> dict[ProfileName, Traits]:
-    return {name: provider.traits for name, provider in providers.items()}
-
-
-def _limits(config: Config) -> Limits:
-    return Limits(
-        request_bytes=config.limits.request_bytes,
-        output_bytes=config.limits.output_bytes_per_file,
-        tasks_per_submission=config.limits.tasks_per_submission,
-        environment_bytes=config.limits.environment_bytes,
+        guest_enforced=meaning.guest_enforced(config, providers),
     )
 
 
@@ -428,14 +380,21 @@ def specimens(config: Config, pools: Iterable[str]) -> list[Specimen]:
     return asyncio.run(_specimens(config, frozenset(pools)))
 
 
-async def _specimens(config: Config, pools: frozenset[str]) -> list[Specimen]:
-    clock, trusted = SystemClock(), userdata.trusted(config, AgentBundle(*agentzip.build()).sha256, None)
-    providers = _providers(config, "none", clock, ProviderCalls(config.profiles))  # asked for their limits only
+@asynccontextmanager
+async def _asked(config: Config, deployment: str, clock: SystemClock) -> AsyncIterator[dict[ProfileName, Provider]]:
+    """The drivers, for a few questions and no dispatcher."""
+    providers = _providers(config, deployment, clock, ProviderCalls(config.profiles))
     try:
-        traits = _traits(providers)
+        yield providers
     finally:
         for provider in providers.values():
             await provider.close()
+
+
+async def _specimens(config: Config, pools: frozenset[str]) -> list[Specimen]:
+    clock, trusted = SystemClock(), userdata.trusted(config, AgentBundle(*agentzip.build()).sha256, None)
+    async with _asked(config, "none", clock) as providers:
+        traits = {name: provider.traits for name, provider in providers.items()}
     return [
         userdata.specimen(config, pool, profile, traits[profile], trusted, clock)
         for pool in config.pools()
@@ -462,19 +421,28 @@ def reap(config: Config, deployment: str, *, end: bool, overdue: bool = False) -
 
 async def _reap(config: Config, deployment: str, *, end: bool, overdue: bool) -> list[dict[str, str | int]]:
     clock = SystemClock()
-    providers = _providers(config, deployment, clock, ProviderCalls(config.profiles))
-    try:
-        found = await reaping.find(providers, deployment)
-        if overdue:
-            found = reaping.overdue(found, deployment, clock.now())
-        if end:
-            found = await reaping.end(providers, found)
-    except ProviderError as error:
-        raise Unavailable(f"a provider could not be asked: {error}", hint="nothing more was ended; try again") from None
-    finally:
-        for provider in providers.values():
-            await provider.close()
+    async with _asked(config, deployment, clock) as providers:
+        try:
+            found = await reaping.find(providers, deployment)
+            if overdue:
+                found = reaping.overdue(found, deployment, clock.now())
+            if end:
+                found = await reaping.end(providers, found)
+        except ProviderError as error:
+            hint = "nothing more was ended; try again"
+            raise Unavailable(f"a provider could not be asked: {error}", hint=hint) from None
     return [item.view() for item in found]
+
+
+def preflight(config: Config) -> list[online.Found]:
+    """What the providers of all profiles find that would keep launches from working. Makes no VM."""
+    return asyncio.run(_preflight(config))
+
+
+async def _preflight(config: Config) -> list[online.Found]:
+    deployment = config.dispatcher.deployment or online.UNNAMED
+    async with _asked(config, deployment, SystemClock()) as providers:
+        return await online.preflight(providers, deployment)
 
 
 def check_store(config: Config) -> list[str]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloud_dispatch.cli.exitcodes import USAGE
 from cloud_dispatch.cli.options import ConfigFile, Json
 from cloud_dispatch.cli.session import emit, load_config, say
+
+if TYPE_CHECKING:
+    from cloud_dispatch.config import Config
+    from cloud_dispatch.reconcile.online import Found
 
 group = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
 
@@ -23,10 +30,21 @@ def config() -> None:
 
 
 @group.command()
-def check(config: ConfigFile = None, as_json: Json = False) -> None:
+def check(
+    config: ConfigFile = None,
+    online: Annotated[
+        bool,
+        typer.Option(
+            "--online",
+            help="Also ask each profile's provider what would keep launches from working: credentials, permissions, "
+            "images, networks, quotas. Makes no VM and costs nothing.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Check the configuration; every problem is told with file, line, key and what was expected.
 
-    Example: cloud-dispatch config check --config ./config.toml
+    Example: cloud-dispatch config check --config ./config.toml --online
     """
     from cloud_dispatch.config import InvalidConfig
     from cloud_dispatch.config.problems import render
@@ -42,14 +60,31 @@ def check(config: ConfigFile = None, as_json: Json = False) -> None:
         raise typer.Exit(USAGE) from None
     pools = sorted(settings.pool_sections)
     notes = settings.notes()
-    good = {"ok": True, "origin": settings.origin, "pools": pools, "profiles": sorted(settings.profiles)}
+    found = _online(settings) if online else []
+    good = not any(one.blocked for one in found)
+    value = {"ok": good, "origin": settings.origin, "pools": pools, "profiles": sorted(settings.profiles)}
+    if online:
+        value["online"] = {one.profile: [asdict(finding) for finding in one.findings] for one in found}
 
     def tell() -> None:
         print(f"{settings.origin}: good; pools: {', '.join(pools) or 'none'}")
         for note in notes:
             print(f"note: {note}")
+        for one in found:
+            if not one.findings:
+                print(f"profiles.{one.profile}: its driver has nothing to look at")
+            for finding in one.findings:
+                print(f"profiles.{one.profile}: {finding.level}: {finding.about}: {finding.text}")
 
-    emit({**good, "notes": notes}, as_json, tell)
+    emit({**value, "notes": notes}, as_json, tell)
+    if not good:
+        raise typer.Exit(USAGE)
+
+
+def _online(settings: Config) -> Sequence[Found]:
+    from cloud_dispatch import bootstrap
+
+    return bootstrap.preflight(settings)
 
 
 @group.command()
@@ -71,8 +106,6 @@ def show(config: ConfigFile = None, as_json: Json = False) -> None:
 
 def _lines(values: dict[str, Any], prefix: str = "") -> list[str]:
     """`timing.heartbeat = "10s"`, one line a setting; valid TOML (dotted keys)."""
-    import json
-
     lines: list[str] = []
     for key, value in values.items():
         name = key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else json.dumps(key)
@@ -84,8 +117,6 @@ def _lines(values: dict[str, Any], prefix: str = "") -> list[str]:
 
 
 def _toml(value: Any) -> str:
-    import json
-
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):

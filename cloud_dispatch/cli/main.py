@@ -19,6 +19,7 @@ from cloud_dispatch.cli import (
     config_file,
     cost,
     demo,
+    iam_policy,
     instances,
     logs,
     operator_token,
@@ -48,8 +49,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for module in (
-    up, submit, tasks, logs, instances, plan, simulate, config_file, boot_documents, store, recover, budget, cost,
-    breakers, stop, operator_token, demo,
+    up, submit, tasks, logs, instances, plan, simulate, config_file, iam_policy, boot_documents, store, recover, budget,
+    cost, breakers, stop, operator_token, demo,
 ):  # fmt: skip
     module.register(app)
 

@@ -15,6 +15,7 @@ from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.provider.spi import (
     Challenge,
+    Finding,
     LaunchRequest,
     LaunchResult,
     Leftover,
@@ -42,6 +43,7 @@ class Call(StrEnum):
     LEFTOVERS = "leftovers"
     DELETE_LEFTOVER = "delete_leftover"
     QUOTAS = "quotas"
+    PREFLIGHT = "preflight"
     IDENTIFY = "identify"
 
 
@@ -101,6 +103,10 @@ class Funnel(ABC):
     async def quotas(self) -> Sequence[Quota]:
         told: Sequence[Quota] = await self.call(Call.QUOTAS)
         return told
+
+    async def preflight(self, deployment: str) -> Sequence[Finding]:
+        found: Sequence[Finding] = await self.call(Call.PREFLIGHT, deployment)
+        return found
 
     async def identify(self, proof: str, challenge: Challenge) -> VmId:
         vm: VmId = await self.call(Call.IDENTIFY, proof, challenge)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.provider.errors import InvalidRequest, NotProven
-from cloud_dispatch.provider.spi import Challenge, LaunchResult, Leftover, Operation, Quota
+from cloud_dispatch.provider.spi import Challenge, Finding, LaunchResult, Leftover, Operation, Quota
 
 
 class Lacking:
@@ -32,6 +32,9 @@ class Lacking:
         raise InvalidRequest(f"{leftover.id}: this driver leaves nothing behind")
 
     async def quotas(self) -> Sequence[Quota]:
+        return ()
+
+    async def preflight(self, deployment: str) -> Sequence[Finding]:
         return ()
 
     async def identify(self, proof: str, challenge: Challenge) -> VmId:

@@ -5,6 +5,7 @@ A driver's SDK is an optional extra: without it the plugin still loads, and maki
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -52,6 +53,14 @@ class LoadedPlugin:
     @property
     def settings(self) -> type[Any]:
         return self._inner.settings
+
+    def policy(self, settings: Any, deployment: str) -> Mapping[str, Any] | None:
+        """The least that the dispatcher's credentials must be allowed; None where the driver has no words for it."""
+        make = getattr(self._inner, "policy", None)
+        try:
+            return None if make is None else make(settings, deployment)
+        except ImportError as error:
+            raise self.missing(error) from error
 
     def create(self, context: ProfileContext) -> Provider:
         try:

@@ -138,6 +138,23 @@ class Quota:
     used: int | None
 
 
+class Level(StrEnum):
+    """How a `Finding` is to be taken."""
+
+    OK = "ok"
+    WARNING = "warning"  # it works, not as well as it could, or nobody can tell yet
+    ERROR = "error"  # launches fail by it, all or some of them
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that `Provider.preflight` has looked at. `about` is a key of the profile, or what was asked."""
+
+    level: Level
+    about: str
+    text: str
+
+
 class HardEnd(StrEnum):
     """Whether a hand that is independent of the guest ends VMs at their `ends_ms`, and whether that can be moved."""
 
@@ -285,6 +302,11 @@ class Provider(Protocol):
     async def quotas(self) -> Sequence[Quota]:
         """The account's limits and what is used of them, as far as the provider tells."""
 
+    async def preflight(self, deployment: str) -> Sequence[Finding]:
+        """What would keep VMs of `deployment` from being launched, found, listed or ended, as far as it can be known
+        without making any: credentials, permissions, images, networks, quotas. What was good is told too, and what
+        could not be asked."""
+
     async def identify(self, proof: str, challenge: Challenge) -> VmId:
         """Which VM of this profile's account `proof` shows its bearer to be, as `list` would name it. NotProven for
         what is no proof: not signed by the provider, of another account, made before `since_ms`, or, where the traits
@@ -315,7 +337,8 @@ class Plugin(Protocol):
     It may have an attribute `host: Host`, where its drivers want to run; without, in a thread. And one `bills: bool`;
     only with False may a profile do without a cap and a spending limit. And one `hard_end: HardEnd`, the best that any
     of its drivers can do (what one does is in its traits); without, a hand that keeps ends and can move them. Where it
-    says NONE and VMs cost money, a profile needs `guest_enforced = true`.
+    says NONE and VMs cost money, a profile needs `guest_enforced = true`. And a method `policy(settings, deployment)`:
+    the least that the dispatcher's credentials must be allowed, a JSON document in the provider's own form.
     """
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloud_dispatch.provider.errors import InvalidRequest
-from cloud_dispatch.provider.spi import Leftover, LeftoverKind, Provider
+from cloud_dispatch.provider.spi import Leftover, LeftoverKind, Level, Provider
 from cloud_dispatch.testing.provider_contract_base import (
     DEPLOYMENT,
     OTHER_DEPLOYMENT,
@@ -56,6 +56,17 @@ class ExtrasContract(ContractBase):
         await self.horizon(provider)
         assert list(await provider.leftovers(DEPLOYMENT)) == []
         await provider.delete_leftover(found)
+
+    async def test_a_preflight_makes_nothing_and_has_no_error(
+        self, provider: Provider, make_request: MakeRequest
+    ) -> None:
+        """With an account in which launches work, launches would work; and no VM is there by it."""
+        await make_request()  # there are offerings, and so all that a launch needs
+        found = await provider.preflight(DEPLOYMENT)
+        assert [one for one in found if one.level is Level.ERROR] == []
+        assert all(one.about and one.text for one in found)
+        await self.horizon(provider)
+        assert (await provider.list(DEPLOYMENT)).vms == ()
 
     async def test_quotas_are_told_or_denied(self, provider: Provider, make_request: MakeRequest) -> None:
         """With the trait there are quotas whose use rises with a launch; without it, none."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from cloud_dispatch import bootstrap
+from cloud_dispatch import meaning
 from cloud_dispatch.config import Config, Embedded, InvalidConfig, TomlFile, find_source, load
 from cloud_dispatch.config.quantities import parse_size
 from cloud_dispatch.demand.settings import configured_targets
@@ -444,9 +444,9 @@ def test_what_only_a_driver_knows_of_its_hand_is_asked_at_the_start(
     monkeypatch.setattr(registry, "plugin", lambda driver: _Billing())
     alone, kept = (SimpleNamespace(traits=Traits(hard_end=hand)) for hand in (HardEnd.NONE, HardEnd.FIXED))
     name = ProfileName("eu")
-    assert bootstrap._guest_enforced(config, {name: kept}) == frozenset()  # type: ignore[dict-item]
+    assert meaning.guest_enforced(config, {name: kept}) == frozenset()  # type: ignore[dict-item]
     if accepted:
-        assert bootstrap._guest_enforced(config, {name: alone}) == {name}  # type: ignore[dict-item]
+        assert meaning.guest_enforced(config, {name: alone}) == {name}  # type: ignore[dict-item]
     else:
         with pytest.raises(InvalidInput, match="no hand but their own timer"):
-            bootstrap._guest_enforced(config, {name: alone})  # type: ignore[dict-item]
+            meaning.guest_enforced(config, {name: alone})  # type: ignore[dict-item]

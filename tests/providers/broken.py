@@ -9,19 +9,18 @@ from dataclasses import dataclass, replace
 
 from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId, instance_id
 from cloud_dispatch.domain.offering import Offering
-from cloud_dispatch.domain.tags import ENDS_AT
+from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
 from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
     InDoubt,
     InvalidRequest,
-    NotProven,
     ProviderError,
     QuotaExceeded,
     Transient,
     VmNotFound,
 )
 from cloud_dispatch.provider.spi import (
-    Challenge,
+    Finding,
     LaunchRequest,
     LaunchResult,
     Leftover,
@@ -33,7 +32,7 @@ from cloud_dispatch.provider.spi import (
     Vm,
     VmState,
 )
-from tests.providers.memory import NAMED, TOKENS, Fault, MemoryCloud, MemoryProvider, Record, now_ms, seal
+from tests.providers.memory import NAMED, TOKENS, Fault, MemoryCloud, MemoryProvider, Record, now_ms
 
 
 @dataclass(frozen=True)
@@ -436,6 +435,17 @@ class KeepsWhatIsLeft(MemoryProvider):
     async def delete_leftover(self, leftover: Leftover) -> None: ...
 
 
+@breaks("test_a_preflight_makes_nothing_and_has_no_error")
+class TriesLaunches(MemoryProvider):
+    async def preflight(self, deployment: str) -> Sequence[Finding]:
+        """By making one."""
+        (offering, *_) = await self.offerings()
+        batch = BatchId("b0000preflight")
+        tags = {DEPLOYMENT: deployment}
+        await self.launch(LaunchRequest(batch, 1, offering, tags, "#cloud-config\n", 0, (InstanceId(f"{batch}-0"),)))
+        return await super().preflight(deployment)
+
+
 @breaks("test_quotas_are_told_or_denied")
 class CountsNothing(MemoryProvider):
     async def quotas(self) -> Sequence[Quota]:
@@ -446,48 +456,3 @@ class CountsNothing(MemoryProvider):
 class TellsItAll(MemoryProvider):
     async def console(self, vm: VmId) -> str:
         return "x" * 100_000
-
-
-# Proofs of identity
-
-
-@breaks("test_a_vm_proves_that_it_is_itself")
-class BelievesNobody(MemoryProvider):
-    async def identify(self, proof: str, challenge: Challenge) -> VmId:
-        raise NotProven("whoever it is")
-
-
-@breaks("test_a_proof_is_of_one_vm_and_of_no_other")
-@breaks("test_a_proof_that_was_changed_proves_nothing")
-class LooksAtNoSignature(MemoryProvider):
-    async def identify(self, proof: str, challenge: Challenge) -> VmId:
-        said = " ".join([*proof.split(" "), "", "0"][:3])
-        return await super().identify(f"{said} {seal(said)}", challenge)
-
-
-@breaks("test_nonsense_proves_nothing")
-class LeavesItOpen(MemoryProvider):
-    async def identify(self, proof: str, challenge: Challenge) -> VmId:
-        try:
-            return await super().identify(proof, challenge)
-        except NotProven as error:
-            raise Transient("ask again") from error
-
-
-@breaks("test_an_old_proof_proves_nothing")
-class TakesOldProofs(MemoryProvider):
-    async def identify(self, proof: str, challenge: Challenge) -> VmId:
-        return await super().identify(proof, replace(challenge, since_ms=0))
-
-
-@breaks("test_a_proof_for_another_batch_proves_nothing")
-class TakesProofsForOthers(MemoryProvider):
-    async def identify(self, proof: str, challenge: Challenge) -> VmId:
-        said, _, sealed = proof.rpartition(" ")
-        return VmId(said.split(" ")[0]) if sealed == seal(said) else await super().identify(proof, challenge)
-
-
-@breaks("test_a_driver_without_proofs_takes_nothing_for_one", TOKENS)
-class BelievesNames(MemoryProvider):
-    async def identify(self, proof: str, challenge: Challenge) -> VmId:
-        return VmId(proof)

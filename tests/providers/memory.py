@@ -31,6 +31,7 @@ from cloud_dispatch.provider.errors import (
 )
 from cloud_dispatch.provider.spi import (
     Challenge,
+    Finding,
     HardEnd,
     Host,
     Identity,
@@ -38,6 +39,7 @@ from cloud_dispatch.provider.spi import (
     LaunchResult,
     Leftover,
     LeftoverKind,
+    Level,
     Listing,
     Operation,
     ProfileContext,
@@ -264,6 +266,9 @@ class MemoryProvider:
 
     async def quotas(self) -> Sequence[Quota]:
         return (Quota("vms", Scope(region="r"), QuotaUnit.INSTANCES, self.cloud.limit, len(self.cloud.living())),)
+
+    async def preflight(self, deployment: str) -> Sequence[Finding]:
+        return [Finding(Level.OK, "credentials", f"of the account that {deployment} is in")]
 
     async def identify(self, proof: str, challenge: Challenge) -> VmId:
         said, _, sealed = proof.rpartition(" ")

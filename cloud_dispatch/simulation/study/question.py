@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from cloud_dispatch.bootstrap import timing_of
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.domain.task import Cause
+from cloud_dispatch.meaning import timing_of
 from cloud_dispatch.simulation.clouds.faults import Fault
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
