@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from cloud_dispatch.domain.masking import MASK, masked
@@ -64,3 +66,22 @@ def test_what_is_known_to_be_secret_is_masked_in_any_form() -> None:
     """Where the form says nothing, the value does; nothing known masks nothing."""
     assert masked("invalid value mAc here", ["mAc"]) == f"invalid value {MASK} here"
     assert masked("plain", ["", None]) == "plain"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "token", "token.", "private-", ".", "a", "/", "://a:", "://", "http://", "http://a@", "https://x", "@", "x@",
+        "?sig=", "token ", "token  =", 'token"', "token:'\"", "token= ", "Bearer ", "cda1.", " ", "\n",
+        "-----BEGIN ", "-----END ", "-----BEGIN PRIVATE KEY", "-----BEGIN PRIVATE KEY-----",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("first", ["", "token:", "://a:", "-----BEGIN PRIVATE KEY-----"])
+def test_no_text_takes_long(first: str, piece: str) -> None:
+    """Whatever strangers repeat, time grows with its length, and not with a power of it: it is the loop's. Sizes grow
+    until the largest, so that this fails early where it fails."""
+    for size in (1_024, 4_096, 16_384, 65_536):
+        text = first + piece * (size // len(piece))
+        begun = time.thread_time()
+        masked(text)
+        assert time.thread_time() - begun < 0.5, size
