@@ -18,6 +18,8 @@ from cloud_dispatch.spend.breaker import Kind
 
 CONSOLE_LINES = 100
 CONSOLE_BYTES = 8_192
+#: So much of its end is looked at for secrets, which may begin before what is kept: all that a driver may give of it.
+CONSOLE_READ = 65_536
 CONSOLE_TIMEOUT_S = 10
 #: What of it is attached to a breaker's event.
 TAIL_LINES = 20
@@ -101,7 +103,7 @@ async def _console(context: Context, row: Instance) -> str:
 
 
 def _end_of(text: str) -> str:
-    return "\n".join(masked(text)[-CONSOLE_BYTES:].strip().splitlines()[-CONSOLE_LINES:])
+    return "\n".join(masked(text[-CONSOLE_READ:])[-CONSOLE_BYTES:].strip().splitlines()[-CONSOLE_LINES:])
 
 
 async def tell_of_breakers(context: Context) -> None:

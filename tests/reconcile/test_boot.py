@@ -10,7 +10,7 @@ from cloud_dispatch.domain.errors import Conflict, NotFound
 from cloud_dispatch.domain.ids import BatchId
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.ports.fleet import BootWord
-from cloud_dispatch.reconcile.boot import CONSOLE_LINES, readable
+from cloud_dispatch.reconcile.boot import CONSOLE_LINES, CONSOLE_READ, readable
 from tests.reconcile.fake import world
 
 S = InstanceState
@@ -35,6 +35,17 @@ async def test_a_boot_that_failed_ends_its_vm_and_says_why(tmp_path: Path) -> No
         assert len(w.cloud.requests) == 1  # and the same is not tried again at once
         explained = await w.fleet.explain_instance(row.id)
         assert "E: no such package" in str(explained)
+
+
+async def test_of_a_log_without_end_only_the_end_is_looked_at(tmp_path: Path) -> None:
+    """What stood far above does not make a secret of it, and costs the loop no time."""
+    async with world(tmp_path) as w:
+        await w.submit(1)
+        await w.passes()
+        (row,) = w.rows
+        log = "-----BEGIN PRIVATE KEY-----\n" + "line\n" * (CONSOLE_READ // 5) + "E: no such package"
+        await w.fleet.boot_said(row.batch, BootWord(row.vm, "drivers", True, 100, log))
+        assert w.rows[0].reason == "boot phase drivers failed (exit code 100): E: no such package"
 
 
 async def test_a_phase_is_an_event_and_nothing_else(tmp_path: Path) -> None:
