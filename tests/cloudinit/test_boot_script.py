@@ -169,7 +169,8 @@ def test_what_is_pinned_is_trusted_and_nothing_else(serve: Callable[..., Server]
 
 
 def test_a_proxy_is_used_unless_the_dispatcher_is_excepted(serve: Callable[..., Server], tmp_path: Path) -> None:
-    """In the clear the proxy asks itself; TLS goes through it, and the pin is the dispatcher's."""
+    """In the clear the proxy asks itself; TLS goes through it, and the pin is the dispatcher's. A user in its address
+    changes nothing."""
     made = own(tmp_path / "tls", ["127.0.0.1"], NOW)
     proxy, plain, secure = serve(), serve(), serve(made)
     proxies = {"http": proxy.url, "https": proxy.url + "/"}
@@ -184,9 +185,13 @@ def test_a_proxy_is_used_unless_the_dispatcher_is_excepted(serve: Callable[..., 
     assert boot(tmp_path, plain.url, proxies={**proxies, "no": "127.0.0.1"}).returncode == 0
     assert len(plain.heard) == 1
     assert len(proxy.heard) == 2
+    named = {"http": proxy.url.replace("//", "//bob@"), "https": proxy.url.replace("//", "//bob@") + "/"}
+    assert boot(tmp_path, plain.url, proxies=named).returncode == 0
+    assert boot(tmp_path, secure.url, made.fingerprint, proxies=named).returncode == 0
+    assert proxy.heard[:2] == proxy.heard[2:]
     refused = boot(tmp_path, secure.url, "ab" * 32, proxies=proxies)
     assert "shows another certificate" in refused.stderr
-    assert len(secure.heard) == 1
+    assert len(secure.heard) == 2
 
 
 def test_what_does_not_speak_http_is_one_line_a_try(tmp_path: Path) -> None:
