@@ -50,6 +50,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     asked: list[dict[str, str]]
     broken: int
+    odd: list[bytes]  # what it says first, whatever it is asked
 
     def do_PUT(self) -> None:
         ttl = self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
@@ -57,6 +58,10 @@ class Metadata(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.asked.append(dict(self.headers))
+        if self.odd:
+            self.wfile.write(self.odd.pop(0))
+            self.close_connection = True
+            return None
         if type(self).broken:
             type(self).broken -= 1
             return self._say(503, "")
@@ -82,7 +87,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def metadata() -> Iterator[type[Metadata]]:
     """A metadata service; `at` is where it is."""
-    handler = type("Served", (Metadata,), {"asked": [], "broken": 0})
+    handler = type("Served", (Metadata,), {"asked": [], "broken": 0, "odd": []})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     handler.at = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
@@ -145,6 +150,15 @@ def test_a_metadata_service_that_is_not_ready_costs_a_try(tmp_path: Path, metada
     code, config, console = prove(tmp_path, GCE, metadata.at)  # type: ignore[attr-defined]
     assert (code, config["proof"]) == (0, "jwt for cloud-dispatch-b1, full")
     assert "try 2 of 3" in console
+
+
+@pytest.mark.parametrize("odd", [b"", b"noise\r\n", b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\njwt"])
+def test_half_an_answer_costs_a_try(tmp_path: Path, metadata: type[Metadata], odd: bytes) -> None:
+    """Nothing, no HTTP or less than was announced: one line on the console, and not half a proof."""
+    metadata.odd = [odd, odd]
+    code, config, console = prove(tmp_path, GCE, metadata.at)  # type: ignore[attr-defined]
+    assert (code, config["proof"]) == (0, "jwt for cloud-dispatch-b1, full"), console
+    assert console.count("\n") == console.count("cloud-dispatch: proof of identity, try ") == 2
 
 
 @pytest.mark.parametrize("path", ["refused", "large"])
