@@ -55,6 +55,14 @@ def test_the_supervisor_is_started_again_and_its_failure_ends_the_vm() -> None:
     assert end["ExecStart"] == ['/bin/sh -c "systemctl poweroff"']
 
 
+def test_the_supervisor_runs_the_same_on_any_image() -> None:
+    """By systemd as by the boot script: without what an image's Python has been given besides its standard library."""
+    (line,) = settings(files()[UNIT])["ExecStart"]
+    started = line.removeprefix('/usr/bin/env "python3"')
+    assert started == " -S -I agent.pyz agent.json"
+    assert files()["bootstrap.sh"].splitlines()[-1] == f'exec "$python"{started}'
+
+
 def test_a_task_that_dies_does_not_stop_the_service() -> None:
     """systemd stops a service of which the kernel killed a process for its memory, unless it is told not to."""
     unit = settings(files()[UNIT])
@@ -79,7 +87,7 @@ def test_values_arrive_in_units_as_they_are(text: str) -> None:
     unit = settings(files(python=f"/opt/{text}/python3", end_command=f"echo {text}", proxies={"http": text})[UNIT])
     quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     assert unit["Environment"] == [f'"http_proxy={quoted}"']
-    assert unit["ExecStart"] == [f'/usr/bin/env "/opt/{quoted.replace("$", "$$")}/python3" agent.pyz agent.json']
+    assert unit["ExecStart"] == [f'/usr/bin/env "/opt/{quoted.replace("$", "$$")}/python3" -S -I agent.pyz agent.json']
 
 
 def test_a_line_break_does_not_make_a_setting() -> None:
