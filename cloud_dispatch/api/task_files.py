@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from starlette.types import Scope
 
 from cloud_dispatch.api.auth import Claim
+from cloud_dispatch.api.files import split_path
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.domain.errors import Denied
 
@@ -42,10 +43,12 @@ class TaskFiles:
         )
 
     async def check_output(self, claim: Claim, path: str) -> None:
-        """Denied unless `path` may be of an output that the task declares and the dispatcher keeps."""
+        """Denied unless `path` may be of an output that the task declares and the dispatcher keeps; InvalidInput for
+        what is no path, or so long that it would take long to compare."""
+        names = split_path(path)
         task = await self._store.task(claim.task)
         kept = (item.path for item in task.spec.outputs if not item.url)
-        if not any(means(declared.split("/"), path.split("/")) for declared in kept):
+        if not any(means(declared.split("/"), names) for declared in kept):
             hint = "declare it when the task is submitted: --output, or outputs in a task file"
             raise Denied(f"task {claim.task} declares no output {path[:200]!r}", place="path", hint=hint)
 
