@@ -9,12 +9,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from cloud_dispatch import agentzip
+from cloud_dispatch import __version__, agent, agentzip
 from cloud_dispatch.agentzip import build
 from tests.agent.conftest import RunningAgent
 from tests.agent.stub import StubDispatcher
@@ -37,6 +38,13 @@ def test_it_holds_the_wire_and_the_agent_and_nothing_else() -> None:
         "cloud_dispatch/agent",
         "cloud_dispatch/wire",
     }
+
+
+def test_it_is_of_the_version_that_serves_it() -> None:
+    """What an agent says of itself when it registers is the minor version of the distribution that it came with."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["version"] == __version__
+    assert __version__.rpartition(".")[0] == agent.VERSION
 
 
 def test_its_entry_parses_on_any_python() -> None:
