@@ -65,8 +65,10 @@ def measure(folder: Path, repeat: int, quick: bool) -> Iterator[Metric]:
     for mode, isolated in modes.items():
         held = memory(_home(folder, "memory", isolated), isolated)
         yield _amount(folder, "memory_8_tasks" + mode, "MB", held / 1e6, MEMORY_MB)
-    percent = idle_percent(_home(folder, "idle", False), IDLE_SECONDS / 10 if quick else IDLE_SECONDS)
-    yield _amount(folder, "idle_cpu", "% of a core", percent, IDLE_PERCENT)
+    for mode, isolated in modes.items():
+        seconds = IDLE_SECONDS / 10 if quick else IDLE_SECONDS
+        percent = idle_percent(_home(folder, "idle", isolated), seconds, isolated)
+        yield _amount(folder, "idle_cpu" + mode, "% of a core", percent, IDLE_PERCENT)
 
 
 def configuration(isolated: bool, least: int = 0, most_tasks: int = 0) -> str:
@@ -138,9 +140,9 @@ def wait_for_running(started: product.Dispatcher, count: int) -> None:
     )
 
 
-def idle_percent(folder: Path, seconds: float) -> float:
+def idle_percent(folder: Path, seconds: float, isolated: bool) -> float:
     """Percent of a core that agent and supervisor use, together, while there is nothing to do."""
-    with product.dispatcher(folder, configuration(False, least=1), tls=True) as started:
+    with product.dispatcher(folder, configuration(isolated, least=1), tls=True) as started:
         product.wait_for_instances(started, 1)
         time.sleep(SETTLE_SECONDS)
         service = service_of(started)

@@ -9,6 +9,8 @@ import pytest
 from bench import boot, product
 from bench.footprint import cpu_seconds, find_service, parent, proportional_bytes
 from bench.processes import BenchmarkFailed
+from bench.report import Repetition
+from bench.yardsticks import Yardsticks
 
 
 @pytest.mark.process
@@ -49,3 +51,25 @@ def test_bare_starts_are_starts_of_python() -> None:
     taken = boot.bare_starts()
     assert len(taken) == boot.BARE_STARTS
     assert min(taken) > 0
+
+
+def test_what_the_agent_takes_is_measured_with_tasks_of_their_own_users_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root, every figure of a VM is taken both ways: the agent is another process then, with a warden beside it."""
+    yardsticks = Yardsticks(1, 1, 1, 1)
+    asked: list[tuple[str, bool]] = []
+
+    def amount(folder: Path, *given: object) -> float:
+        asked.append((folder.name, bool(given[-1])))
+        return len(asked)
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(boot, "take", lambda _: yardsticks)
+    monkeypatch.setattr(boot, "first_tasks", lambda *_: (Repetition(1, {boot.BARE: 1}, yardsticks),))
+    monkeypatch.setattr(boot, "memory", amount)
+    monkeypatch.setattr(boot, "idle_percent", amount)
+    found = {metric.metric: metric.value for metric in boot.measure(tmp_path, 1, quick=True)}
+    ways = [(f"{what}-{how}", how == "isolated") for what in ("memory", "idle") for how in ("together", "isolated")]
+    assert asked == ways
+    assert (found["idle_cpu"], found["idle_cpu_isolated"]) == (3, 4)
