@@ -11,10 +11,10 @@ import hashlib
 import os
 import signal
 import sys
-from typing import List, Union  # noqa: UP035
+from typing import List  # noqa: UP035
 
 from cloud_dispatch.agent.baggage import Baggage
-from cloud_dispatch.agent.identity import Config
+from cloud_dispatch.agent.memfd import holding
 from cloud_dispatch.wire.codec import decode, encode
 from cloud_dispatch.wire.messages import Program
 
@@ -70,7 +70,7 @@ def become(work_dir: str, program: Program, baggage: Baggage) -> None:
     place = _place(work_dir, program)
     if not zipfile.is_zipfile(place):
         raise OSError("%s is not there, or not whole" % place)
-    packed = _pack(baggage if baggage.machine is not None else baggage.config)
+    packed = holding("baggage", encode(baggage if baggage.machine is not None else baggage.config))
     pipes = [moved.pipe for moved in baggage.attempts]
     kept = [descriptor for descriptor in (packed, baggage.pipe, baggage.warden, *pipes) if descriptor >= 0]
     arguments = [TAKE_OVER, str(packed)] if baggage.machine is not None else _afresh(baggage, packed)
@@ -103,20 +103,6 @@ def proved(work_dir: str) -> None:
 def let_signals_in() -> None:
     """The handlers are there: what came meanwhile is heard now."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD_BACK)
-
-
-def _pack(what: Union[Baggage, Config]) -> int:
-    """A descriptor with `what` in it, to be read once."""
-    descriptor = os.memfd_create("baggage")
-    left = memoryview(encode(what))
-    try:
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def unpack(descriptor: int) -> Baggage:

@@ -10,6 +10,8 @@ import json
 import os
 from typing import Dict, List, NamedTuple, Optional, Tuple  # noqa: UP035
 
+from cloud_dispatch.agent.memfd import holding
+
 #: The longest line of a request, and of an answer.
 REQUEST_BYTES = 128
 ANSWER_BYTES = 65_536
@@ -46,16 +48,7 @@ def parse(line: bytes, descriptors: int) -> Optional[Request]:
 
 def write_order(argv: List[str], env: Dict[str, str], cwd: str) -> int:
     """A descriptor with the order in it, to be closed by the caller."""
-    order = os.memfd_create("order")
-    try:
-        left = memoryview(json.dumps([argv, env, cwd]).encode("ascii"))
-        while left:
-            left = left[os.write(order, left) :]
-        os.lseek(order, 0, os.SEEK_SET)
-    except OSError:
-        os.close(order)
-        raise
-    return order
+    return holding("order", json.dumps([argv, env, cwd]).encode("ascii"))
 
 
 def read_order(order: int) -> Tuple[List[str], Dict[str, str], str]:

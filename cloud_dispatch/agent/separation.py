@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import MutableMapping, Optional  # noqa: UP035
 
 from cloud_dispatch.agent.identity import Config
+from cloud_dispatch.agent.memfd import holding
 from cloud_dispatch.agent.privileges import Unseparated, Users, open_to_all, python_for_all, step_down, users
 from cloud_dispatch.wire.codec import encode
 
@@ -36,10 +37,7 @@ class Separation:
 
     def config_descriptor(self) -> int:
         """The agent's configuration, to be read once and closed by the caller."""
-        found = os.memfd_create("agent.json")
-        os.write(found, encode(self.config))
-        os.lseek(found, 0, os.SEEK_SET)
-        return found
+        return holding("agent.json", encode(self.config))
 
     def step_down(self) -> None:
         """In the child that becomes the agent."""
