@@ -1,6 +1,7 @@
-"""What the warden's forked children do. Owns the way from root to a task's user, after which nothing of root is left.
+"""What the supervisor's forked children do. Owns the fork, and the way from root to a task's user, after which nothing
+of root is left.
 
-Each function ends the process. They may take long or fail in any way: the supervisor does not wait for them.
+The children may take long or fail in any way: the supervisor does not wait for them.
 """
 
 from __future__ import annotations
@@ -10,34 +11,34 @@ import os
 import resource
 import signal
 import subprocess
-from typing import Callable, List, Sequence  # noqa: UP035
+from typing import Callable, List, Optional, Sequence  # noqa: UP035
 
 from cloud_dispatch.agent.handing import hand_on
 from cloud_dispatch.agent.lending import read_order, write_failure
 from cloud_dispatch.agent.memory import proportional
 from cloud_dispatch.agent.privileges import Users, end_with_parent, lend_hand, step_down
 from cloud_dispatch.agent.processes import raw_children, tree, uid_of
-from cloud_dispatch.agent.spawning import find
+from cloud_dispatch.agent.spawning import RESTORED, find
 
 #: How many processes and threads an attempt may have at once: a VM's own have to fit beside those of all.
 MOST_PROCESSES = 4_096
 #: Where everybody may write, on any Linux.
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")
-_RESTORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 
-def fork(work: Callable[[], None]) -> int:
-    """Run `work` in a child; its pid. The child ends with 0, or 1 where the work failed."""
+def fork(work: Callable[[], Optional[int]]) -> int:
+    """Run `work` in a child, without the supervisor's handlers of signals; its pid. The child ends with what the work
+    says, 0 unless it says something, or 1 where it failed."""
     pid = os.fork()
     if pid:
         return pid
     code = 1
     try:
         signal.set_wakeup_fd(-1)
-        for number in _RESTORED:
+        for number in _HANDLED:
             signal.signal(number, signal.SIG_DFL)
-        work()
-        code = 0
+        code = work() or 0
     finally:
         os._exit(code)
 
@@ -52,6 +53,8 @@ def run_order(users: Users, uid: int, filled: str, descriptors: List[int]) -> No
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for number, source in enumerate((null, output, output)):
             os.dup2(source, number)
+        for ignored in RESTORED:
+            signal.signal(ignored, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_NPROC, (MOST_PROCESSES, MOST_PROCESSES))
         step_down(uid, uid)
         end_with_parent()

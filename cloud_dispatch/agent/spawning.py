@@ -15,7 +15,7 @@ import subprocess
 from typing import Dict, List  # noqa: UP035
 
 #: What Python itself ignores; programs expect the usual.
-_RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
+RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Spawner:
@@ -49,7 +49,7 @@ class Spawner:
         os.chdir(cwd)
         try:
             program = find(argv[0], env)
-            return os.posix_spawn(program, argv, env, file_actions=descriptors, setsid=True, setsigdef=_RESTORED)
+            return os.posix_spawn(program, argv, env, file_actions=descriptors, setsid=True, setsigdef=RESTORED)
         finally:
             os.fchdir(self._home)
 

@@ -17,6 +17,7 @@ import sys
 from typing import List, Optional, Set  # noqa: UP035
 
 from cloud_dispatch.agent.adapters import now_ms, pause, wall_ms
+from cloud_dispatch.agent.forked import fork
 from cloud_dispatch.agent.identity import Config, ConfigError, load_config
 from cloud_dispatch.agent.privileges import Unseparated
 from cloud_dispatch.agent.processes import be_called, become_subreaper, kill_each, reap, tree
@@ -293,30 +294,27 @@ def fork_agent(arguments: List[str], keeping: Set[int]) -> int:
     """The pid of an agent that is this very process once more, with the interpreter and the modules that it has: twice
     as fast as a new one, and they share memory. Not for one that has to have fewer rights, nor for a later one: by then
     the zipapp may be another than the one that these modules came from."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        os.setsid()
-        for name in os.listdir("/proc/self/fd"):
-            if int(name) > 2 and int(name) not in keeping:
-                with contextlib.suppress(OSError):  # the listing's own
-                    os.close(int(name))
-        os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
-        with contextlib.suppress(OSError):  # it is for whoever looks at a list of processes
-            be_called("--agent")
-        from cloud_dispatch.agent.incarnation import run_agent
 
-        code = run_agent(arguments)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+    def live() -> int:
+        try:
+            os.setsid()
+            for name in os.listdir("/proc/self/fd"):
+                if int(name) > 2 and int(name) not in keeping:
+                    with contextlib.suppress(OSError):  # the listing's own
+                        os.close(int(name))
+            os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
+            with contextlib.suppress(OSError):  # it is for whoever looks at a list of processes
+                be_called("--agent")
+            from cloud_dispatch.agent.incarnation import run_agent
+
+            return run_agent(arguments)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            return 1
+        finally:
+            sys.stderr.flush()
+
+    return fork(live)
 
 
 def own_command(python: str = sys.executable) -> List[str]:

@@ -28,6 +28,8 @@ def test_the_first_agent_is_the_supervisor_forked_and_a_later_one_is_not(
         first = agent.agent_pid
         assert words_of(first)[-2:] == [str(agent_zip), "--agent"]
         assert os.getsid(first) == first
+        assert signals(first, "SigIgn") == {signal.SIGPIPE, signal.SIGXFSZ}, "as Python has it"
+        assert signals(first, "SigCgt") >= {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
         shared = {*descriptors(first)} & {*descriptors(agent.process.pid)}
         (pipe,) = shared - {str(agent.console), "/dev/null"}  # it reports into
         assert pipe.startswith("pipe:")
@@ -44,6 +46,12 @@ def test_the_first_agent_is_the_supervisor_forked_and_a_later_one_is_not(
 def words_of(pid: int) -> list[str]:
     """The command line of `pid` as it shows itself."""
     return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+
+
+def signals(pid: int, which: str) -> set[int]:
+    """The signals of a mask of `pid`."""
+    (mask,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(which)]
+    return {number for number in range(1, 65) if int(mask.split()[1], 16) >> (number - 1) & 1}
 
 
 def descriptors(pid: int) -> list[str]:

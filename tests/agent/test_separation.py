@@ -23,6 +23,7 @@ from cloud_dispatch.agent.lending import parse, read_failure, read_order, write_
 from cloud_dispatch.agent.privileges import Unseparated, Users, open_to_all, python_for_all
 from cloud_dispatch.agent.privileges import users as mean
 from cloud_dispatch.agent.processes import become_subreaper, reap, uid_of
+from cloud_dispatch.agent.spawning import RESTORED
 from cloud_dispatch.agent.warden import Warden
 from cloud_dispatch.wire.messages import FileTransfer, HealthCheck
 from tests.agent.conftest import RunningAgent, cannot_separate, living, quick_policy, separate_users, until
@@ -274,6 +275,22 @@ def test_a_berth_runs_one_command_and_is_let_again_only_when_nothing_of_it_lives
         time.sleep(0.01)
     assert answer.split(" ")[1].startswith(f"{uid}.")
     assert not [name for name in os.listdir("/proc") if name.isdigit() and uid_of(int(name)) == uid]
+
+
+@pytest.mark.process
+def test_a_command_finds_the_usual_signals(asked: Asked) -> None:
+    """Neither those that Python ignores nor those that the supervisor handles are ignored in what is run."""
+    mask = sum(1 << (number - 1) for number in (*RESTORED, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD))
+    look = f"n=$(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/self/status); [ $((0x$n & {mask})) = 0 ]"
+    word, pid = asked.spawn(asked.take(), "sh", "-c", look).split(" ")
+    assert word == "pid"
+    for _ in range(500):
+        asked.turn()
+        told = asked.ask("exits").split(" ")[1]
+        if told:
+            break
+        time.sleep(0.01)
+    assert told.split(",")[:2] == [pid, "0"]
 
 
 @pytest.mark.process
