@@ -72,7 +72,6 @@ class Shell:
         self._conversation: Optional[asyncio.Task[None]] = None
         self._attempts: Dict[int, Attempt] = {}  # until settled
         self._by_pid: Dict[int, Any] = {}  # attempts and health checks whose main process lives
-        self._checks: Dict[int, CheckRun] = {}
         self._threads = Threads()
         self.processes: Processes
         self.folders: Folders
@@ -305,12 +304,11 @@ class Shell:
                 attempt.discard()  # its result is among those that are handed on
         self._vow()
         say("%s takes over, %d tasks run" % (command.program.sha256[:16], len(still)))
-        was = self._baggage
         words = 0 if self._guest_timer is None else self._guest_timer.words
         moved = [attempt.pack() for attempt in still]
-        self._baggage = replace(was, words=words, machine=known if command.carries else None, attempts=moved)
+        handed = replace(self._baggage, words=words, machine=known if command.carries else None, attempts=moved)
         try:
-            handover.become(self.config.work_dir, command.program, self._baggage)
+            handover.become(self.config.work_dir, command.program, handed)
         except OSError as error:
             say("it can't be run: %s" % error)
             self.feed(events.Hindered(str(error)))
