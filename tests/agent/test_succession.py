@@ -7,7 +7,7 @@ from cloud_dispatch.agent.baggage import Carried, carried
 from cloud_dispatch.agent.machine import Machine
 from cloud_dispatch.agent.succession import AGAIN_MS, MOST_TRIES, Succession
 from cloud_dispatch.wire.codec import decode, encode
-from cloud_dispatch.wire.messages import BAGGAGE, Policy, Program
+from cloud_dispatch.wire.messages import BAGGAGE, Program
 from tests.agent.virtual import TERM, VirtualAgent, order
 
 OWN, NEXT, LATER = (str(number) * 64 for number in (1, 2, 3))
@@ -219,7 +219,3 @@ def test_limits_of_tasks_and_of_life_count_on() -> None:
     assert other.request.want == 1, "of two tasks one is left"
     other.pass_ms(20_000)
     assert other.request.ending == "lifetime"
-
-
-def test_policies_say_how_long_an_idle_moment_is_waited_for() -> None:
-    assert Policy().replace_ms == 600_000
