@@ -93,7 +93,8 @@ class RunningAgent:
             self.process.kill()
             self.process.wait()
         for pid in living(self.mark):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+                os.kill(pid, signal.SIGKILL)
 
 
 def living(mark: str) -> list[int]:
