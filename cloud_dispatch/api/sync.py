@@ -69,6 +69,8 @@ class SyncService:
         if request.state not in _STATES:
             known = ", ".join(sorted(_STATES))
             raise InvalidInput(f"{request.state[:40]!r} is no state", place="state", hint=f"one of: {known}")
+        if request.timer is not None and not (request.timer.step_ms and request.timer.links):  # left out
+            raise InvalidInput("a timer asks with its step_ms and links", place="timer", hint="the user data say them")
         results = results_of(request) if request.results else ()
         session = self.sessions.accept(instance, request.incarnation, request.seq)
         if session is None:

@@ -16,7 +16,7 @@ from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.ports.fleet import Directive
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.spend.grant import Terms
-from cloud_dispatch.wire.messages import TimerAsk
+from cloud_dispatch.wire.messages import SYNC_PATH, TimerAsk
 from cloud_dispatch.wire.timer import MOST_LINKS, TimerPlan
 from tests.api.house import Agent, House, error_of
 
@@ -128,6 +128,14 @@ async def test_terms_that_no_user_data_have_are_refused(house: House, bad: Timer
     agent = await house.agent()
     status, _, place = error_of(await agent.post(agent.request(timer=bad)))
     assert (status, place.partition(".")[0]) == (400, "timer")
+
+
+@pytest.mark.parametrize("left", [{}, {"step_ms": 1}, {"links": 1}])
+async def test_terms_that_are_left_out_are_refused(house: House, left: dict[str, int]) -> None:
+    """A step of no length would be divided by."""
+    agent = await house.agent()
+    body = {"incarnation": agent.incarnation, "seq": 1, "timer": left}
+    assert error_of(await house.http.post(SYNC_PATH, json=body, headers=agent.headers))[::2] == (400, "timer")
 
 
 def test_every_word_of_a_chain_leads_to_its_anchor() -> None:
