@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import requests
 
 from cloud_dispatch.adapters.clock import SystemClock
@@ -27,14 +28,17 @@ from cloud_dispatch.api.patience import Patience
 from cloud_dispatch.api.server import serve
 from cloud_dispatch.api.services import Limits
 from cloud_dispatch.bootstrap import Parts, Ports, Rules, assemble
-from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId, instance_id
+from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
 from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.domain.task import Transfer
+from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.reconcile.settings import Settings, Timing
 from cloud_dispatch.statestore import open_store
 from cloud_dispatch.wire.messages import (
     Policy,
 )
-from tests.api.house import AGENT, POOL, House
+from tests.api.house import AGENT, POOL, Agent, House
 from tests.providers.odd import Odd
 
 #: Tight, so that tests see them; what takes seconds in a test takes minutes in the product.
@@ -43,6 +47,8 @@ LIMITS = Limits(
     sync_bytes=65_536, chunk_bytes=65_536, output_bytes=65_536, register_burst=10**6, register_per_second=10**6
 )
 HANG_S = 10.0
+#: What the tasks declare, so that their tokens may write it.
+OUTPUT = "out"
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
@@ -57,7 +63,8 @@ class State:
 
 
 class Fortress:
-    """Two agents that serve, `mine` and `theirs`, each with a task that it holds; a batch that boots; waiting tasks."""
+    """Two agents that serve, `mine` and `theirs`, each with a task that it holds; a batch with a place that is free and
+    with a VM that boots, `vm`; waiting tasks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -112,26 +119,56 @@ class Fortress:
         )
         self.host, self.port = await asyncio.wait_for(address, 10)
         self.url = f"http://{self.host}:{self.port}"
-        await self._populate(store, tokens, outputs)
-        self._ready.set()
+        async with httpx.AsyncClient(base_url=self.url, timeout=20) as http:
+            await self._populate(http)
+            self._ready.set()
+            await self._stop.wait()
         await serving
         await store.close()
 
-    async def _populate(self, store: Any, tokens: Tokens, outputs: OutputStore) -> None:
-        import httpx
+    async def _populate(self, http: httpx.AsyncClient) -> None:
+        house = House(self.parts.app.worker._s, self.parts.app, self.parts.fleet, self.url, http)
+        self._house = house
+        self.mine, self.theirs = await self._agent(), await self._agent()
+        await house.submit(3, outputs=(Transfer(OUTPUT),))
+        await self._launch()
+        self.operator = str(house.op.headers["Authorization"]).removeprefix("Bearer ")
+        await house.op.aclose()
 
-        async with httpx.AsyncClient(base_url=self.url, timeout=20) as http:
-            house = House(self.parts.app.worker._s, self.parts.app, self.parts.fleet, self.url, http)  # type: ignore[arg-type]
-            await house.submit(2)
-            self.mine, self.theirs = await house.agent(), await house.agent()
-            for agent in (self.mine, self.theirs):
-                await agent.sync(want=1)
-            await house.submit(3)
-            batch = await house.launch(2)
-            self.batch = str(batch)
-            self.join = tokens.join(batch, 2, 10**15)
-            self.operator = str(house.op.headers["Authorization"]).removeprefix("Bearer ")
-            await house.op.aclose()
+    async def _agent(self) -> Agent:
+        """One that serves, with a task."""
+        await self._house.submit(outputs=(Transfer(OUTPUT),))
+        agent = await self._house.agent()
+        await agent.sync(want=1)
+        return agent
+
+    async def _launch(self) -> None:
+        """A batch of two VMs; one is known, and boots."""
+        batch = await self._house.launch(2)
+        self.vm = f"vm-{batch}-0"
+        bound = InstanceChange(instance_id(batch, 0), InstanceEvent.BOUND, {"vm": VmId(self.vm)})
+        await self._house.store.change([bound])
+        self.batch, self.join = str(batch), self._house.tokens.join(batch, 2, 10**15)
+
+    def replenish(self) -> None:
+        """What requests use up is there again: a task that `mine` holds, a place that is free, a VM that boots. Where
+        it is not, another agent becomes `mine`, and another batch `batch`."""
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(self._replenish(), self._loop).result(HANG_S)
+
+    async def _replenish(self) -> None:
+        store, claim = self._house.store, self.mine.held[0]
+        if not store.holds(claim.task, claim.token, self.mine.instance):
+            self.mine = await self._agent()
+        rows = [row for row in store.instances().values() if row.batch == BatchId(self.batch)]
+        if {row.state for row in rows} != {InstanceState.LAUNCHING, InstanceState.BOOTING}:
+            await self._launch()
+
+    def bearers(self) -> dict[str, str]:
+        """Every good token, by whose it is: that of `mine`, of the task that it holds, of `batch`, the operator's."""
+        claim = self.mine.held[0]
+        task = self._house.tokens.task(claim.task, claim.token, self.mine.instance)
+        return {"agent": self.mine.token, "task": task, "join": self.join, "operator": self.operator}
 
     # -- what it is now
     def state(self) -> State:
