@@ -33,11 +33,15 @@ def secret(path: Path, purpose: str, entropy: Entropy) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Put `text` there, mode 0600, in place of what was."""
+    """Put `text` there, mode 0600, in place of what was. It is the folder's owner's, also where root writes it: the
+    dispatcher has to read what a command of root's has left."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)  # of a crash, or of somebody who may open it still
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        if os.geteuid() == 0:
+            owner = path.parent.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
         file.write(text + "\n")
         file.flush()
         os.fsync(descriptor)

@@ -71,7 +71,10 @@ class OperatorToken:
 
 def renew(state_dir: Path, entropy: Entropy) -> Path:
     """Make another operator's token; where its clear copy is. The former one is void from then on, for a dispatcher
-    that runs too."""
+    that runs too. InvalidInput where none has run yet: whoever asks for another token means some other folder."""
+    if not (state_dir / keyfiles.KEYS).is_dir():
+        hint = "use the configuration of the dispatcher, on its own machine; its first start makes the first token"
+        raise InvalidInput("this is no dispatcher's state folder: it has no keys", place=str(state_dir), hint=hint)
     kept, clear = keyfiles.keys_folder(state_dir) / _HASH, state_dir / CLEAR
     token = entropy.secret("operator-token")
     keyfiles.write(clear, token)

@@ -23,6 +23,8 @@ def group() -> None:
 def new(config: ConfigFile = None, as_json: Json = False) -> None:
     """Make another operator's token. The former one is void at once, also for a dispatcher that runs.
 
+    It is written to the state folder that the configuration names, as its owner's; a dispatcher has to have run there.
+
     Example: cloud-dispatch token new
     """
     settings = load_config(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from hashlib import sha256
 from pathlib import Path
@@ -81,6 +82,26 @@ async def test_another_token_holds_at_once(house: House) -> None:
     assert (await house.op.get("/v1/counts")).status_code == 401
     renewed = {"Authorization": f"Bearer {token}"}
     assert (await house.http.get("/v1/counts", headers=renewed)).status_code == 200
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes for others")
+def test_what_root_writes_is_the_folder_s_owner_s(tmp_path: Path) -> None:
+    """A dispatcher of another user could not read it, and nobody would be the operator."""
+    OperatorToken.open(tmp_path, ENTROPY)
+    folders = (tmp_path, tmp_path / "keys")
+    for folder in folders:
+        os.chown(folder, 12_345, 54_321)
+    operator_token.renew(tmp_path, ENTROPY)
+    written = [tmp_path / "operator.token", tmp_path / "keys" / "operator.sha256"]
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in written} == {(12_345, 54_321)}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in written} == {0o600}
+
+
+def test_there_is_no_other_token_where_there_is_none(tmp_path: Path) -> None:
+    """What no dispatcher has ever used gets neither keys nor token."""
+    with pytest.raises(InvalidInput, match="it has no keys"):
+        operator_token.renew(tmp_path / "state", ENTROPY)
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_hash_that_is_damaged_while_it_runs_opens_nothing(house: House) -> None:

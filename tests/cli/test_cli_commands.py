@@ -93,6 +93,7 @@ def test_token_new_makes_another_and_never_shows_it(cli: Any, tmp_path: Path) ->
     """Neither for people nor in JSON; where it is stands there."""
     config = tmp_path / "config.toml"
     config.write_text('[dispatcher]\nstate_dir = "state"\n')
+    (tmp_path / "state" / "keys").mkdir(parents=True)
     path, seen = tmp_path / "state" / "operator.token", []
     for words in ([], ["--json"]):
         ran = cli("token", "new", *words, "--config", str(config))
@@ -101,6 +102,16 @@ def test_token_new_makes_another_and_never_shows_it(cli: Any, tmp_path: Path) ->
     assert len(set(seen)) == 2
     kept = (tmp_path / "state" / "keys" / "operator.sha256").read_text().strip()
     assert kept == sha256(seen[-1].encode()).hexdigest()
+
+
+def test_token_new_makes_no_state_folder_where_no_dispatcher_was(cli: Any, tmp_path: Path) -> None:
+    """With another configuration than the dispatcher's, or elsewhere: it says so, and leaves nothing."""
+    config = tmp_path / "config.toml"
+    config.write_text('[dispatcher]\nstate_dir = "state"\n')
+    ran = cli("token", "new", "--config", str(config))
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{tmp_path / 'state'}: this is no dispatcher's state folder" in ran.err
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
 
 
 def test_wrong_token_is_denied(cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
