@@ -23,8 +23,12 @@ from cloud_dispatch.cli.main import run
 
 #: What is looked for is at least so long, so that chance finds nothing.
 LEAST = 12
-_JOIN = re.compile(r"cdj1(?:\.[\w-]+){4}")
-_SERVICE = re.compile(r"cds2(?:\.[\w-]+){3}")
+_TOKENS = {
+    "join": re.compile(r"cdj1(?:\.[\w-]+){4}"),
+    "service": re.compile(r"cds2(?:\.[\w-]+){3}"),
+    "task": re.compile(r"cdt1(?:\.[\w-]+){4}"),
+}
+_GIVEN = b"CLOUD_DISPATCH_TASK_TOKEN="
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,8 @@ def keys_of(pem: str) -> list[str]:
 
 class Lookout:
     """Reads, as long as it is open, every command line of this machine, the environment of every process of a
-    deployment besides its dispatcher, and all that its VMs' folders hold: much of it lives for a moment only."""
+    deployment besides its dispatcher, and all that its VMs' folders hold: much of it lives for a moment only. The token
+    that a task is given in its own environment is kept apart."""
 
     def __init__(self, state: Path, dispatcher: int) -> None:
         self._state, self._own = state, {dispatcher, os.getpid()}
@@ -94,6 +99,7 @@ class Lookout:
         self._read: set[tuple[int, int, int]] = set()
         self.commands: set[bytes] = set()
         self.environments: set[bytes] = set()
+        self.given: set[bytes] = set()
         self.files: dict[str, set[bytes]] = {}
         self.modes: dict[str, set[int]] = {}
 
@@ -112,13 +118,17 @@ class Lookout:
         }  # fmt: skip
 
     def tokens(self) -> dict[str, str]:
-        """Every token of an agent that was seen in the files of a VM."""
-        text = b"\0".join(body for bodies in self.files.values() for body in bodies).decode(errors="replace")
-        joins, services = sorted(set(_JOIN.findall(text))), sorted(set(_SERVICE.findall(text)))
-        return {
-            **{f"join token {i}": token for i, token in enumerate(joins)},
-            **{f"service token {i}": token for i, token in enumerate(services)},
+        """Every token of a batch, an agent or a task that was seen in the files of a VM or given to a task, and every
+        proof of identity."""
+        seen = [*(body for bodies in self.files.values() for body in bodies), *self.given]
+        text = b"\0".join(seen).decode(errors="replace")
+        tokens = {
+            f"{kind} token {i}": token
+            for kind, form in _TOKENS.items()
+            for i, token in enumerate(sorted(set(form.findall(text))))
         }
+        proofs = sorted(body.decode() for body in self.files.get("identity", ()) if body)
+        return {**tokens, **{f"proof {i}": proof for i, proof in enumerate(proofs)}}
 
     def _look(self) -> None:
         while not self._closing.is_set():
@@ -138,7 +148,10 @@ class Lookout:
                 continue
             self.commands.add(command)
             if mark in environment:
-                self.environments.add(environment)
+                entries = environment.split(b"\0")
+                own = [] if b"agent.pyz" in command else [each for each in entries if each.startswith(_GIVEN)]
+                self.given.update(own)
+                self.environments.add(b"\0".join(each for each in entries if each not in own))
 
     def _folders(self) -> None:
         for path in list(_files(self._state / "providers")):

@@ -65,9 +65,15 @@ HOMES = (
         "signature of a transfer", r"state:store\.sqlite(-wal)?|backup|dump", "where a task's input is, its user says"
     ),
     Home(
-        r".*join token \d+",
+        r".*(join token|proof) \d+",
         r"(talkative )?(vm|state):(.*/)?disk/.*agent\.json(\.new)?",
         "the agent's own configuration",
+    ),
+    Home(r".*proof \d+", r"(talkative )?vm:identity|state:providers/.*/identity", "where the VM gets it"),
+    Home(
+        r"task token \d+",
+        r"log of the task|`logs`|answers of GET /v1/tasks/{task}/logs|(vm|state):.*\.log",
+        "the task itself has printed it",
     ),
     Home(
         r".*service token \d+", r"(talkative )?(vm|state):(.*/)?disk/.*identity\.json(\.part)?", "the agent's own state"
@@ -192,8 +198,11 @@ class Evidence:
 
     def _refused(self, lookout: Lookout) -> None:
         """Registrations that are not admitted, by a token that is good, one that is forged and one that is no token."""
-        join = next(token for name, token in lookout.tokens().items() if name.startswith("join"))
-        vm = {"vm": f"{CANARY}-vm", "incarnation": "stolen"}
+        join, proof = (
+            next(secret for name, secret in lookout.tokens().items() if name.startswith(kind))
+            for kind in ("join", "proof")
+        )
+        vm = {"vm": f"{CANARY}-vm", "incarnation": "stolen", "proof": proof}
         answers = b""
         for token in (join, join[:-2] + "xx", self.house.token, "cdj1." + CANARY):
             for path in ("/v1/agent/register", "/v1/boot"):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.system.house import CONFIG, House
 
-pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")]
+pytestmark = pytest.mark.process
 TLS = CONFIG.replace("tls = false\n", "")
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "submit-tasks.md"
 WAITS = 'echo "$CLOUD_DISPATCH_TASK_TOKEN" > token; chmod 600 token; sleep 600'
@@ -45,6 +45,7 @@ def command_lines() -> Iterator[str]:
             yield path.read_text(errors="replace")
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
 def test_what_the_page_says_a_task_can_do_with_curl_works(house: House) -> None:
     """It stores a declared output and reads an input, which the agent had brought before, as it runs."""
     store, read = documented()
@@ -69,7 +70,8 @@ def test_what_the_page_says_a_task_can_do_with_curl_works(house: House) -> None:
 
 
 def test_no_token_is_in_the_state_folder(house: House) -> None:
-    """Neither the database nor a log nor a file of the dispatcher's holds one; nor does any command line show one."""
+    """Neither the database nor a log nor a file of the dispatcher's holds one, nor a VM's proof of identity; nor does
+    any command line show one."""
     (task,) = house.submit({"command": WAITS})
     (disk,) = house.until(lambda: list(house.state.glob("providers/local/vms/*/disk")), 30, "there is a VM")
     (kept,) = house.until(lambda: list(disk.rglob("token")), 30, "the task has its token")
@@ -79,6 +81,7 @@ def test_no_token_is_in_the_state_folder(house: House) -> None:
     assert own.startswith("cdt1.")
     assert join is not None
     secrets = {"task": own, "service": identity["token"], "join": join[0], "operator": house.token}
+    secrets["proof"] = (disk.parent / "identity").read_text()
     answers = [house.ask("GET", path).text for path in (
         f"/v1/tasks/{task}", "/v1/tasks", f"/v1/tasks/{task}/explain", "/v1/events?limit=1000", "/v1/instances",
         f"/v1/instances/{identity['instance']}/explain", "/v1/metrics", "/v1/plans",
@@ -87,10 +90,11 @@ def test_no_token_is_in_the_state_folder(house: House) -> None:
     words = list(command_lines())
     files = [
         path for path in [*house.state.rglob("*"), house.log]
-        if path.is_file() and disk not in path.parents and path.name not in ("operator.token", "user-data")
+        if path.is_file() and disk not in path.parents and path.name not in ("operator.token", "user-data", "identity")
     ]  # fmt: skip
     assert any(path.name.startswith("store.sqlite") for path in files)
     for name, secret in secrets.items():
+        assert len(secret) > 22, name
         assert not [path for path in files if secret.encode() in path.read_bytes()], name
         assert not [text for text in [*answers, shown, *words] if secret in text], name
     assert house.counts() == {"running": 1}
