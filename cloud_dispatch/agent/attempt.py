@@ -74,6 +74,11 @@ class Attempt:
         if self.pid is None or self._hurry:
             self.stopped.set()
 
+    def prod(self, number: int) -> None:
+        """Let its main process know; whatever that does about it, the attempt goes on."""
+        if not self._gone:
+            self._host.processes.prod(self.token, number)
+
     def exited(self, end: Exit) -> None:
         """The main process was reaped. What it left behind must end before anything is reported."""
         self._gone = True

@@ -19,7 +19,8 @@ class Attempt:
     """A claim that was given to the shell. `started_ms` None until its command runs; `vacant` once nothing of it lives.
 
     `kill_cause` not empty: it was told to end, for that cause (`killed_vacant`: when it was vacant already). `kill_at`
-    is when SIGKILL follows, `stuck_at` when the agent stops believing that it can be killed at all.
+    is when SIGKILL follows, `stuck_at` when the agent stops believing that it can be killed at all. `warned`: it was
+    told that its VM goes.
     """
 
     order: Order
@@ -31,6 +32,7 @@ class Attempt:
     kill_at: Optional[int] = None
     stuck_at: Optional[int] = None
     stuck: bool = False
+    warned: bool = False
 
 
 @dataclass

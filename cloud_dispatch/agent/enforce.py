@@ -49,6 +49,16 @@ class Enforcer:
         if not attempt.vacant:
             self._out.append(events.Kill(attempt.order.token, signal.SIGTERM))
 
+    def warn(self, attempt: Attempt) -> bool:
+        """Whether the command of `attempt` knows that its VM goes, and has until then: it wanted to be told, and is."""
+        number = getattr(signal, attempt.order.spec.checkpoint_signal or "-", 0)
+        if not number or attempt.started_ms is None or attempt.vacant or attempt.kill_cause:
+            return False
+        if not attempt.warned:
+            attempt.warned = True
+            self._out.append(events.Prod(attempt.order.token, number))
+        return True
+
     def kill_all(self, cause: str, policy: Policy, now_ms: int) -> None:
         for attempt in self._claims.running.values():
             self.kill(attempt, cause, now_ms + policy.kill_grace_ms)
@@ -119,7 +129,7 @@ def final_cause(attempt: Attempt, cause: str) -> str:
     """The cause to report, given that the shell saw `cause`: what the agent killed it for beats how it died."""
     killed = attempt.kill_cause
     if not killed:
-        return cause
+        return "preempted" if attempt.warned and cause not in ("success", "output-failed") else cause
     if attempt.started_ms is None and killed in BLAMELESS:
         return "released"
     if attempt.killed_vacant and killed != "cancelled" and cause != "cancelled":

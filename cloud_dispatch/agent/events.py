@@ -145,6 +145,14 @@ class Kill:
 
 
 @dataclass(frozen=True)
+class Prod:
+    """Send `signal` to the attempt's main process alone: it may end by it."""
+
+    token: int
+    signal: int
+
+
+@dataclass(frozen=True)
 class Forget:
     """The dispatcher has dealt with the result: remove what is left of the attempt."""
 
@@ -203,4 +211,6 @@ class End:
     reason: str
 
 
-Command = Union[Sync, Start, Kill, Forget, RunHealthCheck, PolicyChanged, TokenRenewed, TimerWord, Bring, Become, End]
+Command = Union[
+    Sync, Start, Kill, Prod, Forget, RunHealthCheck, PolicyChanged, TokenRenewed, TimerWord, Bring, Become, End,
+]  # fmt: skip

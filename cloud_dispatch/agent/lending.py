@@ -22,6 +22,7 @@ REQUESTS: Dict[str, Tuple[int, int]] = {
     "take": (1, 0),  # a berth; 1: its folder is the agent's until the command starts. -> its name, UID.N
     "spawn": (1, 3),  # in berth UID: the order, where output goes, where to say what failed. -> pid
     "signal": (3, 0),  # to berth UID signal NUMBER; 1: to all that lives of it. No answer
+    "prod": (2, 0),  # the main process of berth UID with signal NUMBER. -> what was done
     "exits": (0, 0),  # -> the ends of main processes that were not told yet
     "back": (1, 0),  # berth UID's folder, of whom nothing lives, to the agent. -> the pid whose end is the end of that
     "weigh": (1, 1),  # write how much memory berth UID uses. -> pid

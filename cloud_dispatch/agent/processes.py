@@ -109,6 +109,9 @@ class Processes(Protocol):
     def signal(self, token: int, number: int) -> None:
         """Send a signal to the attempt's process group; SIGKILL to everything of the attempt."""
 
+    def prod(self, token: int, number: int) -> None:
+        """Send a signal to the attempt's main process, which was not reaped, alone."""
+
     def signal_strays(self, token: int, number: int) -> None:
         """Send a signal to what the attempt's main process left behind."""
 
@@ -170,6 +173,9 @@ class OwnProcesses:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, number)
         kill_each(victims, number)
+
+    def prod(self, token: int, number: int) -> None:
+        kill_each([pid for pid in (self._mains.get(token),) if pid], number)
 
     def signal_strays(self, token: int, number: int) -> None:
         kill_each(self.strays(token), number)

@@ -86,7 +86,8 @@ class Shell:
         self._over = asyncio.Event()
         self._crash: Optional[BaseException] = None
         self._does: Dict[type, Callable[[Any], None]] = {
-            events.Sync: self._sync, events.Start: self._start, events.Kill: self._kill, events.Forget: self._forget,
+            events.Sync: self._sync, events.Start: self._start, events.Kill: self._kill, events.Prod: self._prod,
+            events.Forget: self._forget,
             events.RunHealthCheck: self._check_health, events.PolicyChanged: self._follow,
             events.TokenRenewed: self._renew, events.TimerWord: self._pass_on, events.Bring: self._bring,
             events.Become: self._become, events.End: self._end,
@@ -228,6 +229,11 @@ class Shell:
         attempt = self._attempts.get(command.token)
         if attempt is not None:
             attempt.signal(command.signal)
+
+    def _prod(self, command: events.Prod) -> None:
+        attempt = self._attempts.get(command.token)
+        if attempt is not None:
+            attempt.prod(command.signal)
 
     def _forget(self, command: events.Forget) -> None:
         attempt = self._attempts.pop(command.token, None)

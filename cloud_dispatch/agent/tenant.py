@@ -176,6 +176,11 @@ class LentProcesses:
     def signal(self, token: int, number: int) -> None:
         self._send(self._mains.get(token, 0), number, number == signal.SIGKILL)
 
+    def prod(self, token: int, number: int) -> None:
+        uid = self._uids.get(self._mains.get(token, 0))
+        if uid is not None and self._line.ask("prod %d %d" % (uid, number)) == ["no"]:
+            self.signal(token, number)  # a supervisor of a former version
+
     def signal_strays(self, token: int, number: int) -> None:
         self._send(self._mains.get(token, 0), number, True)
 

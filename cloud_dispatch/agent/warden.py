@@ -156,6 +156,10 @@ class Warden:
             return self._spawn(berth, descriptors)
         if word == "signal":
             return self._signal(berth, numbers[1], bool(numbers[2]))
+        if word == "prod":
+            if berth.runs and 0 < numbers[1] < signal.NSIG:  # not reaped: its number is nobody else's
+                kill_each([berth.pid], numbers[1])
+            return "done"
         if word == "back":
             return self._back(berth)
         if word == "weigh":

@@ -107,7 +107,7 @@ def fields_of(options: Mapping[str, Any], environment: Mapping[str, str]) -> dic
     """The options that were given, as fields of a task input; InvalidInput for a text that is not of its form."""
     plain = (
         "name", "cpus", "memory", "disk", "pool", "cwd", "max_runtime", "expected_runtime", "max_attempts", "priority",
-        "project", "user", "max_per_instance", "exclusive", "array",
+        "checkpoint_signal", "project", "user", "max_per_instance", "exclusive", "array",
     )  # fmt: skip
     fields = {name: options[name] for name in plain if options.get(name)}
     if options.get("max_attempts") is not None:

@@ -62,6 +62,10 @@ def task_options(
     cwd: Annotated[str, _in(_LIFE, "--cwd", help="Working folder on the instance.")] = "",
     max_runtime: Annotated[str, _in(_LIFE, "--max-runtime", help="Such as 90s, 2h; then it is killed.")] = "",
     expected_runtime: Annotated[str, _in(_LIFE, "--expected-runtime", help="Helps to plan how many instances.")] = "",
+    checkpoint_signal: Annotated[
+        str,
+        _in(_LIFE, "--checkpoint-signal", help="Such as SIGUSR1: sent when the instance is about to go."),
+    ] = "",
     max_attempts: Annotated[int | None, _in(_LIFE, "--max-attempts", help="Attempts in all [3].")] = None,
     retry: Annotated[
         Texts,

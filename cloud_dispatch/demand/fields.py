@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from cloud_dispatch.domain.durations import parse_duration
 from cloud_dispatch.domain.resources import parse_bytes, parse_cpus
-from cloud_dispatch.domain.task import MACHINE_CAUSES, RETRYABLE, Cause, RetryRules
+from cloud_dispatch.domain.task import CHECKPOINT_SIGNALS, MACHINE_CAUSES, RETRYABLE, Cause, RetryRules
 
 MAX_CPUS_MILLI = 100_000_000
 MAX_BYTES = 2**60
@@ -45,6 +45,7 @@ EXPECTED = {
     "outputs": 'a list of paths or tables (e.g. "out.txt" or {"path": "out.txt", "url": "https://.../{token}"})',
     "max_runtime": "a duration (e.g. 90, 10m, 2h)",
     "expected_runtime": "a duration (e.g. 90, 10m, 2h)",
+    "checkpoint_signal": f"one of {', '.join(CHECKPOINT_SIGNALS)}",
     "max_attempts": f"a whole number from 1 to {MAX_ATTEMPTS}",
     "retry": 'a list of causes (e.g. ["preempted", "exit-code:75"])',
     "priority": "a whole number",
@@ -102,6 +103,13 @@ def duration(value: int | float | str) -> int:
     if milliseconds <= 0:
         raise ValueError("expected a duration longer than zero (leave it out for none)")
     return milliseconds
+
+
+def checkpoint_signal(value: str) -> str:
+    """The name of a signal, or none."""
+    if value and value not in CHECKPOINT_SIGNALS:
+        raise ValueError(f"expected {EXPECTED['checkpoint_signal']}, got {shorten(value)}")
+    return value
 
 
 @lru_cache(maxsize=1024)

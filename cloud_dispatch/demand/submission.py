@@ -62,6 +62,7 @@ class TaskInput(msgspec.Struct, forbid_unknown_fields=True):
     outputs: list[str | TransferInput] = []
     max_runtime: int | float | str | None = None
     expected_runtime: int | float | str | None = None
+    checkpoint_signal: str = ""
     max_attempts: int | None = None
     retry: list[str] | None = None
     priority: int = 0
@@ -228,6 +229,7 @@ def _spec(task: TaskInput, limits: SubmissionLimits, array: ArrayId = ArrayId(""
         idempotency_key=fields.read("idempotency_key", fields.word, task.idempotency_key),
         array_id=array,
         array_index=index,
+        checkpoint_signal=fields.read("checkpoint_signal", fields.checkpoint_signal, task.checkpoint_signal),
     )  # fmt: skip
 
 

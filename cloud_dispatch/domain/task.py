@@ -79,6 +79,8 @@ class Cause(StrEnum):
 #: Causes that say something of the machine and nothing of the task: retried unless the task says otherwise.
 MACHINE_CAUSES = frozenset({Cause.PREEMPTED, Cause.INSTANCE_LOST, Cause.CANNOT_START})
 RETRYABLE = frozenset(Cause) - {Cause.SUCCESS, Cause.CANCELLED}
+#: What may tell a task that its VM is about to go.
+CHECKPOINT_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGHUP")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,8 @@ class TaskSpec:
     """What a user asks for, as validated and expanded: one task. Exactly one of `argv` and `shell` is set.
 
     `cwd` is relative to the attempt's own folder, or absolute. `max_runtime_ms` 0 is no limit of its own (the
-    instance's lifetime still holds). `expected_runtime_ms` 0 is unknown.
+    instance's lifetime still holds). `expected_runtime_ms` 0 is unknown. `checkpoint_signal`, one of
+    `CHECKPOINT_SIGNALS` or empty for none, is what the main process gets when its VM is about to go.
     """
 
     argv: tuple[str, ...] = ()
@@ -136,6 +139,7 @@ class TaskSpec:
     idempotency_key: str = ""
     array_id: ArrayId = ArrayId("")
     array_index: int = 0
+    checkpoint_signal: str = ""
 
     def describe(self) -> str:
         """The command on one line, for tables."""

@@ -88,6 +88,13 @@ class VirtualAttempt:
         if (kills and not self._conduct.unkillable) or not (kills or self._conduct.ignores_term):
             self._host.after(DYING_MS, self._leave, ("signal", None, number))
 
+    def prod(self, number: int) -> None:
+        """A signal reaches the main process alone."""
+        after_ms = self._conduct.checkpoint_ms
+        self._host.after(
+            max(after_ms, DYING_MS), self._leave, ("exit-code", 75, None) if after_ms >= 0 else ("signal", None, number)
+        )
+
     def vanish(self) -> None:
         """The agent or its VM has gone, and the process with it, without a word."""
         if self.alive:

@@ -19,7 +19,8 @@ class Conduct(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a process does. `run_ms` of work, then `cause`: the end that it comes to by itself.
 
     `fails`: so many attempts end with exit code 1 first. `ignores_term`: only SIGKILL ends it. `unkillable`: not even
-    that does. `log_bytes` are printed, half at the start and half at the end.
+    that does. `log_bytes` are printed, half at the start and half at the end. `checkpoint_ms`: so long after its
+    checkpoint signal it ends with exit code 75; -1: at once by the signal, as who does not expect it.
     """
 
     run_ms: int = 1_000
@@ -29,6 +30,7 @@ class Conduct(msgspec.Struct, frozen=True, omit_defaults=True):
     ignores_term: bool = False
     unkillable: bool = False
     log_bytes: int = 0
+    checkpoint_ms: int = -1
 
 
 _decoder = msgspec.json.Decoder(Conduct)

@@ -37,6 +37,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: tuple[str, ...] = ()
     user: str = ""
     project: str = ""
+    checkpoint_signal: str = ""
 
 
 class CloudAccount(msgspec.Struct, frozen=True, omit_defaults=True):

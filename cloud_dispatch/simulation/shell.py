@@ -218,6 +218,11 @@ class VirtualShell:
         if attempt is not None:
             attempt.signal(command.signal)
 
+    def _prod(self, command: events.Prod) -> None:
+        attempt = self.attempts.get(command.token)
+        if attempt is not None:
+            attempt.prod(command.signal)
+
     def _forget(self, command: events.Forget) -> None:
         """There is no folder to remove."""
 
@@ -312,6 +317,7 @@ _DOES: dict[type, Callable[[VirtualShell, Any], None]] = {
     events.Sync: VirtualShell._sync,
     events.Start: VirtualShell._start,
     events.Kill: VirtualShell._kill,
+    events.Prod: VirtualShell._prod,
     events.Forget: VirtualShell._forget,
     events.RunHealthCheck: VirtualShell._check_health,
     events.PolicyChanged: VirtualShell._follow,

@@ -359,6 +359,7 @@ class World:
             shape=work.shape,
             expected_runtime_ms=work.expected_ms,
             max_runtime_ms=work.max_runtime_ms,
+            checkpoint_signal=work.checkpoint_signal,
             priority=work.priority,
             retry=RetryRules(max_attempts=work.max_attempts),
             outputs=tuple(Transfer(path) for path in work.outputs),

@@ -33,7 +33,7 @@ class TasksContract:
             outputs=(Transfer("out"),), max_runtime_ms=5, expected_runtime_ms=7, priority=-3, project="p", user="u",
             retry=RetryRules(7, frozenset({Cause.TIMEOUT}), frozenset({3, 4})), idempotency_key="k",
             array_id=ArrayId("arr"), array_index=2, gpu_type="a100", labels=(("zone", "b"),), preemptible=False,
-            exclusive=True, max_per_instance=2, pool="default",
+            exclusive=True, max_per_instance=2, pool="default", checkpoint_signal="SIGUSR1",
         )  # fmt: skip
         (task,) = await store.submit([given])
         assert (await store.task(task)).spec == given

@@ -154,6 +154,7 @@ class OrderSpec:
     project: str = ""
     array_id: str = ""
     array_index: int = 0
+    checkpoint_signal: str = ""
 
 
 @dataclass

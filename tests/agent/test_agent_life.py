@@ -113,6 +113,26 @@ def test_a_notice_file_preempts_the_agent(stub: StubDispatcher, start_agent: Sta
     assert stub.syncs[-1].ending == "preempted"
 
 
+def test_a_notice_signals_the_main_process_of_what_wants_it(
+    stub: StubDispatcher, start_agent: Start, tmp_path: Path
+) -> None:
+    """It alone, so that what it runs is not ended by a signal that it knows nothing of; and it has its time."""
+    stub.policy = quick_policy(kill_grace_ms=500)
+    notice, ready = tmp_path / "notice", tmp_path / "ready"
+    start_agent(notice_file=str(notice))
+    runs = stub.submit(
+        shell="sleep 1000 & child=$!; trap 'sleep 1; kill -0 $child && echo saved, the child lives; exit 75' USR1; "
+        f"touch {ready}; wait",
+        checkpoint_signal="SIGUSR1",
+    )
+    token = stub.wait_started(runs)
+    until(ready.exists)
+    notice.write_text("60000\n")
+    result = stub.result(runs)
+    assert (result.cause, result.exit_code) == ("preempted", 75)
+    assert bytes(stub.logs[token]) == b"saved, the child lives\n"
+
+
 def test_restarts_are_bounded_and_then_the_vm_ends(stub: StubDispatcher, agent: RunningAgent) -> None:
     """An agent that keeps dying is not started for ever."""
     for incarnations in range(1, 5):

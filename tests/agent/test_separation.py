@@ -14,6 +14,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -24,6 +26,7 @@ from cloud_dispatch.agent.privileges import Unseparated, Users, open_to_all, pyt
 from cloud_dispatch.agent.privileges import users as mean
 from cloud_dispatch.agent.processes import become_subreaper, reap, uid_of
 from cloud_dispatch.agent.spawning import RESTORED
+from cloud_dispatch.agent.tenant import LentProcesses, Line
 from cloud_dispatch.agent.warden import Warden
 from cloud_dispatch.wire.messages import FileTransfer, HealthCheck
 from tests.agent.conftest import RunningAgent, cannot_separate, living, quick_policy, separate_users, until
@@ -129,6 +132,27 @@ def test_a_request_brings_exactly_its_descriptors() -> None:
     assert parse(b"spawn 7", 3) == ("spawn", [7])
     assert parse(b"spawn 7", 2) is None
     assert parse(b"leave 7", 1) is None
+
+
+def test_a_supervisor_of_before_signals_the_whole_group() -> None:
+    """It knows no word for the main process alone."""
+
+    class Former:
+        said: ClassVar[list[str]] = []
+
+        def ask(self, words: str) -> list[str]:
+            self.said.append(words)
+            assert parse(words.encode(), 0) is not None
+            return ["no"]
+
+        def tell(self, words: str) -> None:
+            self.said.append(words)
+
+    processes = LentProcesses(cast(Line, Former()), cast(Any, SimpleNamespace(uid=lambda folder: 7)))
+    processes.own(1, 100, "folder")
+    processes.prod(1, 10)
+    processes.prod(2, 10)
+    assert Former.said == ["prod 7 10", "signal 7 10 0"]
 
 
 def test_orders_and_failures_come_through_whole() -> None:

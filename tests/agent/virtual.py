@@ -108,6 +108,9 @@ class VirtualAgent:
     def kills(self, token: int) -> list[int]:
         return [int(c.signal) for c in self.commands if isinstance(c, events.Kill) and c.token == token]
 
+    def prods(self, token: int) -> list[int]:
+        return [int(c.signal) for c in self.commands if isinstance(c, events.Prod) and c.token == token]
+
     @property
     def end(self) -> str | None:
         last = self.commands[-1] if self.commands else None

@@ -40,7 +40,7 @@ def test_every_option_arrives_as_its_field(cli: Any, dispatcher: Any) -> None:
         "submit -c 0.5 -m 1GiB --disk 2GiB --gpus 2 --gpu-type a100 --gpu-memory 40GiB --label zone=b --pool cpu"
         " --exclusive --no-preempt --max-per-instance 3 -e A=1 -e B=x=y --cwd sub --max-runtime 2h"
         " --expected-runtime 5m --max-attempts 5 --retry timeout --retry exit-code:75 -p 7 --project night --user you"
-        " --key k --name n"
+        " --key k --name n --checkpoint-signal SIGUSR1"
         " --input in.txt=https://h/x --output out.txt --output o2=https://h/{token}/y -- true"
     )
     assert cli(*words.split()).code == 0
@@ -49,7 +49,8 @@ def test_every_option_arrives_as_its_field(cli: Any, dispatcher: Any) -> None:
             "command": ["true"], "cpus": "0.5", "memory": "1GiB", "disk": "2GiB",
             "gpus": {"count": 2, "type": "a100", "memory": "40GiB"}, "labels": {"zone": "b"}, "pool": "cpu",
             "exclusive": True, "preemptible": False, "max_per_instance": 3, "env": {"A": "1", "B": "x=y"}, "cwd": "sub",
-            "max_runtime": "2h", "expected_runtime": "5m", "max_attempts": 5, "retry": ["timeout", "exit-code:75"],
+            "max_runtime": "2h", "expected_runtime": "5m", "checkpoint_signal": "SIGUSR1", "max_attempts": 5,
+            "retry": ["timeout", "exit-code:75"],
             "priority": 7, "project": "night", "user": "you", "idempotency_key": "k", "name": "n",
             "inputs": [{"path": "in.txt", "url": "https://h/x"}],
             "outputs": ["out.txt", {"path": "o2", "url": "https://h/{token}/y"}],

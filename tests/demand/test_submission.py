@@ -12,7 +12,15 @@ from cloud_dispatch.demand.submission import FIELDS, SubmissionLimits, parse
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.resources import GIB, MIB, Resources
 from cloud_dispatch.domain.shape import Shape
-from cloud_dispatch.domain.task import MACHINE_CAUSES, RETRYABLE, Cause, RetryRules, TaskSpec, Transfer
+from cloud_dispatch.domain.task import (
+    CHECKPOINT_SIGNALS,
+    MACHINE_CAUSES,
+    RETRYABLE,
+    Cause,
+    RetryRules,
+    TaskSpec,
+    Transfer,
+)
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 word = st.text(st.characters(categories=("L", "N")), max_size=20)
@@ -34,11 +42,13 @@ def tasks(draw: st.DrawFn) -> tuple[dict[str, Any], TaskSpec]:
     runtime, priority = draw(st.integers(1, 10**9)), draw(st.integers(-1000, 1000))
     name, project, pool = draw(text), draw(word), draw(word)
     preemptible, exclusive = draw(st.booleans()), draw(st.booleans())
+    checkpoint = draw(st.sampled_from(["", *CHECKPOINT_SIGNALS]))
     given_input = {
         "command": list(argv), "env": env, "labels": labels, "outputs": outputs, "name": name, "project": project,
         "pool": pool, "retry": [*causes, *(f"exit-code:{code}" for code in codes)], "max_attempts": attempts,
         "cpus": f"{cpus // 1000}.{cpus % 1000:03d}", "memory": memory, "disk": disk, "gpus": gpus,
         "max_runtime": f"{runtime}ms", "priority": priority, "preemptible": preemptible, "exclusive": exclusive,
+        "checkpoint_signal": checkpoint,
     }  # fmt: skip
     meant = TaskSpec(
         argv=argv, name=name, env=tuple(sorted(env.items())), outputs=tuple(Transfer(item) for item in outputs),
@@ -47,6 +57,7 @@ def tasks(draw: st.DrawFn) -> tuple[dict[str, Any], TaskSpec]:
             exclusive=exclusive, pool=pool,
         ),
         retry=RetryRules(attempts, causes, codes), max_runtime_ms=runtime, priority=priority, project=project,
+        checkpoint_signal=checkpoint,
     )  # fmt: skip
     return given_input, meant
 
@@ -109,6 +120,8 @@ BAD: list[tuple[dict[str, Any] | Any, str]] = [
     ({"command": "a", "max_runtime": 0}, "max_runtime"),
     ({"command": "a", "max_runtime": "soon"}, "max_runtime"),
     ({"command": "a", "expected_runtime": -1}, "expected_runtime"),
+    ({"command": "a", "checkpoint_signal": "SIGKILL"}, "checkpoint_signal"),
+    ({"command": "a", "checkpoint_signal": 10}, "checkpoint_signal"),
     ({"command": "a", "max_attempts": 0}, "max_attempts"),
     ({"command": "a", "retry": ["bad luck"]}, "retry"),
     ({"command": "a", "retry": ["exit-code:0"]}, "retry"),

@@ -58,6 +58,7 @@ def test_an_order_reads_the_stored_spec_of_a_task() -> None:
     spec = TaskSpec(
         argv=("a", "b"), name="n", env=(("K", "v"),), cwd="w", shape=Shape(Resources(500, 7, 8, 1), exclusive=True),
         inputs=(Transfer("p", "u"),), outputs=(Transfer("o"),), max_runtime_ms=5, project="x", array_index=4,
+        checkpoint_signal="SIGUSR1",
     )  # fmt: skip
     order = codec.decode(messages.OrderSpec, msgspec.json.encode(spec))
     assert {f.name for f in fields(messages.OrderSpec)} <= {f.name for f in fields(TaskSpec)}
@@ -65,4 +66,5 @@ def test_an_order_reads_the_stored_spec_of_a_task() -> None:
     assert order.env == [("K", "v")]
     assert order.shape == messages.OrderShape(messages.Quantities(500, 7, 8, 1), True, 0)
     assert order.inputs == [messages.FileTransfer("p", "u")]
+    assert order.checkpoint_signal == "SIGUSR1"
     assert json.loads(msgspec.json.encode(spec))["array_index"] == order.array_index == 4

@@ -1,0 +1,97 @@
+"""What the agent's machine does when the provider says that it takes the VM back, or may."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from cloud_dispatch.agent import events
+from tests.agent.virtual import TERM, VirtualAgent, order
+
+USR1 = int(signal.SIGUSR1)
+
+
+def told(agent: VirtualAgent) -> dict[int, str]:
+    """The causes of all results, by token; the agent then goes."""
+    while not agent.machine.over:
+        agent.reply()
+    return {result.token: result.cause for request in agent.requests for result in request.results}
+
+
+def with_checkpoints(**policy: int) -> VirtualAgent:
+    """An agent that runs a task with a checkpoint signal and one without, and knows nothing of how long they take."""
+    agent = VirtualAgent(cpus_milli=2000, kill_grace_ms=5_000, **policy)
+    agent.run(order(1, checkpoint_signal="SIGUSR1"), order(2))
+    agent.reply()
+    return agent
+
+
+def test_a_notice_tells_what_wants_a_signal_and_lets_it_write_down_how_far_it_is() -> None:
+    """At once and once, and not in the way of an end; what it exits with after that is no fault of its own."""
+    agent = with_checkpoints()
+    agent.feed(events.Noticed(120_000))
+    agent.feed(events.Noticed(119_000))
+    assert (agent.prods(1), agent.kills(1)) == ([USR1], [])
+    assert (agent.prods(2), agent.kills(2)) == ([], [TERM])
+    agent.ended(2, "signal", signal=15)
+    agent.pass_ms(30_000)
+    assert agent.kills(1) == []
+    agent.ended(1, "exit-code", exit_code=75)
+    assert told(agent) == {1: "preempted", 2: "preempted"}
+    assert {result.exit_code for request in agent.requests for result in request.results} == {75, None}
+
+
+@pytest.mark.parametrize(
+    ("cause", "meant"),
+    [
+        ("success", "success"),
+        ("output-failed", "output-failed"),
+        ("signal", "preempted"),
+        ("out-of-memory", "preempted"),
+    ],
+)
+def test_what_a_signalled_task_ends_with(cause: str, meant: str) -> None:
+    """It was ready, or its files did not come; all else is the VM's fault."""
+    agent = with_checkpoints()
+    agent.feed(events.Noticed(120_000))
+    agent.ended(2, "signal", signal=15)
+    agent.ended(1, cause)
+    assert told(agent)[1] == meant
+
+
+def test_what_is_still_at_its_checkpoint_ends_at_the_last_moment() -> None:
+    """With its grace, and so that the dispatcher hears of it before the VM is taken."""
+    agent = with_checkpoints()
+    agent.feed(events.Noticed(120_000))
+    noticed = agent.now
+    agent.ended(2, "signal", signal=15)
+    while not agent.kills(1) and agent.now < noticed + 120_000:
+        if agent.machine.courier.outstanding is not None:
+            agent.reply()
+        agent.pass_ms(1_000)
+    assert agent.kills(1) == [TERM]
+    assert noticed + 100_000 < agent.now <= noticed + 106_000
+
+
+def test_what_has_not_begun_is_not_signalled() -> None:
+    """Its claim goes back, and costs nothing."""
+    agent = VirtualAgent(cpus_milli=1000)
+    agent.reply(order(1, checkpoint_signal="SIGUSR1"))
+    agent.feed(events.Noticed(120_000))
+    assert (agent.prods(1), agent.kills(1)) == ([], [TERM])
+    agent.ended(1, "cancelled")
+    assert told(agent) == {1: "released"}
+
+
+def test_a_signal_takes_nothing_from_a_cancellation_or_a_limit() -> None:
+    """Cancelled is cancelled, and too late is too late."""
+    agent = VirtualAgent(cpus_milli=2000)
+    agent.run(order(1, checkpoint_signal="SIGUSR1"), order(2, checkpoint_signal="SIGUSR1", max_runtime_ms=10_000))
+    agent.feed(events.Noticed(600_000))
+    agent.reply(kill=[1])
+    agent.pass_ms(11_000)
+    assert (agent.kills(1)[0], agent.kills(2)[0]) == (TERM, TERM)
+    agent.ended(1, "exit-code", exit_code=75)
+    agent.ended(2, "exit-code", exit_code=75)
+    assert told(agent) == {1: "cancelled", 2: "timeout"}
