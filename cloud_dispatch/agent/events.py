@@ -80,9 +80,10 @@ class Signalled:
 
 @dataclass(frozen=True)
 class Noticed:
-    """The provider has said that it takes the VM back, in `in_ms` from now: what will end by then may run on."""
+    """The provider has said that it takes the VM back, in `in_ms` from now: what will end by then may run on. None: it
+    advises to leave, and names no moment."""
 
-    in_ms: int
+    in_ms: Optional[int]
 
 
 @dataclass(frozen=True)

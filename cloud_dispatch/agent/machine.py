@@ -20,7 +20,7 @@ from cloud_dispatch.agent.health import Health
 from cloud_dispatch.agent.pace import Outstanding, beat_ms, tempo
 from cloud_dispatch.agent.succession import AGAIN_MS, Succession
 from cloud_dispatch.agent.timer import GuestTimer, Renewal
-from cloud_dispatch.wire.messages import PREEMPTED, Policy, Result, SyncReply
+from cloud_dispatch.wire.messages import ADVISED, PREEMPTED, Policy, Result, SyncReply
 
 #: A claim taken ahead that has not started after so long goes back, so that an idle instance may have it.
 AHEAD_PATIENCE_MS = 2_000
@@ -206,6 +206,9 @@ class Machine:
     def _noticed(self, event: events.Noticed, now_ms: int) -> None:
         """What can't be expected to end in time ends now, so that its task is put back, and another instance asked for,
         while this one still lives; what wants a signal has the rest of the time to write down how far it is."""
+        self.life.advised = True
+        if event.in_ms is None:
+            return
         taken_ms = now_ms + event.in_ms
         self.life.taken_ms = min(self.life.taken_ms or taken_ms, taken_ms)
         median_ms, leave_ms = self.courier.pace.median_ms, self.life.leave_ms(self.policy)
@@ -216,8 +219,9 @@ class Machine:
 
     @property
     def _leaves(self) -> bool:
-        """Whether it takes no more work for good: it is told to drain, or the provider takes the VM back."""
-        return self.draining or self.life.taken_ms is not None
+        """Whether it takes no more work for good: it is told to drain, or the provider says that it takes the VM
+        back, or may."""
+        return self.draining or self.life.advised
 
     def _health_checked(self, event: events.HealthChecked, now_ms: int) -> None:
         self.health.checked(event.index, event.passed, event.detail, now_ms)
@@ -337,7 +341,7 @@ class Machine:
             return Standing(state, token, ending=ending, detail=end.failure[:_DETAIL_CHARS])
         slots, ahead = self._wanted()
         asks = bool(self._asks(now_ms))
-        detail = PREEMPTED if self.life.taken_ms is not None else ""
+        detail = PREEMPTED if self.life.taken_ms is not None else ADVISED if self.life.advised else ""
         return Standing(state, token, slots + ahead, ahead, slots > 0, asks, "", detail)
 
     def _wanted(self) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.reconcile.settings import Timing
-from cloud_dispatch.wire.messages import PREEMPTED
+from cloud_dispatch.wire.messages import ADVISED, PREEMPTED
 
 _S, _E = InstanceState, InstanceEvent
 #: An agent's words count in these states; in the latter two any of them are news. (Named once: a member of an enum is
@@ -20,6 +20,11 @@ _HEARD = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.DRAINING, _S.UNKNOWN
 _MISSED = frozenset({_S.OUT_OF_CONTACT, _S.UNKNOWN})
 #: Ends that an agent reports of itself which mean that the machine is not to be trusted.
 FAILURES = frozenset({"health", "unkillable", "failed"})
+#: What an agent says of its provider's word, and what that means.
+_NOTICES = {
+    PREEMPTED: ("preempted", "its provider has given notice that it takes the VM back"),
+    ADVISED: ("advised", "its provider says that it may well take the VM back"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,8 @@ def event_heard(instance: Instance, said: Heard, tasks: int) -> Verdict | None:
         return Verdict(_E.FAIL, cause, f"its agent says that it failed ({cause}): {said.detail or 'no detail'}")
     if said.ending:
         return Verdict(_E.DRAINED, said.ending, f"its agent ended by itself: {said.ending} {said.detail}".rstrip())
-    if said.state == "draining" and said.detail == PREEMPTED and state is not _S.DRAINING:
-        return Verdict(_E.DRAIN, "preempted", "its provider has given notice that it takes the VM back")
+    if said.state == "draining" and said.detail in _NOTICES and state is not _S.DRAINING:
+        return Verdict(_E.DRAIN, *_NOTICES[said.detail])
     if said.state == "drained" and state is _S.DRAINING and said.drain_token == instance.drain_token and tasks == 0:
         return Verdict(_E.DRAINED, instance.cause or "drained", instance.reason)
     if state in _MISSED:

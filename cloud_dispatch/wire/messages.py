@@ -28,6 +28,8 @@ BAGGAGE = 1
 
 #: The `detail` of an agent that drains because its provider has said that it takes the VM back.
 PREEMPTED = "preempted: the provider takes the VM back"
+#: The same of one whose provider says that it may well do so.
+ADVISED = "advised: the provider may take the VM back"
 
 
 @dataclass
@@ -225,8 +227,8 @@ class SyncRequest:
     the VM). `wait_ms`: how long the answer may be held back for want of work. `state`: idle, busy, draining, drained,
     failed. `drain_token`: the drain that `draining`/`drained` answers to. `ask_end`: may I end for want of work?
     `ending`: it is ending now, and why (idle, max-tasks, empty-claims, lifetime, silence, drained, shutdown, preempted,
-    health, unkillable, timer, ...), the last message of this incarnation. `timer`: only when a word is due. `program`:
-    the sha256 of the agent's zipapp, until it was answered.
+    advised, health, unkillable, timer, ...), the last message of this incarnation. `timer`: only when a word is due.
+    `program`: the sha256 of the agent's zipapp, until it was answered.
     """
 
     incarnation: str = ""

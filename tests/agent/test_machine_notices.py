@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from cloud_dispatch.agent import events
+from cloud_dispatch.wire.messages import ADVISED, PREEMPTED
 from tests.agent.virtual import TERM, VirtualAgent, order
 
 USR1 = int(signal.SIGUSR1)
@@ -95,3 +96,42 @@ def test_a_signal_takes_nothing_from_a_cancellation_or_a_limit() -> None:
     agent.ended(1, "exit-code", exit_code=75)
     agent.ended(2, "exit-code", exit_code=75)
     assert told(agent) == {1: "cancelled", 2: "timeout"}
+
+
+def test_an_advice_ends_nothing_and_the_agent_goes_when_all_has_ended() -> None:
+    """It takes no more work, says why, hands back what waits, and signals nobody."""
+    agent = with_checkpoints()
+    agent.feed(events.Noticed(None))
+    agent.reply()
+    assert (agent.request.state, agent.request.detail, agent.request.want) == ("draining", ADVISED, 0)
+    for _ in range(200):
+        agent.reply()
+        agent.pass_ms(3_000)
+    assert [agent.prods(1), agent.kills(1), agent.kills(2)] == [[], [], []]
+    agent.ended(1)
+    agent.ended(2, "exit-code", exit_code=1)
+    assert told(agent) == {1: "success", 2: "exit-code"}
+    assert agent.end == "advised"
+
+
+def test_a_notice_after_an_advice_is_one() -> None:
+    """And an advice after a notice takes nothing back."""
+    agent = with_checkpoints()
+    agent.feed(events.Noticed(None))
+    agent.feed(events.Noticed(120_000))
+    agent.feed(events.Noticed(None))
+    assert (agent.prods(1), agent.kills(2)) == ([USR1], [TERM])
+    agent.reply()
+    agent.until_request()
+    assert agent.request.detail == PREEMPTED
+    agent.ended(1, "signal", signal=10)
+    agent.ended(2, "signal", signal=15)
+    assert told(agent) == {1: "preempted", 2: "preempted"}
+    assert agent.end == "preempted"
+
+
+def test_an_idle_agent_goes_at_once_when_it_is_advised() -> None:
+    agent = VirtualAgent()
+    agent.feed(events.Noticed(None))
+    assert told(agent) == {}
+    assert agent.end == "advised"

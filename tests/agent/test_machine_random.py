@@ -53,7 +53,9 @@ class AgentUnderChance(RuleBasedStateMachine):
 
     def new_order(self, cpus_milli: int, exclusive: bool) -> Order:
         self.tokens += 1
-        return order(self.tokens, cpus_milli, exclusive=exclusive, max_runtime_ms=30_000 * (self.tokens % 2))
+        wish = "SIGUSR1" if self.tokens % 3 == 0 else ""
+        limit_ms = 30_000 * (self.tokens % 2)
+        return order(self.tokens, cpus_milli, exclusive=exclusive, max_runtime_ms=limit_ms, checkpoint_signal=wish)
 
     @precondition(waiting)
     @rule(
@@ -140,8 +142,8 @@ class AgentUnderChance(RuleBasedStateMachine):
         self.agent.feed(events.Signalled())
 
     @precondition(lambda self: len(self.given) > 6)
-    @rule(in_ms=st.sampled_from([5_000, 13_000, 60_000]))
-    def notice(self, in_ms: int) -> None:
+    @rule(in_ms=st.sampled_from([5_000, 13_000, 60_000, None]))
+    def notice(self, in_ms: int | None) -> None:
         self.agent.feed(events.Noticed(in_ms))
 
     @invariant()

@@ -8,7 +8,7 @@ from cloud_dispatch.domain.instance import INSTANCE_TABLE, InstanceEvent, Instan
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.reconcile.liveness import event_heard, judge
 from cloud_dispatch.reconcile.settings import Timing
-from cloud_dispatch.wire.messages import PREEMPTED
+from cloud_dispatch.wire.messages import ADVISED, PREEMPTED
 from tests.reconcile.examples import instance
 
 S, E = InstanceState, InstanceEvent
@@ -94,11 +94,12 @@ def test_every_verdict_is_an_arrow_of_the_table(state: InstanceState, said: Hear
             assert verdict is None or INSTANCE_TABLE.allows(state, verdict.event)
 
 
-def test_a_notice_of_preemption_begins_a_drain() -> None:
-    """Once: of one that drains already it is no news, and other details mean nothing."""
-    said = heard("draining", detail=PREEMPTED)
+@pytest.mark.parametrize(("detail", "cause"), [(PREEMPTED, "preempted"), (ADVISED, "advised")])
+def test_a_notice_of_preemption_begins_a_drain(detail: str, cause: str) -> None:
+    """Or an advice. Once: of one that drains already it is no news, and other details mean nothing."""
+    said = heard("draining", detail=detail)
     verdict = event_heard(instance(S.BUSY), said, 1)
     assert verdict is not None
-    assert (verdict.event, verdict.cause) == (E.DRAIN, "preempted")
+    assert (verdict.event, verdict.cause) == (E.DRAIN, cause)
     assert event_heard(instance(S.DRAINING), said, 1) is None
     assert event_heard(instance(S.BUSY), heard("draining"), 1) is None
