@@ -57,7 +57,7 @@ def build() -> tuple[bytes, str]:
             entry = zipfile.ZipInfo(name, _MOMENT)
             entry.external_attr = 0o644 << 16
             entry.create_system = 3
-            archive.writestr(entry, files[name], compress_type=zipfile.ZIP_DEFLATED)
+            archive.writestr(entry, files[name], compress_type=zipfile.ZIP_DEFLATED, compresslevel=9)
     body = buffer.getvalue()
     return body, hashlib.sha256(body).hexdigest()
 

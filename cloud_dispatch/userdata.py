@@ -22,6 +22,7 @@ from cloud_dispatch.config import Config
 from cloud_dispatch.config.boot import CLOUD_CONFIG, SCRIPT, BootSection, read_text
 from cloud_dispatch.domain.errors import DispatchError, InvalidInput
 from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.provider import registry, sending
@@ -69,7 +70,7 @@ def maker(
     timers, lease_ms = Words(tokens), timer_lease_ms(PACE, config.timing.silence_ms)
     extras = {name: _Extras.of(name, section.boot) for name, section in config.pool_sections.items()}
 
-    def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName, ends_ms: int) -> str:
+    def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName, ends_ms: int, spot: bool) -> str:
         own, extra = registry.plugin(config.profiles[profile].driver).template_variables(), extras[pool.name]
         if not own.get("whole_machine", True):
             extra.refuse(profile)
@@ -84,6 +85,7 @@ def maker(
             "fingerprint": trusted.fingerprint,
             "pool": pool.name,
             "labels": dict(pool.labels),
+            "spot": spot,
         }
         whole = multipart.combine(render.render(pool.template, variables), extra.cloud_configs)
         most = traits[profile].max_user_data
@@ -202,7 +204,8 @@ def specimen(
     """The document of a launch that is not made, with a placeholder for the join token."""
     make = maker(config, {profile: traits}, _Nobody(), trusted, clock)
     try:
-        text = make(pool, _NOBODY, 1, profile, clock.now() + pool.end.lifetime_ms)
+        spot = Market.SPOT in pool.markets  # whose document has more in it
+        text = make(pool, _NOBODY, 1, profile, clock.now() + pool.end.lifetime_ms, spot)
     except DispatchError as error:
         return Specimen(pool.name, profile, traits.max_user_data, error=error)
     return Specimen(pool.name, profile, traits.max_user_data, text, size(text, traits))

@@ -175,8 +175,16 @@ class Channel:
     async def request(
         self, method: str, path: str, body: bytes, kind: str = "application/json", bearer: str = ""
     ) -> Tuple[int, bytes]:
-        """Status and body of the answer; with another `bearer` token than the channel's, if one is given. Unreachable
-        when there is none; cancelling it closes the connection.
+        """Status and body of the answer; with another `bearer` token than the channel's, if one is given. As
+        `exchange` otherwise."""
+        head = "%s %s%s HTTP/1.1\r\n%s%s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (
+            method, self._endpoint.prefix, path, self._host, bearer or self._token(), kind, len(body),
+        )  # fmt: skip
+        return await self.exchange(head, body)
+
+    async def exchange(self, head: str, body: bytes = b"") -> Tuple[int, bytes]:
+        """What is answered to a request of just this head. Unreachable when nothing is; cancelling it closes the
+        connection.
 
         A request made while another is out takes its place: that one's connection is closed. Cancelling alone is not
         enough, because `wait_for` swallows a cancellation that comes in the moment in which the connection is made.
@@ -193,9 +201,6 @@ class Channel:
                 raise Unreachable("abandoned for a newer request")
             self._wire = made
         wire = self._wire
-        head = "%s %s%s HTTP/1.1\r\n%s%s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (
-            method, self._endpoint.prefix, path, self._host, bearer or self._token(), kind, len(body),
-        )  # fmt: skip
         try:
             return await wire.send(head.encode("latin-1"), body)
         except asyncio.CancelledError:

@@ -19,6 +19,30 @@ _STATE_FILE = "identity.json"
 
 
 @dataclass
+class Step:
+    """A request to the metadata service; `{answer}` in URL and headers is what the step before it was answered."""
+
+    url: str = ""
+    method: str = "GET"
+    headers: Dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class NoticeSource:
+    """Where the provider says that it takes the VM back (`advice`: that it may): by a 200 at the end of `steps`, with
+    the text `answer`, or a JSON object with the fields in `match` (texts, or lists with that text; `{vm}` is the VM's
+    id), where these are given. `field` of that object is when the VM goes; `in_ms` are left where that is unsaid.
+    """
+
+    steps: List[Step] = field(default_factory=list)
+    answer: str = ""
+    match: Dict[str, str] = field(default_factory=dict)
+    field: str = ""
+    in_ms: int = 0
+    advice: bool = False
+
+
+@dataclass
 class Config:
     """What the VM's boot script writes for the agent: a JSON file of these names, mode 0600.
 
@@ -44,6 +68,7 @@ class Config:
     hang_ms: int = 60_000  # an agent that shows no sign of life for so long is killed and started again
     path: str = ""
     notice_file: str = ""  # appears when the provider takes the VM back: holds the milliseconds that are left
+    notices: List[NoticeSource] = field(default_factory=list)
     timer: TimerPlan = field(default_factory=TimerPlan)
     agent_user: str = ""
     task_uids: str = ""

@@ -83,6 +83,7 @@ class Shell:
         self._timer_ms = 0
         self._vowed_ms = 0  # until when the supervisor waits for the next sign of life; 0: it has its own patience
         self._noticed = False
+        self._watch: Optional[asyncio.Task[None]] = None  # for notices
         self._over = asyncio.Event()
         self._crash: Optional[BaseException] = None
         self._does: Dict[type, Callable[[Any], None]] = {
@@ -114,6 +115,11 @@ class Shell:
         self._take_over()
         self._beat()
         self._follow(events.PolicyChanged(self.policy))
+        if self.config.notices:
+            from cloud_dispatch.agent.notices import Notices  # only spot VMs have any
+
+            self._watch = loop.create_task(Notices(self.config, self.feed, say).run())
+            self._watch.add_done_callback(self.check)
         age_ms = now_ms() - self._baggage.born_ms
         self.feed(events.Boot(age_ms, self.config.timer.ends_ms - wall_ms(), self._baggage.machine))
         self._reap()
@@ -365,8 +371,9 @@ class Shell:
         self._over.set()
 
     def _close(self) -> None:
-        if self._conversation is not None:
-            self._conversation.cancel()
+        for task in (self._conversation, self._watch):
+            if task is not None:
+                task.cancel()
         for attempt in self._attempts.values():
             attempt.signal(signal.SIGKILL)
             attempt.log.close()

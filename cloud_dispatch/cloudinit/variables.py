@@ -29,6 +29,8 @@ MEANINGS: Mapping[str, str] = {
     "end_command": "a shell command that ends the VM, empty where the end of the boot commands does",
     "proof": "the steps to the proof of which VM this is, a list of mappings: file (relative to base_folder), or url, "
     "method and headers, with {answer} for that of the step before it, {audience} and {nonce} for the batch's",
+    "spot": "whether the provider may take the VM back",
+    "notices": "where the provider says that it does, a list of mappings: the fields of agent.identity.NoticeSource",
     "python": "the interpreter, 3.9 or newer",
     "whole_machine": "empty where a VM is a part of its host, whose drivers, mounts and settings are not its own",
     "service": "`systemd`: it keeps the supervisor running, where the image has it; empty: the boot commands do",
@@ -50,6 +52,8 @@ DEFAULTS: Mapping[str, Any] = {
     "vm_id_command": "cat /var/lib/cloud/data/instance-id",
     "end_command": "systemctl poweroff",
     "proof": (),
+    "spot": False,
+    "notices": (),
     "python": "python3",
     "whole_machine": "yes",
     "service": "systemd",

@@ -17,7 +17,7 @@ from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import DispatchError, OverBudget
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
-from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.planner.plan import Launch
 from cloud_dispatch.ports.store import InstanceChange
@@ -266,12 +266,13 @@ class Launcher:
 
     def _request(self, batch: _Batch) -> LaunchRequest:
         first, offering, slots = batch.instances[0], batch.offering, len(batch.instances)
+        make, spot = self._c.settings.user_data, offering.market is Market.SPOT
         return LaunchRequest(
             batch=first.batch,
             slots=slots,
             offering=offering,
             tags=tags.of_instance(first, self._c.settings.deployment, self._c.store.id).encode(),
-            user_data=self._c.settings.user_data(batch.pool, first.batch, slots, offering.profile, first.ends_ms),
+            user_data=make(batch.pool, first.batch, slots, offering.profile, first.ends_ms, spot),
             ends_ms=first.ends_ms,
             instances=tuple(instance.id for instance in batch.instances),
         )

@@ -39,8 +39,8 @@ class Timing:
         return self.lease_ms + max(self.heartbeat_ms, self.poll_ms)
 
 
-#: Makes the user data of a launch: pool, batch, slots, profile, hard end.
-UserData = Callable[[Pool, BatchId, int, ProfileName, int], str]
+#: Makes the user data of a launch: pool, batch, slots, profile, hard end, whether it is of the spot market.
+UserData = Callable[[Pool, BatchId, int, ProfileName, int, bool], str]
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class Incarnation:
 
         timers, lease_ms = Words(tokens), timer_lease_ms(house.pace, house.policy.silence_ms)
 
-        def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName, ends_ms: int) -> str:
+        def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName, ends_ms: int, _: bool) -> str:
             now = house.clock.now()
             joins = tokens.join(batch, slots, join_ends_ms(now, pool.boot_deadline_ms))
             timer = timers.plan(pool, batch, ends_ms, now, lease_ms)

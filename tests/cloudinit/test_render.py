@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cloud_dispatch.agent.identity import Config
 from cloud_dispatch.agent.privileges import users
 from cloud_dispatch.cloudinit import assets
 from cloud_dispatch.cloudinit.render import render
@@ -19,6 +20,7 @@ from cloud_dispatch.cloudinit.variables import DEFAULTS, MEANINGS
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.spi import Traits
+from cloud_dispatch.wire.codec import decode
 from cloud_dispatch_local.cloudconfig import parse
 
 ODD = "a'b\"c $(x) `y` <é> # {{ z }} \\n: - "
@@ -55,6 +57,16 @@ def test_where_the_proof_is_stands_only_where_there_is_one() -> None:
     ast.parse(files["boot.py"])
     assert "boot.py prove" in files["bootstrap.sh"]
     assert "prove" not in written()["bootstrap.sh"] + written()["agent.json"]
+
+
+def test_where_notices_are_stands_only_in_what_spot_vms_get() -> None:
+    """Nobody takes others back, and their agents need not ask."""
+    sources = [{"steps": [{"url": "http://169.254.169.254/x", "headers": {"A": "{answer}"}}], "field": "time"}]
+    config = json.loads(written(notices=sources, spot=True)["agent.json"])
+    assert config["notices"] == sources
+    assert decode(Config, json.dumps(config).encode()).notices[0].steps[0].headers == {"A": "{answer}"}
+    for variables in ({"notices": sources}, {"spot": True}):
+        assert "notices" not in json.loads(written(**variables)["agent.json"])
 
 
 def test_vms_set_agent_and_tasks_apart_unless_told_otherwise() -> None:

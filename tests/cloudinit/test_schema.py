@@ -56,13 +56,13 @@ def cloud_init() -> str:
 
 
 class Silent:
-    """A driver whose VMs are machines of their own, and which adds no variables."""
+    """A driver whose VMs are machines of their own, and which says no more than where notices are."""
 
     bills, keeps_ends = False, True
     settings = registry.plugin("local").settings
 
-    def template_variables(self) -> dict[str, str]:
-        return {}
+    def template_variables(self) -> dict[str, Any]:
+        return {"notices": [{"steps": [{"url": "http://169.254.169.254/notice"}]}]}
 
 
 def user_data(
@@ -72,6 +72,7 @@ def user_data(
     template: str,
     fragments: str,
     traits: Traits = Traits(),
+    spot: bool = True,
 ) -> str:
     """What a launch of a pool with `fragments` would get, by the function that launches use."""
     (folder / "a.sh").write_text("#!/bin/sh\n\techo 'ä' \"$x\"\n")
@@ -86,10 +87,16 @@ def user_data(
     monkeypatch.setattr(registry, "plugin", known)
     config = load(TomlFile(folder / "config.toml"), known)
     tokens = Tokens.open(folder / "state", SystemEntropy())
-    make = userdata.maker(
-        config, {ProfileName("x"): traits}, tokens, userdata.Trusted("ab" * 32, "cd" * 32), SystemClock()
-    )
-    return make(config.pools()[0], BatchId("b00000000001"), 16, ProfileName("x"), 10**13)
+    trusted = userdata.Trusted("ab" * 32, "cd" * 32)
+    make = userdata.maker(config, {ProfileName("x"): traits}, tokens, trusted, SystemClock())
+    return make(config.pools()[0], BatchId("b00000000001"), 16, ProfileName("x"), 10**13, spot)
+
+
+@pytest.mark.parametrize("spot", [True, False])
+def test_only_spot_vms_are_told_where_notices_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spot: bool) -> None:
+    """By the market that their launch is of."""
+    found = user_data(tmp_path, monkeypatch, "silent", "agent", "", spot=spot)
+    assert ("http://169.254.169.254/notice" in found) == spot
 
 
 @pytest.mark.parametrize("fragments", FRAGMENTS)

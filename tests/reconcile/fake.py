@@ -185,7 +185,7 @@ class World:
                 caps=self.caps,
                 profile_caps={},
                 providers={LOCAL: self.cloud},
-                user_data=lambda pool, batch, slots, profile, ends_ms: f"user data of {batch}",
+                user_data=lambda pool, batch, slots, profile, ends_ms, spot: f"user data of {batch}",
                 timing=Timing(list_interval_ms=0),
             ),
         )

@@ -12,6 +12,7 @@ from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
 from cloud_dispatch.domain.ids import BatchId, VmId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, EndRules, Pool, TypeFilter
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.planner.plan import Launch
@@ -466,3 +467,16 @@ async def test_launches_prepared_at_the_same_moment_do_not_share_their_room(tmp_
         launcher = Launcher(w.context, Spending(w.context))
         await asyncio.gather(*(launcher.launch([Launch(POOL, offering(), 1, "test")]) for _ in range(4)))
         assert len(w.rows) == 1
+
+
+@pytest.mark.parametrize("market", Market)
+async def test_user_data_are_made_for_the_market_of_the_launch(tmp_path: Path, market: Market) -> None:
+    """A spot VM listens for notices; one market's refusal may lead to the other."""
+    other = next(each for each in Market if each is not market)
+    refused, taken = offering(market=other), offering("z", 2000, market=market)
+    cloud = Cloud(ManualClock(), offers=(refused, taken), refusals={refused.key: CapacityUnavailable("none left")})
+    async with world(tmp_path, cloud=cloud, pool=Pool(POOL, (LOCAL,), markets=tuple(Market))) as w:
+        w.context.settings = replace(w.context.settings, user_data=lambda *said: str(said[-1]))
+        await w.submit(1)
+        await w.passes(2)
+        assert [request.user_data for request in cloud.requests] == [str(r is Market.SPOT) for r in (other, market)]
