@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def ask(folder: Path, agent_zip: Path, *, allowed: bool) -> dict[str, str]:
+def ask(folder: Path, agent_zip: Path, *, allowed: bool, scene: str = "metadata_scene") -> dict[str, Any]:
     users = separate_users()
     found = files(task_uids=users["task_uids"], metadata=allowed)
     rules = folder / "metadata.sh"
@@ -58,11 +59,11 @@ def ask(folder: Path, agent_zip: Path, *, allowed: bool) -> dict[str, str]:
         "rules": str(rules) if rules.exists() else "",
     }  # fmt: skip
     done = subprocess.run(
-        ["unshare", "--net", sys.executable, "-m", "tests.agent.metadata_scene", json.dumps(told)],
+        ["unshare", "--net", sys.executable, "-m", f"tests.agent.{scene}", json.dumps(told)],
         cwd=ROOT, env={**os.environ, "PATH": PROGRAMS}, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    answers: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answers
 
 
@@ -77,3 +78,9 @@ def test_a_task_gets_nothing_of_the_metadata_service(folder: Path, agent_zip: Pa
 def test_a_task_of_a_pool_that_allows_it_gets_what_is_there(folder: Path, agent_zip: Path) -> None:
     """So the test above would see it."""
     assert ask(folder, agent_zip, allowed=True)["task"] == "credentials of the VM"
+
+
+def test_a_task_can_not_make_its_agent_believe_that_the_vm_is_taken_back(folder: Path, agent_zip: Path) -> None:
+    """Neither as the metadata service, nor by it, nor by the agent's files; a real notice is believed."""
+    answers = ask(folder, agent_zip, allowed=False, scene="notice_scene")
+    assert answers == {"said": ["tried all", ""], "believed": "", "cause": "preempted"}
