@@ -1,0 +1,1 @@
+"""What the fakes of AWS services share: the botocore models, their protocols, signatures and errors."""

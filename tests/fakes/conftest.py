@@ -1,0 +1,24 @@
+"""A fake EC2 for each test, with a clock of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.fakes.clock import SetClock
+from tests.fakes.ec2 import FakeEc2
+
+
+@pytest.fixture
+def aws() -> Iterator[FakeEc2]:
+    """Fails the test for what the fake has not, and for bugs of the fake."""
+    with FakeEc2(clock=SetClock()) as fake:
+        yield fake
+
+
+@pytest.fixture
+def ec2(aws: FakeEc2) -> Any:
+    """A boto3 client of it that never retries."""
+    return aws.client()

@@ -1,0 +1,8 @@
+"""All operations that the fake has. Importing a module enters its own into the table."""
+
+from __future__ import annotations
+
+from tests.fakes.ec2 import around, instances, places, resources
+from tests.fakes.ec2.session import OPERATIONS
+
+__all__ = ["OPERATIONS", "around", "instances", "places", "resources"]
