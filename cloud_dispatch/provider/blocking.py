@@ -1,0 +1,39 @@
+"""Threads for a driver whose SDK blocks. Owns a bounded pool, which belongs to one driver and ends with it.
+
+A driver with such an SDK lives in a process host, so that what these threads compute does not slow the dispatcher's
+loop; the pool is what lets many of its calls wait for their cloud at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from cloud_dispatch.provider.errors import Transient
+
+T = TypeVar("T")
+
+
+class BlockingCalls:
+    """At most `threads` pieces of work at once; others wait in the order in which they came.
+
+    Who gives up waiting takes back what has not begun; what has begun runs on, and its answer is lost.
+    """
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._name = name
+        self._closed = False
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        """What `work(*args)` gives or raises; Transient once the pool was closed."""
+        if self._closed:
+            raise Transient(f"{self._name}: the driver was closed")
+        return await asyncio.wrap_future(self._pool.submit(work, *args))
+
+    def close(self) -> None:
+        """Take nothing more, and do not wait for what is under way."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,54 @@
+"""Threads for drivers whose SDK blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from cloud_dispatch.provider.blocking import BlockingCalls
+from cloud_dispatch.provider.errors import Transient
+
+
+async def test_the_loop_goes_on_while_work_blocks() -> None:
+    """Work waits for something that only the loop can do; what it raises reaches the caller."""
+    calls, go = BlockingCalls("test", 2), threading.Event()
+    waiting = asyncio.create_task(calls.run(go.wait, 10))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    go.set()
+    assert await waiting
+    with pytest.raises(ZeroDivisionError):
+        await calls.run(lambda: 1 // 0)
+    calls.close()
+
+
+async def test_no_more_than_its_threads_at_once_and_who_gives_up_takes_back_what_has_not_begun() -> None:
+    """The third piece of work waits for a thread, and never begins when nobody waits for it any more."""
+    calls, go, begun = BlockingCalls("test", 2), threading.Event(), []
+
+    def work(number: int) -> None:
+        begun.append(number)
+        go.wait(10)
+
+    tasks = [asyncio.create_task(calls.run(work, number)) for number in range(3)]
+    await asyncio.sleep(0.05)
+    assert sorted(begun) == [0, 1]
+    tasks[2].cancel()
+    go.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert sorted(begun) == [0, 1]
+    calls.close()
+
+
+async def test_a_closed_pool_says_so_and_does_not_wait() -> None:
+    """Closing leaves what blocks alone; later calls are Transient errors."""
+    calls, go = BlockingCalls("test", 1), threading.Event()
+    under_way = asyncio.create_task(calls.run(go.wait, 10))
+    await asyncio.sleep(0.01)
+    calls.close()
+    with pytest.raises(Transient):
+        await calls.run(go.set)
+    go.set()
+    assert await under_way
