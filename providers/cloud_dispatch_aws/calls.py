@@ -1,0 +1,152 @@
+"""boto3, as coroutines that raise the SPI's errors. Owns sessions, clients, how long a call may take and how often it
+is sent.
+
+What the dispatcher repeats by itself (launches above all: boto3 takes InsufficientInstanceCapacity, a 500, for a reason
+to try again, whatever its mode) is sent once. Only the slow reads behind offerings, prices and quotas are sent up to
+three times, as the SDK does it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import boto3
+from botocore import session as botocore_session
+from botocore.config import Config
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    AssumeRoleWithWebIdentityCredentialFetcher,
+    DeferredRefreshableCredentials,
+)
+from botocore.loaders import Loader
+from botocore.utils import FileWebIdentityTokenLoader
+
+from cloud_dispatch.provider.blocking import BlockingCalls
+from cloud_dispatch.provider.errors import ProviderError, Transient
+from cloud_dispatch_aws.errors import Asked, of_exception
+from cloud_dispatch_aws.settings import AwsSettings
+
+#: Calls under way at once.
+THREADS = 64
+#: The price list is a service of a few regions only; this one has the prices of all.
+_PRICES_AT = "us-east-1"
+_CONNECT_S, _ANSWER_S = 5, 45
+#: A listing of more pages than this is no listing of VMs of ours.
+MAX_PAGES = 1_000
+
+
+class Calls:
+    """The services of one account in one region. Clients are made at their first use, in a thread: that reads models
+    of megabytes."""
+
+    def __init__(self, settings: AwsSettings, name: str) -> None:
+        self._settings = settings
+        self._threads = BlockingCalls(f"aws-{name}", THREADS)
+        self._making = threading.Lock()
+        self._session: Any = None
+        self._clients: dict[tuple[str, bool], Any] = {}
+
+    async def once(self, asked: Asked, operation: str, **parameters: Any) -> Mapping[str, Any]:
+        """An answer of EC2 to a request that is sent once."""
+        return await self._threads.run(self._call, asked, "ec2", False, operation, parameters)
+
+    async def patiently(self, asked: Asked, service: str, operation: str, **parameters: Any) -> Mapping[str, Any]:
+        """An answer to a request that may be sent again."""
+        return await self._threads.run(self._call, asked, service, True, operation, parameters)
+
+    async def pages(
+        self, asked: Asked, service: str, operation: str, key: str, *, patient: bool = True, **parameters: Any
+    ) -> list[Any]:
+        """All that is listed under `key`, whole; raises where one page is missing."""
+        found: list[Any] = []
+        token = ""
+        for _ in range(MAX_PAGES):
+            more = {"NextToken": token} if token else {}
+            page = await self._threads.run(self._call, asked, service, patient, operation, {**parameters, **more})
+            found += page.get(key, ())
+            token = page.get("NextToken") or ""
+            if not token:
+                return found
+        raise Transient(f"{asked.call}: no end after {MAX_PAGES} pages")
+
+    def close(self) -> None:
+        self._threads.close()
+        for client in self._clients.values():
+            client.close()
+
+    def _call(
+        self, asked: Asked, service: str, patient: bool, operation: str, parameters: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        try:
+            answer: Mapping[str, Any] = getattr(self._client(service, patient), operation)(**parameters)
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise of_exception(error, asked) from error
+        return answer
+
+    def _client(self, service: str, patient: bool) -> Any:
+        with self._making:
+            known = self._clients.get((service, patient))
+            if known is None:
+                if self._session is None:
+                    self._session = session(self._settings)
+                region = _PRICES_AT if service == "pricing" else self._settings.region
+                known = self._session.client(
+                    service,
+                    region_name=region,
+                    endpoint_url=self._settings.endpoint_url or None,
+                    config=_config(3 if patient else 1),
+                )
+                self._clients[service, patient] = known
+            return known
+
+
+def session(settings: AwsSettings) -> Any:
+    """A boto3 session with the credentials that the settings name, renewed by the SDK as they expire."""
+    own = _plain(settings)
+    if not settings.role_arn:
+        return boto3.Session(botocore_session=own, region_name=settings.region)
+
+    def sts(name: str, **more: Any) -> Any:
+        more = {**more, "region_name": settings.region, "endpoint_url": settings.endpoint_url or None}
+        more["config"] = _config(3).merge(more["config"]) if more.get("config") else _config(3)
+        return own.create_client(name, **more)
+
+    extra = {"RoleSessionName": "cloud-dispatch"}
+    if settings.external_id:
+        extra["ExternalId"] = settings.external_id
+    fetcher: Any
+    if settings.web_identity_token_file is not None:
+        loader = FileWebIdentityTokenLoader(str(settings.web_identity_token_file))
+        fetcher = AssumeRoleWithWebIdentityCredentialFetcher(sts, loader, settings.role_arn, extra_args=extra)
+    else:
+        fetcher = AssumeRoleCredentialFetcher(sts, own.get_credentials(), settings.role_arn, extra_args=extra)
+    assumed = _plain(settings)
+    assumed._credentials = DeferredRefreshableCredentials(method="assume-role", refresh_using=fetcher.fetch_credentials)
+    return boto3.Session(botocore_session=assumed, region_name=settings.region)
+
+
+def _plain(settings: AwsSettings) -> Any:
+    made = botocore_session.Session(profile=settings.named_profile or None)
+    made.register_component("data_loader", _models())
+    return made
+
+
+@cache
+def _models() -> Loader:
+    """The SDK's models, read once a process: EC2's alone takes half a second."""
+    return Loader()
+
+
+def _config(attempts: int) -> Config:
+    return Config(
+        connect_timeout=_CONNECT_S,
+        read_timeout=_ANSWER_S,
+        max_pool_connections=THREADS,
+        retries={"total_max_attempts": attempts, "mode": "standard"},
+        user_agent_extra="cloud-dispatch",
+    )

@@ -1,0 +1,326 @@
+"""The AWS driver: the provider SPI over EC2. Owns what each call does; what AWS's words mean is `translate`'s and
+`errors`', how calls are sent `calls`'.
+
+It keeps nothing that the cloud does not know, but for answers that are good for a while (images, subnets, prices).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from cloud_dispatch.domain.ids import VmId
+from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT, decode
+from cloud_dispatch.provider.errors import (
+    CapacityUnavailable,
+    InDoubt,
+    InvalidRequest,
+    ProviderError,
+    Scope,
+    Transient,
+    VmNotFound,
+)
+from cloud_dispatch.provider.lacking import Lacking
+from cloud_dispatch.provider.spi import (
+    Challenge,
+    HardEnd,
+    Identity,
+    LaunchRequest,
+    LaunchResult,
+    Leftover,
+    LeftoverKind,
+    Listing,
+    ProfileContext,
+    Quota,
+    Traits,
+    Vm,
+    VmState,
+)
+from cloud_dispatch_aws import identity, quotas, translate
+from cloud_dispatch_aws.calls import Calls
+from cloud_dispatch_aws.catalogue import Catalogue
+from cloud_dispatch_aws.errors import PROTECTED, SUBNET_FULL, TOKEN_USED, Asked
+from cloud_dispatch_aws.images import Images
+from cloud_dispatch_aws.kept import Kept
+from cloud_dispatch_aws.settings import AwsSettings
+from cloud_dispatch_aws.subnets import Subnets
+
+_VM = re.compile(r"i-([0-9a-f]{8}|[0-9a-f]{17})")
+_CONSOLE_BYTES = 65_536
+_PAGE = 1_000
+#: From the order to end a VM until it and its disks bill no more.
+_STOP_LAG_MS = 120_000
+#: A client token is good until a day after its instances have ended; counted from the launch that is the least.
+_TOKEN_MS = 86_400_000
+_ACCOUNT_MS = 86_400_000
+_SPOT_NOTICE_MS = 120_000
+#: What EC2 lets one account do of a kind, by its documentation: launches less, and those it throttles by itself.
+_CALLS_PER_S, _BURST = 20, 100
+
+
+#: How each kind of leftover is deleted: the call, the method, its parameter, and what says that it is gone already.
+_DELETIONS = {
+    LeftoverKind.DISK: ("DeleteVolume", "delete_volume", "VolumeId", {"InvalidVolume.NotFound"}),
+    LeftoverKind.NIC: (
+        "DeleteNetworkInterface", "delete_network_interface", "NetworkInterfaceId",
+        {"InvalidNetworkInterfaceID.NotFound"},
+    ),
+    LeftoverKind.ADDRESS: (
+        "ReleaseAddress", "release_address", "AllocationId",
+        {"InvalidAllocationID.NotFound", "InvalidAddressID.NotFound"},
+    ),
+}  # fmt: skip
+
+
+class AwsProvider(Lacking):
+    """A driver for one profile: one account in one region."""
+
+    def __init__(self, context: ProfileContext) -> None:
+        self._settings: AwsSettings = context.settings
+        self._profile = context.profile
+        self._now = context.now
+        self._calls = Calls(self._settings, context.profile)
+        self._images = Images(self._calls, self._settings, self._now)
+        self._subnets = Subnets(self._calls, self._settings, self._now)
+        self._catalogue = Catalogue(
+            context.profile, self._settings, self._calls, self._images, self._subnets, self._now
+        )
+        self._trusted = identity.certificates(self._settings.identity_certificate)
+        self._account = Kept(self._ask_account, _ACCOUNT_MS, self._now)
+        self.traits = traits(self._settings)
+
+    async def offerings(self) -> Sequence[Offering]:
+        return await self._catalogue.offerings()
+
+    async def launch(self, request: LaunchRequest) -> LaunchResult:
+        translate.check(request)
+        self._check(request)
+        offering = request.offering
+        if offering.image:
+            image = await self._images.of_id(offering.image)
+        else:
+            image = await self._images.of_architecture(offering.type.architecture)
+        subnet = await self._subnets.choose(offering.zone, request.slots)
+        parameters = translate.launch(request, self._settings, image.id, image.root_device, subnet)
+        asked = Asked("RunInstances", changes=True, offering=offering)
+        try:
+            answer = await self._calls.once(asked, "run_instances", **parameters)
+        except InDoubt as error:
+            if error.code not in TOKEN_USED:
+                raise
+            return await self._made_before(request, error)
+        except CapacityUnavailable as error:
+            if error.code == SUBNET_FULL and await self._subnets.refused(offering.zone, subnet):
+                raise Transient(f"{error.message}; {offering.zone} has another one", code=error.code) from error
+            raise
+        self._subnets.served(offering.zone, subnet)
+        return _result(request, translate.vms([answer]))
+
+    async def list(self, deployment: str) -> Listing:
+        if not deployment:
+            return Listing((), complete=False)
+        found = await self._described(f"tag:{DEPLOYMENT}", deployment)
+        # A VM that starts or ends while pages are read may be on two of them.
+        return Listing(tuple({vm.id: vm for vm in found}.values()))
+
+    async def get(self, vm: VmId) -> Vm:
+        _known(vm)
+        answer = await self._calls.once(Asked("DescribeInstances"), "describe_instances", InstanceIds=[vm])
+        for found in translate.vms(answer.get("Reservations", ())):
+            if found.id == vm:
+                return found
+        raise VmNotFound(f"no instance {vm}")
+
+    async def terminate(self, vm: VmId) -> None:
+        asked = Asked("TerminateInstances", changes=True)
+        try:
+            _known(vm)
+            await self._calls.once(asked, "terminate_instances", InstanceIds=[vm])
+        except VmNotFound:
+            return
+        except ProviderError as error:
+            if error.code != PROTECTED:
+                raise
+            await self._unprotect(vm, error)
+            await self._calls.once(asked, "terminate_instances", InstanceIds=[vm])
+
+    async def extend(self, vm: VmId, ends_ms: int) -> None:
+        if self.traits.hard_end is not HardEnd.EXTENDABLE:
+            await super().extend(vm, ends_ms)
+        await self.tag(vm, {ENDS_AT: str(ends_ms)})
+
+    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
+        """EC2 takes tags for instances that are ending or gone: nobody would ever heed them."""
+        translate.check_tags(tags)
+        found = await self.get(vm)
+        if found.state in (VmState.STOPPING, VmState.GONE):
+            raise VmNotFound(f"instance {vm} is {found.state}")
+        await self._calls.once(
+            Asked("CreateTags", changes=True), "create_tags", Resources=[vm], Tags=translate.tag_list(tags)
+        )
+
+    async def console(self, vm: VmId) -> str:
+        """The latest that machines of the current kinds have, else what was kept at the last boot or end."""
+        _known(vm)
+        asked = Asked("GetConsoleOutput")
+        try:
+            answer = await self._calls.once(asked, "get_console_output", InstanceId=vm, Latest=True)
+        except InvalidRequest:
+            answer = await self._calls.once(asked, "get_console_output", InstanceId=vm)
+        text = str(answer.get("Output") or "")  # the SDK has decoded it
+        return text.encode()[-_CONSOLE_BYTES:].decode(errors="ignore")
+
+    async def leftovers(self, deployment: str) -> Sequence[Leftover]:
+        if not deployment:
+            return ()
+        mine = [{"Name": f"tag:{DEPLOYMENT}", "Values": [_literal(deployment)]}]
+        idle = [*mine, {"Name": "status", "Values": ["available"]}]
+        volumes, interfaces, addresses = await asyncio.gather(
+            self._calls.pages(Asked("DescribeVolumes"), "ec2", "describe_volumes", "Volumes", Filters=idle),
+            self._calls.pages(
+                Asked("DescribeNetworkInterfaces"), "ec2", "describe_network_interfaces", "NetworkInterfaces",
+                Filters=idle,
+            ),
+            self._calls.pages(Asked("DescribeAddresses"), "ec2", "describe_addresses", "Addresses", Filters=mine),
+        )  # fmt: skip
+        return (
+            *map(translate.volume, volumes),
+            *map(translate.interface, interfaces),
+            *(translate.address(one) for one in addresses if not one.get("AssociationId")),
+        )
+
+    async def delete_leftover(self, leftover: Leftover) -> None:
+        call, operation, key, gone = _DELETIONS[leftover.kind]
+        try:
+            await self._calls.once(Asked(call, changes=True), operation, **{key: leftover.id})
+        except ProviderError as error:
+            if error.code not in gone:
+                raise
+
+    async def quotas(self) -> Sequence[Quota]:
+        """Of the families that the profile rents. What Service Quotas does not tell (it is a right of its own) is a
+        limit that is not known; what is used is counted over the whole account."""
+        sold, reservations, limits = await asyncio.gather(
+            self._catalogue.sold(),
+            self._calls.pages(
+                Asked("DescribeInstances"), "ec2", "describe_instances", "Reservations", MaxResults=_PAGE,
+                Filters=[{"Name": "instance-state-name", "Values": ["pending", "running"]}],
+            ),
+            self._limits(),
+        )  # fmt: skip
+        types = [one.type for one in sold]
+        used = quotas.used(reservations, {one.name: one.vcpus for one in types})
+        return quotas.told(limits, used, {one.family for one in types}, self._settings.region)
+
+    async def _limits(self) -> dict[str, float]:
+        try:
+            found = await self._calls.pages(
+                Asked("ListServiceQuotas"), "service-quotas", "list_service_quotas", "Quotas",
+                ServiceCode=quotas.SERVICE, MaxResults=100,
+            )  # fmt: skip
+        except ProviderError:
+            return {}
+        return {one["QuotaCode"]: float(one["Value"]) for one in found if "Value" in one}
+
+    async def identify(self, proof: str, challenge: Challenge) -> VmId:
+        if not self._trusted:
+            return await super().identify(proof, challenge)
+        said = identity.document(proof, self._trusted)
+        identity.check(
+            said, account=await self._account.get(), region=self._settings.region, since_ms=challenge.since_ms
+        )
+        return VmId(said.instance)
+
+    async def _ask_account(self) -> str:
+        """Which account this is: asked once, and only when the first proof that is one has come."""
+        if self._settings.account:
+            return self._settings.account
+        answer = await self._calls.patiently(Asked("GetCallerIdentity"), "sts", "get_caller_identity")
+        return str(answer["Account"])
+
+    async def close(self) -> None:
+        self._calls.close()
+
+    async def _described(self, name: str, value: str) -> Sequence[Vm]:
+        reservations = await self._calls.pages(
+            Asked("DescribeInstances"), "ec2", "describe_instances", "Reservations", patient=False,
+            Filters=[{"Name": name, "Values": [_literal(value)]}], MaxResults=_PAGE,
+        )  # fmt: skip
+        return translate.vms(reservations)
+
+    async def _made_before(self, request: LaunchRequest, error: ProviderError) -> LaunchResult:
+        """EC2 knows the batch: it has been launched, in other words than these, or its VMs have ended. What was made
+        then is the answer, once all of it can be seen."""
+        found = await self._described("client-token", str(request.batch))
+        if len(found) < request.slots:
+            raise error
+        return _result(request, found)
+
+    async def _unprotect(self, vm: VmId, error: ProviderError) -> None:
+        """Lift the termination protection of a VM of ours; whose it is otherwise, it stays."""
+        if decode((await self.get(vm)).tags) is None:
+            raise error
+        await self._calls.once(
+            Asked("ModifyInstanceAttribute", changes=True), "modify_instance_attribute",
+            InstanceId=vm, DisableApiTermination={"Value": False},
+        )  # fmt: skip
+
+    def _check(self, request: LaunchRequest) -> None:
+        """InvalidRequest for what this profile does not rent."""
+        offering, settings = request.offering, self._settings
+        if not any(fnmatchcase(offering.type.name, pattern) for pattern in settings.instance_types):
+            raise InvalidRequest(f"profile {self._profile} has no type {offering.type.name!r}")
+        if not offering.zone.startswith(settings.region) or (settings.zones and offering.zone not in settings.zones):
+            raise InvalidRequest(f"profile {self._profile} has no zone {offering.zone!r}")
+        if offering.market is Market.SPOT and not settings.spot:
+            raise InvalidRequest(f"profile {self._profile} has no spot market: spot = false")
+
+
+def traits(settings: AwsSettings) -> Traits:
+    """What a profile of these settings can do."""
+    return Traits(
+        consistency_ms=settings.consistency,
+        max_batch=translate.MAX_BATCH,
+        max_user_data=translate.MAX_USER_DATA,
+        hard_end=HardEnd.EXTENDABLE if settings.reaper else HardEnd.NONE,
+        hard_end_period_ms=settings.reaper_period if settings.reaper else 0,
+        stop_lag_ms=_STOP_LAG_MS,
+        token_window_ms=_TOKEN_MS,
+        all_or_nothing=True,
+        leftovers=True,
+        quotas=True,
+        identity=Identity.NAMED if settings.identity_certificate else Identity.NONE,
+        spot_notice_ms=_SPOT_NOTICE_MS if settings.spot else 0,
+        spot_bid=True,
+        calls_per_s=_CALLS_PER_S,
+        call_burst=_BURST,
+    )
+
+
+def _result(request: LaunchRequest, vms: Sequence[Vm]) -> LaunchResult:
+    """The batch's VMs, always in the same order. The answer may come before EC2 shows the tags that it was given."""
+    tagged = sorted((replace(vm, tags={**request.tags, **vm.tags}) for vm in vms), key=lambda vm: vm.id)
+    if len(tagged) >= request.slots:
+        return LaunchResult(tuple(tagged))
+    offering = request.offering
+    shortfall = CapacityUnavailable(
+        f"EC2 had {len(tagged)} of {request.slots} {offering.type.name} in {offering.zone}",
+        code="InsufficientInstanceCapacity",
+        scope=Scope(type=offering.type.name, zone=offering.zone, market=str(offering.market)),
+    )
+    return LaunchResult(tuple(tagged), shortfall)
+
+
+def _known(vm: VmId) -> None:
+    """VmNotFound for what is no id of an instance: an empty one would speak of all of them."""
+    if not _VM.fullmatch(vm):
+        raise VmNotFound(f"{vm!r} is no instance")
+
+
+def _literal(value: str) -> str:
+    """A filter's value that means itself: EC2 takes * and ? for patterns."""
+    return re.sub(r"([*?\\])", r"\\\1", value)

@@ -1,0 +1,149 @@
+"""AWS's errors as the SPI's: by what the caller should do, with the scope that they speak of. Pure.
+
+The codes are those of EC2's list of error codes; what is not listed here is classed by its status. The one thing that
+counts most: an answer that settles a launch (nothing was made) is told apart from one that does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore import exceptions as sdk
+
+from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.provider.errors import (
+    CapacityUnavailable,
+    CredentialsRejected,
+    InDoubt,
+    InvalidRequest,
+    ProviderError,
+    QuotaExceeded,
+    RateLimited,
+    Scope,
+    Transient,
+    VmNotFound,
+)
+
+#: Of a launch: another one of the same batch was made with other parameters, or its VMs have ended by now.
+TOKEN_USED = frozenset({"IdempotentParameterMismatch", "IdempotentInstanceTerminated"})
+SUBNET_FULL = "InsufficientFreeAddressesInSubnet"
+PROTECTED = "OperationNotPermitted"
+GONE = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
+
+_CAPACITY = frozenset(
+    {"InsufficientInstanceCapacity", "InsufficientCapacity", "InsufficientHostCapacity", "UnfulfillableCapacity"}
+)
+#: Of the type in the zone, on any market: EC2 has none of it there.
+_NOT_THERE = frozenset({"Unsupported"})
+_VCPUS = frozenset({"VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"})
+_RATE = frozenset(
+    {
+        "BandwidthLimitExceeded", "EC2ThrottledException", "PriorRequestNotComplete", "RequestLimitExceeded",
+        "RequestThrottled", "RequestThrottledException", "SlowDown", "Throttling", "ThrottlingException",
+        "ThrottledException", "TooManyRequestsException",
+    }
+)  # fmt: skip
+_CREDENTIALS = frozenset(
+    {
+        "AccessDenied", "AccessDeniedException", "AuthFailure", "Blocked", "ExpiredToken", "ExpiredTokenException",
+        "IDPRejectedClaim", "IncompleteSignature", "InvalidAccessKeyId", "InvalidClientTokenId",
+        "InvalidIdentityToken", "MissingAuthenticationToken", "OptInRequired", "PendingVerification",
+        "SignatureDoesNotMatch", "UnauthorizedOperation", "UnrecognizedClientException",
+    }
+)  # fmt: skip
+#: The request itself came too late, or what it is for is between two states: nothing was done.
+_AGAIN = frozenset({"IncorrectInstanceState", "IncorrectState", "RequestExpired", "RequestTimeTooSkewed"})
+_SERVER = frozenset({"InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable", "Unavailable"})
+#: EC2 does not say when to come again; its buckets refill by some tokens a second.
+_PAUSE_MS = 1_000
+_SPOT_CODES = frozenset({"MaxSpotInstanceCountExceeded", "SpotMaxPriceTooLow"})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the call was. `changes`: it may have been carried out though no answer came; `offering`: it is a launch."""
+
+    call: str
+    changes: bool = False
+    offering: Offering | None = None
+
+
+def of_exception(error: Exception, asked: Asked) -> ProviderError:
+    """What the caller of the SPI gets for what boto3 raised; anything else than the SDK's errors is raised again."""
+    if isinstance(error, sdk.ClientError):
+        answer: Mapping[str, Any] = error.response
+        said, about = answer.get("Error", {}), answer.get("ResponseMetadata", {})
+        return of_answer(
+            str(said.get("Code", "")),
+            str(said.get("Message", "")),
+            int(about.get("HTTPStatusCode", 0)),
+            str(about.get("HTTPHeaders", {}).get("retry-after", "")),
+            asked,
+        )
+    name, text = type(error).__name__, f"{asked.call}: {error}"
+    if isinstance(error, _NO_CREDENTIALS):
+        return CredentialsRejected(text, code=name)
+    if isinstance(error, _NOT_SENT):
+        return Transient(text, code=name)
+    if isinstance(error, _WRONG):
+        return InvalidRequest(text, code=name)
+    if isinstance(error, sdk.BotoCoreError):
+        return (InDoubt if asked.changes else Transient)(text, code=name)
+    raise error
+
+
+_NO_CREDENTIALS = (
+    sdk.NoCredentialsError, sdk.PartialCredentialsError, sdk.CredentialRetrievalError, sdk.ProfileNotFound,
+    sdk.NoAuthTokenError, sdk.TokenRetrievalError, sdk.SSOError, sdk.InvalidConfigError, sdk.ConfigNotFound,
+)  # fmt: skip
+#: No connection, so that no request was ever sent.
+_NOT_SENT = (sdk.ConnectTimeoutError, sdk.EndpointConnectionError, sdk.ProxyConnectionError)
+_WRONG = (sdk.ParamValidationError, sdk.NoRegionError, sdk.UnknownRegionError, sdk.UnknownServiceError)
+
+
+def of_answer(code: str, message: str, status: int, retry_after: str, asked: Asked) -> ProviderError:
+    """The class of an error that AWS answered. `retry_after`: that header, in seconds, "" without."""
+    text, offering = f"{asked.call}: {code}: {message}", asked.offering
+    if code in _RATE or status == 429:
+        return RateLimited(text, code=code, retry_after_ms=max(_seconds(retry_after) * 1000, _PAUSE_MS))
+    if code in _CREDENTIALS:
+        return CredentialsRejected(text, code=code)
+    if code in GONE and offering is None:
+        return VmNotFound(text, code=code)
+    if code in TOKEN_USED:
+        return InDoubt(text, code=code)
+    if code in _AGAIN:
+        return Transient(text, code=code)
+    refusal = _refusal(code, text, offering)
+    if refusal is not None:
+        return refusal
+    if code in _SERVER or status >= 500:
+        return (InDoubt if offering is not None else Transient)(text, code=code)
+    return InvalidRequest(text, code=code)
+
+
+def _refusal(code: str, text: str, offering: Offering | None) -> ProviderError | None:
+    """There is none of it, or the account may have no more of it; None for another kind of error."""
+    type_name = offering.type.name if offering else ""
+    family = offering.type.family if offering else ""
+    zone, region = (offering.zone, offering.region) if offering else ("", "")
+    market = str(Market.SPOT) if code in _SPOT_CODES else str(offering.market) if offering else ""
+    if code in _CAPACITY or code == "SpotMaxPriceTooLow":
+        return CapacityUnavailable(text, code=code, scope=Scope(type=type_name, zone=zone, market=market))
+    if code in _NOT_THERE:
+        return CapacityUnavailable(text, code=code, scope=Scope(type=type_name, zone=zone))
+    if code == SUBNET_FULL:
+        return CapacityUnavailable(text, code=code, scope=Scope(zone=zone))
+    if code in _VCPUS:
+        return QuotaExceeded(text, code=code, scope=Scope(family=family, market=market, region=region))
+    if code == "InstanceLimitExceeded":
+        return QuotaExceeded(text, code=code, scope=Scope(type=type_name, market=market, region=region))
+    if code.endswith("LimitExceeded"):  # volumes, interfaces, addresses: of everything in the region
+        return QuotaExceeded(text, code=code, scope=Scope(region=region))
+    return None
+
+
+def _seconds(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 7 else 0

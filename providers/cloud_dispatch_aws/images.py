@@ -1,0 +1,64 @@
+"""Which image the VMs of an architecture boot. Owns the way from a setting to an AMI and its root device."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from cloud_dispatch.provider.errors import InvalidRequest
+from cloud_dispatch_aws.calls import Calls
+from cloud_dispatch_aws.errors import Asked
+from cloud_dispatch_aws.kept import Kept
+from cloud_dispatch_aws.settings import AwsSettings
+
+#: How long the image that a parameter names is taken for the current one.
+_NAMED_MS = 3_600_000
+PARAMETER = "ssm:"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What a launch needs to know of an AMI."""
+
+    id: str
+    root_device: str
+    architecture: str
+
+
+class Images:
+    """The images of one account in one region. An AMI never changes; the parameter that names one does."""
+
+    def __init__(self, calls: Calls, settings: AwsSettings, now: Callable[[], int]) -> None:
+        self._calls = calls
+        self._settings = settings
+        self._known: dict[str, Image] = {}
+        self._named = {name: Kept(self._asking(name), _NAMED_MS, now) for name in settings.images.values()}
+
+    async def of_architecture(self, architecture: str) -> Image:
+        """InvalidRequest where the settings name none, or what they name is for other machines."""
+        said = self._settings.images.get(architecture)
+        if said is None:
+            raise InvalidRequest(f"images: none for {architecture}")
+        image = await self.of_id(await self._named[said].get() if said.startswith(PARAMETER) else said)
+        if image.architecture != architecture:
+            raise InvalidRequest(f"images.{architecture}: {image.id} is for {image.architecture}")
+        return image
+
+    async def of_id(self, ami: str) -> Image:
+        if ami not in self._known:
+            asked = Asked("DescribeImages")
+            answer = await self._calls.patiently(asked, "ec2", "describe_images", ImageIds=[ami])
+            if not answer.get("Images"):
+                raise InvalidRequest(f"there is no image {ami} in {self._settings.region}")
+            found = answer["Images"][0]
+            self._known[ami] = Image(ami, found["RootDeviceName"], found["Architecture"])
+        return self._known[ami]
+
+    def _asking(self, name: str) -> Callable[[], Awaitable[str]]:
+        async def ask() -> str:
+            answer = await self._calls.patiently(
+                Asked("GetParameter"), "ssm", "get_parameter", Name=name.removeprefix(PARAMETER)
+            )
+            return str(answer["Parameter"]["Value"])
+
+        return ask

@@ -1,0 +1,47 @@
+"""moto's server, a process of its own: real boto3 speaks to it over HTTP."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_START_S = 60
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """Its URL, while it runs."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait(url, server)
+        yield url
+    finally:
+        server.kill()
+        server.wait()
+
+
+def reset(url: str) -> None:
+    """Forget everything that was made."""
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/moto-api/reset", method="POST"), timeout=30):
+        pass
+
+
+def _wait(url: str, server: subprocess.Popen[bytes]) -> None:
+    for _ in range(_START_S * 10):
+        assert server.poll() is None, "moto's server has ended"
+        try:
+            with urllib.request.urlopen(f"{url}/moto-api/", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("moto's server does not answer")

@@ -1,0 +1,198 @@
+"""What a profile offers: types, zones, markets, prices, images; and which quota each counts in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.domain.resources import GIB, MIB
+from cloud_dispatch.provider.errors import CredentialsRejected, InvalidRequest
+from cloud_dispatch_aws import quotas
+from cloud_dispatch_aws.catalogue import Catalogue, instance_type, sold
+from cloud_dispatch_aws.images import Images
+from cloud_dispatch_aws.subnets import Subnets
+from tests.providers.aws.scenes import NOW_MS, REGION, settings
+from tests.providers.aws.scripted import Scripted
+from tests.providers.aws.test_aws_prices import product
+
+
+def info(name: str, vcpus: int = 2, architecture: str = "x86_64", **more: Any) -> dict[str, Any]:
+    return {
+        "InstanceType": name,
+        "VCpuInfo": {"DefaultVCpus": vcpus},
+        "MemoryInfo": {"SizeInMiB": 8192},
+        "ProcessorInfo": {"SupportedArchitectures": [architecture]},
+        "SupportedUsageClasses": ["on-demand", "spot"],
+        **more,
+    }
+
+
+def place(name: str, zone: str) -> dict[str, str]:
+    return {"InstanceType": name, "LocationType": "availability-zone", "Location": zone}
+
+
+def script(**more: Any) -> Scripted:
+    """An account that sells m5.large in two zones and the ARM type m7g.large in one."""
+    answers: dict[str, Any] = {
+        "describe_instance_types": {"InstanceTypes": [info("m5.large"), info("m7g.large", architecture="arm64")]},
+        "describe_instance_type_offerings": {
+            "InstanceTypeOfferings": [
+                place("m5.large", "us-east-1a"), place("m5.large", "us-east-1b"), place("m7g.large", "us-east-1a"),
+            ]
+        },
+        "describe_spot_price_history": {"SpotPriceHistory": []},
+        "get_products": {"PriceList": [product("m5.large", "0.1")]},
+        "get_parameter": lambda **asked: {"Parameter": {"Value": "ami-" + ("a" if "arm64" in asked["Name"] else "b")}},
+        "describe_images": lambda **asked: {
+            "Images": [
+                {"RootDeviceName": "/dev/xvda", "Architecture": "arm64" if asked["ImageIds"] == ["ami-a"] else "x86_64"}
+            ]
+        },
+        **more,
+    }  # fmt: skip
+    return Scripted(answers)
+
+
+async def offered(calls: Scripted, now_ms: int = NOW_MS, **said: Any) -> dict[str, Offering]:
+    own = settings(**{"instance_types": ["m5.*", "m7g.*"], **said})
+    images, subnets = Images(calls, own, lambda: now_ms), Subnets(calls, own, lambda: now_ms)
+    catalogue = Catalogue(ProfileName("aws"), own, calls, images, subnets, lambda: now_ms)
+    return {one.key.removeprefix("aws/"): one for one in await catalogue.offerings()}
+
+
+def spot(name: str, zone: str, dollars: str) -> Mapping[str, Any]:
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    return {"InstanceType": name, "AvailabilityZone": zone, "SpotPrice": dollars, "Timestamp": since}
+
+
+async def test_every_type_in_every_zone_has_an_offering_and_a_price_where_one_is_known() -> None:
+    """The price list's word; what it does not say, the table's estimate; else none at all."""
+    found = await offered(script())
+    assert set(found) == {
+        "m5.large/us-east-1a/on-demand", "m5.large/us-east-1b/on-demand", "m7g.large/us-east-1a/on-demand",
+    }  # fmt: skip
+    known, unknown = found["m5.large/us-east-1a/on-demand"], found["m7g.large/us-east-1a/on-demand"]
+    assert (known.rate, known.max_rate, known.priced_ms, known.estimated) == (100_000_000, 100_000_000, NOW_MS, False)
+    assert (unknown.rate, unknown.max_rate, unknown.priced_ms) == (None, None, 0)
+    assert (known.region, known.minimum_ms, known.increment_ms) == (REGION, 60_000, 1_000)
+    assert (known.image, unknown.image, unknown.type.architecture) == ("ami-b", "ami-a", "arm64")
+    assert known.extra_rate > 0
+
+
+async def test_without_the_price_list_the_table_estimates_and_nothing_stops() -> None:
+    """A right to prices is one of its own; what is from the table says so and how old it is."""
+
+    def refuse(**_: Any) -> None:
+        raise CredentialsRejected("no")
+
+    found = (await offered(script(get_products=refuse)))["m5.large/us-east-1a/on-demand"]
+    assert (found.rate, found.estimated) == (96_000_000, True)
+    assert 0 < found.priced_ms < NOW_MS
+
+
+async def test_what_the_operator_says_he_pays_wins() -> None:
+    found = (await offered(script(), prices={"m5.large": "0.05"}))["m5.large/us-east-1a/on-demand"]
+    assert (found.rate, found.priced_ms, found.estimated) == (50_000_000, NOW_MS, False)
+
+
+async def test_spot_is_offered_where_it_has_a_price_below_the_bid() -> None:
+    """The bid is a part of the price on demand; where the market asks more there is no offering."""
+    rows = [
+        spot("m5.large", "us-east-1a", "0.04"),
+        spot("m5.large", "us-east-1b", "0.09"),
+        spot("m7g.large", "us-east-1a", "0.03"),
+    ]
+    calls = script(describe_spot_price_history={"SpotPriceHistory": rows})
+    found = await offered(calls, spot_max_percent=80)
+    cheap = found["m5.large/us-east-1a/spot"]
+    assert (cheap.rate, cheap.max_rate, cheap.priced_ms) == (40_000_000, 80_000_000, NOW_MS)
+    assert "m5.large/us-east-1b/spot" not in found
+    without_a_price_on_demand = found["m7g.large/us-east-1a/spot"]
+    assert (without_a_price_on_demand.rate, without_a_price_on_demand.max_rate) == (30_000_000, None)
+    assert not [key for key in await offered(calls, spot=False) if key.endswith("spot")]
+
+
+async def test_zones_are_those_of_the_settings_and_of_the_subnets() -> None:
+    assert {key.split("/")[1] for key in await offered(script(), zones=["us-east-1b"])} == {"us-east-1b"}
+    subnet = {"SubnetId": "subnet-1", "AvailabilityZone": "us-east-1b", "AvailableIpAddressCount": 9}
+    calls = script(describe_subnets={"Subnets": [subnet]})
+    assert {key.split("/")[1] for key in await offered(calls, subnets=["subnet-1"])} == {"us-east-1b"}
+
+
+async def test_an_architecture_without_an_image_is_not_offered() -> None:
+    found = await offered(script(), images={"arm64": "ami-a"})
+    assert {one.type.name for one in found.values()} == {"m7g.large"}
+
+
+async def test_an_image_for_other_machines_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="is for x86_64"):
+        await offered(script(), images={"arm64": "ami-b"})
+
+
+async def test_types_that_nobody_sells_are_a_mistake_in_the_settings() -> None:
+    with pytest.raises(InvalidRequest, match="instance_types"):
+        await offered(script(describe_instance_types={"InstanceTypes": []}))
+
+
+def test_patterns_choose_again_what_ec2_may_have_chosen_otherwise() -> None:
+    found = sold(
+        [info("m5.large"), info("t3.large")],
+        [place("m5.large", "us-east-1a"), place("t3.large", "us-east-1a")],
+        settings(),
+    )
+    assert [one.type.name for one in found] == ["m5.large"]
+
+
+def test_a_machine_is_told_by_what_tasks_ask_for() -> None:
+    cards = {"Gpus": [{"Name": "A10G", "Manufacturer": "NVIDIA", "Count": 4, "MemoryInfo": {"SizeInMiB": 24576}}]}
+    made = instance_type(info("g5.12xlarge", 48, GpuInfo=cards), settings())
+    assert made is not None
+    assert (made.capacity.cpus_milli, made.capacity.memory, made.capacity.disk) == (48_000, 8 * GIB, 30 * GIB)
+    assert (made.capacity.gpus, made.gpu_type, made.gpu_memory, made.family) == (4, "a10g", 24576 * MIB, "g-vt")
+    scratch = instance_type(info("m5.large"), settings(scratch=["100GiB"]))
+    assert scratch is not None
+    assert scratch.capacity.disk == 100 * GIB
+    assert instance_type(info("mac1.metal", architecture="x86_64_mac"), settings()) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("m7i.large", "standard"), ("t3.micro", "standard"), ("im4gn.large", "standard"), ("i4i.large", "standard"),
+        ("g6.xlarge", "g-vt"), ("vt1.3xlarge", "g-vt"), ("p5.48xlarge", "p"), ("inf2.xlarge", "inf"),
+        ("trn1.2xlarge", "trn"), ("x2gd.large", "x"), ("u-6tb1.metal", "high-memory"),
+        ("u7i-12tb.224xlarge", "high-memory"),
+        ("dl1.24xlarge", "dl"), ("d3.xlarge", "standard"), ("hpc7a.96xlarge", "hpc"), ("h1.2xlarge", "standard"),
+        ("f1.2xlarge", "f"), ("m7i-flex.large", "standard"),
+    ],
+)  # fmt: skip
+def test_families_are_the_buckets_of_quotas(name: str, family: str) -> None:
+    assert quotas.family_of(name) == family
+
+
+def test_quotas_tell_limit_and_use_by_bucket_and_market() -> None:
+    """Anybody's instances count; a limit that was not told is not known."""
+    listed = [
+        {"Instances": [
+            {"InstanceType": "m5.large"},
+            {"InstanceType": "c5.xlarge", "CpuOptions": {"CoreCount": 2, "ThreadsPerCore": 2}},
+            {"InstanceType": "m5.large", "InstanceLifecycle": "spot"},
+            {"InstanceType": "p5.48xlarge", "CpuOptions": {"CoreCount": 96, "ThreadsPerCore": 2}},
+        ]}
+    ]  # fmt: skip
+    used = quotas.used(listed, {"m5.large": 2})
+    told = {
+        (q.scope.family, q.scope.market): (q.limit, q.used)
+        for q in quotas.told({"L-1216C47A": 64.0}, used, {"standard", "g-vt"}, REGION)
+    }
+    assert told == {
+        ("standard", "on-demand"): (64, 6), ("standard", "spot"): (None, 2),
+        ("g-vt", "on-demand"): (None, 0), ("g-vt", "spot"): (None, 0),
+    }  # fmt: skip
+    assert len(set(quotas.CODES.values())) == len(quotas.CODES)
+    assert all(market in Market for _, market in quotas.CODES)

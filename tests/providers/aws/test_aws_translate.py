@@ -1,0 +1,226 @@
+"""Requests of launches as EC2 wants them, and instances as the SPI shows them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import random
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import boto3
+import pytest
+from botocore.validate import ParamValidator
+
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.resources import GIB
+from cloud_dispatch.provider.errors import InvalidRequest
+from cloud_dispatch.provider.spi import LeftoverKind, VmState
+from cloud_dispatch_aws import translate
+from tests.providers.aws.scenes import NOW_MS, TAGS, ZONE, offering, request, settings
+
+
+def launched(market: Market = Market.ON_DEMAND, subnet: str = "", more: dict[str, Any] | None = None) -> dict[str, Any]:
+    return translate.launch(request(market), settings(**(more or {})), "ami-1", "/dev/xvda", subnet)
+
+
+def tags_of(call: dict[str, Any]) -> dict[str, dict[str, str]]:
+    return {one["ResourceType"]: {t["Key"]: t["Value"] for t in one["Tags"]} for one in call["TagSpecifications"]}
+
+
+def test_the_batch_is_the_token_and_its_slots_the_most() -> None:
+    """The same request gives the same parameters, byte for byte: the token is good for those only."""
+    call = launched()
+    assert (call["ClientToken"], call["MinCount"], call["MaxCount"]) == ("b1", 1, 2)
+    assert call == launched()
+
+
+@pytest.mark.parametrize("market", list(Market))
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {
+            "subnets": ["subnet-1"], "security_groups": ["sg-1"], "public_address": False, "key_name": "k",
+            "instance_profile": "worker", "scratch": ["100GiB", "1TiB"], "kms_key": "alias/disks", "metadata_hops": 2,
+            "tags": {"team": "batch"},
+        },
+    ],
+    ids=["least", "most"],
+)  # fmt: skip
+def test_ec2_knows_every_parameter(market: Market, more: dict[str, Any]) -> None:
+    """The request fits the SDK's own model of RunInstances."""
+    shape = boto3.Session().client("ec2", region_name="us-east-1").meta.service_model.operation_model("RunInstances")
+    report = ParamValidator().validate(launched(market, "subnet-1", more), shape.input_shape)
+    assert not report.has_errors(), report.generate_report()
+
+
+def test_a_vm_ends_itself_by_powering_off_and_answers_for_its_metadata_with_a_session_only() -> None:
+    """Shutdown terminates; version 2 of the metadata service, as many hops as the settings say."""
+    call = launched()
+    assert call["InstanceInitiatedShutdownBehavior"] == "terminate"
+    assert call["MetadataOptions"] == {
+        "HttpTokens": "required", "HttpEndpoint": "enabled", "HttpPutResponseHopLimit": 1,
+    }  # fmt: skip
+    assert launched(more={"metadata_hops": 2})["MetadataOptions"]["HttpPutResponseHopLimit"] == 2
+
+
+def test_disks_are_encrypted_and_go_with_the_vm() -> None:
+    """The root disk by the image's own name, then a scratch disk for each size; gp3, never left behind."""
+    disks = launched(more={"root_size": "50GiB", "scratch": ["100GiB", "1536MiB"]})["BlockDeviceMappings"]
+    assert [disk["DeviceName"] for disk in disks] == ["/dev/xvda", "/dev/sdf", "/dev/sdg"]
+    assert [disk["Ebs"]["VolumeSize"] for disk in disks] == [50, 100, 2]
+    for disk in disks:
+        assert (disk["Ebs"]["VolumeType"], disk["Ebs"]["Encrypted"], disk["Ebs"]["DeleteOnTermination"]) == (
+            "gp3", True, True,
+        )  # fmt: skip
+    keyed = launched(more={"kms_key": "alias/disks"})["BlockDeviceMappings"][0]["Ebs"]
+    assert keyed["KmsKeyId"] == "alias/disks"
+
+
+def test_all_that_a_launch_makes_is_tagged_from_the_first() -> None:
+    """Instance, disks and interface, on the spot market the request too; an operator's tags beside ours."""
+    on_demand = tags_of(launched(more={"tags": {"team": "batch"}}))
+    assert set(on_demand) == {"instance", "volume", "network-interface"}
+    assert all(tags == {**TAGS, "team": "batch"} for tags in on_demand.values())
+    assert set(tags_of(launched(Market.SPOT))) == {*on_demand, "spot-instances-request"}
+
+
+def test_a_spot_vm_has_a_bid_of_at_most_what_was_reserved() -> None:
+    """One time, ended when it is taken back; the bid is rounded down to what EC2 takes."""
+    assert "InstanceMarketOptions" not in launched()
+    asked = request(Market.SPOT)
+    asked = replace(asked, offering=replace(asked.offering, max_rate=Rate(96_000_999)))
+    options = translate.launch(asked, settings(), "ami-1", "/dev/xvda")["InstanceMarketOptions"]
+    assert options == {
+        "MarketType": "spot",
+        "SpotOptions": {
+            "SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate", "MaxPrice": "0.096000",
+        },
+    }  # fmt: skip
+    without = replace(asked, offering=replace(asked.offering, max_rate=None))
+    call = translate.launch(without, settings(), "ami-1", "/dev/xvda")
+    assert "MaxPrice" not in call["InstanceMarketOptions"]["SpotOptions"]
+
+
+def test_a_launch_says_its_zone_or_its_subnet() -> None:
+    """Never both, never neither: EC2 would choose a zone, and its client tokens are of one zone."""
+    plain, placed = launched(), launched(subnet="subnet-1")
+    assert (plain["Placement"], "SubnetId" in plain) == ({"AvailabilityZone": ZONE}, False)
+    assert (placed["SubnetId"], "Placement" in placed) == ("subnet-1", False)
+
+
+def test_groups_and_addresses_go_where_ec2_wants_them() -> None:
+    """With a word about the public address both are the interface's, without one the instance's."""
+    more = {"security_groups": ["sg-1"]}
+    plain = launched(subnet="subnet-1", more=more)
+    assert (plain["SecurityGroupIds"], "NetworkInterfaces" in plain) == (["sg-1"], False)
+    own = launched(subnet="subnet-1", more={**more, "public_address": False})
+    assert ("SecurityGroupIds" in own, "SubnetId" in own) == (False, False)
+    assert own["NetworkInterfaces"] == [
+        {
+            "DeviceIndex": 0, "AssociatePublicIpAddress": False, "DeleteOnTermination": True, "SubnetId": "subnet-1",
+            "Groups": ["sg-1"],
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "key"), [("worker", "Name"), ("arn:aws:iam::123456789012:instance-profile/w", "Arn")])
+def test_an_instance_profile_goes_by_name_or_arn(said: str, key: str) -> None:
+    assert launched(more={"instance_profile": said})["IamInstanceProfile"] == {key: said}
+
+
+def test_long_user_data_is_compressed_always_the_same_way() -> None:
+    """What fits goes as it is; what does not, as gzip, which cloud-init unpacks."""
+    short = "#cloud-config\n" + "a" * (translate.USER_DATA_BYTES - 14)
+    assert translate.user_data(short) == short.encode()
+    long = short + "\n# and more"
+    packed = translate.user_data(long)
+    assert gzip.decompress(packed) == long.encode()
+    assert packed == translate.user_data(long)
+    call = translate.launch(replace(request(), user_data=long), settings(), "ami-1", "/dev/xvda")
+    assert base64.b64decode(call["UserData"]) == packed
+
+
+def test_user_data_that_does_not_fit_is_refused() -> None:
+    """Too long, or of nothing that compresses."""
+    chance = random.Random(7)
+    noise = "".join(chr(chance.randrange(33, 126)) for _ in range(translate.MAX_USER_DATA))
+    for text in (noise, "#" * (translate.MAX_USER_DATA + 1)):
+        with pytest.raises(InvalidRequest):
+            translate.check(replace(request(), user_data=text))
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [{"aws:name": "x"}, {"AWS:name": "x"}, {"": "x"}, {"k" * 129: "x"}, {"k": "v" * 257}],
+    ids=["aws", "AWS", "no key", "long key", "long value"],
+)
+def test_tags_beyond_ec2s_limits_are_refused(tags: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest):
+        translate.check_tags(tags)
+    translate.check_tags({"k" * 128: "v" * 256})
+
+
+def instance(**more: Any) -> dict[str, Any]:
+    return {
+        "InstanceId": "i-0123456789abcdef0",
+        "InstanceType": "m5.large",
+        "State": {"Name": "running", "Code": 16},
+        "Placement": {"AvailabilityZone": ZONE},
+        "LaunchTime": datetime.fromtimestamp(NOW_MS / 1000, UTC),
+        "PrivateIpAddress": "10.0.0.4",
+        "Tags": [*translate.tag_list(TAGS), {"Key": "team", "Value": "batch"}, {"Key": "aws:ec2:x", "Value": "1"}],
+        **more,
+    }
+
+
+def test_an_instance_is_shown_with_our_tags_only() -> None:
+    """An operator's own tags, and AWS's, are not the dispatcher's business."""
+    vm = translate.vm(instance())
+    assert (vm.id, vm.state, vm.type, vm.zone) == ("i-0123456789abcdef0", VmState.RUNNING, "m5.large", ZONE)
+    assert (dict(vm.tags), vm.created_ms, vm.address, vm.slot, vm.spot) == (TAGS, NOW_MS, "10.0.0.4", -1, False)
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ("pending", VmState.PENDING), ("running", VmState.RUNNING), ("shutting-down", VmState.STOPPING),
+        ("stopping", VmState.STOPPING), ("stopped", VmState.STOPPED), ("terminated", VmState.GONE),
+    ],
+)  # fmt: skip
+def test_states(said: str, state: VmState) -> None:
+    assert translate.vm(instance(State={"Name": said})).state is state
+
+
+@pytest.mark.parametrize(
+    ("code", "preempted"),
+    [
+        ("Server.SpotInstanceTermination", True), ("Server.SpotInstanceShutdown", True),
+        ("Client.UserInitiatedShutdown", False), ("Server.InsufficientInstanceCapacity", False),
+    ],
+)  # fmt: skip
+def test_what_the_market_took_back_says_so(code: str, preempted: bool) -> None:
+    reason = {"Code": code, "Message": f"{code}: why"}
+    vm = translate.vm(instance(StateReason=reason, InstanceLifecycle="spot", State={"Name": "terminated"}))
+    assert (vm.preempted, vm.spot, vm.why) == (preempted, True, f"{code}: why")
+
+
+def test_what_outlives_a_vm_keeps_its_tags() -> None:
+    made = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+    tags = translate.tag_list({**TAGS, "team": "batch"})
+    disk = translate.volume({"VolumeId": "vol-1", "AvailabilityZone": ZONE, "Tags": tags, "CreateTime": made})
+    assert (disk.id, disk.kind, disk.zone, dict(disk.tags), disk.created_ms) == (
+        "vol-1", LeftoverKind.DISK, ZONE, TAGS, NOW_MS,
+    )  # fmt: skip
+    nic = translate.interface({"NetworkInterfaceId": "eni-1", "AvailabilityZone": ZONE, "TagSet": tags})
+    assert (nic.id, nic.kind, dict(nic.tags), nic.created_ms) == ("eni-1", LeftoverKind.NIC, TAGS, 0)
+    address = translate.address({"AllocationId": "eipalloc-1", "Tags": tags})
+    assert (address.id, address.kind, dict(address.tags)) == ("eipalloc-1", LeftoverKind.ADDRESS, TAGS)
+
+
+def test_sizes_are_whole_gibibytes() -> None:
+    assert offering().type.capacity.disk == 30 * GIB
+    assert settings().root_size == 30 * GIB
