@@ -24,6 +24,8 @@ from cloud_dispatch_aws.settings import AwsSettings
 
 REGION, ZONE = "us-east-1", "us-east-1a"
 ACCOUNT = "123456789012"
+#: The quota of ordinary machines on demand.
+STANDARD = "L-1216C47A"
 NOW_MS = 1_795_000_000_000
 #: What the tests' clients sign with. Nothing real is ever asked.
 CREDENTIALS = {

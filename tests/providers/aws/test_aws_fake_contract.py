@@ -1,0 +1,128 @@
+"""The AWS driver passes the public suite of provider drivers against the fake EC2, with its faults, over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.domain.ids import ProfileName, VmId
+from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.provider import errors
+from cloud_dispatch.provider.errors import ProviderError
+from cloud_dispatch.provider.spi import Challenge, LeftoverKind, ProfileContext, Provider
+from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
+from cloud_dispatch_aws import plugin
+from tests.fakes.ec2 import FakeEc2
+from tests.fakes.faults import Fault, FaultKind
+from tests.providers.aws import scenes
+
+CALLS = {
+    "launch": "RunInstances", "list": "DescribeInstances", "get": "DescribeInstances", "tag": "CreateTags",
+    "terminate": "TerminateInstances",
+}  # fmt: skip
+CODES: dict[type[ProviderError], str] = {
+    errors.CapacityUnavailable: "InsufficientInstanceCapacity",
+    errors.QuotaExceeded: "VcpuLimitExceeded",
+    errors.RateLimited: "RequestLimitExceeded",
+    errors.InvalidRequest: "InvalidParameterValue",
+    errors.CredentialsRejected: "UnauthorizedOperation",
+    errors.Transient: "RequestExpired",
+    errors.InDoubt: "InternalError",
+}
+KEPT = {LeftoverKind.DISK: "volume", LeftoverKind.NIC: "network-interface"}
+
+
+class FakeFaults(Faults):
+    """Sets faults in the fake, and the limits of its account."""
+
+    def __init__(self, fake: FakeEc2, quotas: dict[str, int]) -> None:
+        self.fake = fake
+        self.quotas = quotas
+        self.born_ms = fake.clock.now()
+
+    def fail(
+        self,
+        call: str,
+        error: type[ProviderError],
+        *,
+        commit: bool = False,
+        times: int = 1,
+        after: int = 0,
+        type_name: str = "",
+        retry_after_ms: int = 0,
+    ) -> None:
+        more: dict[str, Any] = {"operation": CALLS[call], "times": times, "skip": after, "type": type_name}
+        if commit:
+            self.fake.add_faults(Fault(FaultKind.LOST_ANSWER, **more))
+        else:
+            self.fake.add_faults(Fault(FaultKind.ERROR, code=CODES[error], **more))
+
+    def delay(self, call: str, delay_ms: int, *, times: int = 1) -> None:
+        self.fake.add_faults(Fault(FaultKind.SLOW, operation=CALLS[call], times=times, amount=delay_ms))
+
+    def capacity(self, type_name: str, vms: int) -> None:
+        self.fake.clear_faults()
+        self.fake.add_faults(Fault(FaultKind.CAPACITY, type=type_name, amount=vms))
+
+    def quota(self, vms: int) -> None:
+        self.quotas[scenes.STANDARD] = 2 * vms
+
+    def hide(self, vm: VmId, for_ms: int) -> None:
+        past_ms = self.fake.clock.now() - self.born_ms
+        self.fake.add_faults(
+            Fault(FaultKind.STALE, operation="DescribeInstances", amount=for_ms, until_ms=past_ms + for_ms)
+        )
+
+    def cut_short(self, *, times: int = 1) -> None:
+        self.fake.add_faults(
+            Fault(FaultKind.INCOMPLETE, operation="DescribeInstances", times=times, code="InternalError")
+        )
+
+    def leave_behind(self, kind: LeftoverKind) -> None:
+        if kind is LeftoverKind.ADDRESS:
+            pytest.skip("the driver's VMs have no addresses of their own")
+        self.fake.add_faults(Fault(FaultKind.LEFTOVER, code=KEPT[kind], times=1))
+
+    def preempt(self, vm: VmId) -> None:
+        self.fake.interrupt(vm, notice_ms=0)
+
+
+class TestAwsOnFake(ProviderContract):
+    settle_s = 20.0
+    poll_s = 0.02
+    many = 7
+
+    @pytest.fixture
+    def faults(self, fake: FakeEc2, quotas: dict[str, int]) -> FakeFaults:
+        return FakeFaults(fake, quotas)
+
+    @pytest.fixture
+    def connect(self, fake: FakeEc2, tmp_path: Path) -> Callable[[], Provider]:
+        said = scenes.settings(
+            endpoint_url=fake.url, instance_types=["m5.large", "m6i.large"], consistency="300ms",
+            identity_certificate=scenes.certificate(), tags={"team": "batch"},
+        )  # fmt: skip
+        context = ProfileContext(ProfileName("aws"), said, tmp_path, now=fake.clock.now)
+        return lambda: plugin.create(context)
+
+    @pytest.fixture
+    def leftovers(self, fake: FakeEc2) -> Callable[[], Iterable[object]]:
+        return lambda: [*fake.leftovers(), *(vm.id for vm in fake.all_instances() if vm.state.value != "terminated")]
+
+    @pytest.fixture
+    def prove(self, provider: Provider) -> Callable[[VmId, Challenge], Awaitable[str]]:
+        async def sign(vm: VmId, challenge: Challenge) -> str:
+            started = datetime.fromtimestamp((await provider.get(vm)).created_ms // 1000, UTC)
+            return scenes.proof(scenes.document(vm, started.strftime("%Y-%m-%dT%H:%M:%SZ")))
+
+        return sign
+
+    async def test_both_markets_have_prices(self, provider: Provider) -> None:
+        """The price list and the spot history of the fake are read: no price is an estimate."""
+        offered = await provider.offerings()
+        assert {one.market for one in offered} == set(Market)
+        assert all(one.rate and one.max_rate and not one.estimated for one in offered)
