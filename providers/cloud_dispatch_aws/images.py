@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cloud_dispatch.provider.errors import InvalidRequest
 from cloud_dispatch_aws.calls import Calls
 from cloud_dispatch_aws.errors import Asked
 from cloud_dispatch_aws.kept import Kept
-from cloud_dispatch_aws.settings import AwsSettings
+from cloud_dispatch_aws.settings import GIB, AwsSettings
 
 #: How long the image that a parameter names is taken for the current one.
 _NAMED_MS = 3_600_000
@@ -23,6 +24,8 @@ class Image:
     id: str
     root_device: str
     architecture: str
+    #: The least that its root disk can have.
+    root_bytes: int = 0
 
 
 class Images:
@@ -51,7 +54,7 @@ class Images:
             if not answer.get("Images"):
                 raise InvalidRequest(f"there is no image {ami} in {self._settings.region}")
             found = answer["Images"][0]
-            self._known[ami] = Image(ami, found["RootDeviceName"], found["Architecture"])
+            self._known[ami] = of_description(found)
         return self._known[ami]
 
     def _asking(self, name: str) -> Callable[[], Awaitable[str]]:
@@ -62,3 +65,14 @@ class Images:
             return str(answer["Parameter"]["Value"])
 
         return ask
+
+
+def of_description(found: Mapping[str, Any]) -> Image:
+    """An image as DescribeImages tells it."""
+    root = found["RootDeviceName"]
+    sizes = [
+        disk["Ebs"].get("VolumeSize", 0)
+        for disk in found.get("BlockDeviceMappings", ())
+        if disk.get("DeviceName") == root and "Ebs" in disk
+    ]
+    return Image(found["ImageId"], root, found["Architecture"], max(sizes, default=0) * GIB)

@@ -35,20 +35,24 @@ class Subnets:
         self._calls = calls
         self._wanted = settings.subnets
         self._now = now
-        self._found = Kept(self._ask, _COUNTED_MS, now)
+        self._kept = Kept(self._ask, _COUNTED_MS, now)
         self._good: dict[str, str] = {}
         self._full: dict[str, int] = {}
 
+    async def found(self) -> Mapping[str, Subnet]:
+        """Those of the settings, by id, as they were at most a minute ago."""
+        return await self._kept.get()
+
     async def zones(self) -> frozenset[str] | None:
         """Where there are subnets; None for everywhere."""
-        return frozenset(one.zone for one in (await self._found.get()).values()) if self._wanted else None
+        return frozenset(one.zone for one in (await self.found()).values()) if self._wanted else None
 
     async def choose(self, zone: str, slots: int) -> str:
         """The subnet for a launch of `slots`, "" for the default one: the last one that served, while it has room, else
         the one with most free addresses, in the order of the settings."""
         if not self._wanted:
             return ""
-        found = await self._found.get()
+        found = await self.found()
         here = [found[name] for name in self._wanted if name in found and found[name].zone == zone]
         if not here:
             raise InvalidRequest(f"subnets: none of them is in {zone}")
@@ -63,7 +67,7 @@ class Subnets:
         """A launch there found none. Whether another one of the zone may have some."""
         self._full[subnet] = self._now() + _FULL_MS
         self._good.pop(zone, None)
-        found, full = await self._found.get(), self._standing()
+        found, full = await self.found(), self._standing()
         return any(found[name].zone == zone and name not in full for name in self._wanted if name in found)
 
     def _standing(self) -> frozenset[str]:

@@ -36,6 +36,13 @@ def place(name: str, zone: str) -> dict[str, str]:
     return {"InstanceType": name, "LocationType": "availability-zone", "Location": zone}
 
 
+def image(**asked: Any) -> dict[str, Any]:
+    """ami-a is for ARM, every other one is not."""
+    name = asked["ImageIds"][0]
+    architecture = "arm64" if name == "ami-a" else "x86_64"
+    return {"Images": [{"ImageId": name, "RootDeviceName": "/dev/xvda", "Architecture": architecture}]}
+
+
 def script(**more: Any) -> Scripted:
     """An account that sells m5.large in two zones and the ARM type m7g.large in one."""
     answers: dict[str, Any] = {
@@ -48,11 +55,7 @@ def script(**more: Any) -> Scripted:
         "describe_spot_price_history": {"SpotPriceHistory": []},
         "get_products": {"PriceList": [product("m5.large", "0.1")]},
         "get_parameter": lambda **asked: {"Parameter": {"Value": "ami-" + ("a" if "arm64" in asked["Name"] else "b")}},
-        "describe_images": lambda **asked: {
-            "Images": [
-                {"RootDeviceName": "/dev/xvda", "Architecture": "arm64" if asked["ImageIds"] == ["ami-a"] else "x86_64"}
-            ]
-        },
+        "describe_images": image,
         **more,
     }  # fmt: skip
     return Scripted(answers)

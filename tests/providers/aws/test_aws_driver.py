@@ -40,7 +40,10 @@ from tests.providers.aws.scenes import ACCOUNT, NOW_MS, TAGS, ZONE, certificate,
 from tests.providers.aws.scripted import Scripted
 
 VM = VmId("i-0123456789abcdef0")
-IMAGE = {"Images": [{"RootDeviceName": "/dev/xvda", "Architecture": "x86_64"}]}
+
+
+def image(**asked: Any) -> dict[str, Any]:
+    return {"Images": [{"ImageId": asked["ImageIds"][0], "RootDeviceName": "/dev/xvda", "Architecture": "x86_64"}]}
 
 
 def instance(name: str = VM, state: str = "running", tags: Mapping[str, str] = TAGS) -> dict[str, Any]:
@@ -59,7 +62,7 @@ class Scene:
 
     def __init__(self, answers: Mapping[str, Any], **said: Any) -> None:
         self.now_ms = NOW_MS
-        self.calls = Scripted({"describe_images": IMAGE, **answers})
+        self.calls = Scripted({"describe_images": image, **answers})
         own = settings(images={"x86_64": "ami-1"}, **said)
         self.driver = AwsProvider(ProfileContext(ProfileName("aws"), own, Path(), now=lambda: self.now_ms))
         self.driver._calls = self.calls

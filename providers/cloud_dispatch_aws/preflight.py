@@ -1,0 +1,254 @@
+"""What can be found out about a profile before it costs anything: `examine` asks AWS, the rest judges the answers.
+
+Nothing is made: launches and ends are tried with DryRun, by which EC2 checks the rights and goes no further. That an
+instance profile exists can't be seen without rights of its own; the first launch tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.domain.ids import BatchId
+from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.domain.resources import format_bytes
+from cloud_dispatch.domain.tags import DEPLOYMENT
+from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, VmNotFound
+from cloud_dispatch.provider.spi import LaunchRequest, ProfileContext, Quota, VmState
+from cloud_dispatch_aws import prices, translate
+from cloud_dispatch_aws.driver import AwsProvider
+from cloud_dispatch_aws.errors import Asked
+from cloud_dispatch_aws.images import Image
+from cloud_dispatch_aws.settings import AwsSettings
+from cloud_dispatch_aws.subnets import Subnet
+
+_WOULD = "DryRunOperation"
+#: Stands for a VM where there is none of ours yet.
+_NO_VM = "i-00000000000000000"
+_WEEK_MS = 7 * 86_400_000
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"  # it works, not as well as it could, or nobody can tell yet
+    ERROR = "error"  # launches fail
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `about` is a key of the profile, or a right."""
+
+    level: Level
+    about: str
+    text: str
+
+
+async def examine(context: ProfileContext, deployment: str) -> tuple[Finding, ...]:
+    """Look at everything that the profile needs, as it would be used by `deployment`."""
+    driver = AwsProvider(context)
+    try:
+        return tuple(await _Examination(driver, context.settings, deployment).all())
+    finally:
+        await driver.close()
+
+
+class _Examination:
+    """The questions, each of which may fail by itself."""
+
+    def __init__(self, driver: AwsProvider, settings: AwsSettings, deployment: str) -> None:
+        self._driver = driver
+        self._settings = settings
+        self._deployment = deployment
+        self._offered: Sequence[Offering] = ()
+
+    async def all(self) -> list[Finding]:
+        driver, settings = self._driver, self._settings
+        try:
+            answer = await driver._calls.patiently(Asked("GetCallerIdentity"), "sts", "get_caller_identity")
+        except ProviderError as error:
+            return [Finding(Level.ERROR, "credentials", error.message)]
+        found = [of_caller(answer, settings), *of_settings(settings)]
+        for about, look in (
+            ("images", self._images),
+            ("subnets", self._subnets),
+            ("security_groups", self._groups),
+            ("key_name", self._key),
+            ("instance_types", self._types),
+            ("quotas", self._quotas),
+        ):
+            try:
+                found += await look()
+            except ProviderError as error:
+                found.append(Finding(Level.ERROR, about, error.message))
+        found += [await self._launch(_cheapest(self._offered, market)) for market in self._markets()]
+        found.append(await self._end())
+        return found
+
+    async def _images(self) -> list[Finding]:
+        images = [await self._driver._images.of_architecture(name) for name in self._settings.images]
+        return of_images(images, self._settings)
+
+    async def _subnets(self) -> list[Finding]:
+        return of_subnets(await self._driver._subnets.found(), self._settings) if self._settings.subnets else []
+
+    async def _groups(self) -> list[Finding]:
+        """The error says which is not there."""
+        groups = list(self._settings.security_groups)
+        if groups:
+            asked = Asked("DescribeSecurityGroups")
+            await self._driver._calls.patiently(asked, "ec2", "describe_security_groups", GroupIds=groups)
+        return [Finding(Level.OK, "security_groups", name) for name in groups]
+
+    async def _key(self) -> list[Finding]:
+        name = self._settings.key_name
+        if name:
+            asked = Asked("DescribeKeyPairs")
+            await self._driver._calls.patiently(asked, "ec2", "describe_key_pairs", KeyNames=[name])
+        return [Finding(Level.OK, "key_name", name)] if name else []
+
+    async def _types(self) -> list[Finding]:
+        driver = self._driver
+        self._offered = await driver.offerings()
+        sold = [one.type.architecture for one in await driver._catalogue.sold()]
+        return of_offerings(self._offered, sold, self._settings, driver._now())
+
+    async def _quotas(self) -> list[Finding]:
+        return of_quotas(await self._driver.quotas())
+
+    def _markets(self) -> list[Market]:
+        return sorted({one.market for one in self._offered})
+
+    async def _launch(self, offering: Offering) -> Finding:
+        """A launch of the cheapest, DryRun: the rights to all that it makes and uses."""
+        about = f"launch {offering.market}"
+        request = LaunchRequest(
+            BatchId("b00000000000"), 1, offering, {DEPLOYMENT: self._deployment}, "#cloud-config\n", ends_ms=0
+        )
+        try:
+            image = await self._driver._images.of_id(offering.image)
+            subnet = await self._driver._subnets.choose(offering.zone, 1)
+            call = translate.launch(request, self._settings, image.id, image.root_device, subnet)
+            asked = Asked("RunInstances", offering=offering)
+            await self._driver._calls.once(asked, "run_instances", **call, DryRun=True)
+        except InvalidRequest as error:
+            if error.code == _WOULD:
+                return Finding(Level.OK, about, f"{offering.type.name} in {offering.zone} may be launched")
+            return Finding(Level.ERROR, about, error.message)
+        except ProviderError as error:
+            return Finding(Level.ERROR, about, error.message)
+        return Finding(Level.WARNING, about, "the answer to a DryRun was none")
+
+    async def _end(self) -> Finding:
+        """An end, DryRun: of a VM of ours where there is one, since the right may hang on its tags."""
+        living: list[str] = []
+        try:
+            living = [vm.id for vm in (await self._driver.list(self._deployment)).vms if vm.state is not VmState.GONE]
+            vm = living[0] if living else _NO_VM
+            await self._driver._calls.once(
+                Asked("TerminateInstances"), "terminate_instances", InstanceIds=[vm], DryRun=True
+            )
+        except VmNotFound:
+            return Finding(Level.OK, "terminate", "VMs may be terminated")
+        except ProviderError as error:
+            if error.code == _WOULD:
+                return Finding(Level.OK, "terminate", "VMs may be terminated")
+            if not living:
+                text = f"it can't be known while there is no VM of this deployment: {error.message}"
+                return Finding(Level.WARNING, "terminate", text)
+            return Finding(Level.ERROR, "terminate", error.message)
+        return Finding(Level.WARNING, "terminate", "the answer to a DryRun was none")
+
+
+def of_caller(answer: Mapping[str, Any], settings: AwsSettings) -> Finding:
+    """Who we are, in the account that was meant."""
+    account, who = str(answer["Account"]), str(answer["Arn"])
+    if settings.account and account != settings.account:
+        return Finding(Level.ERROR, "account", f"these are credentials of account {account}: {who}")
+    return Finding(Level.OK, "credentials", who)
+
+
+def of_settings(settings: AwsSettings) -> list[Finding]:
+    """What the settings leave out."""
+    found = []
+    if not settings.identity_certificate:
+        text = "without the region's certificate VMs can't prove who they are, and each launch makes one VM"
+        found.append(Finding(Level.WARNING, "identity_certificate", text))
+    if not settings.reaper:
+        found.append(Finding(Level.WARNING, "reaper", "without the reaper only a VM's own timer ends it"))
+    if settings.endpoint_url:
+        found.append(Finding(Level.WARNING, "endpoint_url", f"{settings.endpoint_url} is asked, not AWS"))
+    return found
+
+
+def of_images(images: Iterable[Image], settings: AwsSettings) -> list[Finding]:
+    """Whether the root disk is large enough for each."""
+    found = []
+    for image in images:
+        about = f"images.{image.architecture}"
+        if image.root_bytes > settings.root_size:
+            least = format_bytes(image.root_bytes)
+            found.append(Finding(Level.ERROR, about, f"{image.id} needs root_size = {least} at least"))
+        else:
+            found.append(Finding(Level.OK, about, image.id))
+    return found
+
+
+def of_subnets(found: Mapping[str, Subnet], settings: AwsSettings) -> list[Finding]:
+    """Where each is, and whether it has addresses left."""
+    return [
+        Finding(
+            Level.OK if found[name].free else Level.WARNING, "subnets",
+            f"{name} in {found[name].zone} has {found[name].free} addresses left",
+        )
+        for name in settings.subnets
+        if name in found
+    ]  # fmt: skip
+
+
+def of_offerings(
+    offered: Sequence[Offering], architectures: Iterable[str], settings: AwsSettings, now_ms: int
+) -> list[Finding]:
+    """What could be rented, and how well its prices are known."""
+    if not offered:
+        return [Finding(Level.ERROR, "instance_types", "nothing could be rented: no type, zone and image go together")]
+    types, zones = {one.type.name for one in offered}, {one.zone for one in offered}
+    found = [Finding(Level.OK, "instance_types", f"{len(types)} types in {len(zones)} zones")]
+    missing = sorted(set(architectures) - set(settings.images))
+    if missing:
+        found.append(Finding(Level.WARNING, "images", f"none for {', '.join(missing)}: such types are not offered"))
+    unknown = sorted({one.type.name for one in offered if one.rate is None})
+    if unknown:
+        text = f"not known of {len(unknown)} types ({', '.join(unknown[:3])}): nothing is launched there under a limit"
+        found.append(Finding(Level.WARNING, "prices", text))
+    old = [one for one in offered if one.estimated and one.rate is not None and now_ms - one.priced_ms > _WEEK_MS]
+    if old:
+        age = format_duration(max(now_ms - one.priced_ms for one in old) // 86_400_000 * 86_400_000)
+        text = f"{len(old)} offerings have estimates that are {age} old: nothing is launched there under a limit"
+        found.append(Finding(Level.WARNING, "prices", text))
+    warning = prices.stale(prices.embedded(settings.region).values(), now_ms) if old else ""
+    if warning:
+        found.append(Finding(Level.WARNING, "prices", warning))
+    return found
+
+
+def of_quotas(told: Iterable[Quota]) -> list[Finding]:
+    """Whether the account may hold anything, and how much more."""
+    found = []
+    for quota in told:
+        about = f"quota {quota.name}"
+        where = f"{quota.scope.family} {quota.scope.market}"
+        if quota.limit is None:
+            found.append(Finding(Level.WARNING, about, f"{where}: the limit is not told"))
+        elif quota.used is not None and quota.used >= quota.limit:
+            level = Level.WARNING if quota.limit else Level.ERROR
+            found.append(Finding(level, about, f"{where}: all {quota.limit} vCPUs are used"))
+        else:
+            found.append(Finding(Level.OK, about, f"{where}: {quota.used} of {quota.limit} vCPUs are used"))
+    return found
+
+
+def _cheapest(offered: Sequence[Offering], market: Market) -> Offering:
+    return min((one for one in offered if one.market is market), key=lambda one: (one.rate is None, one.rate or 0))

@@ -1,0 +1,155 @@
+"""What is found out about a profile before it costs anything, against the fake EC2."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.provider.errors import Scope
+from cloud_dispatch.provider.spi import ProfileContext, Quota, QuotaUnit
+from cloud_dispatch_aws import plugin, preflight
+from cloud_dispatch_aws.images import Image
+from cloud_dispatch_aws.preflight import Level, examine
+from cloud_dispatch_aws.settings import GIB
+from tests.fakes.ec2 import FakeEc2
+from tests.fakes.ec2.settings import IMAGES
+from tests.fakes.faults import Fault, FaultKind
+from tests.providers.aws import scenes
+
+Found = dict[str, list[tuple[Level, str]]]
+
+
+def context(fake: FakeEc2, **more: Any) -> ProfileContext:
+    said = scenes.settings(
+        **{
+            "endpoint_url": fake.url, "instance_types": ["m5.large"], "images": {"x86_64": IMAGES[0].id},
+            "identity_certificate": scenes.certificate(), "reaper": True, **more,
+        }
+    )  # fmt: skip
+    return ProfileContext(ProfileName("aws"), said, Path(), now=lambda: time.time_ns() // 1_000_000)
+
+
+async def look(fake: FakeEc2, deployment: str = "contract", **more: Any) -> Found:
+    found: Found = {}
+    for one in await examine(context(fake, **more), deployment):
+        found.setdefault(one.about, []).append((one.level, one.text))
+    return found
+
+
+def worst(found: Found, about: str) -> Level:
+    levels = [level for level, _ in found[about]]
+    return next(level for level in (Level.ERROR, Level.WARNING, Level.OK) if level in levels)
+
+
+async def test_a_good_profile_has_nothing_wrong_and_nothing_is_made(fake: FakeEc2) -> None:
+    """Credentials, image, types, both markets, the right to end, quotas; only that it is no real AWS is told."""
+    subnet = next(one.id for one in fake.region().subnets.values() if one.zone == scenes.ZONE)
+    found = await look(fake, subnets=[subnet], account=scenes.ACCOUNT)
+    assert {about for about in found if worst(found, about) is not Level.OK} == {"endpoint_url"}
+    assert {
+        "credentials",
+        "images.x86_64",
+        "subnets",
+        "instance_types",
+        "launch on-demand",
+        "launch spot",
+        "terminate",
+    } <= set(found)
+    assert fake.all_instances() == []
+
+
+async def test_without_credentials_nothing_more_is_asked(fake: FakeEc2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    found = await look(fake)
+    assert (list(found), worst(found, "credentials")) == (["credentials"], Level.ERROR)
+
+
+async def test_credentials_of_another_account_are_told(fake: FakeEc2) -> None:
+    assert worst(await look(fake, account="210987654321"), "account") is Level.ERROR
+
+
+@pytest.mark.parametrize("market", ["on-demand", "spot"])
+async def test_a_right_that_is_missing_is_told(fake: FakeEc2, market: str) -> None:
+    fake.denied.add("ec2:RunInstances")
+    found = await look(fake)
+    assert worst(found, f"launch {market}") is Level.ERROR
+    assert "UnauthorizedOperation" in found[f"launch {market}"][0][1]
+
+
+async def test_a_missing_right_to_end_is_sure_once_there_is_a_vm(fake: FakeEc2) -> None:
+    """The right may hang on a VM's tags: without one nobody can tell."""
+    fake.denied.add("ec2:TerminateInstances")
+    assert worst(await look(fake), "terminate") is Level.WARNING
+    driver = plugin.create(context(fake))
+    await driver.launch(scenes.request(slots=1))
+    await driver.close()
+    assert worst(await look(fake), "terminate") is Level.ERROR
+    fake.denied.clear()
+    assert worst(await look(fake), "terminate") is Level.OK
+
+
+async def test_an_image_that_is_not_there_or_for_other_machines_is_told(fake: FakeEc2) -> None:
+    for images in ({"x86_64": "ami-00000000000000000"}, {"x86_64": IMAGES[1].id}, {"x86_64": IMAGES[4].id}):
+        found = await look(fake, images=images)
+        assert worst(found, "images") is Level.ERROR
+
+
+async def test_a_subnet_that_is_not_there_is_told(fake: FakeEc2) -> None:
+    assert worst(await look(fake, subnets=["subnet-00000000000000000"]), "subnets") is Level.ERROR
+
+
+async def test_quotas_that_are_used_up_are_told(fake: FakeEc2, quotas: dict[str, int]) -> None:
+    quotas[scenes.STANDARD] = 0
+    assert worst(await look(fake), f"quota {scenes.STANDARD}") is Level.ERROR
+
+
+async def test_a_group_that_is_not_there_is_told(fake: FakeEc2) -> None:
+    """A DryRun would not tell: it looks at rights."""
+    found = await look(fake, security_groups=["sg-00000000000000000"])
+    assert worst(found, "security_groups") is Level.ERROR
+    assert "sg-0000" in found["security_groups"][0][1]
+
+
+async def test_prices_that_are_not_known_are_told(fake: FakeEc2) -> None:
+    """Of the table, an estimate that is too old to spend by; of a type that it has not, nothing at all."""
+    fake.add_faults(Fault(FaultKind.ERROR, operation="GetProducts", code="AccessDeniedException"))
+    found = await look(fake, instance_types=["m5.large", "m6i.large"])
+    texts = " ".join(text for _, text in found["prices"])
+    assert worst(found, "prices") is Level.WARNING
+    assert "m6i.large" in texts
+    assert "estimates that are" in texts
+
+
+def test_a_root_disk_that_is_too_small_is_told() -> None:
+    image = Image("ami-1", "/dev/xvda", "x86_64", 40 * GIB)
+    (found,) = preflight.of_images([image], scenes.settings())
+    assert (found.level, "40GiB" in found.text) == (Level.ERROR, True)
+    (found,) = preflight.of_images([replace(image, root_bytes=8 * GIB)], scenes.settings())
+    assert found.level is Level.OK
+
+
+def test_what_the_settings_leave_out_is_told() -> None:
+    assert {one.about for one in preflight.of_settings(scenes.settings())} == {"identity_certificate", "reaper"}
+
+
+def test_types_without_an_image_are_told() -> None:
+    own = scenes.settings(images={"x86_64": "ami-1"})
+    found = preflight.of_offerings([scenes.offering()], ["x86_64", "arm64"], own, scenes.NOW_MS)
+    assert [one.about for one in found if one.level is Level.WARNING] == ["images"]
+    (nothing,) = preflight.of_offerings([], [], own, scenes.NOW_MS)
+    assert nothing.level is Level.ERROR
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "level"), [(None, 4, Level.WARNING), (0, 0, Level.ERROR), (8, 8, Level.WARNING), (8, 4, Level.OK)]
+)
+def test_quotas_are_judged(limit: int | None, used: int, level: Level) -> None:
+    (found,) = preflight.of_quotas(
+        [Quota("L-1", Scope(family="standard", market="spot"), QuotaUnit.VCPUS, limit, used)]
+    )
+    assert found.level is level
