@@ -123,6 +123,13 @@ def local_settings() -> str:
     return f"{own}\n\n### `[profiles.NAME.catalogue.TYPE]`\n\n{types}"
 
 
+def aws_settings() -> str:
+    """The AWS driver's keys."""
+    aws = importlib.import_module("cloud_dispatch_aws.settings")
+    _same("AWS", aws.AwsSettings.model_fields, words.AWS)
+    return table(("key", "expected", "default", "meaning"), [(_code(key), *said) for key, said in words.AWS.items()])
+
+
 # -- the command line
 
 
@@ -332,6 +339,7 @@ def _struct_default(value: Any) -> str:
 PARTS: Mapping[str, Any] = {
     "settings": settings,
     "local-settings": local_settings,
+    "aws-settings": aws_settings,
     "commands": commands,
     "exit-codes": exit_codes,
     "errors": errors,

@@ -191,6 +191,59 @@ DEFAULTS: Mapping[str, str] = {
     "store.url": "`STATE_DIR/store.sqlite`",
 }
 
+#: The AWS driver's own keys of a profile: what is expected, the default, and the meaning.
+AWS: Mapping[str, tuple[str, str, str]] = {
+    "region": ("name of a region", "required", "Where its VMs are; another region is another profile."),
+    "named_profile": ("name", "none", "The profile of the SDK's own files that has the credentials."),
+    "role_arn": ("ARN", "none", "The role that is assumed with the credentials."),
+    "external_id": ("text", "none", "What the role's owner asks for with it."),
+    "web_identity_token_file": ("file", "none", "A token that the role is assumed with, without other credentials."),
+    "account": ("twelve digits", "none", "The account that this must be: proofs of VMs of others are refused."),
+    "endpoint_url": ("URL", "none", "Asked in place of AWS, for every service: a fake of it in tests."),
+    "instance_types": (
+        "list of patterns",
+        "`m7i.*`, `c7i.*`, `r7i.*`, `m7g.*`, `c7g.*`, `r7g.*`, `g6.*`",
+        "What EC2 is asked for; `types` chooses among these.",
+    ),
+    "zones": ("list of zones", "all", "Where VMs may be."),
+    "spot": ("true or false", "`true`", "Whether there are offerings on the spot market."),
+    "spot_max_percent": (
+        "1 to 1000",
+        "`100`",
+        "The bid for spot machines, in percent of the price on demand.",
+    ),
+    "price_list": ("true or false", "`true`", "Whether AWS's price list is asked."),
+    "prices": (
+        "table of dollars an hour, as text",
+        "none",
+        "What you pay for a type on demand, where that is not the list's price.",
+    ),
+    "images": (
+        "table of images by architecture",
+        "Amazon Linux 2023",
+        "What VMs boot: `ami-...`, or `ssm:/...` for the parameter that names one. Keys: `x86_64`, `arm64`.",
+    ),
+    "subnets": ("list of subnets", "the zone's default one", "Where VMs are; zones without one are not offered."),
+    "security_groups": ("list of groups", "the network's default one", "By id."),
+    "public_address": ("true or false", "the subnet's choice", "Whether a VM has a public address."),
+    "key_name": ("name", "none", "The key pair that may log in."),
+    "instance_profile": ("name or ARN", "none", "Gives the VMs a role of their own."),
+    "metadata_hops": ("1 to 64", "`1`", "How far the metadata service answers: 2 reaches containers."),
+    "root_size": (_SIZE, "`30GiB`", "The root disk: gp3, encrypted, gone with the VM."),
+    "scratch": ("list of sizes", "none", "More disks, at most eight: `/dev/sdf` and on, bare. Tasks get these."),
+    "kms_key": ("id, ARN or alias/NAME", "the account's own", "The key that disks are encrypted with."),
+    "tags": ("table of texts", "none", "More tags, at most 40, on all that a launch makes."),
+    "reaper": ("true or false", "`false`", "Whether the reaper is installed, which ends VMs past their `ends-at` tag."),
+    "reaper_period": (_DURATION, "`1m`", "How often the reaper looks."),
+    "identity_certificate": (
+        "PEM, or a file of it",
+        "none",
+        "The region's RSA-2048 certificate; without it a launch makes one VM.",
+    ),
+    "consistency": (_DURATION, "`1m`", "How long EC2's lists may be late."),
+    "boot": (_DURATION, "`1m`", "How long a VM takes from its launch to its registration, as expected."),
+}
+
 #: The local driver's own keys of a profile: what is expected, the default, and the meaning.
 LOCAL: Mapping[str, tuple[str, str, str]] = {
     "root": (

@@ -54,6 +54,8 @@ def test_a_template_that_the_wheel_lacks_is_found() -> None:
         ("wire messages", r"cloud_dispatch/wire/messages\.py"),
         ("migration environment", r"cloud_dispatch/statestore/migrations/env\.py"),
         ("migrations", r"cloud_dispatch/statestore/migrations/versions/.+\.py"),
+        ("AWS driver", r"cloud_dispatch_aws/__init__\.py"),
+        ("AWS prices", r"cloud_dispatch_aws/prices\.toml"),
         ("local driver", r"cloud_dispatch_local/__init__\.py"),
         ("type marker", r"cloud_dispatch/py\.typed"),
         ("licence", r".+\.dist-info/licenses/LICENSE"),
@@ -77,7 +79,8 @@ def test_the_metadata_offers_the_command_the_drivers_and_the_extras(wheel: Path)
     entry_points = configparser.ConfigParser()
     entry_points.read_string(metadata(wheel, "entry_points.txt"))
     assert entry_points["console_scripts"]["cloud-dispatch"] == "cloud_dispatch.cli.main:main"
-    assert entry_points["cloud_dispatch.providers"]["local"] == "cloud_dispatch_local:plugin"
+    for name in ("aws", "local"):
+        assert entry_points["cloud_dispatch.providers"][name] == f"cloud_dispatch_{name}:plugin"
     described = message_from_string(metadata(wheel, "METADATA"))
     assert {"aws", "gcp", "azure", "postgres", "all"} <= set(described.get_all("Provides-Extra", []))
     core = [need for need in described.get_all("Requires-Dist", []) if "extra ==" not in need]
