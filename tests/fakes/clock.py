@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-EPOCH_MS = 1_790_000_000_000
-
 
 class Clock(Protocol):
     """Epoch milliseconds."""
@@ -22,10 +20,10 @@ class RealClock:
 
 
 class SetClock:
-    """Stands still until it is moved."""
+    """Stands still until it is moved. It starts at the machine's time: SDKs compare expiries with that."""
 
-    def __init__(self, now_ms: int = EPOCH_MS) -> None:
-        self._now_ms = now_ms
+    def __init__(self, now_ms: int = 0) -> None:
+        self._now_ms = now_ms or RealClock().now()
 
     def now(self) -> int:
         return self._now_ms

@@ -68,7 +68,7 @@ class Member:
         """Its shape, shared among all uses."""
         return self._service.shape(self._raw["shape"])
 
-    @property
+    @cached_property
     def filters(self) -> frozenset[str]:
         """The words in code type of its documentation: for a list of filters, the names that AWS documents."""
         found = _MARKUP.findall(self._raw.get("documentation", ""))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.fakes.aws.errors import AwsError
 from tests.fakes.clock import Clock, RealClock, SetClock
-from tests.fakes.ec2.records import Instance
+from tests.fakes.ec2.records import Address, Instance
 from tests.fakes.ec2.region import Hooks, Region
 from tests.fakes.ec2.settings import ACCOUNT, REGION, Bucket, Settings
 from tests.fakes.faults import Fault, FaultKind, Faults
@@ -139,6 +139,14 @@ class Cloud:
         """Add to what GetConsoleOutput shows."""
         with self.lock:
             self.instance(identity).console += text
+
+    def hold_address(self) -> str:
+        """Have the account hold an elastic address; its allocation id comes back."""
+        with self.lock:
+            region = self.region()
+            address = Address(region.new_id("eipalloc"), f"52.0.0.{len(region.addresses) + 1}")
+            region.addresses[address.allocation] = address
+            return address.allocation
 
     def bill(self) -> list[BillLine]:
         """Who ran when, the instances included that are forgotten."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +13,14 @@ from tests.fakes.ec2.commands import commands
 from tests.fakes.ec2.gateway import Gateway
 from tests.fakes.ec2.settings import KEY, REGION, Settings
 from tests.fakes.server import Reply, Request, Server
+
+
+@cache
+def _session() -> Any:
+    """One for all tests: it keeps the models that it has read, which takes a second each."""
+    import boto3
+
+    return boto3.session.Session()
 
 
 class FakeEc2(Cloud):
@@ -47,13 +56,11 @@ class FakeEc2(Cloud):
 
     def client(self, service: str = "ec2", *, region: str = REGION, **more: Any) -> Any:
         """A boto3 client that is told nothing of retries but to make none."""
-        import boto3
         from botocore.config import Config
 
         config = Config(retries={"total_max_attempts": 1}, max_pool_connections=64).merge(more.pop("config", Config()))
         credentials = {"aws_access_key_id": KEY.id, "aws_secret_access_key": KEY.secret}
-        session = boto3.session.Session()
-        return session.client(
+        return _session().client(
             service, region_name=region, endpoint_url=self.url, config=config, **{**credentials, **more}
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from tests.fakes.aws.errors import AwsError, Unmodelled
+from tests.fakes.aws.errors import AwsError, NotInModel, Unmodelled
 from tests.fakes.aws.model import Operation
 
 T = TypeVar("T")
@@ -45,6 +45,10 @@ def chosen(
     tags: Callable[[T], Mapping[str, str]],
 ) -> Callable[[T], bool]:  # fmt: skip
     """Whether something passes all the filters, each of which any of its values passes."""
+    assert operation.input is not None
+    documented = operation.input.members["Filters"].filters
+    if not documented.issuperset(getters):
+        raise NotInModel(f"{operation.name} has no filters {sorted(set(getters) - documented)}")
     tests: list[tuple[Getter[T], list[str]]] = []
     for one in filters:
         name, values = one.get("Name", ""), one.get("Values", [])
@@ -52,18 +56,17 @@ def chosen(
             raise AwsError("InvalidParameterValue", f"The filter '{name}' needs a name and values")
         if len(values) > _MOST_VALUES:
             raise AwsError("FilterLimitExceeded", "The maximum number of filter values is exceeded")
-        tests.append((_getter(operation, name, getters, tags), values))
+        tests.append((_getter(operation.name, documented, name, getters, tags), values))
     return lambda thing: all(_matches(values, getter(thing)) for getter, values in tests)
 
 
 def _getter(
-    operation: Operation, name: str, getters: Mapping[str, Getter[T]], tags: Callable[[T], Mapping[str, str]]
-) -> Getter[T]:
+    operation: str, documented: frozenset[str], name: str, getters: Mapping[str, Getter[T]],
+    tags: Callable[[T], Mapping[str, str]],
+) -> Getter[T]:  # fmt: skip
     if name in getters:
         return getters[name]
-    assert operation.input is not None
-    documented = operation.input.members["Filters"].filters
-    if name.startswith("tag:"):
+    if name.startswith("tag:") and "tag-key" in documented:
         key = name.removeprefix("tag:")
 
         def value(thing: T) -> Iterable[str]:
@@ -71,10 +74,10 @@ def _getter(
             return () if found is None else (found,)
 
         return value
-    if name == "tag-key":
+    if name == "tag-key" and name in documented:
         return lambda thing: tags(thing)
     if name in documented:
-        raise Unmodelled(f"the filter {name} of {operation.name}")
+        raise Unmodelled(f"the filter {name} of {operation}")
     raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
 
 

@@ -103,7 +103,7 @@ def interfaces_of(region: Region, network: Network, zone: str, instance: str, ta
     subnet = network.subnet or next(subnet for subnet in region.subnets.values() if subnet.zone == zone)
     number = region.made("i")
     address = f"{subnet.network}.{subnet.number * 64 + number // 250 % 64}.{4 + number % 250}"
-    public = subnet.public if network.public is None else network.public
+    public = subnet.default if network.public is None else network.public
     return [
         Interface(
             region.new_id("eni"), zone, subnet.id, address, region.now, network.groups, network.dies_with_instance,

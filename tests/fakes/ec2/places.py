@@ -88,7 +88,6 @@ def describe_offerings(session: Session, params: dict[str, Any]) -> Mapping[str,
 def describe_zones(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
     """DescribeAvailabilityZones."""
     region = session.region
-    zones = list(enumerate(region.zones, start=1))
     for name in params.get("ZoneNames", ()):
         if name not in region.zones:
             raise AwsError("InvalidParameterValue", f"Invalid availability zone: [{name}]")
@@ -96,7 +95,7 @@ def describe_zones(session: Session, params: dict[str, Any]) -> Mapping[str, Any
     things = [
         {
             "ZoneName": name,
-            "ZoneId": f"use1-az{number}",
+            "ZoneId": region.zone_id(name),
             "RegionName": region.name,
             "State": "available",
             "ZoneType": "availability-zone",
@@ -104,7 +103,7 @@ def describe_zones(session: Session, params: dict[str, Any]) -> Mapping[str, Any
             "GroupName": region.name,
             "NetworkBorderGroup": region.name,
         }
-        for number, name in zones
+        for name in region.zones
         if name in wanted
     ]
     getters: _Getters = {
@@ -127,10 +126,11 @@ def describe_subnets(session: Session, params: dict[str, Any]) -> Mapping[str, A
             raise AwsError("InvalidSubnetID.NotFound", f"The subnet ID '{identity}' does not exist")
     things = [region.subnets[identity] for identity in params.get("SubnetIds") or region.subnets]
     getters: _Getters = {
+        "map-public-ip-on-launch": lambda subnet: (_text(subnet.default),),
         "subnet-id": lambda subnet: (subnet.id,),
         "vpc-id": lambda subnet: (region.vpc,),
         "availability-zone": lambda subnet: (subnet.zone,),
-        "default-for-az": lambda subnet: ("true",),
+        "default-for-az": lambda subnet: (_text(subnet.default),),
         "state": lambda subnet: ("available",),
     }
     found, token = _page(session, params, things, getters)
@@ -145,11 +145,11 @@ def _subnet(region: Region, subnet: Subnet) -> dict[str, Any]:
         "VpcId": region.vpc,
         "OwnerId": region.account,
         "AvailabilityZone": subnet.zone,
-        "AvailabilityZoneId": f"use1-az{subnet.number + 1}",
+        "AvailabilityZoneId": region.zone_id(subnet.zone),
         "CidrBlock": f"{subnet.network}.{subnet.number * 64}.0/18",
         "AvailableIpAddressCount": 16_379 - taken,
-        "DefaultForAz": True,
-        "MapPublicIpOnLaunch": subnet.public,
+        "DefaultForAz": subnet.default,
+        "MapPublicIpOnLaunch": subnet.default,
         "State": "available",
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,13 +32,13 @@ _NEVER_MS = 1 << 50
 
 @dataclass(frozen=True, slots=True)
 class Subnet:
-    """A subnet; one a zone, made with the region."""
+    """A subnet. Each zone has its default one, where instances get public addresses, and a private one."""
 
     id: str
     zone: str
     network: str  # the first two bytes of its addresses
     number: int
-    public: bool = False
+    default: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +86,14 @@ class Region:
     #: All that ever ran, for the bill.
     ever: list[Instance] = field(default_factory=list)
     _made: dict[str, int] = field(default_factory=dict)
+    _vcpus: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.vpc = self.new_id("vpc")
         self.zones = tuple(f"{self.name}{letter}" for letter in self.settings.zones)
-        subnets = [Subnet(self.new_id("subnet"), zone, "10.0", n) for n, zone in enumerate(self.zones)]
-        self.subnets = {subnet.id: subnet for subnet in subnets}
+        default = [Subnet(self.new_id("subnet"), zone, "10.0", n, True) for n, zone in enumerate(self.zones)]
+        private = [Subnet(self.new_id("subnet"), zone, "10.1", n, False) for n, zone in enumerate(self.zones)]
+        self.subnets = {subnet.id: subnet for subnet in (*default, *private)}
         groups = [Group(self.new_id("sg"), "default"), Group(self.new_id("sg"), "workers")]
         self.groups = {group.id: group for group in groups}
         self.types = catalogue.types(self.settings.types)
@@ -100,6 +103,11 @@ class Region:
     def now(self) -> int:
         """The fake's clock; while something happens by itself, when that was due."""
         return self.timers.now
+
+    def zone_id(self, zone: str) -> str:
+        """The zone's name that is the same for every account."""
+        area, side, number = self.name.split("-")
+        return f"{area}{side[0]}{number}-az{self.zones.index(zone) + 1}"
 
     def new_id(self, kind: str) -> str:
         """The next id of a kind, the same in every run."""
@@ -141,12 +149,7 @@ class Region:
 
     def used_vcpus(self, type_name: str, market: str) -> int:
         """What counts against that limit now."""
-        family = catalogue.quota_class(type_name)
-        return sum(
-            vm.vcpus
-            for vm in self.instances.values()
-            if vm.market == market and vm.state in ALIVE and catalogue.quota_class(vm.type_name) == family
-        )
+        return self._vcpus[catalogue.quota_class(type_name), market]
 
     def _taken(self, fault: Fault) -> int:
         return self._alive(lambda vm: fault.speaks_of(vm.type_name, vm.zone, Market(vm.market)))
@@ -165,6 +168,7 @@ class Region:
         """A launched instance, pending."""
         self.instances[vm.id] = vm
         self.ever.append(vm)
+        self._count(vm, 1)
         self.volumes.update((volume.id, volume) for volume in vm.volumes)
         self.interfaces.update((interface.id, interface) for interface in vm.interfaces)
         if vm.spot is not None:
@@ -276,7 +280,12 @@ class Region:
             vm.ended_ms = self.now
 
     def _become(self, vm: Instance, condition: Condition) -> None:
+        if vm.state in ALIVE and condition.state not in ALIVE:
+            self._count(vm, -1)
         vm.condition.change(condition, self.now + self.settings.changes_ms)
+
+    def _count(self, vm: Instance, sign: int) -> None:
+        self._vcpus[catalogue.quota_class(vm.type_name), vm.market] += sign * vm.vcpus
 
     # tags and tokens
 
