@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
+from tests.fakes.ec2.settings import KEY, REGION
+
+VERSION = "2016-11-15"
 IMAGE = "ami-0a1b2c3d4e5f60001"
 
 
@@ -34,3 +42,13 @@ def refusal(call: Any, **parameters: Any) -> str:
         call(**parameters)
     code: str = caught.value.response["Error"]["Code"]
     return code
+
+
+def posted(url: str, **fields: str) -> str:
+    """The answer to a signed request that no SDK made or parses."""
+    body = urlencode({"Version": VERSION, **{name: value for name, value in fields.items() if value}}).encode()
+    request = AWSRequest("POST", f"{url}/", data=body, headers={"Content-Type": "application/x-www-form-urlencoded"})
+    SigV4Auth(Credentials(KEY.id, KEY.secret), "ec2", REGION).add_auth(request)
+    with urlopen(Request(f"{url}/", body, dict(request.headers)), timeout=60) as answer:
+        text: str = answer.read().decode()
+    return text

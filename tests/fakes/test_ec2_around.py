@@ -32,6 +32,10 @@ def _as(credentials: dict[str, str]) -> dict[str, str]:
     }
 
 
+#: Operations that answer only what they are asked for.
+ASKED = ("DescribeInstanceAttribute", "DescribeKeyPairs")
+
+
 # loudness
 
 
@@ -74,7 +78,7 @@ def test_every_describe_operation_answers_within_its_model(aws: FakeEc2, ec2: An
     aws.hold_address()
     for of, name in OPERATIONS:
         operation = service("ec2").operation(name) if of == "ec2" else None
-        if operation is not None and name.startswith("Describe") and name != "DescribeInstanceAttribute":
+        if operation is not None and name.startswith("Describe") and name not in ASKED:
             words = [part.lower() for part in _words(name)]
             answer = getattr(ec2, "_".join(words))()
             assert any(isinstance(value, list) and value for value in answer.values()), name
@@ -193,6 +197,14 @@ def test_the_price_list_tells_what_a_type_costs(aws: FakeEc2) -> None:
         ServiceCode="AmazonEC2", Filters=filters[1:], PaginationConfig={"PageSize": 10}
     )  # fmt: skip
     assert len([text for page in pages for text in page["PriceList"]]) == len(aws.settings.types)
+
+
+def test_key_pairs_that_the_account_has_are_told() -> None:
+    """None but those of the settings, where there are any."""
+    with FakeEc2(Settings(key_pairs=frozenset({"mine"}))) as aws:
+        ec2 = aws.client()
+        assert [pair["KeyName"] for pair in ec2.describe_key_pairs()["KeyPairs"]] == ["mine"]
+        assert refusal(ec2.describe_key_pairs, KeyNames=["theirs"]) == "InvalidKeyPair.NotFound"
 
 
 def test_types_and_where_they_are_offered() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from tests.fakes.asking import launch, listed, refusal, states
+from tests.fakes.asking import IMAGE, launch, listed, posted, refusal, states
 from tests.fakes.clock import SetClock
 from tests.fakes.ec2 import FakeEc2, Hooks, Settings
 from tests.fakes.ec2.cloud import BillLine
+from tests.fakes.ec2.launch import run_instances
 
 SPOT = {"MarketType": "spot"}
 
@@ -270,6 +272,35 @@ def test_a_new_instance_may_not_be_seen_yet() -> None:
         assert states(ec2) == ["running"]
         aws.advance(1)
         assert states(ec2) == ["shutting-down"]
+
+
+def test_an_instance_that_runs_may_be_hidden_from_reads(aws: FakeEc2, ec2: Any) -> None:
+    """Not being seen, by listing or by id, is no proof of being gone."""
+    (vm,) = _ids(launch(ec2))
+    aws.advance(20)
+    aws.hide(vm, 1000)
+    assert listed(ec2) == ec2.describe_tags()["Tags"] == []
+    assert refusal(ec2.describe_instances, InstanceIds=[vm]) == "InvalidInstanceID.NotFound"
+    assert aws.instance(vm).state.value == "running"
+    aws.advance(1000)
+    assert states(ec2) == ["running"]
+
+
+def test_ten_thousand_are_listed_whole(aws: FakeEc2) -> None:
+    """In pages of a thousand; what is told of an instance is made once, so that a listing costs next to nothing."""
+    asked = {"ImageId": IMAGE, "InstanceType": "m6i.large", "MinCount": 1000, "MaxCount": 1000}
+    with aws.lock:
+        for _ in range(10):
+            run_instances(aws.region(), asked)
+    aws.advance(20)
+    seen: set[str] = set()
+    token, pages = "", 0
+    while token is not None:
+        answer = posted(aws.url, Action="DescribeInstances", MaxResults="1000", NextToken=token)
+        seen.update(re.findall("<instanceId>(i-[0-9a-f]+)</instanceId>", answer))
+        match = re.search("<nextToken>([^<]+)</nextToken>", answer)
+        token, pages = match.group(1) if match else None, pages + 1
+    assert (len(seen), pages) == (10_000, 10)
 
 
 # tags

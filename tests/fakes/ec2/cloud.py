@@ -135,6 +135,11 @@ class Cloud:
             vm = self.instance(identity)
             self._region_of(vm).terminate(vm, "Server.InternalError", "Internal error on launch")
 
+    def hide(self, identity: str, ms: int) -> None:
+        """Reads do not know the instance for so long: not being seen is no proof of being gone."""
+        with self.lock:
+            self.instance(identity).hidden_ms = self.clock.now() + ms
+
     def write_console(self, identity: str, text: str) -> None:
         """Add to what GetConsoleOutput shows."""
         with self.lock:

@@ -35,6 +35,7 @@ def commands(cloud: Cloud) -> dict[str, Command]:
         "rebalance": lambda document: cloud.rebalance(document["id"]),
         "shutdown": lambda document: cloud.guest_shutdown(document["id"]),
         "console": lambda document: cloud.write_console(document["id"], document["text"]),
+        "hide": lambda document: cloud.hide(document["id"], document["ms"]),
         "kill": lambda document: cloud.kill(document["id"]),
     }
 

@@ -102,11 +102,11 @@ def visible(session: Session, ids: list[str], at: int | None = None) -> list[Vie
         if not identity.startswith("i-"):
             raise AwsError("InvalidInstanceID.Malformed", f'Invalid id: "{identity}" (expecting "i-...")')
         vm = session.region.instances.get(identity)
-        condition = vm.condition.at(moment_ms) if vm else None
-        if vm is None or condition is None:
+        shown = vm.shown(moment_ms) if vm else None
+        if vm is None or shown is None:
             missing.append(identity)
         else:
-            found.append((vm, condition, vm.tags.at(moment_ms) or Tags({})))
+            found.append((vm, *shown))
     if missing:
         plural = ("s", "do") if len(missing) > 1 else ("", "does")
         raise AwsError(
@@ -134,10 +134,10 @@ def describe(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
     for vm in session.region.instances.values():
         if vm.number <= page.after:
             continue
-        condition = vm.condition.at(at)
-        if condition is None:
+        shown = vm.shown(at)
+        if shown is None:
             continue
-        view = (vm, condition, vm.tags.at(at) or Tags({}))
+        view = (vm, *shown)
         if passes(view):
             if len(views) == size:
                 token = filters.token_after(session.operation, params, page, views[-1][0].number)

@@ -282,6 +282,7 @@ def _make(
         "CpuOptions": hardware.cpu_options(wish.type, params.get("CpuOptions", {})),
         "MetadataOptions": hardware.metadata_options(params.get("MetadataOptions", {})),
         "IamInstanceProfile": hardware.profile(region, params.get("IamInstanceProfile")),
+        "MaintenanceOptions": {"AutoRecovery": "default", **params.get("MaintenanceOptions", {})},
         "PlatformDetails": "Linux/UNIX",
         "UsageOperation": "RunInstances",
     }

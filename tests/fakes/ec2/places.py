@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.fakes.aws.errors import AwsError
 from tests.fakes.ec2 import catalogue, filters
-from tests.fakes.ec2.records import Instance, moment
+from tests.fakes.ec2.records import moment
 from tests.fakes.ec2.region import Group, Region, Subnet
 from tests.fakes.ec2.session import Session, operation
 from tests.fakes.ec2.settings import Image
@@ -16,10 +16,11 @@ from tests.fakes.ec2.settings import Image
 _Getters = Mapping[str, Callable[[Any], Iterable[str]]]
 
 
-def _page(
+def page_of_things(
     session: Session, params: Mapping[str, Any], things: Sequence[Any], getters: _Getters, *, least: int = 5,
     most: int = 1000, default: int = 0,
 ) -> tuple[list[Any], str | None]:  # fmt: skip
+    """A page of what passes the request's filters, and the token of the next."""
     size = filters.page_size(params, least, most, default)
     page = filters.page_of(session.operation, params)
     session.check_page(page.number)
@@ -61,7 +62,7 @@ def describe_types(session: Session, params: dict[str, Any]) -> Mapping[str, Any
         told = ", ".join(unknown)
         raise AwsError("InvalidInstanceType", f"The following supplied instance types do not exist: [{told}]")
     things = [known[name] for name in names or sorted(known)]
-    found, token = _page(session, params, things, _TYPE_FILTERS, most=100, default=100)
+    found, token = page_of_things(session, params, things, _TYPE_FILTERS, most=100, default=100)
     return {"InstanceTypes": found, "NextToken": token}
 
 
@@ -80,7 +81,7 @@ def describe_offerings(session: Session, params: dict[str, Any]) -> Mapping[str,
         "instance-type": lambda one: (one["InstanceType"],),
         "location": lambda one: (one["Location"],),
     }
-    found, token = _page(session, params, things, getters, default=1000)
+    found, token = page_of_things(session, params, things, getters, default=1000)
     return {"InstanceTypeOfferings": found, "NextToken": token}
 
 
@@ -113,7 +114,7 @@ def describe_zones(session: Session, params: dict[str, Any]) -> Mapping[str, Any
         "region-name": lambda one: (one["RegionName"],),
         "opt-in-status": lambda one: (one["OptInStatus"],),
     }
-    found, _ = _page(session, params, things, getters)
+    found, _ = page_of_things(session, params, things, getters)
     return {"AvailabilityZones": found}
 
 
@@ -133,7 +134,7 @@ def describe_subnets(session: Session, params: dict[str, Any]) -> Mapping[str, A
         "default-for-az": lambda subnet: (_text(subnet.default),),
         "state": lambda subnet: ("available",),
     }
-    found, token = _page(session, params, things, getters)
+    found, token = page_of_things(session, params, things, getters)
     return {"Subnets": [_subnet(region, subnet) for subnet in found], "NextToken": token}
 
 
@@ -170,7 +171,7 @@ def describe_groups(session: Session, params: dict[str, Any]) -> Mapping[str, An
         "group-name": lambda group: (group.name,),
         "vpc-id": lambda group: (region.vpc,),
     }
-    found, token = _page(session, params, wanted or list(region.groups.values()), getters)
+    found, token = page_of_things(session, params, wanted or list(region.groups.values()), getters)
     told = [
         {
             "GroupId": group.id,
@@ -214,7 +215,7 @@ def describe_images(session: Session, params: dict[str, Any]) -> Mapping[str, An
             raise session.unmodelled(f"the owner {owner}")
     things = [known[identity] for identity in params.get("ImageIds") or known]
     things = [image for image in things if not owners or image.owner in owners]
-    found, token = _page(session, params, things, _IMAGE_FILTERS, least=1)
+    found, token = page_of_things(session, params, things, _IMAGE_FILTERS, least=1)
     return {"Images": [_image(image) for image in found], "NextToken": token}
 
 
@@ -269,34 +270,17 @@ def describe_spot_prices(session: Session, params: dict[str, Any]) -> Mapping[st
         "instance-type": lambda one: (one["InstanceType"],),
         "product-description": lambda one: (one["ProductDescription"],),
     }
-    found, token = _page(session, params, things, getters, least=1, default=1000)
+    found, token = page_of_things(session, params, things, getters, least=1, default=1000)
     return {"SpotPriceHistory": found, "NextToken": token}
 
 
-@operation("ec2", "DescribeTags", "Filters", "NextToken", "MaxResults")
-def describe_tags(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
-    """DescribeTags."""
-    region, at = session.region, session.now - session.staleness_ms()
-    everything: list[tuple[str, str, Mapping[str, str]]]
-    everything = [(vm.id, "instance", _shown(vm, at)) for vm in region.instances.values()]
-    everything += [(one.id, "volume", one.tags.items) for one in region.volumes.values()]
-    everything += [(one.id, "network-interface", one.tags.items) for one in region.interfaces.values()]
-    everything += [(one.id, "spot-instances-request", one.tags.items) for one in region.spot_requests.values()]
-    things = [
-        {"ResourceId": identity, "ResourceType": kind, "Key": key, "Value": value}
-        for identity, kind, tags in everything
-        for key, value in tags.items()
-    ]
-    getters: _Getters = {
-        "resource-id": lambda one: (one["ResourceId"],),
-        "resource-type": lambda one: (one["ResourceType"],),
-        "key": lambda one: (one["Key"],),
-        "value": lambda one: (one["Value"],),
-    }
-    found, token = _page(session, params, things, getters)
-    return {"Tags": found, "NextToken": token}
-
-
-def _shown(vm: Instance, at: int) -> Mapping[str, str]:
-    tags = vm.tags.at(at)
-    return tags.items if tags is not None and vm.condition.at(at) is not None else {}
+@operation("ec2", "DescribeKeyPairs", "KeyNames", "Filters")
+def describe_key_pairs(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
+    """DescribeKeyPairs. Where any name will do, those asked for exist."""
+    known, asked = session.region.settings.key_pairs, params.get("KeyNames", [])
+    for name in asked:
+        if known is not None and name not in known:
+            raise AwsError("InvalidKeyPair.NotFound", f"The key pair '{name}' does not exist")
+    getters: _Getters = {"key-name": lambda name: (name,)}
+    found, _ = page_of_things(session, params, asked or sorted(known or ()), getters)
+    return {"KeyPairs": [{"KeyName": name, "KeyType": "ed25519"} for name in found]}

@@ -217,6 +217,7 @@ class Instance:
     rebalance_ms: int = 0
     running_ms: int = 0  # billed from then
     ended_ms: int = 0  # billed until then
+    hidden_ms: int = 0  # reads do not know it until then
     console: str = ""
     _fixed_xml: str = field(default="", repr=False)
     _held_xml: str = field(default="", repr=False)
@@ -225,6 +226,11 @@ class Instance:
     def state(self) -> State:
         """What it really is in."""
         return self.condition.true.state
+
+    def shown(self, at: int) -> tuple[Condition, Tags] | None:
+        """What a read shows of it that looks at this moment; None where it is not there yet, or hidden."""
+        condition = self.condition.at(at) if self.hidden_ms <= at else None
+        return None if condition is None else (condition, self.tags.at(at) or NO_TAGS)
 
     def xml(self, condition: Condition, tags: Tags, condition_xml: dict[Condition, str]) -> Xml:
         """As the content of an Instance element, from parts that are kept."""

@@ -1,4 +1,4 @@
-"""The operations on what surrounds instances: tags, disks, interfaces, addresses, spot requests."""
+"""The operations on what surrounds instances: disks, interfaces, addresses, spot requests."""
 
 from __future__ import annotations
 
@@ -7,19 +7,11 @@ from typing import Any, TypeVar
 
 from tests.fakes.aws.errors import AwsError
 from tests.fakes.ec2 import filters
-from tests.fakes.ec2.instances import visible
-from tests.fakes.ec2.records import Address, Instance, Interface, SpotRequest, State, Tags, Volume, moment
+from tests.fakes.ec2.records import Address, Interface, SpotRequest, State, Volume, moment
 from tests.fakes.ec2.region import Region
 from tests.fakes.ec2.session import Session, operation
-from tests.fakes.ec2.tagging import checked
 
 T = TypeVar("T", Volume, Interface, Address, SpotRequest)
-_KINDS = {
-    "vol-": ("volumes", "InvalidVolume.NotFound", "volume"),
-    "eni-": ("interfaces", "InvalidNetworkInterfaceID.NotFound", "network-interface"),
-    "eipalloc-": ("addresses", "InvalidAllocationID.NotFound", "elastic-ip"),
-    "sir-": ("spot_requests", "InvalidSpotInstanceRequestID.NotFound", "spot-instances-request"),
-}
 
 
 def listed(
@@ -45,52 +37,6 @@ def _wanted(found: dict[str, T], ids: list[str] | None, code: str, what: str) ->
         if identity not in found:
             raise AwsError(code, f"The {what} '{identity}' does not exist.")
     return [found[identity] for identity in ids]
-
-
-# tags
-
-
-def _taggable(session: Session, identity: str) -> tuple[Any, str]:
-    """A resource that has tags, and the word for its kind."""
-    if identity.startswith("i-"):
-        ((vm, _, _),) = visible(session, [identity])
-        return vm, "instance"
-    for prefix, (attribute, code, kind) in _KINDS.items():
-        if identity.startswith(prefix):
-            found = getattr(session.region, attribute).get(identity)
-            if found is None:
-                raise AwsError(code, f"The {kind} ID '{identity}' does not exist")
-            return found, kind
-    raise AwsError("InvalidID", f"The ID '{identity}' is not valid")
-
-
-def _true_tags(thing: Any) -> dict[str, str]:
-    tags: Tags = thing.tags.true if isinstance(thing, Instance) else thing.tags
-    return tags.items
-
-
-@operation("ec2", "CreateTags", "Resources", "Tags")
-def create_tags(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
-    """CreateTags: all resources or none."""
-    things = [_taggable(session, identity)[0] for identity in params["Resources"]]
-    given = checked(params["Tags"])
-    merged = [Tags({**_true_tags(thing), **given}) for thing in things]
-    for tags in merged:
-        checked(tags.members)
-    for thing, tags in zip(things, merged, strict=True):
-        session.region.retag(thing, tags)
-    return {}
-
-
-@operation("ec2", "DeleteTags", "Resources", "Tags")
-def delete_tags(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
-    """DeleteTags. A tag with a value goes only where it has that value; without tags all go."""
-    for thing, _ in [_taggable(session, identity) for identity in params["Resources"]]:
-        gone = params.get("Tags", [{"Key": key} for key in _true_tags(thing)])
-        dropped = {(tag.get("Key"), tag.get("Value")) for tag in gone}
-        left = {key: value for key, value in _true_tags(thing).items() if not dropped & {(key, value), (key, None)}}
-        session.region.retag(thing, Tags(left))
-    return {}
 
 
 # disks
