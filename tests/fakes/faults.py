@@ -13,7 +13,7 @@ from typing import Any
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultBook, FaultKind
 
-__all__ = ["CALL_KINDS", "Call", "Fault", "FaultKind", "Faults", "Market", "Struck", "fault_of"]
+__all__ = ["CALL_KINDS", "Call", "Fault", "FaultBook", "FaultKind", "Faults", "Market", "Struck", "fault_of"]
 
 #: What every fake does to calls. LOST_ANSWER with a `code` answers with that error instead of hanging up.
 CALL_KINDS = frozenset(

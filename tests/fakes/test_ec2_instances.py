@@ -110,6 +110,18 @@ def test_a_spot_instance_is_taken_back_after_its_notice(aws: FakeEc2, ec2: Any) 
         aws.interrupt(vm["InstanceId"])
 
 
+def test_a_replacement_is_recommended_and_a_host_fails(aws: FakeEc2, ec2: Any) -> None:
+    """The former is said in the metadata alone, the latter ends the instance."""
+    heard: list[int] = []
+    aws.hooks = Hooks(on_notice=lambda vm: heard.append(vm.rebalance_ms))
+    (vm,) = _ids(launch(ec2, InstanceMarketOptions=SPOT))
+    aws.advance(20)
+    aws.rebalance(vm)
+    assert (heard, states(ec2)) == ([aws.clock.now()], ["running"])
+    aws.kill(vm)
+    assert listed(ec2)[0]["StateReason"]["Code"] == "Server.InternalError"
+
+
 def test_cancelling_a_spot_request_leaves_its_instance(aws: FakeEc2, ec2: Any) -> None:
     """A trap of EC2's: the instance runs on, and has to be terminated."""
     (vm,) = launch(ec2, InstanceMarketOptions=SPOT)

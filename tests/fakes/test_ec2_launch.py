@@ -202,3 +202,16 @@ def test_calls_and_instances_are_throttled_by_buckets() -> None:
         ec2.describe_instances()
         aws.advance(1000)
         launch(ec2, 2)
+
+
+def test_settings_bound_what_can_be_had() -> None:
+    """Capacity by type, zone and market; and quotas that fill a launch as far as they go, where that is the setting."""
+    capacity = {("m6i.large", zone, "spot"): 1 for zone in ("us-east-1a", "us-east-1b", "us-east-1c")}
+    with FakeEc2(Settings(capacity=capacity, quotas={"L-1216C47A": 5}, quota_fills=True)) as aws:
+        ec2 = aws.client()
+        spot = {**GOOD, "MaxCount": 3, "InstanceMarketOptions": SPOT}
+        zones = [vm["Placement"]["AvailabilityZone"] for _ in range(3) for vm in ec2.run_instances(**spot)["Instances"]]
+        assert sorted(zones) == ["us-east-1a", "us-east-1b", "us-east-1c"]
+        assert refusal(ec2.run_instances, **spot) == "InsufficientInstanceCapacity"
+        assert len(ec2.run_instances(**{**GOOD, "MaxCount": 3})["Instances"]) == 2
+        assert refusal(ec2.run_instances, **GOOD) == "VcpuLimitExceeded"

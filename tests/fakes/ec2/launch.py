@@ -183,9 +183,9 @@ def _place(region: Region, wish: Wish) -> tuple[str, int]:
     """The zone and how many instances it gets."""
     name, market = wish.type_name, wish.market
     zones = (wish.zone,) if wish.zone else region.zones
-    offering = [zone for zone in zones if region.offers(name, zone)]
+    offering = [zone for zone in zones if region.stock.offers(name, zone)]
     if not offering:
-        others = ", ".join(zone for zone in region.zones if region.offers(name, zone))
+        others = ", ".join(zone for zone in region.zones if region.stock.offers(name, zone))
         raise AwsError(
             "Unsupported",
             f"Your requested instance type ({name}) is not supported in your requested Availability Zone "
@@ -197,14 +197,14 @@ def _place(region: Region, wish: Wish) -> tuple[str, int]:
     most = _within_quota(region, wish)
     affordable = [zone for zone in offering if _affordable(region, wish, zone)]
     if not affordable:
-        lowest = catalogue.dollars(min(region.spot_nano(name, zone) for zone in offering))
+        lowest = catalogue.dollars(min(region.stock.spot_nano(name, zone) for zone in offering))
         raise AwsError(
             "SpotMaxPriceTooLow",
             f"Your Spot request price of {catalogue.dollars(wish.max_nano or 0)} is lower than the minimum required "
             f"Spot request fulfillment price of {lowest}.",
         )
-    zone = max(affordable, key=lambda zone: min(region.room(name, zone, market), most))
-    room = region.room(name, zone, market)
+    zone = max(affordable, key=lambda zone: min(region.stock.room(name, zone, market), most))
+    room = region.stock.room(name, zone, market)
     if room < wish.least:
         raise AwsError(
             "InsufficientInstanceCapacity",
@@ -215,13 +215,15 @@ def _place(region: Region, wish: Wish) -> tuple[str, int]:
 
 
 def _affordable(region: Region, wish: Wish, zone: str) -> bool:
-    return wish.market != "spot" or wish.max_nano is None or wish.max_nano >= region.spot_nano(wish.type_name, zone)
+    return (
+        wish.market != "spot" or wish.max_nano is None or wish.max_nano >= region.stock.spot_nano(wish.type_name, zone)
+    )
 
 
 def _within_quota(region: Region, wish: Wish) -> int:
     """How many the quotas allow; an error where that is fewer than wanted."""
-    limit = region.quota(wish.type_name, wish.market)
-    left = (limit - region.used_vcpus(wish.type_name, wish.market)) // catalogue.vcpus(wish.type)
+    limit = region.stock.quota(wish.type_name, wish.market)
+    left = (limit - region.stock.used_vcpus(wish.type_name, wish.market)) // catalogue.vcpus(wish.type)
     wanted = wish.least if region.settings.quota_fills else wish.most
     if left < wanted and wish.market == "spot":
         raise AwsError("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")

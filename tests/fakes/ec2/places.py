@@ -74,7 +74,7 @@ def describe_offerings(session: Session, params: dict[str, Any]) -> Mapping[str,
         raise session.unmodelled(f"the location type {kind}")
     things = []
     for name in sorted(region.types):
-        zones = [zone for zone in region.zones if region.offers(name, zone)]
+        zones = [zone for zone in region.zones if region.stock.offers(name, zone)]
         places = zones if kind == "availability-zone" else [region.name] if zones else []
         things += [{"InstanceType": name, "LocationType": kind, "Location": place} for place in places]
     getters: _Getters = {
@@ -255,13 +255,13 @@ def describe_spot_prices(session: Session, params: dict[str, Any]) -> Mapping[st
             "InstanceType": name,
             "AvailabilityZone": zone,
             "ProductDescription": "Linux/UNIX",
-            "SpotPrice": catalogue.dollars(region.spot_nano(name, zone)),
+            "SpotPrice": catalogue.dollars(region.stock.spot_nano(name, zone)),
             "Timestamp": moment(session.now - 3_600_000),
         }
         for name in names
         if name in region.types and "spot" in region.types[name]["SupportedUsageClasses"]
         for zone in region.zones
-        if region.offers(name, zone) and fnmatch.fnmatchcase(zone, wanted)
+        if region.stock.offers(name, zone) and fnmatch.fnmatchcase(zone, wanted)
     ]
     if not any(product.startswith("Linux/UNIX") for product in products):
         things = []

@@ -24,7 +24,8 @@ from tests.fakes.ec2.records import (
     Volume,
 )
 from tests.fakes.ec2.settings import Settings
-from tests.fakes.faults import Fault, FaultKind, Faults, Market
+from tests.fakes.ec2.stock import Stock
+from tests.fakes.faults import FaultKind, Faults, Market
 from tests.fakes.timers import Timers
 
 _NEVER_MS = 1 << 50
@@ -83,10 +84,11 @@ class Region:
     spot_requests: dict[str, SpotRequest] = field(default_factory=dict)
     tokens: dict[tuple[str, str], Launched] = field(default_factory=dict)
     condition_xml: dict[Condition, str] = field(default_factory=dict)
+    #: vCPUs of living instances by class of families and market.
+    used: Counter[tuple[str, str]] = field(default_factory=Counter)
     #: All that ever ran, for the bill.
     ever: list[Instance] = field(default_factory=list)
     _made: dict[str, int] = field(default_factory=dict)
-    _vcpus: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.vpc = self.new_id("vpc")
@@ -119,48 +121,10 @@ class Region:
         """How many ids of a kind there have been."""
         return self._made.get(kind, 0)
 
-    # what can be had
-
-    def offers(self, type_name: str, zone: str) -> bool:
-        """Whether the type exists in the zone at all."""
-        return type_name in self.types and (type_name, zone) not in self.settings.unoffered
-
-    def room(self, type_name: str, zone: str, market: str) -> int:
-        """How many more instances of it there is capacity for."""
-        room = 1_000_000
-        limit = self.settings.capacity.get((type_name, zone, market))
-        if limit is not None:
-            room = limit - self._alive(lambda vm: (vm.type_name, vm.zone, vm.market) == (type_name, zone, market))
-        for fault in self.faults.book.all_standing(FaultKind.CAPACITY, self.now):
-            if fault.speaks_of(type_name, zone, Market(market)):
-                room = min(room, fault.amount - self._taken(fault))
-        return max(room, 0)
-
-    def quota(self, type_name: str, market: str) -> int:
-        """The vCPU limit that the type counts against."""
-        family = catalogue.quota_class(type_name)
-        code = catalogue.QUOTAS[family][market == "spot"]
-        limit = self.settings.quotas.get(code, catalogue.AMPLE)
-        for fault in self.faults.book.all_standing(FaultKind.QUOTA, self.now):
-            same = not fault.type or catalogue.quota_class(fault.type) == family
-            if same and fault.market in (None, Market(market)):
-                limit = min(limit, fault.amount)
-        return limit
-
-    def used_vcpus(self, type_name: str, market: str) -> int:
-        """What counts against that limit now."""
-        return self._vcpus[catalogue.quota_class(type_name), market]
-
-    def _taken(self, fault: Fault) -> int:
-        return self._alive(lambda vm: fault.speaks_of(vm.type_name, vm.zone, Market(vm.market)))
-
-    def _alive(self, counts: Callable[[Instance], bool]) -> int:
-        return sum(1 for vm in self.instances.values() if vm.state in ALIVE and counts(vm))
-
-    def spot_nano(self, type_name: str, zone: str) -> int:
-        """The spot price now, nano-dollars an hour."""
-        fault = self.faults.book.standing(FaultKind.PRICE, self.now, type_name, zone, Market.SPOT)
-        return fault.amount if fault else catalogue.spot_nano(self.types[type_name], zone)
+    @property
+    def stock(self) -> Stock:
+        """What can be had now."""
+        return Stock(self.settings, self.faults.book, self.types, self.instances, self.used, self.now)
 
     # how instances begin and end
 
@@ -285,7 +249,7 @@ class Region:
         vm.condition.change(condition, self.now + self.settings.changes_ms)
 
     def _count(self, vm: Instance, sign: int) -> None:
-        self._vcpus[catalogue.quota_class(vm.type_name), vm.market] += sign * vm.vcpus
+        self.used[catalogue.quota_class(vm.type_name), vm.market] += sign * vm.vcpus
 
     # tags and tokens
 
