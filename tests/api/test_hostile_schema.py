@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
 
+from cloud_dispatch.api.worker import SCRIPTS_PATH
 from cloud_dispatch.wire.messages import AGENT_PATH, BOOT_PATH, PROTOCOL, REGISTER_PATH, SYNC_PATH
 from tests.api.fortress import HANG_S, OUTPUT, Fortress
 from tests.api.worker_schema import document
@@ -28,7 +29,7 @@ from tests.api.worker_schema import document
 SCHEMA = schemathesis.openapi.from_dict(document())
 ROUTES = [(method.upper(), path) for path, methods in document()["paths"].items() for method in methods]
 #: Whose tokens open a route, where they are not those of agents and of tasks.
-OPENERS = {REGISTER_PATH: ["join"], BOOT_PATH: ["join"], SYNC_PATH: ["agent"]}
+OPENERS = {REGISTER_PATH: ["join"], BOOT_PATH: ["join"], SCRIPTS_PATH: ["join"], SYNC_PATH: ["agent"]}
 DOORS = [(method, path, whose) for method, path in ROUTES for whose in OPENERS.get(path, ["agent", "task"])]
 MODES = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
 pytestmark = pytest.mark.xdist_group("hostile-schema")
@@ -156,6 +157,8 @@ def _aim(fortress: Fortress, case: Case, data: st.DataObject, whose: str) -> Non
     elif case.path == BOOT_PATH and isinstance(body, dict) and data.draw(OFTEN):
         body.update(vm=fortress.vm, phase=data.draw(st.sampled_from(["fetch", "drivers"])))
         body["exit_code"] = data.draw(st.integers(-255, 255))
+    elif case.path == SCRIPTS_PATH and isinstance(body, dict) and data.draw(OFTEN):
+        body.update(vm=fortress.vm)
     elif isinstance(case.query, dict) and data.draw(OFTEN):
         claim = data.draw(st.sampled_from([*fortress.mine.held, *fortress.theirs.held]))
         case.query.update(task=claim.task, token=claim.token)

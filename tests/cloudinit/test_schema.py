@@ -46,6 +46,12 @@ FRAGMENTS = {
 }  # fmt: skip
 #: A driver that says nothing of its own, as a cloud's may, and each that exists.
 PROVIDERS = ("silent", *registry.names())
+#: What a profile of it can't do without.
+NEEDED = {
+    "aws": 'region = "eu-central-1"\nguest_enforced = true\ncaps = {instances = 1}\nbudget = {month = "$1"}\n',
+}  # fmt: skip
+#: How much user data it takes, where that is not the least.
+ROOM = {"aws": Traits(gzips_user_data=True)}
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +86,7 @@ def user_data(
     (folder / "c.yaml").write_text("#cloud-config\ntimezone: Europe/Berlin\n")
     (folder / "config.toml").write_text(
         f'[dispatcher]\nstate_dir = "state"\nadvertise = "https://10.0.0.1:7717"\n[profiles.x]\ndriver = "{provider}"\n'
+        f"{NEEDED.get(provider, '')}"
         f'[pools.p]\nprofiles = ["x"]\ntemplate = "{template}"\nlabels = {{team = "a b"}}\n{fragments}'
     )
     known: Any = lambda driver: Silent() if driver == "silent" else registry_plugin(driver)  # noqa: E731
@@ -112,7 +119,7 @@ def test_cloud_init_accepts_every_document(
         with pytest.raises(InvalidInput, match=r"pools\.p\.boot\.(nvidia|mounts): VMs of profile x are a part of"):
             user_data(tmp_path, monkeypatch, provider, template, FRAGMENTS[fragments])
         return
-    found = user_data(tmp_path, monkeypatch, provider, template, FRAGMENTS[fragments])
+    found = user_data(tmp_path, monkeypatch, provider, template, FRAGMENTS[fragments], ROOM.get(provider, Traits()))
     documents = multipart.cloud_configs(found)
     assert len(documents) == (3 if fragments in ("own", "everything") else 1)
     for document in documents:
