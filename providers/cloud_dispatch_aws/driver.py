@@ -25,6 +25,7 @@ from cloud_dispatch.provider.errors import (
     VmNotFound,
 )
 from cloud_dispatch.provider.lacking import Lacking
+from cloud_dispatch.provider.sending import sent
 from cloud_dispatch.provider.spi import (
     Challenge,
     HardEnd,
@@ -97,7 +98,7 @@ class AwsProvider(Lacking):
         return await self._catalogue.offerings()
 
     async def launch(self, request: LaunchRequest) -> LaunchResult:
-        translate.check(request)
+        translate.check(request, self.traits)
         self._check(request)
         offering = request.offering
         if offering.image:
@@ -105,7 +106,8 @@ class AwsProvider(Lacking):
         else:
             image = await self._images.of_architecture(offering.type.architecture)
         subnet = await self._subnets.choose(offering.zone, request.slots)
-        parameters = translate.launch(request, self._settings, image.id, image.root_device, subnet)
+        user_data = sent(request.user_data, self.traits)
+        parameters = translate.launch(request, self._settings, user_data, image.id, image.root_device, subnet)
         asked = Asked("RunInstances", changes=True, offering=offering)
         try:
             answer = await self._calls.once(asked, "run_instances", **parameters)
@@ -286,6 +288,7 @@ def traits(settings: AwsSettings) -> Traits:
         consistency_ms=settings.consistency,
         max_batch=translate.MAX_BATCH,
         max_user_data=translate.MAX_USER_DATA,
+        gzips_user_data=True,
         hard_end=HardEnd.EXTENDABLE if settings.reaper else HardEnd.NONE,
         hard_end_period_ms=settings.reaper_period if settings.reaper else 0,
         stop_lag_ms=_STOP_LAG_MS,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cloud_dispatch.provider.errors import InvalidRequest, NotProven
+from cloud_dispatch.provider.errors import NotProven
 from cloud_dispatch_aws.cms import Malformed, verified
 
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
@@ -37,8 +37,8 @@ class Document:
 
 
 def certificates(said: str) -> tuple[bytes, ...]:
-    """Those of the setting `identity_certificate`: PEM, or a file of it; none for nothing. InvalidRequest for others,
-    and for keys that EC2's RSA-2048 certificates do not have."""
+    """Those of the setting `identity_certificate`: PEM, or a file of it; none for nothing. ValueError for others, and
+    for keys that EC2's RSA-2048 certificates do not have."""
     if not said:
         return ()
     from cryptography import x509
@@ -50,10 +50,12 @@ def certificates(said: str) -> tuple[bytes, ...]:
             f"{_BEGIN}{part.partition(_END)[0]}{_END}\n".encode() for part in text.split(_BEGIN)[1:] if _END in part
         )
         keys = [x509.load_pem_x509_certificate(one).public_key() for one in found]
-    except (OSError, ValueError) as error:
-        raise InvalidRequest(f"identity_certificate: {error}") from None
+    except OSError as error:
+        raise ValueError(f"expected a file that can be read: {error.strerror}") from None
+    except ValueError:
+        raise ValueError("expected a certificate in PEM, or a file of it") from None
     if not found or not all(isinstance(key, rsa.RSAPublicKey) and key.key_size >= _LEAST_BITS for key in keys):
-        raise InvalidRequest("identity_certificate: expected the region's RSA-2048 certificate in PEM")
+        raise ValueError("expected the region's RSA-2048 certificate in PEM")
     return found
 
 

@@ -130,7 +130,7 @@ class _Examination:
         try:
             image = await self._driver._images.of_id(offering.image)
             subnet = await self._driver._subnets.choose(offering.zone, 1)
-            call = translate.launch(request, self._settings, image.id, image.root_device, subnet)
+            call = translate.launch(request, self._settings, b"#cloud-config", image.id, image.root_device, subnet)
             asked = Asked("RunInstances", offering=offering)
             await self._driver._calls.once(asked, "run_instances", **call, DryRun=True)
         except InvalidRequest as error:

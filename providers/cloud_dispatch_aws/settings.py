@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, Strin
 
 from cloud_dispatch.domain.tags import PREFIX
 from cloud_dispatch.provider.fields import Duration, HourlyPrice, Size
+from cloud_dispatch_aws.identity import certificates
 
 #: Amazon Linux 2023: it has cloud-init, systemd and a Python that the agent runs on.
 _AL2023 = "ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-"
@@ -44,6 +45,11 @@ def _volume(size: int) -> int:
 
 
 _Volume = Annotated[Size, AfterValidator(_volume)]
+
+
+def _certificate(said: str) -> str:
+    certificates(said)
+    return said
 
 
 def _tag(key: str, value: str) -> None:
@@ -93,7 +99,7 @@ class AwsSettings(BaseModel):
 
     reaper: _Switch = False
     reaper_period: Duration = 60_000
-    identity_certificate: str = ""
+    identity_certificate: Annotated[str, AfterValidator(_certificate)] = ""
     consistency: Duration = 60_000
     boot: Duration = 60_000
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -13,14 +12,12 @@ from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.tags import PREFIX
 from cloud_dispatch.provider.errors import InvalidRequest
-from cloud_dispatch.provider.spi import LaunchRequest, Leftover, LeftoverKind, Vm, VmState
+from cloud_dispatch.provider.sending import sent
+from cloud_dispatch.provider.spi import LaunchRequest, Leftover, LeftoverKind, Traits, Vm, VmState
 from cloud_dispatch_aws.settings import GIB, AwsSettings
 
-#: EC2's limit on user data, before base64.
-USER_DATA_BYTES = 16_384
-#: What is longer than that is compressed (cloud-init unpacks gzip by itself). Boot documents shrink to a third and
-#: less; one that does not is refused when it is sent.
-MAX_USER_DATA = 40_960
+#: EC2's limit on user data as it is sent, before base64.
+MAX_USER_DATA = 16_384
 MAX_BATCH = 100
 _STATES = {
     "pending": VmState.PENDING,
@@ -35,13 +32,15 @@ _TAKEN_BACK = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceS
 _KEY, _VALUE = 128, 256
 
 
-def check(request: LaunchRequest) -> None:
+def check(request: LaunchRequest, traits: Traits) -> None:
     """InvalidRequest for what can be known to be wrong before anything is asked."""
     if not 1 <= request.slots <= MAX_BATCH:
         raise InvalidRequest(f"{request.slots} VMs in one launch (expected 1-{MAX_BATCH})")
     if not 1 <= request.min_slots <= request.slots:
         raise InvalidRequest(f"min_slots = {request.min_slots} of {request.slots} slots")
-    user_data(request.user_data)
+    size = len(sent(request.user_data, traits))
+    if size > traits.max_user_data:
+        raise InvalidRequest(f"user data is {size} bytes as it is sent, over {traits.max_user_data}")
     check_tags(request.tags)
 
 
@@ -52,21 +51,8 @@ def check_tags(tags: Mapping[str, str]) -> None:
             raise InvalidRequest(f"tag {key!r}: EC2 takes keys of 1-{_KEY} characters without aws:, values of {_VALUE}")
 
 
-def user_data(text: str) -> bytes:
-    """As it is sent: plain where it fits, else compressed, always the same bytes for the same text."""
-    plain = text.encode()
-    if len(plain) <= USER_DATA_BYTES:
-        return plain
-    if len(plain) <= MAX_USER_DATA:
-        packed = gzip.compress(plain, mtime=0)
-        if len(packed) <= USER_DATA_BYTES:
-            return packed
-        raise InvalidRequest(f"user data is {len(packed)} bytes compressed, over {USER_DATA_BYTES}")
-    raise InvalidRequest(f"user data is {len(plain)} bytes, over {MAX_USER_DATA}")
-
-
 def launch(
-    request: LaunchRequest, settings: AwsSettings, image: str, root_device: str, subnet: str = ""
+    request: LaunchRequest, settings: AwsSettings, user_data: bytes, image: str, root_device: str, subnet: str = ""
 ) -> dict[str, Any]:
     """The parameters of RunInstances. The same request gives the same ones: the token is only good for those."""
     offering = request.offering
@@ -76,7 +62,7 @@ def launch(
         "MaxCount": request.slots,
         "ImageId": image,
         "InstanceType": offering.type.name,
-        "UserData": base64.b64encode(user_data(request.user_data)).decode(),
+        "UserData": base64.b64encode(user_data).decode(),
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {
             "HttpTokens": "required",

@@ -38,6 +38,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "external id": {"external_id": "x"},
     "web identity": {"web_identity_token_file": "/token"},
     "role": {"role_arn": "dispatcher"},
+    "certificate": {"identity_certificate": "/nowhere/us-east-1.pem"},
     "unknown key": {"zone": "us-east-1a"},
     "switch": {"reaper": "yes"},
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import random
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,11 +18,14 @@ from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.provider.errors import InvalidRequest
 from cloud_dispatch.provider.spi import LeftoverKind, VmState
 from cloud_dispatch_aws import translate
+from cloud_dispatch_aws.driver import traits
 from tests.providers.aws.scenes import NOW_MS, TAGS, ZONE, offering, request, settings
+
+DATA = b"#cloud-config"
 
 
 def launched(market: Market = Market.ON_DEMAND, subnet: str = "", more: dict[str, Any] | None = None) -> dict[str, Any]:
-    return translate.launch(request(market), settings(**(more or {})), "ami-1", "/dev/xvda", subnet)
+    return translate.launch(request(market), settings(**(more or {})), DATA, "ami-1", "/dev/xvda", subnet)
 
 
 def tags_of(call: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -93,7 +95,7 @@ def test_a_spot_vm_has_a_bid_of_at_most_what_was_reserved() -> None:
     assert "InstanceMarketOptions" not in launched()
     asked = request(Market.SPOT)
     asked = replace(asked, offering=replace(asked.offering, max_rate=Rate(96_000_999)))
-    options = translate.launch(asked, settings(), "ami-1", "/dev/xvda")["InstanceMarketOptions"]
+    options = translate.launch(asked, settings(), DATA, "ami-1", "/dev/xvda")["InstanceMarketOptions"]
     assert options == {
         "MarketType": "spot",
         "SpotOptions": {
@@ -101,7 +103,7 @@ def test_a_spot_vm_has_a_bid_of_at_most_what_was_reserved() -> None:
         },
     }  # fmt: skip
     without = replace(asked, offering=replace(asked.offering, max_rate=None))
-    call = translate.launch(without, settings(), "ami-1", "/dev/xvda")
+    call = translate.launch(without, settings(), DATA, "ami-1", "/dev/xvda")
     assert "MaxPrice" not in call["InstanceMarketOptions"]["SpotOptions"]
 
 
@@ -132,25 +134,19 @@ def test_an_instance_profile_goes_by_name_or_arn(said: str, key: str) -> None:
     assert launched(more={"instance_profile": said})["IamInstanceProfile"] == {key: said}
 
 
-def test_long_user_data_is_compressed_always_the_same_way() -> None:
-    """What fits goes as it is; what does not, as gzip, which cloud-init unpacks."""
-    short = "#cloud-config\n" + "a" * (translate.USER_DATA_BYTES - 14)
-    assert translate.user_data(short) == short.encode()
-    long = short + "\n# and more"
-    packed = translate.user_data(long)
-    assert gzip.decompress(packed) == long.encode()
-    assert packed == translate.user_data(long)
-    call = translate.launch(replace(request(), user_data=long), settings(), "ami-1", "/dev/xvda")
-    assert base64.b64decode(call["UserData"]) == packed
+def test_user_data_is_sent_as_it_is_given() -> None:
+    """The driver gives it gzipped, which cloud-init unpacks."""
+    assert base64.b64decode(launched()["UserData"]) == DATA
+    assert traits(settings()).gzips_user_data
 
 
 def test_user_data_that_does_not_fit_is_refused() -> None:
-    """Too long, or of nothing that compresses."""
-    chance = random.Random(7)
-    noise = "".join(chr(chance.randrange(33, 126)) for _ in range(translate.MAX_USER_DATA))
-    for text in (noise, "#" * (translate.MAX_USER_DATA + 1)):
-        with pytest.raises(InvalidRequest):
-            translate.check(replace(request(), user_data=text))
+    """What counts is what is sent: a long text fits that compresses, one of noise does not."""
+    chance, own = random.Random(7), traits(settings())
+    noise = "".join(chr(chance.randrange(33, 126)) for _ in range(2 * own.max_user_data))
+    translate.check(replace(request(), user_data="#" * len(noise)), own)
+    with pytest.raises(InvalidRequest, match="as it is sent"):
+        translate.check(replace(request(), user_data=noise), own)
 
 
 @pytest.mark.parametrize(
