@@ -5,6 +5,7 @@ A price that can't be read is unknown, never guessed: nothing is launched at it 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -75,7 +76,8 @@ def of_price_list(products: Iterable[str], priced_ms: int) -> dict[str, Price]:
             for dimension in term.get("priceDimensions", {}).values():
                 dollars = dimension.get("pricePerUnit", {}).get("USD")
                 if name and dollars and dimension.get("unit") == "Hrs":
-                    found.setdefault(name, set()).add(nano(dollars))
+                    with contextlib.suppress(ValueError):
+                        found.setdefault(name, set()).add(nano(dollars))
     return {name: Price(rates.pop(), priced_ms) for name, rates in found.items() if len(rates) == 1 and 0 not in rates}
 
 

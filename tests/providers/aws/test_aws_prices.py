@@ -61,8 +61,9 @@ def test_the_price_list_is_read() -> None:
         [product("m5.large", "0.0000000000")],
         [product("m5.large", "0.096"), product("m5.large", "0.097")],
         [json.dumps({"product": {"attributes": {}}})],
+        [product("m5.large", "contact us")],
     ],
-    ids=["unit", "currency", "nothing", "two", "no type"],
+    ids=["unit", "currency", "nothing", "two", "no type", "words"],
 )
 def test_what_is_not_clear_is_not_known(documents: list[str]) -> None:
     """Never a guess, and never an error: the other types have their prices."""
