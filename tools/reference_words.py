@@ -220,7 +220,7 @@ AWS: Mapping[str, tuple[str, str, str]] = {
     ),
     "images": (
         "table of images by architecture",
-        "Amazon Linux 2023",
+        "Ubuntu 24.04",
         "What VMs boot: `ami-...`, or `ssm:/...` for the parameter that names one. Keys: `x86_64`, `arm64`.",
     ),
     "subnets": ("list of subnets", "the zone's default one", "Where VMs are; zones without one are not offered."),

@@ -11,9 +11,10 @@ from cloud_dispatch.domain.tags import PREFIX
 from cloud_dispatch.provider.fields import Duration, HourlyPrice, Size
 from cloud_dispatch_aws.identity import certificates
 
-#: Amazon Linux 2023: it has cloud-init, systemd and a Python that the agent runs on.
-_AL2023 = "ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-"
-DEFAULT_IMAGES = {"x86_64": _AL2023 + "x86_64", "arm64": _AL2023 + "arm64"}
+#: Ubuntu 24.04: it has cloud-init, systemd, a Python that the agent runs on, and iptables, by which tasks are kept from
+#: the metadata service. Amazon Linux 2023 has neither iptables nor nft before they are installed.
+_UBUNTU = "ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
+DEFAULT_IMAGES = {"x86_64": _UBUNTU.format("amd64"), "arm64": _UBUNTU.format("arm64")}
 #: General, compute and memory machines of the last generation that all large regions have, and current GPUs.
 DEFAULT_TYPES = ("m7i.*", "c7i.*", "r7i.*", "m7g.*", "c7g.*", "r7g.*", "g6.*")
 GIB = 2**30

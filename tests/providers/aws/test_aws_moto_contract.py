@@ -28,6 +28,10 @@ KNOWN = {
 }
 
 
+#: What moto has of public parameters.
+IMAGES = {"x86_64": "ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"}
+
+
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
     with moto_server.serving() as url:
@@ -62,7 +66,7 @@ class TestAwsOnMoto(ProviderContract):
     def connect(self, moto: str, tmp_path: Path) -> Callable[[], Provider]:
         said = scenes.settings(
             endpoint_url=moto, instance_types=["m5.large", "m5.xlarge", "c5.large"], consistency="0s",
-            price_list=False, identity_certificate=scenes.certificate(), tags={"team": "batch"},
+            price_list=False, images=IMAGES, identity_certificate=scenes.certificate(), tags={"team": "batch"},
         )  # fmt: skip
         context = ProfileContext(ProfileName("aws"), said, tmp_path, now=lambda: time.time_ns() // 1_000_000)
         return lambda: MostAtOnce(plugin.create(context))
