@@ -1,8 +1,9 @@
 """Ends attempts that must not go on. Owns the steps of a kill, run times, and the end of leases (promise P1).
 
-A kill is SIGTERM, then SIGKILL after the grace and never later than the lease's end, then the finding that something
-can't be killed. What only brings its outputs or log away is not signalled: it gets the grace to finish. A log alone may
-go on past the lease's end: nothing lives, and what it touches is the attempt's own.
+A kill is SIGTERM (where the VM goes: the signal that the task wants), then SIGKILL after the grace and never later than
+the lease's end, then the finding that something can't be killed. What only brings its outputs or log away is not
+signalled: it gets the grace to finish. A log alone may go on past the lease's end: nothing lives, and what it touches
+is the attempt's own.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ class Enforcer:
             if attempt.kill_at is not None:
                 attempt.kill_at = min(attempt.kill_at, kill_at)
             return
+        warned = cause == "preempted" and self.warn(attempt)
         attempt.kill_cause = cause
         attempt.killed_vacant = attempt.vacant
         attempt.kill_at = kill_at
         self._claims.bounded.add(attempt.order.token)
-        if not attempt.vacant:
+        if not (attempt.vacant or warned):
             self._out.append(events.Kill(attempt.order.token, signal.SIGTERM))
 
     def warn(self, attempt: Attempt) -> bool:
@@ -59,9 +61,10 @@ class Enforcer:
             self._out.append(events.Prod(attempt.order.token, number))
         return True
 
-    def kill_all(self, cause: str, policy: Policy, now_ms: int) -> None:
+    def kill_all(self, cause: str, kill_at: int, warned_at: int) -> None:
+        """Begin to end everything; what was warned before may take until `warned_at`."""
         for attempt in self._claims.running.values():
-            self.kill(attempt, cause, now_ms + policy.kill_grace_ms)
+            self.kill(attempt, cause, warned_at if attempt.warned else kill_at)
 
     def enforce(self, policy: Policy, now_ms: int) -> Optional[Attempt]:
         """Do what is due. Returns an attempt that proved unkillable, once each."""

@@ -14,7 +14,7 @@ from cloud_dispatch.agent import events
 from cloud_dispatch.agent.baggage import take_over
 from cloud_dispatch.agent.claims import Attempt, Claims, misfit
 from cloud_dispatch.agent.courier import Courier, Standing
-from cloud_dispatch.agent.ending import NEVER_MS, Ending, Life, Reason
+from cloud_dispatch.agent.ending import LAST_WORDS_MS, NEVER_MS, Ending, Life, Reason
 from cloud_dispatch.agent.enforce import UNKILLABLE_MS, Enforcer, final_cause
 from cloud_dispatch.agent.health import Health
 from cloud_dispatch.agent.pace import Outstanding, beat_ms, tempo
@@ -384,8 +384,10 @@ class Machine:
             if reason.failure and not self.end.failure:
                 self.end.word, self.end.failure = reason.word, reason.failure
             return
-        self.end = Ending(reason.word, reason.failure, now_ms + self.policy.kill_grace_ms + 2 * UNKILLABLE_MS)
-        self.enforcer.kill_all(reason.cause, self.policy, now_ms)
+        kill_at = now_ms + self.policy.kill_grace_ms
+        self.end = Ending(reason.word, reason.failure, kill_at + 2 * UNKILLABLE_MS)
+        last_ms = min((self.life.taken_ms or 0) - LAST_WORDS_MS, kill_at + UNKILLABLE_MS)
+        self.enforcer.kill_all(reason.cause, kill_at, max(kill_at, last_ms))
 
     def _note_run(self, attempt: Attempt, now_ms: int) -> None:
         if attempt.started_ms is not None and attempt.ran_ms < 0:

@@ -63,6 +63,7 @@ def of_theme(theme: str, seed: int) -> Scenario:
     streams = SeededStreams(seed)
     scenario = _calm(seed, streams.stream("scenario", "calm"))
     scenario = _unproved(scenario, streams.stream("scenario", "proofs"))
+    scenario = _checkpointing(scenario, streams.stream("scenario", "checkpoints"))
     for trouble in THEMES[theme]:
         scenario = trouble(scenario, streams.stream("scenario", trouble.__name__))
     return _with(scenario, name=f"{theme}-{seed}")
@@ -105,6 +106,21 @@ def _unproved(scenario: Scenario, chance: Stream) -> Scenario:
         for account in scenario.accounts
     ]
     return _with(scenario, accounts=tuple(accounts))
+
+
+def _checkpointing(scenario: Scenario, chance: Stream) -> Scenario:
+    """Some tasks want a signal when their VM goes: they end by it soon, late, or at once."""
+    changed = [
+        msgspec.structs.replace(
+            work,
+            checkpoint_signal="SIGUSR1",
+            conduct=msgspec.structs.replace(work.conduct, checkpoint_ms=chance.pick((-1, 500, 5_000, 60_000))),
+        )
+        if chance.chance(0.25)
+        else work
+        for work in scenario.work
+    ]
+    return _with(scenario, work=tuple(changed))
 
 
 def _work(chance: Stream) -> Work:

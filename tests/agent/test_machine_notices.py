@@ -8,7 +8,7 @@ import pytest
 
 from cloud_dispatch.agent import events
 from cloud_dispatch.wire.messages import ADVISED, PREEMPTED
-from tests.agent.virtual import TERM, VirtualAgent, order
+from tests.agent.virtual import KILL, TERM, VirtualAgent, order
 
 USR1 = int(signal.SIGUSR1)
 
@@ -61,18 +61,62 @@ def test_what_a_signalled_task_ends_with(cause: str, meant: str) -> None:
     assert told(agent)[1] == meant
 
 
-def test_what_is_still_at_its_checkpoint_ends_at_the_last_moment() -> None:
-    """With its grace, and so that the dispatcher hears of it before the VM is taken."""
-    agent = with_checkpoints()
-    agent.feed(events.Noticed(120_000))
-    noticed = agent.now
-    agent.ended(2, "signal", signal=15)
-    while not agent.kills(1) and agent.now < noticed + 120_000:
+def until_killed(agent: VirtualAgent, token: int, most_ms: int) -> int:
+    """How long after now the attempt gets a signal that ends it."""
+    began = agent.now
+    while not agent.kills(token) and agent.now < began + most_ms:
         if agent.machine.courier.outstanding is not None:
             agent.reply()
-        agent.pass_ms(1_000)
-    assert agent.kills(1) == [TERM]
-    assert noticed + 100_000 < agent.now <= noticed + 106_000
+        agent.pass_ms(500)
+    return agent.now - began
+
+
+def test_what_is_still_at_its_checkpoint_is_killed_at_the_last_moment() -> None:
+    """Its signal was its warning; the dispatcher hears of its end before the VM is taken."""
+    agent = with_checkpoints()
+    agent.feed(events.Noticed(120_000))
+    agent.ended(2, "signal", signal=15)
+    assert 109_000 < until_killed(agent, 1, 120_000) <= 111_000
+    assert agent.kills(1) == [KILL]
+    agent.ended(1, "signal", signal=9)
+    assert told(agent)[1] == "preempted"
+
+
+def test_a_shutdown_that_comes_with_a_notice_takes_no_time_from_what_was_warned() -> None:
+    """So it is where the notice is a shutdown; as long as the supervisor waits for its agent."""
+    agent = with_checkpoints()
+    agent.feed(events.Noticed(30_000))
+    agent.feed(events.Signalled("shutdown"))
+    assert (agent.kills(1), agent.kills(2)) == ([], [TERM])
+    agent.ended(2, "signal", signal=15)
+    assert until_killed(agent, 1, 60_000) == 15_000
+    agent = with_checkpoints()
+    agent.feed(events.Noticed(30_000))
+    agent.feed(events.Signalled("shutdown"))
+    agent.ended(2, "signal", signal=15)
+    agent.pass_ms(10_000)
+    agent.ended(1, "exit-code", exit_code=75)
+    assert told(agent)[1] == "preempted"
+
+
+@pytest.mark.parametrize("ends", ["shutdown", "lifetime"])
+def test_whatever_else_ends_the_vm_begins_with_the_signal_that_was_wanted(ends: str) -> None:
+    """Without a notice there is the usual grace."""
+    agent = with_checkpoints(lifetime_ms=30_000 if ends == "lifetime" else 0)
+    if ends == "lifetime":
+        agent.pass_ms(30_000 - (agent.now - agent.machine.life.born_ms))
+    else:
+        agent.feed(events.Signalled("shutdown"))
+    assert [agent.prods(1), agent.kills(1), agent.kills(2)] == [[USR1], [], [TERM]]
+    agent.pass_ms(5_000)
+    assert agent.kills(1) == [KILL]
+
+
+def test_a_lost_lease_is_no_time_to_write_down_anything() -> None:
+    """Somebody else may have the task by then."""
+    agent = with_checkpoints(lease_ms=20_000)
+    agent.pass_ms(20_001)
+    assert (agent.prods(1), agent.kills(1)) == ([], [TERM, KILL])
 
 
 def test_what_has_not_begun_is_not_signalled() -> None:
