@@ -22,13 +22,22 @@ from cloud_dispatch.wire.messages import ADVISED, PREEMPTED
 from tests.agent.conftest import RunningAgent, quick_policy, until
 from tests.agent.imds import INTERRUPTION, REBALANCE, TOKEN, MetadataService
 from tests.agent.stub import StubDispatcher
+from tests.docs.pages import blocks
 
 Start = Callable[..., RunningAgent]
-#: What drivers of three clouds would say, by the clouds' documentation.
-EC2 = NoticeSource(field="time", in_ms=120_000)
-REBALANCING = NoticeSource(advice=True)
-GCE = NoticeSource(answer="TRUE", in_ms=30_000)
-AZURE = NoticeSource(match={"EventType": "Preempt", "Resources": "{vm}"}, field="NotBefore")
+
+
+def documented() -> list[NoticeSource]:
+    """What drivers of three clouds would say, as the how-to has it."""
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-driver.md"
+    (block,) = (block for block in blocks(page, "python") if "instance-action" in block)
+    said: dict[str, Any] = {}
+    exec(block, said)  # noqa: S102
+    sources = [*said["EC2"], *said["GCE"], *said["AZURE"]]
+    return decode(Config, json.dumps({"notices": sources}).encode()).notices
+
+
+EC2, REBALANCING, GCE, AZURE = documented()
 NOW_MS = int(datetime(2026, 9, 18, 8, 20, tzinfo=timezone.utc).timestamp() * 1000)  # noqa: UP017
 
 
