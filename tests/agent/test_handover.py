@@ -124,6 +124,29 @@ def test_the_agent_of_the_version_before_hands_its_tasks_on(
     assert "takes over, 1 tasks run" in console(agent)
 
 
+def test_a_former_supervisor_passes_a_checkpoint_signal_on(
+    stub: StubDispatcher, start_agent: Start, agent_zip: Path, tmp_path: Path
+) -> None:
+    """It leaves out what it does not know of its configuration and of orders; once the agent has become the present one
+    the signal reaches the task, through a supervisor that knows no word for it."""
+    stub.policy = quick_policy(replace_ms=0, heartbeat_ms=400)
+    stub.knows_tokens = False
+    notice, ready = tmp_path / "notice", tmp_path / "ready"
+    agent = start_agent(FORMER, notice_file=str(notice), notices=[{"steps": [{"url": "http://127.0.0.1:1/"}]}])
+    assert stub.result(stub.submit("true", checkpoint_signal="SIGUSR1")).cause == "success"
+    stub.change(program=agent_zip.read_bytes())
+    until(lambda: program_of(agent) == agent_zip.read_bytes())
+    stub.change(knows_tokens=True)
+    task = stub.submit(
+        shell=f"trap 'sleep 1; exit 75' USR1; touch {ready}; while :; do sleep 0.05; done",
+        checkpoint_signal="SIGUSR1",
+    )
+    stub.wait_started(task)
+    until(ready.exists)
+    notice.write_text("60000")
+    assert (stub.result(task).cause, stub.result(task).exit_code) == ("preempted", 75)
+
+
 def test_a_log_that_waits_on_the_disk_goes_along(stub: StubDispatcher, start_agent: Start, heir: bytes) -> None:
     """Two MiB that the dispatcher did not take before: all of it arrives, in order."""
     stub.policy = quick_policy(replace_ms=0, heartbeat_ms=400)
