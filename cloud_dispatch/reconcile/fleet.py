@@ -52,13 +52,23 @@ class FleetService:
 
     # -- agents
     async def admit(self, batch: BatchId, vm: VmId, incarnation: str, proof: str = "") -> Instance:
-        if not vm:
-            raise Denied("the registration names no VM", hint="the agent's configuration lacks its VM id")
-        await self._door.check(self._slot_for(batch, vm), vm, proof)
+        place: Instance | None = None
+        try:
+            if not vm:
+                raise Denied("the registration names no VM", hint="the agent's configuration lacks its VM id")
+            place = self._slot_for(batch, vm)
+            await self._door.check(place, vm, proof)
+            return await self._registered(batch, vm, incarnation)
+        except Denied as error:
+            self._door.tell(batch, place.id if place else None, error.message)
+            raise
+
+    async def _registered(self, batch: BatchId, vm: VmId, incarnation: str) -> Instance:
+        """The instance that `vm`, which is itself, has become."""
         for _ in range(3):  # another VM of the batch may take the slot between the look and the commit
             row = self._slot_for(batch, vm)
             if row.state in _ENDING:
-                raise Denied(f"instance {row.id} is {row.state}: it may not register", hint="end this VM")
+                raise Denied(f"instance {row.id} is {row.state}: VM {vm} may not register", hint="end this VM")
             if row.registered_ms is not None:
                 if self._c.contact(row.id).incarnation != incarnation:
                     raise Denied(
@@ -105,7 +115,7 @@ class FleetService:
                 continue
             return row
         if not slots:
-            raise Denied(f"batch {batch} has no instance that lives", hint="end this VM")
+            raise Denied(f"batch {batch} has no instance that lives: VM {vm} may not register", hint="end this VM")
         raise Denied(f"all {len(slots)} instances of batch {batch} are taken; VM {vm} is none of them")
 
     def _touch(self, instance: InstanceId, incarnation: str) -> None:

@@ -1,5 +1,5 @@
 """Who registers: proofs of identity, as far as a driver has them. Owns which VM is believed to be itself, and that an
-operator hears of those that are not.
+operator hears of whoever is refused.
 
 Asked before the registration is committed, never within; what a driver takes for its answer holds up nobody else.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import Denied, Unavailable
-from cloud_dispatch.domain.ids import BatchId, VmId
+from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.provider.errors import NotProven, ProviderError, VmNotFound
 from cloud_dispatch.provider.spi import Challenge, Identity, Provider
@@ -49,19 +49,19 @@ class Doorkeeper:
         if provider.traits.identity is Identity.NONE:
             return
         if not proof:
-            raise self._denied(row, vm, "it brought no proof of identity, which VMs of its profile have")
+            raise _denied(vm, "it brought no proof of identity, which VMs of its profile have")
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 proved = await provider.identify(proof, Challenge(row.batch, row.intended_ms - CLOCKS_MS))
                 ours = proved == vm and (vm == row.vm or await self._belongs(provider, row, vm))
         except NotProven as error:
-            raise self._denied(row, vm, f"its proof of identity proves nothing: {error.message}") from None
+            raise _denied(vm, f"its proof of identity proves nothing: {error.message}") from None
         except (ProviderError, TimeoutError) as error:
             raise Unavailable(f"the proof of identity of VM {vm} can't be checked now: {error!r}") from None
         if proved != vm:
-            raise self._denied(row, vm, f"its proof of identity is one of VM {proved}")
+            raise _denied(vm, f"its proof of identity is one of VM {proved}")
         if not ours:
-            raise self._denied(row, vm, f"it is itself, and none of batch {row.batch}")
+            raise _denied(vm, f"it is itself, and none of batch {row.batch}")
 
     async def _belongs(self, provider: Provider, row: Instance, vm: VmId) -> bool:
         """Whether a VM that is bound to no slot yet is one of the batch: by its name, or by the provider's word."""
@@ -74,17 +74,21 @@ class Doorkeeper:
             raise Unavailable(f"the provider does not show VM {vm} yet", hint="register again in a moment") from None
         return facts is not None and (facts.deployment, facts.batch) == (self._c.settings.deployment, row.batch)
 
-    def _denied(self, row: Instance, vm: VmId, why: str) -> Denied:
-        """The refusal; it is told to an operator, at most once in a while for a batch: a stranger may try for long."""
+    def tell(self, batch: BatchId, instance: InstanceId | None, why: str) -> None:
+        """Somebody with the join token of `batch` was refused, in the place of `instance` if of any. An operator hears
+        of it, at most once in a while for a batch: a stranger may try for long."""
         now = self._c.clock.monotonic()
-        known = self._refused.get(row.batch)
+        known = self._refused.get(batch)
         if known is not None and now - known.told_ms < TELL_MS:
             known.since += 1
         else:
             more = f" ({known.since} more were refused since the last)" if known is not None and known.since else ""
-            self._c.note("registration.refused", instance=row.id, detail=f"as VM {vm}: {why}{more}")
-            self._refused.pop(row.batch, None)
-            self._refused[row.batch] = _Refused(now)
+            self._c.note("registration.refused", instance=instance, detail=f"{why}{more}")
+            self._refused.pop(batch, None)
+            self._refused[batch] = _Refused(now)
             if len(self._refused) > _BATCHES:
                 del self._refused[next(iter(self._refused))]
-        return Denied(f"VM {vm} may not register: {why}", place="proof", hint="only the VM itself has its proof")
+
+
+def _denied(vm: VmId, why: str) -> Denied:
+    return Denied(f"VM {vm} may not register: {why}", place="proof", hint="only the VM itself has its proof")

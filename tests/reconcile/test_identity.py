@@ -162,6 +162,32 @@ async def test_an_operator_hears_of_refusals_and_is_not_flooded(tmp_path: Path) 
         assert "49 more" in told[1]
 
 
+async def test_an_operator_hears_of_refusals_of_every_kind(tmp_path: Path) -> None:
+    """Not those of proofs alone: who comes a second time, comes to a batch that is full or that is another's, or when
+    its instance is over. Each batch's are told by themselves."""
+    async with world(tmp_path, cloud=Cloud(ManualClock(), traits=UNPROVED), pool=THREE) as w:
+        await w.passes()
+        first, second, third = w.rows
+        await w.fleet.admit(first.batch, first.vm, "i")
+        await w.fleet.kill(third.id, "test")
+        cases = {
+            "the VM of instance": (first.batch, first.vm),
+            "all 1 instances": (first.batch, VmId("vm-thief")),
+            "belongs to batch": (second.batch, first.vm),
+            "is terminating": (third.batch, third.vm),
+            "no instance that lives": (BatchId("b00000000000"), VmId("vm-late")),
+            "names no VM": (first.batch, VmId("")),
+        }
+        for said, (batch, vm) in cases.items():
+            w.clock.ms += identity.TELL_MS
+            with pytest.raises(Denied, match=said):
+                await w.fleet.admit(batch, vm, "thief")
+            assert said in refusals(w)[-1]
+        assert len(refusals(w)) == len(cases)
+        told = [event.instance for event in w.context.pending_events if event.action == "registration.refused"]
+        assert told == [first.id, None, None, third.id, None, None]
+
+
 async def test_without_proofs_a_launch_makes_one_vm_and_the_first_to_come_has_it(tmp_path: Path) -> None:
     """Whatever its driver could launch at once: a join token that is stolen is worth one place, not the batch."""
     async with world(tmp_path, cloud=Cloud(ManualClock(), traits=UNPROVED), pool=THREE) as w:
