@@ -118,6 +118,14 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     someone.leave()
 
 
+def test_the_state_folder_has_what_its_page_says(reader: Reader) -> None:
+    """What a dispatcher makes there is explained, and what is explained is there."""
+    reader.types(Step("cloud-dispatch up", ""))
+    page = (DOCS / "reference" / "configuration.md").read_text().partition("## Files below the state folder")[2]
+    said = {cell.partition("/")[0] for cell in re.findall(r"^\| `([^`]+)`", page, re.MULTILINE)}
+    assert {re.sub(r"^store\.sqlite\S+", "store.sqlite", path.name) for path in reader.state.iterdir()} == said
+
+
 def test_every_command_of_the_tutorial_does_what_the_page_shows(reader: Reader) -> None:
     """Each command is typed as printed, and its output matches what stands below it."""
     typed = 0
