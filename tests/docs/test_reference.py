@@ -94,6 +94,15 @@ def test_hand_written_tables_are_whole(page: str, words: list[str]) -> None:
     assert [str(word) for word in words if word not in first_cells(page) and word != tags.PREFIX] == []
 
 
+def test_every_phase_of_a_boot_is_explained() -> None:
+    """The table of the how-to has the phases that the boot script may fail in, and no others."""
+    script = "".join(part.read_text() for part in (ROOT / "cloud-init" / "parts").iterdir())
+    phases = set(re.findall(r"\b(?:phase=|begin )([a-z]+)\b", script))
+    table = (DOCS / "how-to" / "boot-vms.md").read_text().partition("| phase |")[2].partition("\n\n")[0]
+    assert len(phases) > 8
+    assert set(re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE)) == phases
+
+
 def test_pages_that_messages_name_exist() -> None:
     """A hint that sends somebody to a page of the docs sends them to one that is there."""
     named = {name for source in product() for name in re.findall(r"docs/[\w/.-]+\.md", source.text)}
