@@ -103,6 +103,13 @@ def test_every_phase_of_a_boot_is_explained() -> None:
     assert set(re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE)) == phases
 
 
+def test_the_index_of_decisions_has_each_in_its_order() -> None:
+    """By number, one line for each record."""
+    page = (DOCS / "adr" / "README.md").read_text()
+    listed = re.findall(r"^\| \[(\d{4})\]\((\1-[\w-]+\.md)\)", page, re.MULTILINE)
+    assert [name for _, name in listed] == sorted(path.name for path in (DOCS / "adr").glob("[0-9]*.md"))
+
+
 def test_pages_that_messages_name_exist() -> None:
     """A hint that sends somebody to a page of the docs sends them to one that is there."""
     named = {name for source in product() for name in re.findall(r"docs/[\w/.-]+\.md", source.text)}
