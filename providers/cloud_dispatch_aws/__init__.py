@@ -12,11 +12,27 @@ from cloud_dispatch.provider.spi import HardEnd, Host, ProfileContext, Provider
 
 _AT = "http://169.254.169.254/latest"
 _HEADER = "X-aws-ec2-metadata-token"
+_WITH_TOKEN = {_HEADER: "{answer}"}
 #: A session of the metadata service (version 2, the only one that our VMs answer), then the signed document: one
 #: request brings what is signed and the signature.
 PROOF = (
     {"url": f"{_AT}/api/token", "method": "PUT", "headers": {f"{_HEADER}-ttl-seconds": "60"}},
-    {"url": f"{_AT}/dynamic/instance-identity/rsa2048", "headers": {_HEADER: "{answer}"}},
+    {"url": f"{_AT}/dynamic/instance-identity/rsa2048", "headers": _WITH_TOKEN},
+)
+#: Of the longest kind: asked again only when it is refused.
+_SESSION = {"url": f"{_AT}/api/token", "method": "PUT", "headers": {f"{_HEADER}-ttl-seconds": "21600"}}
+#: What a spot VM hears: two minutes before it is taken back, and, earlier or never, that it is likely to be.
+#: (EC2 User Guide, "Spot Instance interruption notices" and "EC2 instance rebalance recommendations".)
+NOTICES = (
+    {
+        "steps": (_SESSION, {"url": f"{_AT}/meta-data/spot/instance-action", "headers": _WITH_TOKEN}),
+        "field": "time",
+        "in_ms": 120_000,
+    },
+    {
+        "steps": (_SESSION, {"url": f"{_AT}/meta-data/events/recommendations/rebalance", "headers": _WITH_TOKEN}),
+        "advice": True,
+    },
 )
 
 
@@ -41,9 +57,15 @@ class AwsPlugin:
 
         return AwsProvider(context)
 
+    def policy(self, settings: Any, deployment: str) -> Mapping[str, Any]:
+        """An IAM policy. Needs no SDK."""
+        from cloud_dispatch_aws.policy import document
+
+        return document(settings, deployment)
+
     def template_variables(self) -> Mapping[str, Any]:
         """cloud-init knows the instance's id by itself; a guest that powers off ends its VM, as it was launched so."""
-        return {"proof": [dict(step) for step in PROOF]}
+        return {"proof": [dict(step) for step in PROOF], "notices": [dict(source) for source in NOTICES]}
 
 
 plugin = AwsPlugin()

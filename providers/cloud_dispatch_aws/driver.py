@@ -28,6 +28,7 @@ from cloud_dispatch.provider.lacking import Lacking
 from cloud_dispatch.provider.sending import sent
 from cloud_dispatch.provider.spi import (
     Challenge,
+    Finding,
     HardEnd,
     Identity,
     LaunchRequest,
@@ -41,7 +42,7 @@ from cloud_dispatch.provider.spi import (
     Vm,
     VmState,
 )
-from cloud_dispatch_aws import identity, quotas, translate
+from cloud_dispatch_aws import identity, preflight, quotas, translate
 from cloud_dispatch_aws.calls import Calls
 from cloud_dispatch_aws.catalogue import Catalogue
 from cloud_dispatch_aws.errors import PROTECTED, SUBNET_FULL, TOKEN_USED, Asked
@@ -227,6 +228,9 @@ class AwsProvider(Lacking):
         except ProviderError:
             return {}
         return {one["QuotaCode"]: float(one["Value"]) for one in found if "Value" in one}
+
+    async def preflight(self, deployment: str) -> Sequence[Finding]:
+        return await preflight.examine(self, self._settings, deployment)
 
     async def identify(self, proof: str, challenge: Challenge) -> VmId:
         if not self._trusted:

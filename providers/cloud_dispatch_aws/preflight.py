@@ -7,9 +7,7 @@ instance profile exists can't be seen without rights of its own; the first launc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.ids import BatchId
@@ -17,13 +15,15 @@ from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.resources import format_bytes
 from cloud_dispatch.domain.tags import DEPLOYMENT
 from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, VmNotFound
-from cloud_dispatch.provider.spi import LaunchRequest, ProfileContext, Quota, VmState
+from cloud_dispatch.provider.spi import Finding, LaunchRequest, Level, Quota, VmState
 from cloud_dispatch_aws import prices, translate
-from cloud_dispatch_aws.driver import AwsProvider
 from cloud_dispatch_aws.errors import Asked
 from cloud_dispatch_aws.images import Image
 from cloud_dispatch_aws.settings import AwsSettings
 from cloud_dispatch_aws.subnets import Subnet
+
+if TYPE_CHECKING:
+    from cloud_dispatch_aws.driver import AwsProvider
 
 _WOULD = "DryRunOperation"
 #: Stands for a VM where there is none of ours yet.
@@ -31,28 +31,9 @@ _NO_VM = "i-00000000000000000"
 _WEEK_MS = 7 * 86_400_000
 
 
-class Level(StrEnum):
-    OK = "ok"
-    WARNING = "warning"  # it works, not as well as it could, or nobody can tell yet
-    ERROR = "error"  # launches fail
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. `about` is a key of the profile, or a right."""
-
-    level: Level
-    about: str
-    text: str
-
-
-async def examine(context: ProfileContext, deployment: str) -> tuple[Finding, ...]:
+async def examine(driver: AwsProvider, settings: AwsSettings, deployment: str) -> Sequence[Finding]:
     """Look at everything that the profile needs, as it would be used by `deployment`."""
-    driver = AwsProvider(context)
-    try:
-        return tuple(await _Examination(driver, context.settings, deployment).all())
-    finally:
-        await driver.close()
+    return await _Examination(driver, settings, deployment).all()
 
 
 class _Examination:

@@ -11,10 +11,9 @@ import pytest
 
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.provider.errors import Scope
-from cloud_dispatch.provider.spi import ProfileContext, Quota, QuotaUnit
+from cloud_dispatch.provider.spi import Level, ProfileContext, Quota, QuotaUnit
 from cloud_dispatch_aws import plugin, preflight
 from cloud_dispatch_aws.images import Image
-from cloud_dispatch_aws.preflight import Level, examine
 from cloud_dispatch_aws.settings import GIB
 from tests.fakes.ec2 import FakeEc2
 from tests.fakes.ec2.settings import IMAGES
@@ -36,8 +35,12 @@ def context(fake: FakeEc2, **more: Any) -> ProfileContext:
 
 async def look(fake: FakeEc2, deployment: str = "contract", **more: Any) -> Found:
     found: Found = {}
-    for one in await examine(context(fake, **more), deployment):
-        found.setdefault(one.about, []).append((one.level, one.text))
+    driver = plugin.create(context(fake, **more))
+    try:
+        for one in await driver.preflight(deployment):
+            found.setdefault(one.about, []).append((one.level, one.text))
+    finally:
+        await driver.close()
     return found
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from cloud_dispatch.agent.identity import Config
 from cloud_dispatch.provider.spi import HardEnd, Host
+from cloud_dispatch.wire.codec import decode
 from cloud_dispatch_aws import PROOF, plugin
 from cloud_dispatch_aws.settings import AwsSettings
+from tests.agent.test_notices import documented
 from tests.providers.aws.scenes import settings
 
 WRONG: dict[str, dict[str, Any]] = {
@@ -67,6 +71,13 @@ def test_settings_travel_to_another_process() -> None:
 def test_the_plugin_says_where_it_runs_and_how_a_vm_proves_itself() -> None:
     """A session of the metadata service first, then the signed document with it; drivers live in a process."""
     assert (plugin.host, plugin.hard_end) == (Host.PROCESS, HardEnd.EXTENDABLE)
-    assert plugin.template_variables() == {"proof": [dict(step) for step in PROOF]}
+    assert plugin.template_variables()["proof"] == [dict(step) for step in PROOF]
     assert "{answer}" in PROOF[1]["headers"]["X-aws-ec2-metadata-token"]  # type: ignore[index]
     assert PROOF[1]["url"] == "http://169.254.169.254/latest/dynamic/instance-identity/rsa2048"
+
+
+def test_notices_are_what_the_docs_say_and_agents_understand() -> None:
+    """Both of EC2's kinds, as an agent reads its configuration: the interruption has a time, the advice has none."""
+    read = decode(Config, json.dumps({"notices": plugin.template_variables()["notices"]}).encode()).notices
+    assert read == documented()[:2]
+    assert [source.advice for source in read] == [False, True]
