@@ -62,7 +62,7 @@ class FaultContract(ContractBase):
         request = await make_request()
         faults.delay("launch", 60_000)
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
+            async with asyncio.timeout(1):  # on a busy machine too the call is out by then
                 await provider.launch(request)
         (vm,) = await self.launched(provider, request)
         assert await self.known(provider) == {vm.id}

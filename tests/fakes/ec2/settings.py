@@ -59,6 +59,8 @@ IMAGES = (
     Image("ami-0a1b2c3d4e5f60004", "ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-amd64-server-20260801",
           owner="099720109477", root_device="/dev/sda1"),
     Image("ami-0a1b2c3d4e5f60005", "gone", state="deregistered"),
+    Image("ami-0a1b2c3d4e5f60006", "ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server-20260801", "arm64",
+          owner="099720109477", root_device="/dev/sda1"),
 )  # fmt: skip
 _AL = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default"
 _UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current"
@@ -68,6 +70,7 @@ PARAMETERS: Mapping[str, str] = MappingProxyType(
         f"{_AL}-arm64": IMAGES[1].id,
         "/aws/service/debian/release/12/latest/amd64": IMAGES[2].id,
         f"{_UBUNTU}/amd64/hvm/ebs-gp3/ami-id": IMAGES[3].id,
+        f"{_UBUNTU}/arm64/hvm/ebs-gp3/ami-id": IMAGES[5].id,
     }
 )
 
