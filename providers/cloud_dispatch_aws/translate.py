@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -62,7 +61,7 @@ def launch(
         "MaxCount": request.slots,
         "ImageId": image,
         "InstanceType": offering.type.name,
-        "UserData": base64.b64encode(user_data).decode(),
+        "UserData": user_data,  # the SDK makes base64 of it
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {
             "HttpTokens": "required",

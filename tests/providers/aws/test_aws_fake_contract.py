@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.errors import ProviderError
-from cloud_dispatch.provider.spi import Challenge, LeftoverKind, ProfileContext, Provider
+from cloud_dispatch.provider.spi import Challenge, LaunchRequest, LeftoverKind, ProfileContext, Provider
 from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
 from cloud_dispatch_aws import plugin
 from tests.fakes.ec2 import FakeEc2
@@ -126,3 +127,10 @@ class TestAwsOnFake(ProviderContract):
         offered = await provider.offerings()
         assert {one.market for one in offered} == set(Market)
         assert all(one.rate and one.max_rate and not one.estimated for one in offered)
+
+    async def test_a_vm_gets_the_document_itself(
+        self, provider: Provider, fake: FakeEc2, make_request: Callable[..., Awaitable[LaunchRequest]]
+    ) -> None:
+        """As cloud-init reads it: unpacked once, it is what was to boot."""
+        (vm,) = await self.launched(provider, await make_request(user_data="#cloud-config\nruncmd: [echo]\n"))
+        assert gzip.decompress(fake.instance(vm.id).user_data) == b"#cloud-config\nruncmd: [echo]\n"
