@@ -6,8 +6,10 @@ Python than this one.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
+import tokenize
 import zipfile
 from pathlib import Path
 
@@ -43,13 +45,13 @@ sys.exit(main(sys.argv[1:]))
 
 
 def build() -> tuple[bytes, str]:
-    """The zipapp's bytes and their sha256 (hex). Deterministic: fixed times and modes, sorted names. Compressed: a
-    fleet fetches it at once."""
+    """The zipapp's bytes and their sha256 (hex). Deterministic: fixed times and modes, sorted names. Compressed, and
+    without what only people read: a fleet fetches it at once."""
     here = Path(__file__).parent
     files = {"__main__.py": _MAIN.encode(), "cloud_dispatch/__init__.py": b""}
     for package in _PACKAGES:
         for path in (here / package).glob("*.py"):
-            files[f"cloud_dispatch/{package}/{path.name}"] = path.read_bytes()
+            files[f"cloud_dispatch/{package}/{path.name}"] = slim(path.read_text()).encode()
     buffer = io.BytesIO()
     buffer.write(_SHEBANG)
     with zipfile.ZipFile(buffer, "a") as archive:
@@ -60,6 +62,22 @@ def build() -> tuple[bytes, str]:
             archive.writestr(entry, files[name], compress_type=zipfile.ZIP_DEFLATED, compresslevel=9)
     body = buffer.getvalue()
     return body, hashlib.sha256(body).hexdigest()
+
+
+def slim(source: str) -> str:
+    """`source` without comments and docstrings. Every line keeps its number, so that a traceback from a VM is read in
+    the source that everybody has."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]].rstrip()
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            # A body needs a statement; before `from __future__` none may stand.
+            instead = "" if node in tree.body else " " * node.col_offset + "0"
+            lines[node.lineno - 1 : node.end_lineno] = [instead, *[""] * ((node.end_lineno or 0) - node.lineno)]
+    return "\n".join(lines) + "\n"
 
 
 def former(folder: Path, body: bytes, sha256: str) -> dict[str, bytes]:

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from cloud_dispatch import __version__, agent, agentzip
 from cloud_dispatch.agentzip import build
 from tests.agent.conftest import RunningAgent
 from tests.agent.stub import StubDispatcher
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_same_sources_give_the_same_bytes() -> None:
@@ -42,7 +45,7 @@ def test_it_holds_the_wire_and_the_agent_and_nothing_else() -> None:
 
 def test_it_is_of_the_version_that_serves_it() -> None:
     """What an agent says of itself when it registers is the minor version of the distribution that it came with."""
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == __version__
     assert __version__.rpartition(".")[0] == agent.VERSION
 
@@ -100,6 +103,27 @@ def test_it_loads_no_more_than_the_standard_library(agent_zip: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-S", "-I", "-c", script], capture_output=True, text=True, timeout=20)
     assert done.stdout.splitlines() == ["[]", "['agent', 'wire']"]
+
+
+def test_what_only_people_read_stays_at_home() -> None:
+    """Neither comments nor docstrings travel; what runs is the same, on the lines of the source."""
+    archive = zipfile.ZipFile(io.BytesIO(build()[0]))
+    for name in archive.namelist():
+        if name == "__main__.py" or name == "cloud_dispatch/__init__.py":
+            continue
+        source, sent = (ROOT / name).read_text(), archive.read(name).decode()
+        assert "#" not in "".join(re.sub(r"\".*?\"", "", line) for line in sent.splitlines()), name
+        assert code(sent) == code(source), name
+
+
+def code(source: str) -> list[str]:
+    """All statements with their places, but for docstrings and what stands for them."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.stmt) and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            bare = [ast.dump(part) for part in ast.iter_child_nodes(node) if not isinstance(part, ast.stmt)]
+            found.append(f"{node.lineno} {node.col_offset} {type(node).__name__} {bare}")
+    return sorted(found)
 
 
 def test_it_stays_small() -> None:
