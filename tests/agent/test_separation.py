@@ -208,7 +208,8 @@ class Asked:
     """A warden in this process, and the line of an agent that says what it likes."""
 
     def __init__(self, root: Path) -> None:
-        first = int(separate_users()["agent_user"])
+        # Uids that no agent of another test gets to: what was orphaned there may not be reaped yet.
+        first = int(separate_users()["agent_user"]) + 90
         self.users = Users(first, first, first + 1, first + 3)
         self.warden = Warden(self.users, str(root))
         self.line = socket.socket(fileno=os.dup(self.warden.line.fileno()))
