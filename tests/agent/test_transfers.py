@@ -263,7 +263,7 @@ def test_a_failed_transfer_has_its_own_cause(
         "http://user:hunter2@127.0.0.1:1/in.txt",
         "http://127.0.0.1:1/in.txt?X-Amz-Signature=hunter2",
         "http://127.0.0.1:1/in.txt?bad signature=hunter2",
-        "http://127.0.0.1:port-hunter2/in.txt",
+        "http://user:hunter2@127.0.0.1:no-port/in.txt",
         "s3://key:hunter2@bucket/in.txt",
         "FILE",
     ],
@@ -278,4 +278,4 @@ def test_a_failed_transfer_tells_no_secret_of_its_url(
     with pytest.raises(TransferFailed) as caught:
         Transfers(str(tmp_path), 1, TOKEN, depot, threading.Event()).bring([FileTransfer("in.txt", given)])
     assert "in.txt" in str(caught.value)
-    assert "hunter2" not in str(caught.value).replace("port-hunter2", "")
+    assert "hunter2" not in str(caught.value)
