@@ -59,7 +59,8 @@ class Launcher:
         self.operations = Operations(context)
 
     async def launch(self, actions: Sequence[Launch]) -> None:
-        """Commit the intents of all `actions`, together, and start their calls beside the loop."""
+        """Commit the intents of all `actions`, together, and start their calls beside the loop. They are a plan's, so
+        that there are `planner.explain.MAX_LAUNCHES` at most, each with as many slots as its driver takes at once."""
         await self._withdraw_unbegun()
         rows = self._c.store.instances()
         left = self._spending.left() if actions else None
@@ -183,7 +184,7 @@ class Launcher:
             for bounds in self._c.settings.driver_caps
             if offering.profile in bounds.profiles
         )
-        room = 1_000_000
+        room = 1_000_000  # no cap at all: then the driver's `most_slots` is what bounds a launch
         for caps, counted in levels:
             if caps.instances is not None:
                 room = min(room, caps.instances - len(counted))
@@ -310,7 +311,8 @@ class Launcher:
         return unbound
 
     async def _refused(self, batch: _Batch, missing: Sequence[InstanceId], error: errors.ProviderError | None) -> None:
-        """The provider said no: give the slots back, remember it, try the next offering."""
+        """The provider said no: give the slots back, remember it, try the next offering. Each time there is one less
+        of them, and the planner gives `MAX_ALTERNATIVES` at most."""
         error = error or errors.CapacityUnavailable("fewer VMs than asked for")
         now = self._c.clock.now()
         self._c.failures.refused(batch.offering, error, now)
