@@ -52,10 +52,10 @@ class Directive(Struct, frozen=True):
 
 
 class Fleet(Protocol):
-    async def admit(self, batch: BatchId, vm: VmId, incarnation: str, proof: str = "") -> Instance:
+    async def admit(self, batch: BatchId, vm: VmId, incarnation: str, proof: str) -> Instance:
         """The VM `vm` of `batch` registers: bind its slot. Admits at most the batch's number of distinct VMs, each by
-        the proof that its provider gave it, if its driver knows such proofs, and the same incarnation again while its
-        instance lives. Denied otherwise; Unavailable while a proof can't be checked."""
+        the proof that its provider gave it ("" for none), if its driver knows such proofs, and the same incarnation
+        again while its instance lives. Denied otherwise; Unavailable while a proof can't be checked."""
 
     async def boot_said(self, batch: BatchId, word: BootWord) -> None:
         """A VM of `batch` that has not registered says how far its boot is; a failure fails its instance, durably.

@@ -51,7 +51,7 @@ class FleetService:
         self._asked = context.stops.get(_OPERATOR, Stop())
 
     # -- agents
-    async def admit(self, batch: BatchId, vm: VmId, incarnation: str, proof: str = "") -> Instance:
+    async def admit(self, batch: BatchId, vm: VmId, incarnation: str, proof: str) -> Instance:
         place: Instance | None = None
         try:
             if not vm:

@@ -64,7 +64,7 @@ class Registry:
         for name in sorted(os.listdir(self.vms)):
             yield VmFolder(self.vms / name)
 
-    def add(self, record: VmRecord, user_data: str, proof: str = "") -> VmFolder:
+    def add(self, record: VmRecord, user_data: str, proof: str) -> VmFolder:
         """Make a VM's folder; it appears whole. To be called under the lock, for an id that has none."""
         making = VmFolder(self._making / record.id)
         shutil.rmtree(

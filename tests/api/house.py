@@ -89,7 +89,7 @@ class StubFleet:
         for listener in self._listeners:
             listener(instance)
 
-    async def admit(self, batch: BatchId, vm: VmId, incarnation: str, proof: str = "") -> Instance:
+    async def admit(self, batch: BatchId, vm: VmId, incarnation: str, proof: str) -> Instance:
         rows = [row for row in self.store.instances().values() if row.batch == batch]
         for row in rows:
             if row.vm == vm:

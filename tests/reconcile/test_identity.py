@@ -123,7 +123,7 @@ async def test_a_profile_that_left_the_configuration_admits_nobody(tmp_path: Pat
     async with launched(tmp_path) as (w, (row, *_)):
         w.context.settings = replace(w.context.settings, providers={})
         with pytest.raises(Unavailable, match="not configured"):
-            await w.fleet.admit(row.batch, row.vm, "thief")
+            await w.fleet.admit(row.batch, row.vm, "thief", "")
         assert registered(w) == []
 
 
@@ -154,7 +154,7 @@ async def test_an_operator_hears_of_refusals_and_is_not_flooded(tmp_path: Path) 
         for _ in range(2):
             for _ in range(50):
                 with pytest.raises(Denied):
-                    await w.fleet.admit(victim.batch, victim.vm, "thief")
+                    await w.fleet.admit(victim.batch, victim.vm, "thief", "")
             w.clock.ms += identity.TELL_MS
         told = refusals(w)
         assert len(told) == 2
@@ -168,7 +168,7 @@ async def test_an_operator_hears_of_refusals_of_every_kind(tmp_path: Path) -> No
     async with world(tmp_path, cloud=Cloud(ManualClock(), traits=UNPROVED), pool=THREE) as w:
         await w.passes()
         first, second, third = w.rows
-        await w.fleet.admit(first.batch, first.vm, "i")
+        await w.fleet.admit(first.batch, first.vm, "i", "")
         await w.fleet.kill(third.id, "test")
         cases = {
             "the VM of instance": (first.batch, first.vm),
@@ -181,7 +181,7 @@ async def test_an_operator_hears_of_refusals_of_every_kind(tmp_path: Path) -> No
         for said, (batch, vm) in cases.items():
             w.clock.ms += identity.TELL_MS
             with pytest.raises(Denied, match=said):
-                await w.fleet.admit(batch, vm, "thief")
+                await w.fleet.admit(batch, vm, "thief", "")
             assert said in refusals(w)[-1]
         assert len(refusals(w)) == len(cases)
         told = [event.instance for event in w.context.pending_events if event.action == "registration.refused"]
@@ -195,9 +195,9 @@ async def test_without_proofs_a_launch_makes_one_vm_and_the_first_to_come_has_it
         assert [len(request.instances) for request in w.cloud.requests] == [1, 1, 1]
         assert len({row.batch for row in w.rows}) == 3
         first = w.rows[0]
-        await w.fleet.admit(first.batch, first.vm, "i")
+        await w.fleet.admit(first.batch, first.vm, "i", "")
         with pytest.raises(Denied, match="has registered already"):
-            await w.fleet.admit(first.batch, first.vm, "thief")
+            await w.fleet.admit(first.batch, first.vm, "thief", "")
 
 
 async def test_a_plan_for_more_than_can_be_told_apart_is_cut(tmp_path: Path) -> None:
