@@ -1,7 +1,8 @@
-"""The operator's token, known to the dispatcher by its sha256 alone. Owns where the hash and the clear copy lie.
+"""The operator's token, known to the dispatcher by its sha256 alone. Owns where the hash lies.
 
 The token is 256 bits of chance, so a plain hash gives nothing away. The clear copy is the client's: commands on the
-control VM read it, and it may be moved elsewhere. Another token holds from the moment at which its hash is in place.
+control VM read it where the configuration says that it is, and it may be moved elsewhere. Another token holds from the
+moment at which its hash is in place.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from pathlib import Path
 import structlog
 
 from cloud_dispatch.api import keyfiles
+from cloud_dispatch.config import OPERATOR_FILE
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.ports.entropy import Entropy
 
-CLEAR = "operator.token"
 _HASH = "operator.sha256"
 _HEX = re.compile(r"[0-9a-f]{64}")
 _Version = tuple[int, ...]
@@ -43,7 +44,7 @@ class OperatorToken:
     def open(cls, state_dir: Path, entropy: Entropy) -> OperatorToken:
         """That of a state directory. Where no hash is kept yet it is made from the clear copy, and that too where there
         is none. InvalidInput when one of the files is open to others, or is not what it should be."""
-        kept, clear = keyfiles.keys_folder(state_dir) / _HASH, state_dir / CLEAR
+        kept, clear = keyfiles.keys_folder(state_dir) / _HASH, state_dir / OPERATOR_FILE
         if clear.exists() or not kept.exists():
             token = keyfiles.secret(clear, "operator-token", entropy)
             if not kept.exists():
@@ -75,7 +76,7 @@ def renew(state_dir: Path, entropy: Entropy) -> Path:
     if not (state_dir / keyfiles.KEYS).is_dir():
         hint = "use the configuration of the dispatcher, on its own machine; its first start makes the first token"
         raise InvalidInput("this is no dispatcher's state folder: it has no keys", place=str(state_dir), hint=hint)
-    kept, clear = keyfiles.keys_folder(state_dir) / _HASH, state_dir / CLEAR
+    kept, clear = keyfiles.keys_folder(state_dir) / _HASH, state_dir / OPERATOR_FILE
     token = entropy.secret("operator-token")
     keyfiles.write(clear, token)
     keyfiles.write(kept, _hash(token.encode()))
@@ -98,6 +99,6 @@ def _version(path: Path) -> _Version | None:
 def _read(path: Path) -> str:
     found = keyfiles.read(path)
     if _HEX.fullmatch(found) is None:
-        hint = f"restore it from a backup; or remove it and start again: it is made from {CLEAR}"
+        hint = f"restore it from a backup; or remove it and start again: it is made from {OPERATOR_FILE}"
         raise InvalidInput("this is not the sha256 of the operator's token", place=str(path), hint=hint)
     return found

@@ -58,6 +58,8 @@ class DriverPlugin(Protocol):
 #: From the name of a driver to its plugin; DispatchError or LookupError when there is none.
 Plugins = Callable[[str], DriverPlugin]
 
+#: The operator's token in the state folder: the dispatcher writes it there, and clients look for it.
+OPERATOR_FILE = "operator.token"
 _TOML_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 #: Keys of a profile that are ours; all others are the driver's.
 _PROFILE_KEYS = frozenset(Profile.model_fields) - {"settings"}
@@ -86,7 +88,7 @@ class Config(Section):
     @property
     def token_file(self) -> Path:
         """Where the dispatcher writes the operator's token (mode 0600)."""
-        return self.state_dir / "operator.token"
+        return self.state_dir / OPERATOR_FILE
 
     @property
     def store_url(self) -> str:

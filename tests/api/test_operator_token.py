@@ -13,6 +13,8 @@ import pytest
 from cloud_dispatch.adapters.entropy import SystemEntropy
 from cloud_dispatch.api import operator_token
 from cloud_dispatch.api.operator_token import OperatorToken
+from cloud_dispatch.config import Config
+from cloud_dispatch.config.schema import Dispatcher
 from cloud_dispatch.domain.errors import InvalidInput
 from tests.api.house import House
 
@@ -78,6 +80,7 @@ async def test_another_token_holds_at_once(house: House) -> None:
     path = operator_token.renew(folder, ENTROPY)
     token = clear(folder)
     assert (path.name, stat.S_IMODE(path.stat().st_mode)) == ("operator.token", 0o600)
+    assert path == Config(dispatcher=Dispatcher(state_dir=folder)).token_file, "clients look for it there"
     path.unlink()
     assert (await house.op.get("/v1/counts")).status_code == 401
     renewed = {"Authorization": f"Bearer {token}"}
