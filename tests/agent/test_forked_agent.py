@@ -49,9 +49,11 @@ def words_of(pid: int) -> list[str]:
 
 
 def signals(pid: int, which: str) -> set[int]:
-    """The signals of a mask of `pid`."""
+    """The signals of a mask of `pid`, without 32 and 33: they are the C library's, and nobody else can change them."""
     (mask,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(which)]
-    return {number for number in range(1, 65) if int(mask.split()[1], 16) >> (number - 1) & 1}
+    return {
+        number for number in range(1, 65) if number not in (32, 33) and int(mask.split()[1], 16) >> (number - 1) & 1
+    }
 
 
 def descriptors(pid: int) -> list[str]:
