@@ -13,9 +13,12 @@ from cloud_dispatch.agent.channel import Endpoint
 from cloud_dispatch.agent.handover import TAKE_OVER, unpack
 from cloud_dispatch.agent.identity import ConfigError, Identity, load_config, load_identity, save_identity
 from cloud_dispatch.agent.privileges import shield
-from cloud_dispatch.agent.processes import become_subreaper
+from cloud_dispatch.agent.processes import be_called, become_subreaper
 from cloud_dispatch.agent.register import Refused, register
 from cloud_dispatch.agent.shell import Shell, say
+
+#: What the agent's process is called; a forked one has its supervisor's command line.
+NAME = "dispatch-agent"
 
 
 class Reporter:
@@ -43,6 +46,7 @@ def run_agent(arguments: List[str]) -> int:
     report to, when the VM's life began, how many words the supervisor's timer has heard; and where a warden runs the
     attempts, the socket to it and the folder that they are in. Or `--take-over DESCRIPTOR`: the baggage of the program
     that ran in this process before."""
+    be_called(NAME)
     try:
         baggage = unpack(int(arguments[1])) if arguments[:1] == [TAKE_OVER] else _begin(arguments)
         config = baggage.config

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 else:
     Protocol = object
 
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 #: The mark in the environment of everything that belongs to an attempt.
 TOKEN_VARIABLE = "CLOUD_DISPATCH_TOKEN"  # noqa: S105
@@ -49,20 +50,10 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
-def be_called(argument: str) -> None:
-    """Show `argument` instead of the last one that this process was started with; OSError where it has no room."""
-    with open("/proc/self/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
-    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5)
-    with open("/proc/self/mem", "r+b", buffering=0) as memory:
-        memory.seek(start)
-        shown = memory.read(max(end - start, 0))
-        place = shown.rstrip(b"\0").rfind(b"\0") + 1
-        room, name = len(shown) - place, argument.encode("ascii")
-        if len(name) >= room:
-            raise OSError("no room for %s in %d bytes" % (argument, room))
-        memory.seek(start + place)
-        memory.write(name.ljust(room, b"\0"))
+def be_called(name: str) -> None:
+    """Show `name`, of at most 15 characters, wherever processes are listed by their names: `top`, `ps -e`, the kernel's
+    words on memory that ran out. The command line stays what it is."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode("ascii"), 0, 0, 0)
 
 
 def reap() -> Tuple[List[Exit], bool]:

@@ -20,7 +20,7 @@ from cloud_dispatch.agent.adapters import now_ms, pause, wall_ms
 from cloud_dispatch.agent.forked import fork
 from cloud_dispatch.agent.identity import Config, ConfigError, load_config
 from cloud_dispatch.agent.privileges import Unseparated
-from cloud_dispatch.agent.processes import be_called, become_subreaper, kill_each, reap, tree
+from cloud_dispatch.agent.processes import become_subreaper, kill_each, reap, tree
 from cloud_dispatch.agent.separation import Separation, separate
 from cloud_dispatch.agent.timer import GuestTimer
 from cloud_dispatch.agent.warden import Warden
@@ -303,8 +303,6 @@ def fork_agent(arguments: List[str], keeping: Set[int]) -> int:
                     with contextlib.suppress(OSError):  # the listing's own
                         os.close(int(name))
             os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
-            with contextlib.suppress(OSError):  # it is for whoever looks at a list of processes
-                be_called("--agent")
             from cloud_dispatch.agent.incarnation import run_agent
 
             return run_agent(arguments)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from cloud_dispatch.agent.incarnation import NAME
 from cloud_dispatch.agent.privileges import Unseparated, python_for_all
 from cloud_dispatch.agentzip import build
 from cloud_dispatch.wire.messages import Policy
@@ -67,18 +68,17 @@ class RunningAgent:
 
     @property
     def agent_pid(self) -> int:
-        """The agent: the child of the supervisor that is no task; waits until it has started its program.
+        """The agent: the child of the supervisor that is no task; waits until it has begun.
 
-        A child that was just forked still carries the words of its parent.
+        A child that was just forked still carries the name of its parent.
         """
         return int(until(self._agent_child))
 
     def _agent_child(self) -> str | None:
         pid = self.process.pid
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            with contextlib.suppress(OSError):  # it ended meanwhile
-                if b"--agent" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    return child
+            if is_agent(int(child)):
+                return child
         return None
 
     def wait(self, timeout_s: float = 30) -> int:
@@ -95,6 +95,14 @@ class RunningAgent:
         for pid in living(self.mark):
             with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
                 os.kill(pid, signal.SIGKILL)
+
+
+def is_agent(pid: int) -> bool:
+    """Whether the process is an agent, by its name; False for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text() == f"{NAME}\n"
+    except OSError:
+        return False
 
 
 def living(mark: str) -> list[int]:

@@ -40,13 +40,9 @@ def _with_comment(agent_zip: Path) -> bytes:
 
 
 def program_of(agent: RunningAgent) -> bytes:
-    """The zipapp that the agent's process runs. In the middle of an exec it has no words."""
-
-    def named() -> list[bytes]:
-        words = Path(f"/proc/{agent.agent_pid}/cmdline").read_bytes().split(b"\0")
-        return [word for word in words if word.endswith(b".pyz")]
-
-    return Path(until(named)[0].decode()).read_bytes()
+    """The zipapp that the agent's process runs; nothing while it becomes another, when it has no words yet."""
+    words = Path(f"/proc/{agent.agent_pid}/cmdline").read_bytes().split(b"\0")
+    return next((Path(word.decode()).read_bytes() for word in words if word.endswith(b".pyz")), b"")
 
 
 def console(agent: RunningAgent) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cloud_dispatch_local import processes
 from cloud_dispatch_local.processes import Process
+from tests.agent.conftest import is_agent
 from tests.system.house import House
 
 SLEEP = {"command": ["sleep", "600"], "cpus": 2}
@@ -16,7 +17,7 @@ def agents(house: House) -> dict[Process, list[str]]:
     """The agents' processes, with the words of their command lines."""
     vms = sorted((house.state / "providers" / "local" / "vms").iterdir())
     found = {each: command_of(each) for vm in vms for each in processes.of_vms([vm])[vm]}
-    return {each: words for each, words in found.items() if "--agent" in words}
+    return {each: words for each, words in found.items() if is_agent(each.pid)}
 
 
 def command_of(process: Process) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from cloud_dispatch.domain.money import Amount, charge, parse_rate
 from cloud_dispatch_local import processes
 from cloud_dispatch_local.processes import Process
+from tests.agent.conftest import is_agent
 from tests.system.house import CONFIG, House
 
 LIFETIME_S = 30
@@ -83,8 +84,7 @@ def behead(vm: Path, house: House) -> None:
     above = [
         each
         for each in inside(vm)
-        if "cloud_dispatch_local.vm" in command_of(each)
-        or ("agent.pyz" in command_of(each) and "--agent" not in command_of(each))
+        if "cloud_dispatch_local.vm" in command_of(each) or ("agent.pyz" in command_of(each) and not is_agent(each.pid))
     ]
     send(above, signal.SIGSTOP)
     send(above, signal.SIGKILL)
@@ -109,7 +109,7 @@ def test_every_instance_is_gone_by_its_hard_end_with_the_dispatcher_dead_for_goo
     watched = Watched(vms)
     (unborn,) = (vm for vm in vms if not inside(vm, "agent.pyz"))
     hung, frozen, headless, _ = (vm for vm in vms if vm != unborn)
-    send(inside(hung, "--agent"), signal.SIGSTOP)
+    send([each for each in inside(hung) if is_agent(each.pid)], signal.SIGSTOP)
     send(inside(frozen), signal.SIGSTOP)
     behead(headless, house)
     send(inside(unborn), signal.SIGSTOP)

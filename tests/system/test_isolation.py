@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from cloud_dispatch_local import processes
-from tests.agent.conftest import cannot_separate
+from tests.agent.conftest import cannot_separate, is_agent
 from tests.system.house import CONFIG, House
 
 pytestmark = pytest.mark.skipif(bool(cannot_separate()), reason=cannot_separate() or "it can")
@@ -82,7 +82,7 @@ class Scene:
         found = {}
         for process in processes.of_vms([self.vm])[self.vm]:
             words = Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")
-            kind = "agent" if "--agent" in words else "supervisor" if "agent.json" in words else ""
+            kind = "agent" if is_agent(process.pid) else "supervisor" if "agent.json" in words else ""
             kind = kind or ("machine" if "cloud_dispatch_local.vm" in words else "victim" if "sleep" in words else "")
             if kind:
                 found[kind] = process.pid

@@ -12,11 +12,16 @@ from typing import Any
 
 import pytest
 
+from tests.agent.conftest import is_agent
 from tests.system.house import House
 
 
 def pids_of(house: House, word: str) -> list[int]:
     return [pid for pid, command in house.processes().items() if word in command]
+
+
+def agents_of(house: House) -> list[int]:
+    return [pid for pid in house.processes() if is_agent(pid)]
 
 
 def test_ten_kills_of_the_dispatcher_lose_and_double_nothing(make_house: Any, tmp_path: Path) -> None:
@@ -68,7 +73,7 @@ def test_a_cancel_holds_across_a_restart(make_house: Any) -> None:
     house.up()
     (number,) = house.submit({"command": ["sh", "-c", "echo begin; sleep 600"]})
     house.until(lambda: b"begin" in house.logs(number), 30, "it runs")
-    agents = pids_of(house, "--agent")
+    agents = agents_of(house)
     for pid in agents:
         os.kill(pid, signal.SIGSTOP)  # the agent can't hear
     house.post("/v1/tasks/cancel", {"ids": [number]})
@@ -89,10 +94,12 @@ def test_kill_of_an_agent_or_an_instance(make_house: Any, tmp_path: Path, victim
     flag = tmp_path / "flag"
     (number,) = house.submit({"command": ["sh", "-c", f"test -e {flag} || {{ touch {flag}; echo one; sleep 600; }}"]})
     house.until(lambda: flag.exists() and house.task(number)["state"] == "running", 30, "it runs")
-    words = {"agent": "--agent", "supervisor": "agent.pyz", "machine": "cloud_dispatch_local.vm"}
-    pids = pids_of(house, words[victim])
-    if victim == "supervisor":
-        pids = [pid for pid in pids if pid not in pids_of(house, "--agent")]
+    agents = agents_of(house)
+    pids = {
+        "agent": agents,
+        "supervisor": [pid for pid in pids_of(house, "agent.pyz") if pid not in agents],
+        "machine": pids_of(house, "cloud_dispatch_local.vm"),
+    }[victim]
     assert pids, house.processes()
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -142,7 +149,7 @@ def test_a_shutdown_of_the_operating_system_is_an_end_and_not_a_failure(make_hou
     (number,) = house.submit({"command": ["sh", "-c", f"test -e {flag} || {{ touch {flag}; sleep 600; }}"]})
     house.until(lambda: flag.exists() and house.task(number)["state"] == "running", 30, "it runs")
     first = house.task(number)["instance"]
-    agents = pids_of(house, "--agent")
+    agents = agents_of(house)
     for pid in set(pids_of(house, "agent.pyz")) - set(agents):
         os.kill(pid, signal.SIGTERM)
     assert house.until_ended(number)["state"] == "succeeded"
