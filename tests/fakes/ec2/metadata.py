@@ -1,0 +1,127 @@
+"""An instance's metadata service, version 2: nothing is told without a token. The limit of hops is not modelled.
+
+What it says is made from the fake's own record at each request. A path that EC2 may have and this has not is entered as
+not modelled.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.fakes.ec2.records import Instance, moment
+
+_TOKEN = "/latest/api/token"
+_TTL, _HEADER = "X-aws-ec2-metadata-token-ttl-seconds", "X-aws-ec2-metadata-token"
+_LONGEST_S = 21_600
+#: Signs an identity document: base64 in lines of a message with the document in it.
+Sign = Callable[[bytes], str]
+
+
+def document(vm: Instance) -> bytes:
+    """The instance identity document."""
+    said = {
+        "accountId": vm.reservation.owner,
+        "architecture": vm.fixed["Architecture"],
+        "availabilityZone": vm.zone,
+        "billingProducts": None,
+        "imageId": vm.fixed["ImageId"],
+        "instanceId": vm.id,
+        "instanceType": vm.type_name,
+        "kernelId": None,
+        "pendingTime": _written(vm.launched_ms),
+        "privateIp": vm.held["PrivateIpAddress"],
+        "ramdiskId": None,
+        "region": vm.zone[:-1],
+        "version": "2017-09-30",
+    }
+    return json.dumps(said, indent=2).encode()
+
+
+def told(vm: Instance, sign: Sign) -> dict[str, Callable[[], str | bytes | None]]:
+    """What there is below /latest, each with what it says now; None where EC2 says 404 at the moment."""
+    return {
+        "user-data": lambda: vm.user_data or None,
+        "dynamic/instance-identity/document": lambda: document(vm),
+        "dynamic/instance-identity/rsa2048": lambda: sign(document(vm)),
+        "meta-data/instance-id": lambda: vm.id,
+        "meta-data/ami-id": lambda: str(vm.fixed["ImageId"]),
+        "meta-data/instance-type": lambda: vm.type_name,
+        "meta-data/instance-life-cycle": lambda: vm.market,
+        "meta-data/local-ipv4": lambda: str(vm.held["PrivateIpAddress"]),
+        "meta-data/placement/availability-zone": lambda: vm.zone,
+        "meta-data/placement/region": lambda: vm.zone[:-1],
+        "meta-data/spot/instance-action": lambda: (
+            json.dumps({"action": vm.notice.action, "time": _written(vm.notice.at_ms)}) if vm.notice else None
+        ),
+        "meta-data/spot/termination-time": lambda: _written(vm.notice.at_ms) if vm.notice else None,
+        "meta-data/events/recommendations/rebalance": lambda: (
+            json.dumps({"noticeTime": _written(vm.rebalance_ms)}) if vm.rebalance_ms else None
+        ),
+    }
+
+
+def _written(ms: int) -> str:
+    return moment(ms).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Metadata(ThreadingHTTPServer):
+    """One instance's, on a socket that listens already. `missing` gets the paths that are not modelled."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, listener: socket.socket, vm: Instance, sign: Sign, missing: Callable[[str], None]) -> None:
+        super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.told, self.missing = told(vm, sign), missing
+        self.tokens: dict[str, float] = {}
+        self._numbers = itertools.count(1)
+
+    def new_token(self, seconds: int) -> str:
+        """Good for so long."""
+        token = f"AQAEA{next(self._numbers):08d}=="
+        self.tokens[token] = time.monotonic() + seconds
+        return token
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Metadata
+
+    def do_PUT(self) -> None:
+        seconds = self.headers.get(_TTL, "")
+        if self.headers.get("X-Forwarded-For"):
+            self._say(403)
+        elif self.path != _TOKEN or not seconds.isdecimal() or not 1 <= int(seconds) <= _LONGEST_S:
+            self._say(400)
+        else:
+            self._say(200, self.server.new_token(int(seconds)), **{_TTL: seconds})
+
+    def do_GET(self) -> None:
+        found = self.server.told.get(self.path.removeprefix("/latest/"))
+        if self.server.tokens.get(self.headers.get(_HEADER, ""), 0) < time.monotonic():
+            self._say(401)
+        elif found is None:
+            self.server.missing(f"metadata: {self.path}")
+            self._say(404)
+        else:
+            text = found()
+            self._say(404 if text is None else 200, text or "")
+
+    def _say(self, status: int, text: str | bytes = "", **headers: str) -> None:
+        body = text.encode() if isinstance(text, str) else text
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...

@@ -1,0 +1,233 @@
+"""The host of a fake's VMs: switches them on and off as the fake says, and tells it when a guest powers itself off.
+
+A VM is a process tree in namespaces of its own (processes, mounts, network). In its network are the metadata service,
+at its real address, and the addresses that are said to be reachable; both are sockets that this process listens on, so
+that nothing of this host's network is changed. It needs root.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+
+from tests.fakes.ec2.cloud import Cloud
+from tests.fakes.ec2.metadata import Metadata, Sign
+from tests.fakes.ec2.records import Instance
+from tests.fakes.ec2.region import Hooks
+from tests.fakes.guests import METADATA, PATH
+
+ROOT = Path(__file__).parents[3]
+#: Where tests find programs: those that `make setup` brings, and the administrator's.
+PROGRAMS = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+_NAMESPACES = ("--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc")
+_NEW_NETWORK = 0x4000_0000
+#: From the button to the plug.
+_GRACE_S = 6.0
+_USER = "cloud-dispatch:x:60599:60599::/:/usr/sbin/nologin"
+_GROUP = "cloud-dispatch:x:60599:"
+#: An address and port, as (host, port).
+Place = tuple[str, int]
+
+
+def cannot() -> str:
+    """Why there can be no VMs here, or ""."""
+    if os.geteuid() != 0:
+        return "VMs need namespaces, and those need root: the tests do not run as root"
+    for program in ("nft", "ip", "unshare"):
+        if shutil.which(program, path=PROGRAMS) is None:
+            return f"no {program} here: `make setup` brings nft where there is apt"
+    if shutil.which("python3", path=PATH) is None:
+        return f"no python3 in {PATH}: VMs have this host's programs"
+    words = ["unshare", *_NAMESPACES, "nft", "add", "table", "inet", "trial"]
+    done = subprocess.run(words, env={"PATH": PROGRAMS}, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"no namespaces here: {done.stderr.strip()[:200]}"
+
+
+class Guests:
+    """`with Guests(fake, folder, sign, {("10.255.0.1", 443): ("127.0.0.1", 7717)}):` from then on what the fake starts
+    really runs. `ways`: what a VM reaches at the first address is listening at the second on this host."""
+
+    def __init__(self, cloud: Cloud, folder: Path, sign: Sign, ways: Mapping[Place, Place]) -> None:
+        self.cloud, self.folder, self.sign, self.ways = cloud, folder, sign, ways
+        self._guests: dict[str, Guest] = {}
+
+    def __enter__(self) -> Guests:
+        self.cloud.hooks = Hooks(on_start=self._start, on_stop=self._stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing runs afterwards."""
+        self.cloud.hooks = Hooks()
+        for guest in self._guests.values():
+            guest.pull_the_plug()
+        for guest in self._guests.values():
+            guest.thread.join(30)
+
+    def running(self) -> list[str]:
+        """The instances of which processes live."""
+        return [name for name, guest in self._guests.items() if guest.thread.is_alive()]
+
+    def consoles(self) -> str:
+        """All that was said on consoles: for messages of failed tests."""
+        return "\n".join(f"--- {name}\n{guest.console.read_text()}" for name, guest in self._guests.items())
+
+    def _start(self, vm: Instance) -> None:
+        self._guests[vm.id] = guest = Guest(self, vm)
+        guest.thread.start()
+
+    def _stop(self, vm: Instance) -> None:
+        if vm.id in self._guests:
+            self._guests[vm.id].press_the_button()
+
+
+class Guest:
+    """One VM that runs. `thread` lives as long as its processes."""
+
+    def __init__(self, host: Guests, vm: Instance) -> None:
+        self._host, self._vm = host, vm
+        self._folder = host.folder / vm.id
+        self.console = self._folder / "console"
+        _make_disk(self._folder)
+        self.thread = threading.Thread(target=self._live, name=vm.id, daemon=True)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._off = False
+
+    def press_the_button(self) -> None:
+        """The guest shall power off; it is made to after a while."""
+        with self._lock:
+            self._off = True
+            if self._process is not None and self._process.stdin is not None:
+                self._process.stdin.close()
+                plug = threading.Timer(_GRACE_S, self._process.kill)
+                plug.daemon = True
+                plug.start()
+
+    def pull_the_plug(self) -> None:
+        """It is off, whatever it does."""
+        with self._lock:
+            self._off = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _live(self) -> None:
+        try:
+            listeners: dict[Place, socket.socket] = {}
+            starting = threading.Thread(target=self._power_on, args=(listeners,))
+            starting.start()
+            starting.join()
+            self._serve(listeners)
+        except Exception as error:
+            self._host.cloud.bugs.append(f"guest {self._vm.id}: {type(error).__name__}: {error}")
+
+    def _power_on(self, listeners: dict[Place, socket.socket]) -> None:
+        """In a thread of its own, whose network is the VM's: what it starts is in there, what it listens on too."""
+        if ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK):
+            raise OSError(ctypes.get_errno(), "no network of its own")
+        places = [(METADATA, 80), *self._host.ways]
+        for words in ("link set lo up", *(f"addr add {address}/32 dev lo" for address, _ in places)):
+            subprocess.run(["ip", *words.split()], check=True, env={"PATH": PROGRAMS})
+        for place in places:
+            listeners[place] = socket.create_server(place)
+        with self._lock:
+            if self._off:
+                return
+            self._process = subprocess.Popen(
+                ["unshare", *(flag for flag in _NAMESPACES if flag != "--net"), sys.executable, "-P", "-m",
+                 "tests.fakes.guests.machine", str(self._folder), str(shutil.which("nft", path=PROGRAMS))],
+                cwd=ROOT, env={"PATH": PROGRAMS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def _serve(self, listeners: Mapping[Place, socket.socket]) -> None:
+        """Be its metadata service and its network until it is off."""
+        cloud = self._host.cloud
+        servers = [
+            _Way(listener, self._host.ways[place]) if place in self._host.ways
+            else Metadata(listener, self._vm, self._host.sign, cloud.unmodelled.append)
+            for place, listener in listeners.items()
+        ]  # fmt: skip
+        threads = [threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True) for server in servers]
+        for thread in threads:
+            thread.start()
+        if self._process is not None:
+            self._watch(self._process, cloud)
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+
+    def _watch(self, process: subprocess.Popen[bytes], cloud: Cloud) -> None:
+        assert process.stdout is not None
+        with self.console.open("ab", buffering=0) as console, process.stdout:
+            for line in process.stdout:
+                console.write(line)
+                cloud.write_console(self._vm.id, line.decode(errors="replace"))
+        by_itself = process.wait() == 0 and not self._off
+        with self._lock:
+            if process.stdin is not None:
+                process.stdin.close()
+        if by_itself:
+            cloud.guest_shutdown(self._vm.id)
+
+
+class _Way(ThreadingTCPServer):
+    """From a socket in a VM's network to a place on this host."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, listener: socket.socket, target: Place) -> None:
+        super().__init__(listener.getsockname()[:2], _Connection, bind_and_activate=False)
+        self.socket.close()
+        self.socket, self.target = listener, target
+
+
+class _Connection(BaseRequestHandler):
+    server: _Way
+
+    def handle(self) -> None:
+        try:
+            beyond = socket.create_connection(self.server.target, 10)
+        except OSError:
+            return  # nobody listens there now: it is closed before anything was said
+        with beyond:
+            beyond.settimeout(None)
+            back = threading.Thread(target=_pump, args=(beyond, self.request), daemon=True)
+            back.start()
+            _pump(self.request, beyond)
+            back.join()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    """All that comes, until one end is closed."""
+    try:
+        while piece := source.recv(65_536):
+            target.sendall(piece)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        for end in (source, target):
+            _hang_up(end)
+
+
+def _hang_up(end: socket.socket) -> None:
+    try:
+        end.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return
+
+
+def _make_disk(folder: Path) -> None:
+    """What an image has where `machine` looks for it. The agent's user is there: making it is not tried here."""
+    (folder / "lib").mkdir(parents=True)
+    (folder / "lib").chmod(0o755)
+    (folder / "passwd").write_text(f"{Path('/etc/passwd').read_text().rstrip()}\n{_USER}\n")
+    (folder / "group").write_text(f"{Path('/etc/group').read_text().rstrip()}\n{_GROUP}\n")
+    (folder / "console").touch()
