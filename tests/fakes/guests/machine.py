@@ -41,10 +41,21 @@ def furnish(folder: Path) -> None:
         ("--bind", f"{folder}/passwd", "/etc/passwd"),
         ("--bind", f"{folder}/group", "/etc/group"),
         ("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"),
-        ("-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/tmp"),
-        ("-o", "remount,bind,ro", "/"),
     ):
-        subprocess.run(["mount", *words], check=True)
+        _mount(*words)
+    # What `make setup` has made, of which this runs, may be in a folder for temporary files itself.
+    kept, ours = Path("/run/environment"), Path(sys.prefix)
+    kept.mkdir()
+    _mount("--bind", str(ours), str(kept))
+    _mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/tmp")
+    if not ours.exists():
+        ours.mkdir(parents=True)
+        _mount("--bind", str(kept), str(ours))
+    _mount("-o", "remount,bind,ro", "/")
+
+
+def _mount(*words: str) -> None:
+    subprocess.run(["mount", *words], check=True)
 
 
 def install(nft: str) -> None:
