@@ -30,6 +30,9 @@ class Inline:
     async def run(self, work: Callable[..., T], *args: Any) -> T:
         return work(*args)
 
+    async def run_long(self, work: Callable[..., T], *args: Any) -> T:
+        return await self.run(work, *args)
+
     async def close(self) -> None:
         """Nothing runs between calls."""
 
@@ -56,6 +59,10 @@ class Adaptive:
         finally:
             self._judge(self._elapsed() - begun)
 
+    async def run_long(self, work: Callable[..., T], *args: Any) -> T:
+        """On the thread; that it is long says nothing of the disk."""
+        return await self._thread.run(work, *args)
+
     def _judge(self, taken_s: float) -> None:
         self._mean_s += (taken_s - self._mean_s) * self.WEIGHT
         self.slow = self._mean_s > (self.QUICK_S if self.slow else self.SLOW_S)
@@ -72,6 +79,9 @@ class Thread:
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+
+    async def run_long(self, work: Callable[..., T], *args: Any) -> T:
+        return await self.run(work, *args)
 
     async def close(self) -> None:
         """Returns once the work under way has ended; later work is refused with RuntimeError."""

@@ -111,6 +111,9 @@ class StoreExecutor:
         self._cut.check()
         return result
 
+    async def run_long(self, work: Callable[..., T], *args: Any) -> T:
+        return await self.run(work, *args)
+
     async def close(self) -> None:
         """Nothing runs between calls."""
 
@@ -127,6 +130,9 @@ class PlanExecutor:
             await asyncio.sleep(self._takes_ms / 1000)
             self._cut.check()
         return work(*args)
+
+    async def run_long(self, work: Callable[..., T], *args: Any) -> T:
+        return await self.run(work, *args)
 
     async def close(self) -> None:
         """Nothing runs between calls."""

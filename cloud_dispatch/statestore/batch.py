@@ -7,7 +7,7 @@ happens to it in between, it is updated once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any, ClassVar
 
@@ -88,6 +88,7 @@ class Batch:
         self.queued: dict[int, int] = {}  # tasks put into the queue, by shape number
         self.pruned: set[int] = set()  # ended tasks that this group deletes
         self._standing: Standing | None = None
+        self.cold = 0  # rows of the cold paths, each of which is some 30 us of planning and as much of writing
         self.counters: Mapping[str, int] = {}
         self.serial = 0  # the transaction's number
 
@@ -155,6 +156,7 @@ class Batch:
     def write(self, statement: Executable, *rows: Mapping[str, Any]) -> None:
         """A statement of the cold paths, run after the hot ones in the order given."""
         self.after.append((statement, rows))
+        self.cold += max(len(rows), 1)
 
     @property
     def writes(self) -> bool:
@@ -216,10 +218,27 @@ def perform(connection: Connection, statements: Statements, batch: Batch) -> dic
             connection.execute(statement, list(rows))
         with closing(connection.connection.cursor()) as cursor:
             _write_hot(cursor, statements, batch)
-        for statement, rows in batch.after:
-            connection.execute(statement, list(rows) if rows else None)
+        for statement, rows in _together(batch.after):
+            connection.execute(statement, rows or None)
         with closing(connection.connection.cursor()) as cursor:
             return read_specs(cursor, statements, batch.read_specs)
+
+
+def _together(
+    writes: Iterable[tuple[Executable, Sequence[Mapping[str, Any]]]],
+) -> Iterator[tuple[Executable, list[Mapping[str, Any]]]]:
+    """`writes` in their order, those that follow one another with the same statement as one: a call of the database
+    costs as much as many rows (a thousand changed instances: 70 ms, and 10 ms so)."""
+    last: tuple[Executable, list[Mapping[str, Any]]] | None = None
+    for statement, rows in writes:
+        if last is not None and rows and last[1] and last[0] is statement:
+            last[1].extend(rows)
+            continue
+        if last is not None:
+            yield last
+        last = (statement, list(rows))
+    if last is not None:
+        yield last
 
 
 def _perform_hot(driver: Any, statements: Statements, batch: Batch) -> dict[int, bytes]:

@@ -39,6 +39,8 @@ Listener = Callable[[Shape, int], object]
 MAX_GROUP = 1024
 MAX_WAITING = 100_000
 GATHER_TURNS = 12
+#: So many rows of instances and the like are some milliseconds of planning, and as much of writing.
+COLD_AT_ONCE = 100
 #: What the memory alone knows is written after so long, if no commit took it along before.
 WRITE_SOON_S = 1.0
 log = structlog.get_logger(__name__)
@@ -198,7 +200,7 @@ class GroupCommit:
             reading = [waiting.operation for waiting in group if waiting.operation.reads]
             if reading:
                 await self._executor.run(self._writer.prepare, reading)
-            self._plan(group, batch, planned, refused)
+            await self._plan(group, batch, planned, refused)
             told = {} if last else dict(batch.queued)
             if told and self._early:
                 group += await self._join(batch, planned, refused)
@@ -207,7 +209,8 @@ class GroupCommit:
             batch.counters = self._memory.counters()
             if batch.writes:
                 batch.serial = self._memory.commits + 1
-                specs = await self._executor.run(self._writer.perform, batch)
+                run = self._executor.run if batch.cold < COLD_AT_ONCE else self._executor.run_long
+                specs = await run(self._writer.perform, batch)
         except Exception as error:
             self._memory.undo()
             unavailable = self._writer.error(error)
@@ -241,18 +244,23 @@ class GroupCommit:
         joined: list[_Waiting[Any]] = []
         while self._waiting and len(joined) < MAX_GROUP and not self._waiting[0].operation.reads:
             joined.append(self._waiting.popleft())
-        self._plan(joined, batch, planned, refused)
+        await self._plan(joined, batch, planned, refused)
         return joined
 
-    def _plan(
+    async def _plan(
         self,
         group: list[_Waiting[Any]],
         batch: Batch,
         planned: list[_Waiting[Any]],
         refused: list[tuple[_Waiting[Any], DispatchError]],
     ) -> None:
-        memory = self._memory
+        """Let each plan in turn. After many rows the loop has a turn: nothing else moves the memory meanwhile, and who
+        reads it finds it moved, as while the group is written."""
+        memory, rested = self._memory, batch.cold
         for waiting in group:
+            if batch.cold - rested >= COLD_AT_ONCE:
+                rested = batch.cold
+                await asyncio.sleep(0)
             moved = memory.moved
             try:
                 waiting.operation.plan(batch)

@@ -34,6 +34,8 @@ _UPDATE = (
     .where(instances.c.id == bindparam("which"))
     .values({c: bindparam(f"v_{c.name}") for c in instances.c if c.name != "id"})
 )
+#: Of that update, by the names of the columns.
+_PARAMETERS = {c.name: "which" if c.name == "id" else f"v_{c.name}" for c in instances.c}
 
 
 class Intend:
@@ -113,6 +115,7 @@ class Change:
         self._clock = clock
         self._unknown = sorted({change.instance for change in changes if change.instance not in memory.seats})
         leaving = {change.instance: _done_by(change, memory) for change in changes if change.event is _E.GONE}
+        self._refused = {change.instance for change in changes if change.event is _E.REFUSED}
         self.departures = Departures(leaving, lambda instance: memory.leases(instance))
         self.reads = bool(self._unknown or self.departures)
         self._past: dict[str, Instance] = {}
@@ -176,13 +179,12 @@ class Change:
 
     def _leaves(self, own: Instance) -> bool:
         """Whether it is gone from here on, having been asked for: what was refused has cost nothing."""
-        refused = any(change.instance == own.id and change.event is _E.REFUSED for change in self._changes)
-        return own.state is _S.GONE and own.id not in self._past and not refused
+        return own.state is _S.GONE and own.id not in self._past and own.id not in self._refused
 
     @staticmethod
     def _write(batch: Batch, own: Instance) -> None:
         row = instance_row(own)
-        batch.write(_UPDATE, {"which": row.pop("id"), **{f"v_{name}": value for name, value in row.items()}})
+        batch.write(_UPDATE, {_PARAMETERS[name]: value for name, value in row.items()})
         batch.instances[own.id] = own
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -36,7 +37,9 @@ _manifest = msgspec.json.Decoder(tuple[Artifact, ...])
 DEFAULT_RETRY = RetryRules()
 CAUSE_TEXT = {cause: cause.value for cause in Cause}
 _CAUSES = {cause.value: cause for cause in Cause}
-INSTANCE_FIELDS = frozenset(field.name for field in fields(Instance))
+_INSTANCE_ORDER = tuple(field.name for field in fields(Instance))
+_instance_values = attrgetter(*_INSTANCE_ORDER)
+INSTANCE_FIELDS = frozenset(_INSTANCE_ORDER)
 
 
 def spec_of(body: bytes) -> TaskSpec:
@@ -110,7 +113,7 @@ def task_of(row: Row[Any], outcome: Outcome | None) -> Task:
 
 
 def instance_row(instance: Instance) -> dict[str, Any]:
-    row = {name: getattr(instance, name) for name in INSTANCE_FIELDS}
+    row: dict[str, Any] = dict(zip(_INSTANCE_ORDER, _instance_values(instance), strict=True))
     row["machine"] = encode(instance.machine)
     for name in ("state", "market", "behaviour"):
         row[name] = row[name].value

@@ -48,3 +48,14 @@ async def test_errors_of_work_are_raised_wherever_it_ran() -> None:
         with pytest.raises(ValueError, match="broken"):
             await executor.run(broken)
     await executor.close()
+
+
+async def test_long_work_is_done_on_the_thread_and_says_nothing_of_the_disk() -> None:
+    """However quick the last pieces were; those after it are inline as before."""
+    watch = Stopwatch()
+    executor = Adaptive("commit", lambda: watch.now)
+    assert await executor.run(watch.work, 0.0005)
+    for _ in range(10):
+        assert not await executor.run_long(watch.work, 0.5)
+    assert await executor.run(watch.work, 0.0005)
+    await executor.close()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import event, insert, select
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import NotFound, StoreUnavailable
 from cloud_dispatch.domain.ids import InstanceId, TaskId
-from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
+from cloud_dispatch.domain.instance import InstanceEvent, InstanceState, LaunchIntent
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import InstanceChange, SyncCall, Target, TaskFilter
 from cloud_dispatch.statestore import SqlStore, batch, commit, writer
@@ -378,3 +379,48 @@ async def test_early_listeners_hear_of_what_joined_calls_put_back(store: SqlStor
     await store.submit([spec(), spec()])
     await returning[0]
     assert heard == [2, 1]
+
+
+async def test_many_changed_instances_are_one_statement_and_leave_the_loop_its_turn(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """300 rows: one call of the database, off the loop, which has a turn between the calls that share the commit."""
+    for number in range(3):
+        slots = [instance(f"b{number}", slot, state=InstanceState.INTENDED) for slot in range(100)]
+        await store.intend(LaunchIntent(slots[0].batch, slots[0].pool, "local/t/z/spot", 100, 0, "test"), slots)
+    written: list[int] = []
+    off_the_loop: list[object] = []
+    turns: list[int] = []
+
+    def executed(connection: Connection, cursor: object, text: str, rows: Sequence[object], *_: object) -> None:
+        if text.startswith("UPDATE instances"):
+            written.append(len(rows))
+
+    async def run_long(work: Callable[..., object], *args: object) -> object:
+        off_the_loop.append(work)
+        return work(*args)
+
+    def turn() -> None:
+        if not written:
+            turns.append(1)
+            asyncio.get_running_loop().call_soon(turn)
+
+    monkeypatch.setattr(store._executor, "run_long", run_long)
+    event.listen(store._engine, "before_cursor_execute", executed)
+    changes = [[InstanceChange(name, InstanceEvent.LAUNCH) for name in store.instances() if name[:2] == of]
+               for of in ("b0", "b1", "b2")]  # fmt: skip
+    planned = store._commit._plan
+    before: list[int] = []
+
+    async def planning(*args: Any) -> None:
+        before.append(len(turns))
+        await planned(*args)
+        before.append(len(turns))
+
+    monkeypatch.setattr(store._commit, "_plan", planning)
+    turn()
+    await asyncio.gather(*map(store.change, changes))
+    assert written == [300]
+    assert len(off_the_loop) == 1
+    assert before[1] - before[0] >= 2
+    assert {row.state for row in store.instances().values()} == {InstanceState.LAUNCHING}
