@@ -69,9 +69,12 @@ def maker(
     Where the profile's driver has no room for the pool's scripts, VMs fetch those (`scripts`)."""
     timers, lease_ms = Words(tokens), timer_lease_ms(PACE, config.timing.silence_ms)
     extras = {name: _Extras.of(name, section.boot) for name, section in config.pool_sections.items()}
+    # Both now: at a launch they would keep the loop waiting, 80 ms at the first and 9 ms at each.
+    render.prepare()
+    told = {name: registry.plugin(config.profiles[name].driver).template_variables() for name in traits}
 
     def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName, ends_ms: int, spot: bool) -> str:
-        own, extra = registry.plugin(config.profiles[profile].driver).template_variables(), extras[pool.name]
+        own, extra = told[profile], extras[pool.name]
         if not own.get("whole_machine", True):
             extra.refuse(profile)
         variables = {

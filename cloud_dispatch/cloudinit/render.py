@@ -5,6 +5,7 @@ A document is checked before it is paid for: a VM whose cloud-config can't be re
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import traceback
 from collections.abc import Iterable, Mapping
@@ -46,6 +47,15 @@ def render(template: str, variables: Mapping[str, Any], *, folders: Iterable[Pat
         raise InvalidInput(str(error), place=_place(error, name)) from error
     parsed(text, name)
     return text
+
+
+def prepare(*, folders: Iterable[Path] = ()) -> None:
+    """Compile all templates now, so that the first launch need not wait for it. What is wrong with one is told when it
+    is rendered."""
+    environment = _environment(tuple(folders))
+    for name in environment.list_templates(filter_func=lambda name: name.endswith(".j2")):
+        with contextlib.suppress(jinja2.TemplateError, OSError, UnicodeDecodeError):
+            environment.get_template(name)
 
 
 def parsed(text: str, name: str) -> dict[str, Any]:

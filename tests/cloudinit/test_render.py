@@ -15,7 +15,7 @@ import yaml
 from cloud_dispatch.agent.identity import Config
 from cloud_dispatch.agent.privileges import users
 from cloud_dispatch.cloudinit import assets
-from cloud_dispatch.cloudinit.render import render
+from cloud_dispatch.cloudinit.render import _environment, prepare, render
 from cloud_dispatch.cloudinit.variables import DEFAULTS, MEANINGS
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.provider import registry
@@ -176,3 +176,21 @@ def test_no_error_shows_the_join_token() -> None:
 def test_every_variable_is_described() -> None:
     """The table of variables holds every one with a default, every one of the dispatcher and of the local driver."""
     assert set(DEFAULTS) | set(DISPATCHER) | set(VARIANTS["local"]) == set(MEANINGS)
+
+
+def test_what_is_prepared_is_read_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first launch finds every template compiled, those that others are made of too."""
+    _environment.cache_clear()
+    prepare()
+    monkeypatch.setattr(_environment(()).loader, "get_source", None)
+    for name in assets.names():
+        render(name, DISPATCHER)
+
+
+def test_a_broken_template_is_told_of_when_it_is_rendered(tmp_path: Path) -> None:
+    """Preparing passes over it, and over what is no text: the pool that names it may never launch."""
+    (tmp_path / "broken.yaml.j2").write_text("#cloud-config\n{% if %}\n")
+    (tmp_path / "noise.yaml.j2").write_bytes(b"\xff\xfe")
+    prepare(folders=[tmp_path])
+    with pytest.raises(InvalidInput, match="broken"):
+        render("broken", DISPATCHER, folders=[tmp_path])

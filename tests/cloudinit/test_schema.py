@@ -96,7 +96,10 @@ def user_data(
     tokens = Tokens.open(folder / "state", SystemEntropy())
     trusted = userdata.Trusted("ab" * 32, "cd" * 32)
     make = userdata.maker(config, {ProfileName("x"): traits}, tokens, trusted, SystemClock())
-    return make(config.pools()[0], BatchId("b00000000001"), 16, ProfileName("x"), 10**13, spot)
+    monkeypatch.setattr(registry, "plugin", registry_plugin)
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "plugin", None)  # a launch is no time to look for what is installed
+        return make(config.pools()[0], BatchId("b00000000001"), 16, ProfileName("x"), 10**13, spot)
 
 
 @pytest.mark.parametrize("spot", [True, False])
