@@ -8,7 +8,7 @@ slots until its VMs are seen or their absence is proved; one that the provider o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import structlog
@@ -31,6 +31,8 @@ from cloud_dispatch.spend.left import Left
 log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
 BATCH_ID_LENGTH = 12
+#: So many slots at least, of however many launches, are committed and called for first, and so many at a time at most.
+FIRST_SLOTS, MOST_SLOTS = 100, 1_000
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,29 @@ class Launcher:
         self.operations = Operations(context)
 
     async def launch(self, actions: Sequence[Launch]) -> None:
-        """Commit the intents of all `actions`, together, and start their calls beside the loop. They are a plan's, so
-        that there are `planner.explain.MAX_LAUNCHES` at most, each with as many slots as its driver takes at once."""
+        """Commit the intents of `actions` and start their calls beside the loop, in parts: the cloud is at work on some
+        while others are prepared. They are a plan's, so that there are `planner.explain.MAX_LAUNCHES` at most, each
+        with as many slots as its driver takes at once."""
         await self._withdraw_unbegun()
-        rows = self._c.store.instances()
         left = self._spending.left() if actions else None
-        prepared = [self._prepare(a.pool, a.offering, a.slots, a.reason, a.alternatives, rows, left) for a in actions]
-        await self._begin([batch for batch in prepared if batch is not None])
+        for part in _parts(actions):
+            prepared: list[_Batch] = []
+            try:
+                for a in part:
+                    rows = self._c.store.instances()
+                    batch = self._prepare(a.pool, a.offering, a.slots, a.reason, a.alternatives, rows, left)
+                    prepared += [] if batch is None else [batch]
+                    await asyncio.sleep(0)  # each takes milliseconds
+            except BaseException:
+                self._free(prepared)
+                raise
+            await self._begin(prepared)
+
+    def _free(self, batches: Iterable[_Batch]) -> None:
+        """Their slots are in the store now, or will never be."""
+        for batch in batches:
+            for instance in batch.instances:
+                self._reserved.pop(instance.id, None)
 
     def _prepare(
         self,
@@ -106,29 +124,35 @@ class Launcher:
 
     async def _begin(self, batches: Sequence[_Batch]) -> None:
         """Intents first, durable; then that the calls are about to be made; then the calls."""
-        store = self._c.store
-        slots = intended = [instance.id for batch in batches for instance in batch.instances]
+        slots = [instance.id for batch in batches for instance in batch.instances]
         self._beginning.update(slots)
         try:
             try:
-                batches = await self._intend(batches)
+                begun = await self._intend(batches)
             finally:
-                for slot in slots:
-                    del self._reserved[slot]
+                self._free(batches)
             if self._stopped():
                 return  # stopped meanwhile: the next pass gives the slots back
-            slots = [instance.id for batch in batches for instance in batch.instances]
-            if slots:
-                await store.change([InstanceChange(slot, _E.LAUNCH) for slot in slots])
+            answers = await asyncio.gather(*map(self._announce, begun), return_exceptions=True)
         finally:
-            self._beginning.difference_update(intended)
-        for batch in batches:
+            self._beginning.difference_update(slots)
+        for batch, failure in zip(begun, answers, strict=True):
+            if failure is not None:
+                continue  # the next pass gives its slots back
             if self._stopped():
                 await self._withdraw(batch)
                 continue
-            for instance in batch.instances:
-                self._c.note("instance.launching", instance=instance.id, detail=batch.reason)
+            self._c.note_all("instance.launching", {one.id: batch.reason for one in batch.instances})
             self._c.calls.start(f"launch:{batch.instances[0].batch}", self._call(batch))
+            await asyncio.sleep(0)  # it prepares its request
+        for failure in answers:
+            if failure is not None:
+                raise failure
+
+    async def _announce(self, batch: _Batch) -> None:
+        """Commit that its call is about to be made, together with others', each by itself: a change of hundreds of
+        instances would keep the loop from all else."""
+        await self._c.store.change([InstanceChange(one.id, _E.LAUNCH) for one in batch.instances])
 
     async def _intend(self, batches: Sequence[_Batch]) -> list[_Batch]:
         """Those whose intents are committed; others are beyond a limit, which is remembered."""
@@ -305,8 +329,7 @@ class Launcher:
             )
         if changes:
             await self._c.store.change(changes)
-            for change in changes:
-                self._c.note("instance.booting", instance=change.instance, detail=f"VM {change.fields['vm']}")
+            self._c.note_all("instance.booting", {one.instance: f"VM {one.fields['vm']}" for one in changes})
         self._c.wake()
         return unbound
 
@@ -328,3 +351,18 @@ class Launcher:
         )  # fmt: skip
         if again is not None:
             await self._begin([again])
+
+
+def _parts(actions: Iterable[Launch]) -> Iterator[list[Launch]]:
+    """`actions` in their order, in parts as large as all before them: the cloud is given something to do at once and
+    kept at it, and few parts are made, since each is two commits and an account of all that lives."""
+    part: list[Launch] = []
+    before = slots = 0
+    for action in actions:
+        part.append(action)
+        slots += action.slots
+        if slots >= min(max(before, FIRST_SLOTS), MOST_SLOTS):
+            yield part
+            part, before, slots = [], before + slots, 0
+    if part:
+        yield part

@@ -129,7 +129,10 @@ class Spending:
             left.why, left.too_dear = _words(stopped), Rate(1)
             return ()
         taken = left.take(wanted, ends, instances[0].end_lag_ms or 0)
-        return tuple(replace(one, ends_ms=taken.ends_ms) for one in instances[: taken.slots])
+        admitted = tuple(instances[: taken.slots])
+        if taken.ends_ms == instances[0].ends_ms:
+            return admitted  # as they are: making them anew would take as long as all else here
+        return tuple(replace(one, ends_ms=taken.ends_ms) for one in admitted)
 
     # -- what lives
     async def renew(self) -> None:
@@ -153,13 +156,14 @@ class Spending:
             row = rows[InstanceId(name)]
             if row.ends_ms - now <= pace.drain_ms or row.state is _S.IDLE:
                 await self._drain(row, f"its hard end can't be moved on: {refusal}")
-        rows = self._c.store.instances()
-        holders = self._holders(rows.values(), now)
+        if found.extensions or found.refused or self._c.store.instances() is not rows:
+            rows, standing = self._c.store.instances(), self._c.store.standing()
+            holders = self._holders(rows.values(), now)
         busy = [one for one in holders if one.movable and rows[InstanceId(one.commitment.name)].state in _SERVING]
         leaving = [one for one in holders if rows[InstanceId(one.commitment.name)].state in _LEAVING]
         soon = sum(one.is_soon_done(now, pace) for one in busy)
         upcoming = Upcoming(self._c.store.coming(min(soon, MOST_UPCOMING)))
-        for name, refusal in last_tasks(self._c.store.standing(), busy, leaving, upcoming, now, pace).items():
+        for name, refusal in last_tasks(standing, busy, leaving, upcoming, now, pace).items():
             await self._drain(rows[InstanceId(name)], f"another task would be cut off: {refusal}")
         for holder in holders:
             if not holder.movable and holder.ends_ms - now <= pace.drain_ms:

@@ -1,0 +1,78 @@
+"""Launches of many VMs: in which order they are committed and called for, and what is left of one that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from cloud_dispatch.domain.errors import StoreUnavailable
+from cloud_dispatch.domain.ids import InstanceId
+from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
+from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.ports.store import InstanceChange
+from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult
+from tests.reconcile.fake import LOCAL, POOL, world
+
+S = InstanceState
+
+
+async def test_the_first_calls_of_a_large_launch_are_made_before_all_intents_are_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """400 VMs in launches of ten, in parts as large as all before them; each call after its own intent is durable."""
+    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=400, boot_allowance=10**12), caps=Caps()) as w:
+        asked: list[int] = []
+        intend, launch = w.store.intend, w.cloud.launch
+
+        async def intending(intent: LaunchIntent, slots: Sequence[Instance]) -> None:
+            asked.append(len(w.cloud.requests))
+            await intend(intent, slots)
+
+        async def launching(request: LaunchRequest) -> LaunchResult:
+            states = {w.store.instances()[name].state for name in request.instances}
+            assert states == {S.LAUNCHING}
+            return await launch(request)
+
+        monkeypatch.setattr(w.store, "intend", intending)
+        monkeypatch.setattr(w.cloud, "launch", launching)
+        await w.passes()
+        assert len(w.cloud.vms) == 400
+        assert [asked.count(made) for made in dict.fromkeys(asked)] == [10, 10, 20]
+
+
+async def test_a_launch_whose_announcement_fails_is_given_back_and_the_others_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two launches whose calls are about to be made the store takes one: no slot is left that nobody calls for."""
+    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=20, boot_allowance=10**12), caps=Caps()) as w:
+        change, failed = w.store.change, list[InstanceId]()
+
+        async def changing(changes: Sequence[InstanceChange]) -> Sequence[Instance]:
+            if not failed and changes[0].event is InstanceEvent.LAUNCH:
+                failed.extend(one.instance for one in changes)
+                raise StoreUnavailable("planted")
+            return await change(changes)
+
+        monkeypatch.setattr(w.store, "change", changing)
+        with pytest.raises(StoreUnavailable):
+            await w.loop.one_pass()
+        await w.passes(3)
+        assert len(failed) == 10
+        assert len(w.cloud.vms) == len([row for row in w.rows if row.vm]) == len(w.rows) == 20
+        assert not {row.id for row in w.rows} & set(failed)
+
+
+async def test_a_large_launch_is_an_event_for_each_vm_and_one_line_in_the_log(tmp_path: Path) -> None:
+    """A line takes longer than all else that is done for one VM."""
+    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=10)) as w:
+        with capture_logs() as lines:
+            await w.passes()
+        await w.passes()  # stores the events of the one before
+        for action in ("instance.launching", "instance.booting"):
+            (line,) = [line for line in lines if line["event"] == action]
+            assert line["instances"].split() == [row.id for row in w.rows]
+            for row in w.rows:
+                assert action in [event.action for event in await w.store.events(instance=row.id)]
