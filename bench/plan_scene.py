@@ -36,6 +36,7 @@ from cloud_dispatch.reconcile import picture
 from cloud_dispatch.reconcile.context import Context, ProfileView
 from cloud_dispatch.reconcile.launch import Launcher
 from cloud_dispatch.reconcile.settings import Settings
+from cloud_dispatch.reconcile.spend import Spending
 from cloud_dispatch.telemetry import log
 
 SHAPES, INSTANCES = 50, 1_000
@@ -77,7 +78,7 @@ class Scene:
 
     async def one_pass(self) -> float:
         """Seconds of snapshot, plan and intents; what was launched is taken back afterwards, outside the time."""
-        launcher = Launcher(self.context)
+        launcher = Launcher(self.context, Spending(self.context))
         self.provider.gate.clear()
         before = set(self.context.store.instances())
         started = time.perf_counter()
