@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -145,3 +145,17 @@ class Context:
             self.tell(instance)
         self.wake()
         return changed
+
+    async def apply_all(self, instances: Sequence[InstanceId], event: InstanceEvent) -> None:
+        """`apply` to many alike, as one change; one by one where something has changed one of them meanwhile."""
+        try:
+            changed = await self.store.change([InstanceChange(instance, event) for instance in instances])
+        except (IllegalTransition, Conflict, NotFound):
+            for instance in instances:
+                await self.apply(instance, event)
+            return
+        for state in sorted({one.state for one in changed}):
+            self.note_all(f"instance.{state}", {one.id: "" for one in changed if one.state is state})
+        for instance in instances:
+            self.tell(instance)
+        self.wake()

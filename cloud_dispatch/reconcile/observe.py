@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TypeVar
 
 import structlog
 
@@ -25,6 +26,8 @@ from cloud_dispatch.reconcile.context import Context, ProfileView
 from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Foreign, Missing, Seen, Stranger, match
 from cloud_dispatch.reconcile.spend import lag_ms
 
+T = TypeVar("T")
+U = TypeVar("U")
 log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
 #: How long offerings (types and prices) are good for, milliseconds.
@@ -60,6 +63,16 @@ def _guessed(finding: Finding) -> bool:
     return isinstance(finding, Stranger) and finding.vm.slot < 0 and finding.facts.slot < 0
 
 
+async def _together(one: Awaitable[T], other: Awaitable[U]) -> tuple[T, U]:
+    """Both at once; where one fails the other is taken back."""
+    tasks = asyncio.ensure_future(one), asyncio.ensure_future(other)
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
 class Observer:
     def __init__(self, context: Context) -> None:
         self._c = context
@@ -91,12 +104,10 @@ class Observer:
         started = self._c.clock.monotonic()
         try:
             async with asyncio.timeout(self._c.settings.timing.call_timeout_ms / 1000):
-                if view.offered_ms is None or started - view.offered_ms > OFFERINGS_TTL_MS:
-                    admits = self._c.settings.profile_types.get(profile, TypeFilter()).admits
-                    view.offerings = tuple(o for o in await provider.offerings() if admits(o.type.name))
-                    view.offered_ms = started
                 rows_before = frozenset(self._c.store.instances())
-                listing = await provider.list(self._c.settings.deployment)
+                listing, _ = await _together(
+                    provider.list(self._c.settings.deployment), self._renew_offerings(profile, provider, started)
+                )
         except (ProviderError, TimeoutError) as error:
             if not view.problem:
                 self._c.note("provider.silent", detail=f"{profile}: {error!r}")
@@ -117,6 +128,13 @@ class Observer:
             elif not isinstance(finding, Missing) or finding.instance in rows_before:
                 await self._handle(finding, profile, provider, started)
         view.listed_ms = self._c.clock.monotonic()
+
+    async def _renew_offerings(self, profile: ProfileName, provider: Provider, now_ms: int) -> None:
+        view = self._view(profile)
+        if view.offered_ms is None or now_ms - view.offered_ms > OFFERINGS_TTL_MS:
+            admits = self._c.settings.profile_types.get(profile, TypeFilter()).admits
+            view.offerings = tuple(o for o in await provider.offerings() if admits(o.type.name))
+            view.offered_ms = now_ms
 
     async def _heed_tags(
         self, found: Sequence[Finding], rows: Mapping[InstanceId, Instance], profile: ProfileName
