@@ -49,9 +49,24 @@ def test_loading_a_plugin_imports_no_sdk(target: str) -> None:
     assert sdks_loaded_by(target) == []
 
 
-def test_the_composition_root_imports_no_sdk() -> None:
-    """The dispatcher starts without any SDK in memory."""
-    assert sdks_loaded_by("cloud_dispatch.bootstrap") == []
+@pytest.mark.parametrize(
+    "target", ["cloud_dispatch.bootstrap", "cloud_dispatch.cli.main", "cloud_dispatch.provider.process_child"]
+)
+def test_no_way_into_the_core_imports_an_sdk(target: str) -> None:
+    """The dispatcher starts without any SDK in memory, so do the commands, and the process of a driver until it is
+    told which one it is."""
+    assert sdks_loaded_by(target) == []
+
+
+@pytest.mark.parametrize("target", sorted({point.value for point in plugins()}))
+def test_the_settings_of_a_profile_are_read_without_its_sdk(target: str) -> None:
+    """The dispatcher has the settings; the SDK is the business of the driver's own process."""
+    assert sdks_loaded_by(f"{target}.settings") == []
+
+
+def test_aws_is_among_the_plugins() -> None:
+    """What is said of all plugins is said of it."""
+    assert "cloud_dispatch_aws:plugin" in {point.value for point in plugins()}
 
 
 def test_a_plugin_that_imports_its_sdk_is_found(tmp_path: Path) -> None:
