@@ -24,7 +24,9 @@ BENCHMARKS = {
     "claims": "bench.claims",
     "e2e": "bench.e2e",
     "latency": "bench.latency",
+    "launch-aws": "bench.launch_aws",
     "plan": "bench.plan",
+    "restore": "bench.restore",
     "simulation": "bench.simulation",
     "spend": "bench.spend",
 }

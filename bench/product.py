@@ -98,10 +98,14 @@ class Dispatcher:
         instances = self.call("GET", "/v1/instances")["instances"]
         return sum(instance["state"] in ("idle", "busy") for instance in instances)
 
+    def hang_up(self) -> None:
+        """Close the connection; the dispatcher runs on."""
+        self._connection.close()
+
     def shut_down(self) -> None:
         """End every instance, then the dispatcher; BenchmarkFailed unless it ends well."""
         self.call("POST", "/v1/shutdown", {"terminate": True, "grace_ms": 5_000})
-        self._connection.close()
+        self.hang_up()
         try:
             code = self.process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
