@@ -169,10 +169,10 @@ def bare_machine(root: Path, url: str, speaks: str, **variables: Any) -> subproc
     """The bootstrap on a machine without Python, whose only way to the network is `speaks`."""
     programs = root / "programs"
     programs.mkdir()
-    for name in ("sh", "sed", "tee", "mkfifo", "rm", "tail", "tr", "cut", "head", "dirname", "echo", "cat"):
+    for name in ("sh", "sed", "tee", "mkfifo", "rm", "tail", "tr", "cut", "head", "dirname", "echo", "cat", "grep"):
         (programs / name).symlink_to(shutil.which(name) or f"/bin/{name}")
     (programs / speaks).write_text(f'#!/bin/sh\necho "$*" >>{root}/asked\nexec {shutil.which(speaks)} "$@"\n')
-    (programs / "sleep").write_text("#!/bin/sh\n")
+    (programs / "sleep").write_text(f"#!/bin/sh\nexec {shutil.which('sleep')} 0.3\n")  # its log may be a moment late
     for name in (speaks, "sleep"):
         (programs / name).chmod(0o755)
     given = {"url": url, "join_token": "join-token", "agent_sha256": "ab" * 32, "pool": "default"}
