@@ -138,9 +138,8 @@ class Launcher:
             self._beginning.difference_update(slots)
         for batch, failure in zip(begun, answers, strict=True):
             if failure is not None:
-                continue  # the next pass gives its slots back
-            if self._stopped():
-                await self._withdraw(batch)
+                # It may be stored all the same: then the slots are only given up once no VM is found for them.
+                await self._doubt(batch.instances, f"the statestore failed before the call: {failure!r}")
                 continue
             self._c.note_all("instance.launching", {one.id: batch.reason for one in batch.instances})
             self._c.calls.start(f"launch:{batch.instances[0].batch}", self._call(batch))
@@ -173,12 +172,16 @@ class Launcher:
         return self._c.stop.launches
 
     async def _withdraw(self, batch: _Batch) -> None:
-        """Give back the slots of a launch that was stopped before its call was made."""
-        for instance in batch.instances:
-            await self._c.apply(
-                instance.id, _E.REFUSED, cause="withdrawn", ended_ms=self._c.clock.now(), reason=str(self._c.stop),
-                expect=frozenset({_S.LAUNCHING}),
-            )  # fmt: skip
+        """Give back the slots of a launch that was stopped before its call was made; in doubt where the store can't
+        say so."""
+        try:
+            for instance in batch.instances:
+                await self._c.apply(
+                    instance.id, _E.REFUSED, cause="withdrawn", ended_ms=self._c.clock.now(), reason=str(self._c.stop),
+                    expect=frozenset({_S.LAUNCHING}),
+                )  # fmt: skip
+        except DispatchError as error:
+            await self._doubt_open(batch.instances, f"its withdrawal could not be stored: {error}")
 
     async def _withdraw_unbegun(self) -> None:
         """Give back the slots of intents after which the store failed: no call was made for them, and none will be."""
@@ -189,6 +192,7 @@ class Launcher:
         intended = {slot for slot in fresh if rows[slot].state is _S.INTENDED}
         self._begun = rows.keys() - intended
         for slot in [slot for slot in rows if slot in intended and slot not in self._beginning]:
+            self._c.in_doubt.discard(slot)
             await self._c.apply(
                 slot, _E.REFUSED, cause="withdrawn", ended_ms=self._c.clock.now(),
                 reason="the statestore failed before the launch call", expect=frozenset({_S.INTENDED}),
@@ -236,6 +240,9 @@ class Launcher:
         )  # fmt: skip
 
     async def _call(self, batch: _Batch) -> None:
+        if self._stopped():  # while it waited for its turn
+            await self._withdraw(batch)
+            return
         provider = self._c.settings.providers[batch.offering.profile]
         try:
             request = self._request(batch)
@@ -262,9 +269,12 @@ class Launcher:
         try:
             await self._sort(batch, asked, result)
         except DispatchError as error:
-            rows = self._c.store.instances()
-            left = [i for i in asked if i.id in rows and rows[i.id].state is _S.LAUNCHING]
-            await self._doubt(left, f"the answer could not be stored: {error}")
+            await self._doubt_open(asked, f"the answer could not be stored: {error}")
+
+    async def _doubt_open(self, asked: Sequence[Instance], why: str) -> None:
+        """Doubt those of `asked` of which nothing has been stored."""
+        rows = self._c.store.instances()
+        await self._doubt([one for one in asked if one.id in rows and rows[one.id].state is _S.LAUNCHING], why)
 
     async def _sort(self, batch: _Batch, asked: Sequence[Instance], result: LaunchResult) -> None:
         if result.vms:

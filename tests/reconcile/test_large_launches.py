@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
 from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.domain.stop import StopLevel
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult
+from cloud_dispatch.reconcile.calls import MAX_AT_ONCE
 from tests.reconcile.fake import LOCAL, POOL, world
 
 S = InstanceState
@@ -43,26 +46,55 @@ async def test_the_first_calls_of_a_large_launch_are_made_before_all_intents_are
         assert [asked.count(made) for made in dict.fromkeys(asked)] == [10, 10, 20]
 
 
+@pytest.mark.parametrize("landed", [False, True])
 async def test_a_launch_whose_announcement_fails_is_given_back_and_the_others_are_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, landed: bool
 ) -> None:
-    """Of two launches whose calls are about to be made the store takes one: no slot is left that nobody calls for."""
+    """Of two launches whose calls are about to be made the store takes one, or has taken both and answers for one with
+    an error: no slot is left that nobody calls for."""
     async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=20, boot_allowance=10**12), caps=Caps()) as w:
         change, failed = w.store.change, list[InstanceId]()
 
         async def changing(changes: Sequence[InstanceChange]) -> Sequence[Instance]:
             if not failed and changes[0].event is InstanceEvent.LAUNCH:
                 failed.extend(one.instance for one in changes)
+                if landed:
+                    await change(changes)
                 raise StoreUnavailable("planted")
             return await change(changes)
 
         monkeypatch.setattr(w.store, "change", changing)
         with pytest.raises(StoreUnavailable):
             await w.loop.one_pass()
-        await w.passes(3)
+        await w.passes(30 if landed else 3)  # that there is no VM has to be proved
         assert len(failed) == 10
         assert len(w.cloud.vms) == len([row for row in w.rows if row.vm]) == len(w.rows) == 20
         assert not {row.id for row in w.rows} & set(failed)
+
+
+async def test_a_stop_holds_for_launches_that_wait_for_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many calls are made at once, the others wait: none of those is made after the stop, and their slots are
+    free."""
+    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=1_500, boot_allowance=10**12), caps=Caps()) as w:
+        launch, going, asked = w.cloud.launch, asyncio.Event(), list[LaunchRequest]()
+
+        async def launching(request: LaunchRequest) -> LaunchResult:
+            asked.append(request)
+            await going.wait()
+            return await launch(request)
+
+        monkeypatch.setattr(w.cloud, "launch", launching)
+        await w.loop.one_pass()
+        while len(asked) < MAX_AT_ONCE:
+            await asyncio.sleep(0)
+        assert len(w.rows) > 10 * MAX_AT_ONCE
+        await w.fleet.stop(StopLevel.LAUNCHES, "enough")
+        going.set()
+        await w.passes(3)
+        assert len(asked) == MAX_AT_ONCE
+        assert len(w.rows) == len(w.cloud.vms) == 10 * MAX_AT_ONCE
 
 
 async def test_a_large_launch_is_an_event_for_each_vm_and_one_line_in_the_log(tmp_path: Path) -> None:
