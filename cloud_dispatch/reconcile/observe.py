@@ -108,7 +108,9 @@ class Observer:
                 listing, _ = await _together(
                     provider.list(self._c.settings.deployment), self._renew_offerings(profile, provider, started)
                 )
-        except (ProviderError, TimeoutError) as error:
+        except Exception as error:  # a bug of one driver must not keep the others' VMs from being looked after
+            if not isinstance(error, (ProviderError, TimeoutError)):
+                log.exception("provider.bug", profile=profile)
             if not view.problem:
                 self._c.note("provider.silent", detail=f"{profile}: {error!r}")
             view.problem = f"profile {profile} can't be listed: {error!r}"

@@ -11,7 +11,7 @@ from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import Finding, Level, Provider
 
 #: A profile whose provider has not answered by then has a finding that says so.
-MOST_S = 120.0
+MOST_S = 60.0
 #: Stands for a deployment whose name is made at the first start.
 UNNAMED = "not-named-yet"
 
@@ -39,5 +39,7 @@ async def preflight(providers: Mapping[ProfileName, Provider], deployment: str, 
             return Found(name, [Finding(Level.ERROR, "provider", f"no answer within {most_s:g} s")])
         except ProviderError as error:
             return Found(name, [Finding(Level.ERROR, "provider", f"{type(error).__name__}: {error}")])
+        except Exception as error:  # a bug of one driver; the others' findings are worth knowing all the same
+            return Found(name, [Finding(Level.ERROR, "provider", f"its driver stumbled: {error}")])
 
     return list(await asyncio.gather(*(ask(name, provider) for name, provider in providers.items())))

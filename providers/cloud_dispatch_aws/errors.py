@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from botocore import exceptions as sdk
+from botocore.parsers import ResponseParserError
 
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.provider.errors import (
@@ -89,8 +90,10 @@ def of_exception(error: Exception, asked: Asked) -> ProviderError:
         return Transient(text, code=name)
     if isinstance(error, _WRONG):
         return InvalidRequest(text, code=name)
-    if isinstance(error, sdk.BotoCoreError):
+    if isinstance(error, (sdk.BotoCoreError, ResponseParserError)):
         return (InDoubt if asked.changes else Transient)(text, code=name)
+    if isinstance(error, OSError):  # a token's file: what goes wrong on the way to AWS are the SDK's own
+        return CredentialsRejected(text, code=name)
     raise error
 
 

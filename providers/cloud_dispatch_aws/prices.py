@@ -86,7 +86,10 @@ def of_spot_history(rows: Iterable[Mapping[str, Any]], priced_ms: int) -> dict[t
     newest: dict[tuple[str, str], tuple[datetime, Rate]] = {}
     for row in rows:
         key = (row["InstanceType"], row["AvailabilityZone"])
-        found = (row["Timestamp"], nano(row["SpotPrice"]))
+        try:
+            found = (row["Timestamp"], nano(row["SpotPrice"]))
+        except ValueError:  # what can't be read is not known
+            continue
         if key not in newest or newest[key][0] < found[0]:
             newest[key] = found
     return {key: Price(rate, priced_ms) for key, (_, rate) in newest.items()}

@@ -44,8 +44,10 @@ async def test_every_profile_is_asked_and_only_errors_block() -> None:
 async def test_who_fails_or_does_not_answer_has_a_finding() -> None:
     """The others' answers are there all the same."""
     found = await asked(
-        good=Examined(GOOD), mute=Examined(GOOD, takes_s=60), refused=Examined(error=CredentialsRejected("expired"))
-    )
-    assert [one.blocked for one in found.values()] == [False, True, True]
+        good=Examined(GOOD), mute=Examined(GOOD, takes_s=60), refused=Examined(error=CredentialsRejected("expired")),
+        broken=Examined(error=KeyError("State")),
+    )  # fmt: skip
+    assert [one.blocked for one in found.values()] == [False, True, True, True]
+    assert found["broken"].findings[0].text == "its driver stumbled: 'State'"
     assert found["mute"].findings[0].text == "no answer within 0.2 s"
     assert found["refused"].findings[0].text == "CredentialsRejected: expired"

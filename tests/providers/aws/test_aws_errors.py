@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from botocore import exceptions as sdk
+from botocore.parsers import ResponseParserError
 
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider import errors
@@ -114,6 +115,8 @@ def test_the_header_of_an_answer_is_read() -> None:
         (sdk.ConnectionClosedError(endpoint_url="u"), errors.InDoubt, errors.Transient),
         (sdk.SSLError(endpoint_url="u", error="e"), errors.InDoubt, errors.Transient),
         (sdk.HTTPClientError(error="e"), errors.InDoubt, errors.Transient),
+        (ResponseParserError("no XML"), errors.InDoubt, errors.Transient),
+        (FileNotFoundError(2, "No such file", "/token"), errors.CredentialsRejected, errors.CredentialsRejected),
         (sdk.NoCredentialsError(), errors.CredentialsRejected, errors.CredentialsRejected),
         (sdk.ProfileNotFound(profile="p"), errors.CredentialsRejected, errors.CredentialsRejected),
         (sdk.ParamValidationError(report="r"), errors.InvalidRequest, errors.InvalidRequest),

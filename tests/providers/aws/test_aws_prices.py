@@ -82,7 +82,7 @@ def test_the_newest_spot_price_counts_as_of_when_it_was_asked() -> None:
             "Timestamp": long_ago + timedelta(days),
         }  # fmt: skip
 
-    rows = [row("a", "0.03", 1), row("a", "0.02", 3), row("a", "0.04", 2), row("b", "0.05", 0)]
+    rows = [row("a", "0.03", 1), row("a", "0.02", 3), row("a", "0.04", 2), row("b", "0.05", 0), row("c", "", 1)]
     assert prices.of_spot_history(rows, NOW_MS) == {
         ("m5.large", "a"): Price(Rate(20_000_000), NOW_MS),
         ("m5.large", "b"): Price(Rate(50_000_000), NOW_MS),
