@@ -83,6 +83,7 @@ SWITCH_S = 0.0005
 def serve(config: Config) -> int:
     """Run the dispatcher until it is told to stop; the exit code. Instances live on. Conflict when another dispatcher
     owns the statestore."""
+    meaning.check_reachable(config)
     logging.configure(config.dispatcher.log_level, config.dispatcher.log_format)
     config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in (LOGS, OUTPUTS):  # a driver may let others pass through the folder above

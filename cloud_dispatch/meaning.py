@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from cloud_dispatch.api.services import Limits
 from cloud_dispatch.config import Config
-from cloud_dispatch.config.checks import UNKEPT
+from cloud_dispatch.config.checks import UNKEPT, is_loopback
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.planner.snapshot import DriverCaps
@@ -36,6 +37,17 @@ def limits(config: Config) -> Limits:
         tasks_per_submission=config.limits.tasks_per_submission,
         environment_bytes=config.limits.environment_bytes,
     )
+
+
+def check_reachable(config: Config) -> None:
+    """InvalidInput where VMs that are machines of their own would look for the dispatcher on themselves."""
+    if not is_loopback(urlsplit(config.advertise_url).hostname or ""):
+        return
+    for name, profile in sorted(config.profiles.items()):
+        if registry.plugin(profile.driver).template_variables().get("whole_machine", True):
+            message = f"VMs of profile {name} can't reach the dispatcher at {config.advertise_url}: that is themselves"
+            hint = 'advertise = "https://HOST:PORT" as VMs reach it, and `listen` accordingly'
+            raise InvalidInput(message, place="dispatcher.advertise", hint=hint)
 
 
 def drivers(config: Config) -> dict[ProfileName, str]:

@@ -46,6 +46,7 @@ def check(
 
     Example: cloud-dispatch config check --config ./config.toml --online
     """
+    from cloud_dispatch import meaning
     from cloud_dispatch.config import InvalidConfig
     from cloud_dispatch.config.problems import render
 
@@ -58,6 +59,7 @@ def check(
         emit({"ok": False, "problems": problems}, True, lambda: None)
         say(str(error))
         raise typer.Exit(USAGE) from None
+    meaning.check_reachable(settings)
     pools = sorted(settings.pool_sections)
     notes = settings.notes()
     found = _online(settings) if online else []

@@ -29,6 +29,9 @@ def iam_policy(
     from cloud_dispatch.provider import registry
 
     settings = load_config(config)
+    if not settings.dispatcher.deployment:
+        hint = 'write deployment = "NAME": the rights are for what carries its tag'
+        raise InvalidInput("it has no name yet", place="dispatcher.deployment", hint=hint)
     made = {
         name: registry.plugin(one.driver).policy(one.settings, settings.dispatcher.deployment)
         for name, one in settings.profiles.items()

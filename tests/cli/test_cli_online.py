@@ -18,6 +18,7 @@ from cloud_dispatch.reconcile.online import Found
 CONFIG = """
 [dispatcher]
 state_dir = "state"
+deployment = "lab"
 [profiles.one]
 driver = "local"
 [pools.default]
@@ -61,3 +62,42 @@ def test_a_driver_without_words_for_rights_has_no_policy(cli: Any, config: str) 
     assert cli("iam-policy", "--config", config).code == NOT_FOUND
     done = cli("iam-policy", "two", "--config", config)
     assert (done.code, "profiles: one" in done.err) == (NOT_FOUND, True)
+
+
+def test_a_policy_needs_the_name_that_tags_will_have(cli: Any, config: str) -> None:
+    """A policy for no name would refuse every launch."""
+    Path(config).write_text(CONFIG.replace('deployment = "lab"\n', ""))
+    done = cli("iam-policy", "--config", config)
+    assert (done.code, "dispatcher.deployment" in done.err) == (USAGE, True)
+
+
+def test_the_policy_of_an_aws_profile_names_the_deployment(cli: Any, config: str) -> None:
+    """As JSON that AWS takes; of several profiles one has to be named."""
+    aws = """
+[profiles.NAME]
+driver = "aws"
+region = "us-east-1"
+guest_enforced = true
+caps = {instances = 1}
+budget = {total = "$1"}
+"""
+    Path(config).write_text(CONFIG + aws.replace("NAME", "east") + aws.replace("NAME", "west"))
+    assert cli("iam-policy", "--config", config).code == USAGE
+    policy = json.loads(cli("iam-policy", "east", "--config", config).out)
+    assert policy["Version"] == "2012-10-17"
+    conditions = [statement.get("Condition", {}).get("StringEquals", {}) for statement in policy["Statement"]]
+    assert {"aws:RequestTag/cloud-dispatch-deployment": "lab"}.items() <= conditions[1].items()
+
+
+@pytest.mark.parametrize("said", ["", 'listen = "127.0.0.1:7717"\n'])
+def test_vms_elsewhere_need_an_address_that_they_can_reach(cli: Any, config: str, said: str) -> None:
+    """Refused by `config check` and by `up`, before a VM is rented that would look for the dispatcher on itself."""
+    aws = '[profiles.east]\ndriver = "aws"\nregion = "us-east-1"\nguest_enforced = true\n'
+    aws += 'caps = {instances = 1}\nbudget = {total = "$1"}\n'
+    Path(config).write_text(CONFIG.replace("[profiles.one]", f"{said}[profiles.one]") + aws)
+    for words in (("config", "check"), ("up",)):
+        done = cli(*words, "--config", config)
+        assert (done.code, "VMs of profile east can't reach the dispatcher" in done.err) == (USAGE, True)
+    reachable = 'advertise = "https://10.0.0.5:7717"\n'
+    Path(config).write_text(CONFIG.replace("[profiles.one]", f"{reachable}[profiles.one]") + aws)
+    assert cli("config", "check", "--config", config).code == OK
