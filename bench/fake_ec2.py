@@ -37,9 +37,9 @@ CREDENTIALS = {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
 GIVE_UP_SECONDS = 300.0
-#: Nobody boots, and so nobody looks for the dispatcher where it is said to be. A certificate is what lets VMs prove which
-#: they are, and so share a launch; nobody here proves anything. Without the allowance at most 250 of these VMs would boot
-#: at once as long as none has registered.
+#: Nobody boots, and so nobody looks for the dispatcher where it is said to be. A certificate is what lets VMs prove
+#: which they are, and so share a launch; nobody here proves anything. Without the allowance at most 250 of these VMs
+#: would boot at once as long as none has registered.
 CONFIGURATION = """
 [dispatcher]
 deployment = "bench"
