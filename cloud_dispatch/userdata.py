@@ -91,11 +91,11 @@ def maker(
             "spot": spot,
         }
         whole = multipart.combine(render.render(pool.template, variables), extra.cloud_configs)
-        most = traits[profile].max_user_data
-        if extra.variables["scripts"] and size(whole, traits[profile]) > most:
+        if extra.variables["scripts"] and not sending.fits(whole, traits[profile]):
             document = render.render(pool.template, {**variables, "scripts_apart": True})
             whole = multipart.combine(document, extra.cloud_configs)
-        if (has := size(whole, traits[profile])) > most:
+        if not sending.fits(whole, traits[profile]):
+            has, most = size(whole, traits[profile]), traits[profile].max_user_data
             raise InvalidInput(f"the document has {has} bytes, the provider takes {most}", place=pool.template)
         return whole
 

@@ -10,7 +10,7 @@ import yaml
 
 from cloud_dispatch import userdata
 from cloud_dispatch.domain.errors import InvalidInput
-from cloud_dispatch.provider.sending import sent
+from cloud_dispatch.provider.sending import fits, sent
 from cloud_dispatch.provider.spi import Traits
 from tests.cloudinit.test_schema import user_data
 
@@ -58,3 +58,12 @@ def test_the_same_is_sent_as_the_same_bytes() -> None:
     """Another time must not make another launch of it."""
     assert sent("#cloud-config\n", GZIPPED)[4:8] == bytes(4)  # the time in the header of gzip
     assert sent("#cloud-config\n", PLAIN) == b"#cloud-config\n"
+
+
+@pytest.mark.parametrize("traits", [PLAIN, GZIPPED])
+@pytest.mark.parametrize("less", [0, 1, 100, 255, 256, 257, 400, 8_000])
+def test_whether_it_fits_is_what_is_sent(traits: Traits, less: int) -> None:
+    """Also for noise, of which gzip makes more: whether it was packed to know makes no difference."""
+    noise = random.Random(less).randbytes(16_384).hex()[: 16_384 - less]
+    for text in (noise, "a" * (16_384 - less), "a" * (16_385 - less), chr(0x10FFFF) * (4_096 - less // 4)):
+        assert fits(text, traits) == (len(sent(text, traits)) <= traits.max_user_data)
