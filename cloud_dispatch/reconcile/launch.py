@@ -20,6 +20,7 @@ from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceStat
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.planner.plan import Launch
+from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Operation
@@ -73,7 +74,7 @@ class Launcher:
                     rows = self._c.store.instances()
                     batch = self._prepare(a.pool, a.offering, a.slots, a.reason, a.alternatives, rows, left)
                     prepared += [] if batch is None else [batch]
-                    await asyncio.sleep(0)  # each takes milliseconds
+                    await give_way()  # each takes milliseconds
             except BaseException:
                 self._free(prepared)
                 raise
@@ -143,7 +144,7 @@ class Launcher:
                 continue
             self._c.note_all("instance.launching", {one.id: batch.reason for one in batch.instances})
             self._c.calls.start(f"launch:{batch.instances[0].batch}", self._call(batch))
-            await asyncio.sleep(0)  # it prepares its request
+            await give_way()  # it prepares its request
         for failure in answers:
             if failure is not None:
                 raise failure

@@ -15,6 +15,7 @@ from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
 from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
+from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.reconcile import boot, picture
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.launch import Launcher
@@ -113,11 +114,14 @@ class Loop:
             log.exception("repeat.crashed", error=repr(error))
 
     async def one_pass(self) -> Plan:
-        """Observe, judge, plan, execute, reap: once."""
+        """Observe, judge, plan, execute, reap: once. Each takes milliseconds with a thousand instances: between them
+        others have a turn."""
         await self._observer.observe()
         await self._judge()
         await boot.tell_of_breakers(self._c)
+        await give_way()
         await self._spending.renew()
+        await give_way()
         snapshot = picture.take(self._c, self._sources)
         decided = await self._c.planning.run(plan, snapshot)
         self._c.last = (snapshot, decided)

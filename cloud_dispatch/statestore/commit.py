@@ -28,7 +28,7 @@ from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import DispatchError, Overloaded, StoreUnavailable
 from cloud_dispatch.domain.shape import Shape
-from cloud_dispatch.ports.executor import Executor
+from cloud_dispatch.ports.executor import Executor, give_way
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.memory import Memory
 
@@ -260,7 +260,7 @@ class GroupCommit:
         for waiting in group:
             if batch.cold - rested >= COLD_AT_ONCE:
                 rested = batch.cold
-                await asyncio.sleep(0)
+                await give_way()
             moved = memory.moved
             try:
                 waiting.operation.plan(batch)
