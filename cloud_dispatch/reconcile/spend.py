@@ -26,10 +26,10 @@ from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.settings import Settings
 from cloud_dispatch.spend import clocks
 from cloud_dispatch.spend.budget import Stage
-from cloud_dispatch.spend.commitment import OF_PAYERS, Key
+from cloud_dispatch.spend.commitment import OF_PAYERS, Commitment, Key
 from cloud_dispatch.spend.ends import Extension, FirstEnds, Holder, first_ends, last_tasks, renew
 from cloud_dispatch.spend.grant import NO_GRANT
-from cloud_dispatch.spend.instances import commitment_of, keys_of
+from cloud_dispatch.spend.instances import Commitments, commitment_of
 from cloud_dispatch.spend.left import Left
 from cloud_dispatch.spend.stages import Reached, reached
 from cloud_dispatch.spend.upcoming import Upcoming
@@ -82,6 +82,7 @@ def _words(one: Reached) -> str:
 class Spending:
     def __init__(self, context: Context) -> None:
         self._c = context
+        self._commitments = Commitments(context.settings.drivers)
         #: The last hard end that each provider has heeded.
         self._told: dict[InstanceId, int] = {}
         #: The last hard end of each VM that could not be moved on, of which the log has been told.
@@ -234,14 +235,15 @@ class Spending:
     def _holders(self, rows: Collection[Instance], now: int) -> list[Holder]:
         """The VMs that a limit covers: all of them where a project or a user has one, whose claims may be anywhere."""
         covered = self._covered()
-        drivers = self._c.settings.drivers
         anywhere = any(key.scope in OF_PAYERS for key in covered)
         heads = self._heads()
         return [
-            self._holder(row, now, heads) for row in rows if anywhere or not covered.isdisjoint(keys_of(row, drivers))
+            self._holder(row, commitment, now, heads)
+            for row, commitment in zip(rows, self._commitments.of_all(rows), strict=True)
+            if anywhere or not covered.isdisjoint(commitment.keys)
         ]
 
-    def _holder(self, row: Instance, now: int, heads: Upcoming) -> Holder:
+    def _holder(self, row: Instance, commitment: Commitment, now: int, heads: Upcoming) -> Holder:
         pool = self._c.settings.pools.get(row.pool)
         works, finish = self._c.store.finish_of(row.id, now)
         coming = row.state in _COMING or self._asks_first(row, now)
@@ -251,7 +253,7 @@ class Spending:
         movable = self._c.settings.moves_ends(row.profile) and bool(row.vm)
         lifetime_ms = row.ends_ms if pool is None else row.intended_ms + pool.end.lifetime_ms
         return Holder(
-            commitment=commitment_of(row, self._c.settings.drivers),
+            commitment=commitment,
             ends_ms=row.ends_ms,
             lifetime_ms=max(lifetime_ms, row.ends_ms),
             works=works or coming,

@@ -81,8 +81,9 @@ class Holder:
         return just_ms if just_ms > self.ends_ms else None
 
     def until(self, ends_ms: int) -> Commitment:
-        """Its commitment with another hard end."""
-        return replace(self.commitment, until_ms=ends_ms + self.slack_ms)
+        """Its commitment with another hard end, itself where it is the same."""
+        until_ms = ends_ms + self.slack_ms
+        return self.commitment if until_ms == self.commitment.until_ms else replace(self.commitment, until_ms=until_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ Nothing else translates between the two, so that a commitment and the row that r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.ids import InstanceId, ProfileName
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.money import Amount, Rate, cost
 from cloud_dispatch.spend import clocks
@@ -34,6 +34,27 @@ def commitment_of(instance: Instance, drivers: Drivers) -> Commitment:
     """The most that it can bill. One whose price is unknown is taken for free here: who launches must refuse it."""
     until_ms = instance.known_last_ms
     return _until(instance, until_ms, keys_of(instance, drivers))
+
+
+class Commitments:
+    """`commitment_of` for all that lives, again and again: an instance is a value, so that the same one comes to the
+    same, and only what has changed is worked out anew."""
+
+    def __init__(self, drivers: Drivers) -> None:
+        self._drivers = drivers
+        self._known: dict[InstanceId, tuple[Instance, Commitment]] = {}
+
+    def of_all(self, instances: Iterable[Instance]) -> list[Commitment]:
+        """In their order. What is not among them is forgotten."""
+        before, self._known = self._known, {}
+        found: list[Commitment] = []
+        for one in instances:
+            known = before.get(one.id)
+            if known is None or known[0] is not one:
+                known = one, commitment_of(one, self._drivers)
+            self._known[one.id] = known
+            found.append(known[1])
+        return found
 
 
 def _until(instance: Instance, until_ms: int, keys: tuple[Key, ...] = ()) -> Commitment:

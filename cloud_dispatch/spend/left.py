@@ -32,9 +32,9 @@ class Left:
     last refusal, in words; `too_dear`: the lowest rate that it means for others alike, 0 where it means none."""
 
     def __init__(self, standing: Standing, holders: Collection[Holder], now_ms: int, pace: Pace) -> None:
-        for holder in holders:
-            standing.remove(holder.commitment)
-            standing.add(lasting(holder, now_ms, pace))
+        moved = [(holder.commitment, lasting(holder, now_ms, pace)) for holder in holders]
+        standing.remove_all(before for before, after in moved if after is not before)
+        standing.add_all(after for before, after in moved if after is not before)
         self._standing = standing
         #: What each that works counts for, and whether its work is unknown.
         self._working = [(holder.commitment.keys, holder.finish_ms is None) for holder in holders if holder.works]
@@ -62,9 +62,8 @@ class Left:
         return Taken(1, ends.least_ms)
 
     def _launch(self, commitments: Sequence[Commitment], ends: FirstEnds) -> None:
-        for one in commitments:
-            self._standing.add(one)
-            self._working.append((one.keys, ends.unknown))
+        self._standing.add_all(commitments)
+        self._working += [(one.keys, ends.unknown) for one in commitments]
 
     def _is_taken(self, key: Key, ends: FirstEnds) -> bool:
         """Whether something else works that a limit of `key` pays for: on what is unknown too, where this one would."""

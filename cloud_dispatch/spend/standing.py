@@ -63,16 +63,25 @@ class Standing:
         #: The biller's clock may be behind: until it says so too no window has passed.
         self._since_ms = now_ms - clocks.CLOCKS_MS
         self._kept_from_ms = self._since_ms
-        self._present = [(window, span_at(window, self._kept_from_ms)) for window in Window]
         self._spent = spent
         self._budgets: dict[Key, list[Budget]] = {}
         for budget in budgets:
             self._budgets.setdefault(budget.key, []).append(budget)
+        bounded = {budget.window for covering in self._budgets.values() for budget in covering}
+        self._present = [(window, span_at(window, self._kept_from_ms)) for window in Window if window in bounded]
         self._committed: dict[Key, dict[Window, Booked]] = {
             key: {budget.window: Booked(budget.window) for budget in covering}
             for key, covering in self._budgets.items()
         }
-        self._book_all(_by_keys(commitments))
+        self.add_all(commitments)
+
+    def add_all(self, commitments: Iterable[Commitment]) -> None:
+        """All of them exist from here on: what many count for together is added up once."""
+        self._book_all(_by_keys(commitments), 1)
+
+    def remove_all(self, commitments: Iterable[Commitment]) -> None:
+        """None of them does: the very ones that were added."""
+        self._book_all(_by_keys(commitments), -1)
 
     def add(self, commitment: Commitment) -> None:
         """It exists from here on."""
@@ -153,12 +162,12 @@ class Standing:
                 for booked in into:
                     booked.merge(single, steps)
 
-    def _book_all(self, groups: Mapping[tuple[Key, ...], Sequence[Commitment]]) -> None:
+    def _book_all(self, groups: Mapping[tuple[Key, ...], Sequence[Commitment]], sign: int) -> None:
         """Book commitments by what they count for. Most share all keys but the last: what these come to is added up
         for the last key, and then together for those before it."""
         rows = {keys: [_row(one) for one in alike] for keys, alike in groups.items() if keys}
         for window, present in self._present:
-            sums = {keys: _add_up(window, present, alike, 1) for keys, alike in rows.items()}
+            sums = {keys: _add_up(window, present, alike, sign) for keys, alike in rows.items()}
             while sums:
                 shorter: dict[tuple[Key, ...], _Sums] = {}
                 for keys, found in sums.items():

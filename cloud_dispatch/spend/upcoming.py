@@ -21,8 +21,11 @@ class Upcoming:
 
     def next_for(self, machine: Machine) -> int | None:
         """The number of the next task that `machine` would take, None where none waits that it can run."""
+        first = self._from.get(machine.key)
+        if first is not None and first < len(self._tasks) and first not in self._taken:
+            return first  # found before
         fits: dict[Shape, bool] = {}
-        for number in range(self._from.get(machine.key, 0), len(self._tasks)):
+        for number in range(first or 0, len(self._tasks)):
             shape = self._tasks[number][0]
             if number not in self._taken:
                 if shape not in fits:

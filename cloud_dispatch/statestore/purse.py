@@ -8,7 +8,7 @@ committed is what the instances and claims of the memory may bill. So neither ca
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple, Self
 
@@ -23,7 +23,7 @@ from cloud_dispatch.spend import clocks
 from cloud_dispatch.spend.breaker import Departed
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, OF_PAYERS, Commitment, Key, Scope
-from cloud_dispatch.spend.instances import Drivers, commitment_of, keys_of, known_rate
+from cloud_dispatch.spend.instances import Commitments, Drivers, commitment_of, keys_of, known_rate
 from cloud_dispatch.spend.ledger import Row
 from cloud_dispatch.spend.payers import ClaimTerms, keys_of_payer
 from cloud_dispatch.spend.shares import Share
@@ -69,12 +69,26 @@ class Charge(NamedTuple):
         return cls(token, task, instance, *payer, start, end, rate, charge(rate, end - start))
 
 
+class _Admission(NamedTuple):
+    """One that is to live as `after`, and what it comes to, then and (None: it is new) now."""
+
+    old: Commitment | None
+    new: Commitment
+    after: Instance
+
+    def is_like(self, other: Self) -> bool:
+        """Whether both are new and come to the same; whoever has no price is like nobody."""
+        priced = self.after.max_rate is not None and other.after.max_rate is not None
+        return priced and self.old is other.old is None and replace(self.new, name=other.new.name) == other.new
+
+
 class Purse:
     """See the module. `spent` has, for keys with a budget, every window that may still be open."""
 
     def __init__(self, budgets: Sequence[Budget] = (), drivers: Drivers | None = None) -> None:
         self.budgets = tuple(budgets)
         self.drivers: Drivers = drivers or {}
+        self._commitments = Commitments(self.drivers)
         self.terms = ClaimTerms()
         self.unsure_ms: int | None = None
         self.spent: dict[Account, Amount] = {}
@@ -148,33 +162,55 @@ class Purse:
         committed = chain(self.commitments(instances), claims) if self.budgets else ()
         return Standing(self.budgets, self.spent, committed, now_ms)
 
-    def commitments(self, instances: Iterable[Instance]) -> Iterator[Commitment]:
-        """Those of the instances that are not gone."""
-        return (commitment_of(one, self.drivers) for one in instances if one.state is not InstanceState.GONE)
+    def commitments(self, instances: Iterable[Instance]) -> Sequence[Commitment]:
+        """Those of all instances there are, but for what is gone."""
+        return self._commitments.of_all(one for one in instances if one.state is not InstanceState.GONE)
 
     def admit(self, standing: Standing, changes: Sequence[tuple[Instance | None, Instance]]) -> None:
         """Count that each instance (None: it is new) becomes the other one. OverBudget, and nothing is counted, when a
         budget does not admit what one of them may cost then."""
-        done: list[tuple[Commitment | None, Commitment]] = []
+        done: list[tuple[Sequence[Commitment], Sequence[Commitment]]] = []
         try:
-            for before, after in changes:
-                old = None if before is None else commitment_of(before, self.drivers)
-                new = commitment_of(after, self.drivers)
-                self._check(standing, after, old, new)
-                _replace(standing, old, new)
+            for alike in self._alike(changes):
+                self._check(standing, alike)
+                old, new = [one.old for one in alike if one.old is not None], [one.new for one in alike]
+                standing.remove_all(old)
+                standing.add_all(new)
                 done.append((old, new))
         except OverBudget:
-            for old, new in reversed(done):
-                _replace(standing, new, old)
+            for gone, back in reversed(done):
+                standing.remove_all(back)
+                standing.add_all(gone)
             raise
 
-    def _check(self, standing: Standing, after: Instance, old: Commitment | None, new: Commitment) -> None:
-        if after.max_rate is None and any(key in self._windows for key in new.keys):
+    def _alike(self, changes: Sequence[tuple[Instance | None, Instance]]) -> Iterator[list[_Admission]]:
+        """New ones that come to the same, as a launch's do, together; every other by itself."""
+        alike: list[_Admission] = []
+        for before, after in changes:
+            old = None if before is None else commitment_of(before, self.drivers)
+            one = _Admission(old, commitment_of(after, self.drivers), after)
+            if alike and not one.is_like(alike[0]):
+                yield alike
+                alike = []
+            alike.append(one)
+        if alike:
+            yield alike
+
+    def _check(self, standing: Standing, alike: Sequence[_Admission]) -> None:
+        """OverBudget for the first of `alike` that is not admitted."""
+        first = alike[0]
+        if first.after.max_rate is None and any(key in self._windows for key in first.new.keys):
             hint = "allow types with a price, and spot machines with a maximum"
-            raise OverBudget(f"{after.id}: a limit covers it, and nobody knows what it costs at most", hint=hint)
-        refusal = standing.refusal(new, old)
+            raise OverBudget(f"{first.after.id}: a limit covers it, and nobody knows what it costs at most", hint=hint)
+        room = standing.room(first.new, len(alike)) if len(alike) > 1 else 0
+        if room == len(alike):
+            return
+        before = [one.new for one in alike[:room]]
+        standing.add_all(before)
+        refusal = standing.refusal(alike[room].new, alike[room].old)
+        standing.remove_all(before)
         if refusal is not None:
-            raise OverBudget(f"{after.id}: {refusal}", hint=RAISE)
+            raise OverBudget(f"{alike[room].after.id}: {refusal}", hint=RAISE)
 
     def _book(self, keys: Iterable[Key], rate: Rate, within: Span, most_ms: int) -> None:
         for key in keys:
@@ -185,13 +221,6 @@ class Purse:
 
     def _add(self, account: Account, amount: int) -> None:
         self.spent[account] = Amount(self.spent.get(account, 0) + amount)
-
-
-def _replace(standing: Standing, old: Commitment | None, new: Commitment | None) -> None:
-    if old is not None:
-        standing.remove(old)
-    if new is not None:
-        standing.add(new)
 
 
 def _keys(driver: str, profile: str, pool: str) -> tuple[Key, ...]:
