@@ -31,6 +31,8 @@ from cloud_dispatch.reconcile.stale import Stale
 
 log = structlog.get_logger(__name__)
 MAX_PENDING_EVENTS = 10_000
+#: A change of so many instances keeps the loop for milliseconds.
+APPLIED_AT_ONCE = 100
 
 
 @dataclass
@@ -130,32 +132,60 @@ class Context:
         **fields: object,
     ) -> Instance | None:
         """Change one instance; None when a newer change made this one moot (late observations never win)."""
-        if cause:
-            fields["cause"] = cause
-        if reason:
-            fields["reason"] = reason
-        change = InstanceChange(instance, event, fields, frozenset(map(str, expect)))
+        return await self._apply_alone(
+            InstanceChange(instance, event, _fields(cause, reason, fields), frozenset(map(str, expect)))
+        )
+
+    async def _apply_alone(self, change: InstanceChange) -> Instance | None:
+        instance = change.instance
         try:
             (changed,) = await self.store.change([change])
         except (IllegalTransition, Conflict, NotFound) as moot:
-            log.debug("instance.change_moot", instance=instance, arrow=event, why=str(moot))
+            log.debug("instance.change_moot", instance=instance, arrow=change.event, why=str(moot))
             return None
-        if event is not None:
-            self.note(f"instance.{changed.state}", instance=instance, detail=reason)
+        if change.event is not None:
+            self.note(f"instance.{changed.state}", instance=instance, detail=_reason(change))
             self.tell(instance)
         self.wake()
         return changed
 
-    async def apply_all(self, instances: Sequence[InstanceId], event: InstanceEvent) -> None:
-        """`apply` to many alike, as one change; one by one where something has changed one of them meanwhile."""
+    async def apply_all(
+        self,
+        instances: Sequence[InstanceId],
+        event: InstanceEvent,
+        *,
+        cause: str = "",
+        reason: str = "",
+        expect: frozenset[InstanceState] = frozenset(),
+        **fields: object,
+    ) -> None:
+        """`apply` to many alike, `APPLIED_AT_ONCE` with a change; these share commits. One by one where something has
+        changed one of them meanwhile."""
+        said, expected = _fields(cause, reason, fields), frozenset(map(str, expect))
+        changes = [InstanceChange(instance, event, said, expected) for instance in instances]
+        parts = [changes[start : start + APPLIED_AT_ONCE] for start in range(0, len(changes), APPLIED_AT_ONCE)]
+        for failure in await asyncio.gather(*map(self._apply_part, parts), return_exceptions=True):
+            if failure is not None:
+                raise failure
+
+    async def _apply_part(self, changes: Sequence[InstanceChange]) -> None:
         try:
-            changed = await self.store.change([InstanceChange(instance, event) for instance in instances])
+            changed = await self.store.change(changes)
         except (IllegalTransition, Conflict, NotFound):
-            for instance in instances:
-                await self.apply(instance, event)
+            for one in changes:
+                await self._apply_alone(one)
             return
         for state in sorted({one.state for one in changed}):
-            self.note_all(f"instance.{state}", {one.id: "" for one in changed if one.state is state})
-        for instance in instances:
-            self.tell(instance)
+            self.note_all(f"instance.{state}", {one.id: _reason(changes[0]) for one in changed if one.state is state})
+        for one in changes:
+            self.tell(one.instance)
         self.wake()
+
+
+def _reason(change: InstanceChange) -> str:
+    return str(change.fields.get("reason", ""))
+
+
+def _fields(cause: str, reason: str, more: Mapping[str, object]) -> dict[str, object]:
+    said = {"cause": cause, "reason": reason}
+    return {**more, **{name: text for name, text in said.items() if text}}

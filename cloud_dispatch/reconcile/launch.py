@@ -176,11 +176,10 @@ class Launcher:
         """Give back the slots of a launch that was stopped before its call was made; in doubt where the store can't
         say so."""
         try:
-            for instance in batch.instances:
-                await self._c.apply(
-                    instance.id, _E.REFUSED, cause="withdrawn", ended_ms=self._c.clock.now(), reason=str(self._c.stop),
-                    expect=frozenset({_S.LAUNCHING}),
-                )  # fmt: skip
+            await self._c.apply_all(
+                [one.id for one in batch.instances], _E.REFUSED, cause="withdrawn", ended_ms=self._c.clock.now(),
+                reason=str(self._c.stop), expect=frozenset({_S.LAUNCHING}),
+            )  # fmt: skip
         except DispatchError as error:
             await self._doubt_open(batch.instances, f"its withdrawal could not be stored: {error}")
 
@@ -192,12 +191,12 @@ class Launcher:
         fresh = rows.keys() - self._begun
         intended = {slot for slot in fresh if rows[slot].state is _S.INTENDED}
         self._begun = rows.keys() - intended
-        for slot in [slot for slot in rows if slot in intended and slot not in self._beginning]:
-            self._c.in_doubt.discard(slot)
-            await self._c.apply(
-                slot, _E.REFUSED, cause="withdrawn", ended_ms=self._c.clock.now(),
-                reason="the statestore failed before the launch call", expect=frozenset({_S.INTENDED}),
-            )  # fmt: skip
+        unbegun = [slot for slot in rows if slot in intended and slot not in self._beginning]
+        self._c.in_doubt.difference_update(unbegun)
+        await self._c.apply_all(
+            unbegun, _E.REFUSED, cause="withdrawn", ended_ms=self._c.clock.now(),
+            reason="the statestore failed before the launch call", expect=frozenset({_S.INTENDED}),
+        )  # fmt: skip
 
     def _room(self, pool: Pool, offering: Offering, living: Mapping[InstanceId, Instance]) -> int:
         """How many more instances every cap admits, by the store's own count and what is reserved at this moment."""
@@ -351,8 +350,7 @@ class Launcher:
         now = self._c.clock.now()
         self._c.failures.refused(batch.offering, error, now)
         why = f"{batch.offering.key} refused: {type(error).__name__}: {error.message}"
-        for slot in missing:
-            await self._c.apply(slot, _E.REFUSED, cause="refused", reason=why, ended_ms=now)
+        await self._c.apply_all(missing, _E.REFUSED, cause="refused", reason=why, ended_ms=now)
         rest = [other for other in batch.alternatives if not self._c.failures.covers(other, now, batch.pool)]
         if not rest:
             return

@@ -32,8 +32,6 @@ _S, _E = InstanceState, InstanceEvent
 GATHER_MS = 20
 GATHER_MS_A_THOUSAND = 200
 EVENTS_A_PASS = 1_000
-#: Instances that a start takes for unknown with one change; these share commits.
-RESTORED_AT_ONCE = 100
 #: How long calls under way may take at a stop, seconds.
 CLOSE_S = 10
 
@@ -54,20 +52,21 @@ class Loop:
         """After a start: withdraw intents whose call was never made, doubt those not answered, and treat every serving
         instance as unknown until heard. Leases and heartbeats count from now."""
         self._c.breakers.turned()
+        intended: list[InstanceId] = []
         serving: list[InstanceId] = []
-        for row in list(self._c.store.instances().values()):
+        for row in self._c.store.instances().values():
             self._c.contact(row.id)
             if row.state is _S.INTENDED:
-                await self._c.apply(
-                    row.id, _E.REFUSED, cause="withdrawn", reason="the dispatcher stopped before the launch call",
-                    ended_ms=self._c.clock.now(),
-                )  # fmt: skip
+                intended.append(row.id)
             elif row.state is _S.LAUNCHING:
                 self._c.in_doubt.add(row.id)
             elif row.state in (_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT):
                 serving.append(row.id)
-        parts = [serving[start : start + RESTORED_AT_ONCE] for start in range(0, len(serving), RESTORED_AT_ONCE)]
-        await asyncio.gather(*(self._c.apply_all(part, _E.ADOPTED) for part in parts))
+        await self._c.apply_all(
+            intended, _E.REFUSED, cause="withdrawn", reason="the dispatcher stopped before the launch call",
+            ended_ms=self._c.clock.now(),
+        )  # fmt: skip
+        await self._c.apply_all(serving, _E.ADOPTED)
 
     async def run(self) -> None:
         """Passes until `stop`; an error of the store ends a pass, not the loop."""

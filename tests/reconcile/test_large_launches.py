@@ -15,6 +15,7 @@ from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceStat
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.stop import StopLevel
 from cloud_dispatch.ports.store import InstanceChange
+from cloud_dispatch.provider.errors import CapacityUnavailable
 from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult
 from cloud_dispatch.reconcile.calls import MAX_AT_ONCE
 from tests.reconcile.fake import LOCAL, POOL, world
@@ -108,3 +109,30 @@ async def test_a_large_launch_is_an_event_for_each_vm_and_one_line_in_the_log(tm
             assert line["instances"].split() == [row.id for row in w.rows]
             for row in w.rows:
                 assert action in [event.action for event in await w.store.events(instance=row.id)]
+
+
+async def test_a_refused_launch_gives_its_slots_back_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One change for all of them: slot by slot, each with a commit, a thousand would take seconds."""
+    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=10, boot_allowance=10**12), caps=Caps()) as w:
+        refused: list[list[InstanceId]] = []
+        change = w.store.change
+
+        async def changing(changes: Sequence[InstanceChange]) -> Sequence[Instance]:
+            if changes[0].event is InstanceEvent.REFUSED:
+                refused.append([one.instance for one in changes])
+            return await change(changes)
+
+        async def full(request: LaunchRequest) -> LaunchResult:
+            raise CapacityUnavailable("none left")
+
+        monkeypatch.setattr(w.store, "change", changing)
+        monkeypatch.setattr(w.cloud, "launch", full)
+        await w.loop.one_pass()
+        while len(refused) < 1:
+            await asyncio.sleep(0)
+        await w.passes(1)
+        assert len(refused[0]) == 10
+        assert not w.rows
+        for slot in refused[0]:
+            (event,) = [one for one in await w.store.events(instance=slot) if one.action == "instance.gone"]
+            assert "none left" in event.detail
