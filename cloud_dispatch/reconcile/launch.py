@@ -66,7 +66,7 @@ class Launcher:
         while others are prepared. They are a plan's, so that there are `planner.explain.MAX_LAUNCHES` at most, each
         with as many slots as its driver takes at once."""
         await self._withdraw_unbegun()
-        left = self._spending.left() if actions else None
+        left = await self._spending.left() if actions else None
         for part in _parts(actions):
             prepared: list[_Batch] = []
             try:
@@ -354,9 +354,10 @@ class Launcher:
         rest = [other for other in batch.alternatives if not self._c.failures.covers(other, now, batch.pool)]
         if not rest:
             return
+        left = await self._spending.left()
+        rows = self._c.store.instances()  # as they are when slots are reserved: nothing is awaited in between
         again = self._prepare(
-            batch.pool.name, rest[0], len(missing), f"{batch.reason}; {why}", rest[1:], self._c.store.instances(),
-            self._spending.left(),
+            batch.pool.name, rest[0], len(missing), f"{batch.reason}; {why}", rest[1:], rows, left
         )  # fmt: skip
         if again is not None:
             await self._begin([again])

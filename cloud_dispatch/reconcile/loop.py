@@ -121,6 +121,7 @@ class Loop:
         await give_way()
         await self._spending.renew()
         await give_way()
+        await picture.look(self._c)
         snapshot = picture.take(self._c, self._sources)
         decided = await self._c.planning.run(plan, snapshot)
         self._c.last = (snapshot, decided)

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cloud_dispatch.demand.port import DemandSource
-from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.ids import InstanceId, ProfileName
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply, TargetItem
+from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.reconcile import payers
 from cloud_dispatch.reconcile.contacts import Contact
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.stale import Stale
 
 _S = InstanceState
+#: So many take two milliseconds.
+LOOKED_AT_ONCE = 200
+
+
+async def look(context: Context) -> None:
+    """Look at the instances that have changed, where these are many, and let others have their turns meanwhile: `take`,
+    which can't, finds them looked at."""
+    rows, contacts = _known(context)
+    changed = [name for name, row in rows.items() if contacts[name].row is not row]
+    if len(changed) <= LOOKED_AT_ONCE:
+        return
+    now, loads = context.clock.now(), context.store.loads()
+    for start in range(0, len(changed), LOOKED_AT_ONCE):
+        await give_way()
+        still = context.store.instances()
+        for name in changed[start : start + LOOKED_AT_ONCE]:
+            row = rows[name]
+            if still.get(name) is row:
+                doubted = name in context.in_doubt
+                _looked_at(contacts[name], row, loads[name], now, in_doubt=doubted, stale=context.stale)
 
 
 def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
@@ -64,11 +85,8 @@ def _is_silent(context: Context, profile: ProfileName) -> bool:
 def _supply(context: Context, now: int) -> tuple[tuple[Supply, ...], tuple[Sequence[Supply], ...]]:
     """Pictures of all instances, in their order, and the same by kind. Of one of which nothing changed it is the last
     picture again, and neither that nor the row is looked into: with many instances it is that which takes time."""
-    rows, loads, in_doubt = context.store.instances(), context.store.loads(), context.in_doubt
-    contacts, stale = context.contacts.greet(rows.keys(), context.clock.monotonic()), context.stale
-    stale.configured(context.settings.pools)
-    for profile, view in context.profiles.items():
-        stale.offered(profile, view.offerings)
+    rows, contacts = _known(context)
+    loads, in_doubt, stale = context.store.loads(), context.in_doubt, context.stale
     edition = stale.edition
     found: list[Supply] = []
     alike: defaultdict[str, list[Supply]] = defaultdict(list)
@@ -88,6 +106,15 @@ def _supply(context: Context, now: int) -> tuple[tuple[Supply, ...], tuple[Seque
         found.append(supply)
         alike[contact.kind].append(supply)
     return tuple(found), tuple(alike.values())
+
+
+def _known(context: Context) -> tuple[Mapping[InstanceId, Instance], Mapping[InstanceId, Contact]]:
+    """All instances with what was last seen of each; what is wanted no more is known by the configuration of now."""
+    rows = context.store.instances()
+    context.stale.configured(context.settings.pools)
+    for profile, view in context.profiles.items():
+        context.stale.offered(profile, view.offerings)
+    return rows, context.contacts.greet(rows.keys(), context.clock.monotonic())
 
 
 def _looked_at(contact: Contact, row: Instance, load: Load, now: int, *, in_doubt: bool, stale: Stale) -> Supply:

@@ -19,6 +19,7 @@ from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceStat
 from cloud_dispatch.domain.money import HOUR_MS, Rate, format_amount
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import HardEnd, Provider
@@ -39,6 +40,8 @@ log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
 _COMING = frozenset({_S.INTENDED, _S.LAUNCHING, _S.BOOTING})
 _DRAIN = frozenset({Stage.DRAIN, Stage.LIMIT})
+#: So many take two milliseconds.
+HOLDERS_AT_ONCE = 200
 _NO_LAUNCH = _DRAIN | {Stage.NO_LAUNCH}
 #: Which setting has its way though the limit is not reached.
 _PAST = {Stage.NO_LAUNCH: ", past its `stop_launches`", Stage.DRAIN: ", past its `drain`"}
@@ -107,13 +110,13 @@ class Spending:
             movable=self._c.settings.moves_ends(offering.profile),
         )  # fmt: skip
 
-    def left(self) -> Left | None:
+    async def left(self) -> Left | None:
         """What the budgets leave for launches, once everything that runs has been finished; None without limits."""
         if not self.watches:
             return None
         now = self._c.clock.now()
-        holders = self._holders(self._c.store.instances().values(), now)
-        return Left(self._c.store.standing(), holders, now, self._c.settings.pace)
+        standing, rows = self._c.store.standing(), tuple(self._c.store.instances().values())
+        return Left(standing, await self._holders(rows, now), now, self._c.settings.pace)
 
     def take(
         self, left: Left, instances: Sequence[Instance], ends: FirstEnds, offering: Offering
@@ -141,7 +144,8 @@ class Spending:
         if not self.watches:
             return
         now, pace, rows = self._c.clock.now(), self._c.settings.pace, self._c.store.instances()
-        standing, holders = self._c.store.standing(), self._holders(rows.values(), now)
+        standing = self._c.store.standing()
+        holders = await self._holders(tuple(rows.values()), now)
         commitments = [*(holder.commitment for holder in holders), *self._c.store.claim_commitments()]
         self._reached = reached(self._c.store.limits(), standing, commitments, now)
         self._announce()
@@ -159,7 +163,7 @@ class Spending:
                 await self._drain(row, f"its hard end can't be moved on: {refusal}")
         if found.extensions or found.refused or self._c.store.instances() is not rows:
             rows, standing = self._c.store.instances(), self._c.store.standing()
-            holders = self._holders(rows.values(), now)
+            holders = await self._holders(tuple(rows.values()), now)
         busy = [one for one in holders if one.movable and rows[InstanceId(one.commitment.name)].state in _SERVING]
         leaving = [one for one in holders if rows[InstanceId(one.commitment.name)].state in _LEAVING]
         soon = sum(one.is_soon_done(now, pace) for one in busy)
@@ -232,16 +236,19 @@ class Spending:
     def _covered(self) -> set[Key]:
         return {budget.key for budget in self._c.store.limits()}
 
-    def _holders(self, rows: Collection[Instance], now: int) -> list[Holder]:
-        """The VMs that a limit covers: all of them where a project or a user has one, whose claims may be anywhere."""
+    async def _holders(self, rows: Collection[Instance], now: int) -> list[Holder]:
+        """The VMs that a limit covers: all of them where a project or a user has one, whose claims may be anywhere.
+        Others have turns meanwhile, so that `rows` are of before: what is decided by them is only proposed, and the
+        store admits it by what is then."""
         covered = self._covered()
         anywhere = any(key.scope in OF_PAYERS for key in covered)
-        heads = self._heads()
-        return [
-            self._holder(row, commitment, now, heads)
-            for row, commitment in zip(rows, self._commitments.of_all(rows), strict=True)
-            if anywhere or not covered.isdisjoint(commitment.keys)
-        ]
+        heads, found = self._heads(), list[Holder]()
+        for number, (row, commitment) in enumerate(zip(rows, self._commitments.of_all(rows), strict=True), 1):
+            if anywhere or not covered.isdisjoint(commitment.keys):
+                found.append(self._holder(row, commitment, now, heads))
+            if not number % HOLDERS_AT_ONCE:
+                await give_way()
+        return found
 
     def _holder(self, row: Instance, commitment: Commitment, now: int, heads: Upcoming) -> Holder:
         pool = self._c.settings.pools.get(row.pool)

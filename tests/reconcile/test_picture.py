@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -134,3 +135,27 @@ def test_stale_is_answered_again_when_offers_or_pools_change() -> None:
     assert changed > edition
     stale.offered(profile, (offering("one", rate=2),))
     assert stale.edition == changed
+
+
+async def test_a_look_at_many_gives_way_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sleeps meanwhile is woken between pieces; what changes then is in the picture that is taken after it."""
+    monkeypatch.setattr(picture, "LOOKED_AT_ONCE", 1)
+    async with world(tmp_path) as w:
+        await w.submit(9)
+        await w.passes()
+        rows = [await w.register(row) for row in w.rows]
+        assert len(rows) > 3
+        woken: list[int] = []
+
+        async def meanwhile() -> None:
+            for row in rows:
+                await asyncio.sleep(0)
+                woken.append(sum(w.context.contact(one.id).row is one for one in w.rows))
+                await claim(w, row.id)
+
+        await asyncio.gather(picture.look(w.context), meanwhile())
+        assert len(set(woken)) > 1  # in the middle of it
+        looked = [w.context.contact(row.id).supply for row in w.rows]
+        taken = seen(w)
+        assert taken == seen_anew(w)
+        assert any(one is found for one, found in zip(taken, looked, strict=True))
