@@ -148,7 +148,7 @@ async def test_a_look_at_many_gives_way_and_changes_nothing(tmp_path: Path, monk
         woken: list[int] = []
 
         async def meanwhile() -> None:
-            for row in rows:
+            for row in rows[:3]:
                 await asyncio.sleep(0)
                 woken.append(sum(w.context.contact(one.id).row is one for one in w.rows))
                 await claim(w, row.id)
