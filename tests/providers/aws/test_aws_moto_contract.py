@@ -1,35 +1,31 @@
-"""The AWS driver passes the public suite of provider drivers against moto, through real boto3 over HTTP."""
+"""The AWS driver passes the public suite of provider drivers against moto, through real boto3 over HTTP. What is
+skipped or done otherwise there stands in `moto_differences`, and nowhere else; each entry is asked of moto here."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from botocore.config import Config
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.provider.funnel import Call, Wrapper
 from cloud_dispatch.provider.spi import Challenge, ProfileContext, Provider
 from cloud_dispatch.testing.provider_contract import ProviderContract
 from cloud_dispatch_aws import plugin
-from tests.providers.aws import moto_server, scenes
+from cloud_dispatch_aws.settings import AwsSettings
+from tests.fakes.clock import SetClock
+from tests.fakes.ec2 import FakeEc2, Settings, catalogue
+from tests.providers.aws import moto_differences, moto_server, scenes
+from tests.providers.aws.moto_differences import DIFFERENCES, TYPE, Difference
 
 pytestmark = pytest.mark.process
-
-#: What moto does otherwise than EC2. Nothing else may be skipped; the fake of our own has all of this.
-KNOWN = {
-    "test_a_repeated_launch_makes_nothing_new": "client tokens are echoed, not honoured",
-    "test_a_repeat_that_asks_for_something_else_makes_nothing_new": "client tokens are echoed, not honoured",
-    "test_launches_of_one_batch_at_once_make_it_once": "client tokens are echoed, not honoured",
-}
-
-
-#: What moto has of public parameters.
-IMAGES = {"x86_64": "ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"}
+each_difference = pytest.mark.parametrize("one", DIFFERENCES, ids=lambda one: one.name.replace(" ", "-"))
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +34,12 @@ def moto() -> Iterator[str]:
         yield url
 
 
-class MostAtOnce(Wrapper):
-    """moto makes as many instances as the least that is asked for, where EC2 makes as many of the most as it can."""
+class AsMotoWants(Wrapper):
+    """Launches are asked for as the list says."""
 
     async def call(self, name: Call, *args: Any) -> Any:
-        if name is Call.LAUNCH and args[0].min_slots == 1:
-            args = (replace(args[0], min_slots=max(args[0].slots, 1)),)
+        if name is Call.LAUNCH:
+            args = (moto_differences.launch(args[0]),)
         return await self.pass_on(name, *args)
 
 
@@ -53,9 +49,7 @@ class TestAwsOnMoto(ProviderContract):
 
     @pytest.fixture(autouse=True)
     def _as_ec2_does(self, request: pytest.FixtureRequest, moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        why = KNOWN.get(request.function.__name__)
-        if why is None and "faults" in request.fixturenames:
-            why = "it does not misbehave on request; the fake of our own does"
+        why = moto_differences.skipped(request.function.__name__, request.fixturenames)
         if why:
             pytest.skip(f"moto: {why}")
         for name, value in scenes.CREDENTIALS.items():
@@ -65,11 +59,11 @@ class TestAwsOnMoto(ProviderContract):
     @pytest.fixture
     def connect(self, moto: str, tmp_path: Path) -> Callable[[], Provider]:
         said = scenes.settings(
-            endpoint_url=moto, instance_types=["m5.large", "m5.xlarge", "c5.large"], consistency="0s",
-            price_list=False, images=IMAGES, identity_certificate=scenes.certificate(), tags={"team": "batch"},
+            endpoint_url=moto, instance_types=["m5.large", "m5.xlarge", "c5.large"],
+            identity_certificate=scenes.certificate(), tags={"team": "batch"}, **moto_differences.settings(),
         )  # fmt: skip
         context = ProfileContext(ProfileName("aws"), said, tmp_path, now=lambda: time.time_ns() // 1_000_000)
-        return lambda: MostAtOnce(plugin.create(context))
+        return lambda: AsMotoWants(plugin.create(context))
 
     @pytest.fixture
     def prove(self, provider: Provider) -> Callable[[VmId, Challenge], Awaitable[str]]:
@@ -78,3 +72,33 @@ class TestAwsOnMoto(ProviderContract):
             return scenes.proof(scenes.document(vm, started.strftime("%Y-%m-%dT%H:%M:%SZ")))
 
         return sign
+
+
+@each_difference
+def test_the_difference_is_still_there(one: Difference, moto: str) -> None:
+    """Where moto has mended it, what the entry changes has to go."""
+    moto_server.reset(moto)
+    config = Config(retries={"total_max_attempts": 1})
+    keys = {"aws_access_key_id": "AKIAEXAMPLE", "aws_secret_access_key": "example"}
+
+    def client(service: str) -> Any:
+        return boto3.client(service, region_name=scenes.REGION, endpoint_url=moto, config=config, **keys)
+
+    assert one.still(client), f"moto no longer differs: {one.moto}"
+
+
+@each_difference
+def test_an_emulator_without_the_difference_is_seen_to_have_none(one: Difference) -> None:
+    """Asked of our own fake: the question tells the two apart, so that an entry that was mended would fail."""
+    quotas = dict.fromkeys((code for codes in catalogue.QUOTAS.values() for code in codes), 640)
+    settings = Settings(types=(TYPE, "p4d.24xlarge"), quotas=quotas, appears_ms=1_000)
+    with FakeEc2(settings, SetClock()) as fake:
+        assert not one.still(fake.client)
+
+
+@each_difference
+def test_what_an_entry_changes_is_there_to_be_changed(one: Difference) -> None:
+    """A test of the suite that has another name now would be skipped no more, or for nothing."""
+    assert all(hasattr(ProviderContract, name) for name in (*one.skips, *one.skips_using))
+    assert set(one.settings) <= set(AwsSettings.model_fields)
+    assert one.skips or one.skips_using or one.settings or one.launch
