@@ -104,9 +104,9 @@ def running(tmp_path: Path) -> Iterator[Any]:
     """`running(command)`: a VM that runs it, with the fake, its host, and what its console says."""
     with FakeEc2() as aws, Guests(aws, tmp_path, sign, {}) as guests:
 
-        def run(command: str) -> tuple[FakeEc2, Guests, str]:
+        def run(command: str, **more: Any) -> tuple[FakeEc2, Guests, str]:
             data = f"#cloud-config\nwrite_files: [{{path: /var/lib/own/file, content: own}}]\nruncmd: ['{command}']\n"
-            (made,) = launch(aws.client(), UserData=data, InstanceInitiatedShutdownBehavior="terminate")
+            (made,) = launch(aws.client(), UserData=data, InstanceInitiatedShutdownBehavior="terminate", **more)
             until(lambda: "ready" in aws.instance(made["InstanceId"]).console)
             return aws, guests, made["InstanceId"]
 
@@ -140,7 +140,7 @@ def test_a_guest_is_a_machine_of_its_own(running: Any) -> None:
     until(lambda: aws.instance(name).state is State.TERMINATED and not guests.running())
     console = [line.split(":")[0].strip() for line in aws.instance(name).console.splitlines()]
     assert console[:3] == ["machine", f"own{name}", "60599"]
-    assert console[5:] == ["lo", "pid 1", "read-only", "no systemd here for", "no systemd", "ready", "machine"]
+    assert console[5:] == ["lo", "eth0", "pid 1", "read-only", "no systemd here for", "no systemd", "ready", "machine"]
     assert not Path("/var/lib/own").exists()
 
 
@@ -166,3 +166,25 @@ def test_a_guest_that_crashes_has_not_shut_down(running: Any) -> None:
     os.kill(started[0], signal.SIGKILL)
     until(lambda: not guests.running())
     assert aws.instance(name).state is State.RUNNING
+
+
+#: A container: a network of its own that is routed through the VM's. Says with what code asking ended, and what it got.
+CONTAINER = """
+unshare --net sleep 60 & pid=$!; token=X-aws-ec2-metadata-token; url=http://169.254.169.254/latest;
+until [ "$(readlink /proc/$pid/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do sleep 0.01; done;
+in="nsenter --net=/proc/$pid/ns/net"; put="curl -s -m 2 -X PUT -H $token-ttl-seconds:60 $url/api/token";
+ip link add bridge type veth peer name inner; ip link set inner netns $pid; echo 1 > /proc/sys/net/ipv4/ip_forward;
+ip addr add 172.17.0.1/24 dev bridge; ip link set bridge up;
+$in ip addr add 172.17.0.2/24 dev inner; $in ip link set inner up; $in ip route add default via 172.17.0.1;
+own=$($put); echo own $?; theirs=$($in $put); echo theirs $?;
+echo named $($in curl -s -m 2 -H "$token:${theirs:-$own}" $url/meta-data/instance-id); echo ready; sleep 60
+"""
+
+
+@needs_root
+@pytest.mark.process
+@pytest.mark.parametrize(("hops", "code"), [(1, 28), (2, 0)])
+def test_a_token_goes_no_further_than_its_hops(running: Any, hops: int, code: int) -> None:
+    """With one hop a container waits for its token in vain. It can ask: with the VM's own token it is answered."""
+    aws, _, name = running(" ".join(CONTAINER.split()), MetadataOptions={"HttpPutResponseHopLimit": hops})
+    assert aws.instance(name).console.splitlines()[-4:] == ["own 0", f"theirs {code}", f"named {name}", "ready"]

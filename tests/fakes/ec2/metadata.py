@@ -1,4 +1,5 @@
-"""An instance's metadata service, version 2: nothing is told without a token. The limit of hops is not modelled.
+"""An instance's metadata service, version 2: nothing is told without a token, and a token goes no further than the
+instance's limit of hops.
 
 What it says is made from the fake's own record at each request. A path that EC2 may have and this has not is entered as
 not modelled.
@@ -80,9 +81,15 @@ class Metadata(ThreadingHTTPServer):
         super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
-        self.told, self.missing = told(vm, sign), missing
+        self.told, self.missing, self._vm = told(vm, sign), missing, vm
         self.tokens: dict[str, float] = {}
         self._numbers = itertools.count(1)
+
+    @property
+    def hops(self) -> int:
+        """How far the answer with a token goes."""
+        hops: int = self._vm.fixed["MetadataOptions"]["HttpPutResponseHopLimit"]
+        return hops
 
     def new_token(self, seconds: int) -> str:
         """Good for so long."""
@@ -96,6 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: Metadata
 
     def do_PUT(self) -> None:
+        # For as long as there is this connection: what is sent again, because it was lost, goes no further either.
+        self.connection.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, self.server.hops)
         seconds = self.headers.get(_TTL, "")
         if self.headers.get("X-Forwarded-For"):
             self._say(403)

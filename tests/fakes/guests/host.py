@@ -1,13 +1,12 @@
 """The host of a fake's VMs: switches them on and off as the fake says, and tells it when a guest powers itself off.
 
-A VM is a process tree in namespaces of its own (processes, mounts, network). In its network are the metadata service,
-at its real address, and the addresses that are said to be reachable; both are sockets that this process listens on, so
-that nothing of this host's network is changed. It needs root.
+A VM is a process tree in namespaces of its own (processes, mounts, network). From its network the metadata service is
+reached, at its real address, and the addresses that are said to be reachable; both are sockets that this process
+listens on, so that nothing of this host's network is changed. It needs root.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import socket
@@ -22,19 +21,17 @@ from tests.fakes.ec2.cloud import Cloud
 from tests.fakes.ec2.metadata import Metadata, Sign
 from tests.fakes.ec2.records import Instance
 from tests.fakes.ec2.region import Hooks
-from tests.fakes.guests import METADATA, PATH
+from tests.fakes.guests import PATH
+from tests.fakes.guests.network import Place, lay_out
 
 ROOT = Path(__file__).parents[3]
 #: Where tests find programs: those that `make setup` brings, and the administrator's.
 PROGRAMS = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 _NAMESPACES = ("--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc")
-_NEW_NETWORK = 0x4000_0000
 #: From the button to the plug.
 _GRACE_S = 6.0
 _USER = "cloud-dispatch:x:60599:60599::/:/usr/sbin/nologin"
 _GROUP = "cloud-dispatch:x:60599:"
-#: An address and port, as (host, port).
-Place = tuple[str, int]
 
 
 def cannot() -> str:
@@ -46,9 +43,12 @@ def cannot() -> str:
             return f"no {program} here: `make setup` brings nft where there is apt"
     if shutil.which("python3", path=PATH) is None:
         return f"no python3 in {PATH}: VMs have this host's programs"
-    words = ["unshare", *_NAMESPACES, "nft", "add", "table", "inet", "trial"]
-    done = subprocess.run(words, env={"PATH": PROGRAMS}, capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else f"no namespaces here: {done.stderr.strip()[:200]}"
+    for trial in ("nft add table inet trial", "ip link add wire type veth peer name eth0"):
+        words = ["unshare", *_NAMESPACES, *trial.split()]
+        done = subprocess.run(words, env={"PATH": PROGRAMS}, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return f"no namespaces here in which `{trial}` does it: {done.stderr.strip()[:200]}"
+    return ""
 
 
 class Guests:
@@ -130,13 +130,7 @@ class Guest:
 
     def _power_on(self, listeners: dict[Place, socket.socket]) -> None:
         """In a thread of its own, whose network is the VM's: what it starts is in there, what it listens on too."""
-        if ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK):
-            raise OSError(ctypes.get_errno(), "no network of its own")
-        places = [(METADATA, 80), *self._host.ways]
-        for words in ("link set lo up", *(f"addr add {address}/32 dev lo" for address, _ in places)):
-            subprocess.run(["ip", *words.split()], check=True, env={"PATH": PROGRAMS})
-        for place in places:
-            listeners[place] = socket.create_server(place)
+        listeners.update(lay_out(str(self._vm.held["PrivateIpAddress"]), self._host.ways, PROGRAMS))
         with self._lock:
             if self._off:
                 return
