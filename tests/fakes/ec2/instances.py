@@ -65,8 +65,9 @@ def _call(session: Session, params: Mapping[str, Any]) -> Call:
     return Call("RunInstances", params.get("InstanceType", ""), zone, market)
 
 
-@operation(
-    "ec2", "RunInstances", "BlockDeviceMappings", "ImageId", "InstanceType", "KeyName", "MaxCount", "MinCount",
+#: What a launch may say.
+LAUNCH = (
+    "BlockDeviceMappings", "ImageId", "InstanceType", "KeyName", "MaxCount", "MinCount",
     "Monitoring", "Placement.AvailabilityZone", "Placement.GroupName", "Placement.Tenancy", "SecurityGroupIds",
     "SecurityGroups", "SubnetId", "UserData", "TagSpecifications", "InstanceMarketOptions.MarketType",
     "InstanceMarketOptions.SpotOptions.MaxPrice", "InstanceMarketOptions.SpotOptions.SpotInstanceType",
@@ -74,8 +75,11 @@ def _call(session: Session, params: Mapping[str, Any]) -> Call:
     "MetadataOptions", "MaintenanceOptions", "DisableApiTermination", "InstanceInitiatedShutdownBehavior",
     "ClientToken", "EbsOptimized", "IamInstanceProfile", "NetworkInterfaces.DeviceIndex", "NetworkInterfaces.SubnetId",
     "NetworkInterfaces.Groups", "NetworkInterfaces.AssociatePublicIpAddress", "NetworkInterfaces.DeleteOnTermination",
-    "NetworkInterfaces.Description", call=_call,
+    "NetworkInterfaces.Description",
 )  # fmt: skip
+
+
+@operation("ec2", "RunInstances", *LAUNCH, call=_call)
 def launch(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
     """RunInstances. The answer shows what was launched whatever reads show yet."""
     bucket = session.cloud.settings.instances_bucket

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fakes.ec2 import around, instances, places, resources, tags
+from tests.fakes.ec2 import around, fleets, instances, places, resources, tags
 from tests.fakes.ec2.session import OPERATIONS
 
-__all__ = ["OPERATIONS", "around", "instances", "places", "resources", "tags"]
+__all__ = ["OPERATIONS", "around", "fleets", "instances", "places", "resources", "tags"]

@@ -67,6 +67,17 @@ class Launched:
     reservation: Reservation
 
 
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A launch template, of one version."""
+
+    id: str
+    name: str
+    made_ms: int
+    data: dict[str, Any]
+    token: str
+
+
 @dataclass(eq=False)
 class Region:
     """The state. Whoever calls holds the fake's lock."""
@@ -83,6 +94,9 @@ class Region:
     addresses: dict[str, Address] = field(default_factory=dict)
     spot_requests: dict[str, SpotRequest] = field(default_factory=dict)
     tokens: dict[tuple[str, str], Launched] = field(default_factory=dict)
+    templates: dict[str, Template] = field(default_factory=dict)
+    #: By the client token of a fleet: what was asked, and what was answered.
+    fleets: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     condition_xml: dict[Condition, str] = field(default_factory=dict)
     #: vCPUs of living instances by class of families and market.
     used: Counter[tuple[str, str]] = field(default_factory=Counter)
