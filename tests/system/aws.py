@@ -1,12 +1,20 @@
-"""A real dispatcher with the AWS driver, a fake EC2, and guests that boot: what the tests of `test_aws` share."""
+"""A real dispatcher with the AWS driver, a fake EC2, and guests that boot: what the tests on AWS share.
+
+`WatchedEc2` is the fake of all tests that run a dispatcher: at its end its inventory is what its dispatchers know.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
-from tests.fakes.ec2 import FakeEc2
+from tests.fakes.ec2 import FakeEc2, Settings
 from tests.fakes.ec2.records import Instance, State
+from tests.fakes.ec2.settings import ACCOUNT, REGION
 from tests.fakes.guests.host import Guests
 from tests.providers.aws import scenes
 from tests.system.house import CONFIG, House
@@ -14,83 +22,140 @@ from tests.system.house import CONFIG, House
 #: The dispatcher's address in the VMs' network.
 SEEN_AT = "10.255.0.1"
 TYPES = ("m6i.large", "c6i.large")
+PENDING_MS = ENDING_MS = 300
 _PROFILE = """
-[profiles.aws]
+[profiles.{name}]
 driver = "aws"
-region = "us-east-1"
-account = "123456789012"
-endpoint_url = "ENDPOINT"
-identity_certificate = "CERTIFICATE"
+region = "{region}"
+account = "{account}"
+endpoint_url = "{url}"
+identity_certificate = "{certificate}"
 instance_types = ["m6i.large", "c6i.large"]
 consistency = "1s"
 boot = "1s"
 guest_enforced = true
 caps = {{ instances = {cap} }}
 budget = {{ total = "5" }}
-
+{more}
 """
 
 
-class Account:
-    """One deployment whose VMs are instances of `fake`. `signer`: whose key signs the VMs' identity documents."""
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profile on the fake. `cap` 0 is that of the deployment; `more` are lines of its own."""
 
-    def __init__(self, folder: Path, fake: FakeEc2, *, cap: int = 2, pool: str = "", signer: str = "EC2") -> None:
-        certificate = folder / "us-east-1.pem"
-        certificate.write_text(scenes.certificate())
-        before, _, after = CONFIG.partition("[profiles.local]")
-        head = before.replace("tls = false\n", f'advertise = "https://{SEEN_AT}:{{port}}"\n')
-        profile = _PROFILE.replace("ENDPOINT", fake.url).replace("CERTIFICATE", str(certificate))
-        pools = after[after.index("[pools.default]") :].replace('profiles = ["local"]', 'profiles = ["aws"]')
-        self.fake = fake
-        self.house = House(folder, config=head + profile + pools, cap=cap, pool=pool, idle="1s")
-        self.house.url = self.house.url.replace("http:", "https:")
-        self.house.trust = self.house.state / "tls" / "ca.pem"
-        ways = {(SEEN_AT, self.house.port): ("127.0.0.1", self.house.port)}
-        self.guests = Guests(fake, folder / "guests", lambda said: scenes.proof(said, signer), ways)
+    name: str = "aws"
+    region: str = REGION
+    account: str = ACCOUNT
+    cap: int = 0
+    more: str = ""
+
+
+class WatchedEc2(FakeEc2):
+    """A fake that knows its dispatchers. Leaving it ends them, and fails where inventory and state are not alike, or
+    where something was asked for that the fake has not."""
+
+    def __init__(self, settings: Settings | None = None, *, patience_s: float = 20) -> None:
+        super().__init__(settings)
+        self.accounts: list[Account] = []
+        self.patience_s = patience_s
 
     def living(self) -> list[Instance]:
         """What bills, or is about to."""
-        return [vm for vm in self.fake.all_instances() if vm.state in (State.PENDING, State.RUNNING)]
+        return [vm for vm in self.all_instances() if vm.state in (State.PENDING, State.RUNNING)]
+
+    def burning(self) -> list[Instance]:
+        """Those that are not over yet."""
+        return [vm for vm in self.all_instances() if vm.state is not State.TERMINATED]
 
     def ever(self) -> list[Instance]:
         """All that was ever launched."""
-        with self.fake.lock:
-            return [vm for region in self.fake.regions_in_use() for vm in region.ever]
-
-    def until_alike(self, within: float = 20) -> None:
-        """The fake's inventory is the dispatcher's state: each VM that lives is one instance of the dispatcher's, each
-        that ever was has been one and no more, and no disk or interface is without a VM."""
-        self.house.until(lambda: not self.differences(), within, "inventory and state are alike")
+        with self.lock:
+            return [vm for region in self.regions_in_use() for vm in region.ever]
 
     def differences(self) -> list[str]:
-        """In what the two are not alike."""
-        rows = self.house.instances(past=True)
-        known = Counter(row["vm"] for row in rows if row["vm"])
-        now = {row["vm"] for row in self.house.instances() if row["vm"]}
-        lives = {vm.id for vm in self.living()}
-        launched = {vm.id for vm in self.ever()}
+        """In what inventory and state are not alike: each VM that lives is one instance of a dispatcher's, each that
+        ever was has been one and no more, and no disk or interface is without a VM."""
+        houses = [account.house for account in self.accounts]
+        known = Counter(row["vm"] for house in houses for row in house.instances(past=True) if row["vm"])
+        now = {row["vm"] for house in houses for row in house.instances() if row["vm"]}
+        runs = {name for account in self.accounts for name in account.guests.running()}
+        lives, launched = {vm.id for vm in self.living()}, {vm.id for vm in self.ever()}
         found = [f"{vm} is {times} instances" for vm, times in known.items() if times > 1]
         found += [f"{vm} lives and is unknown" for vm in lives - now]
         found += [f"{vm} is known and does not live" for vm in now - lives]
         found += [f"{vm} was launched and never known" for vm in launched - set(known)]
         found += [f"{vm} is known and was never launched" for vm in set(known) - launched]
-        found += [f"{vm} runs and is no instance" for vm in set(self.guests.running()) - {v.id for v in self.burning()}]
-        with self.fake.lock:
-            for region in self.fake.regions_in_use():
+        found += [f"{vm} runs and is no instance" for vm in runs - {vm.id for vm in self.burning()}]
+        with self.lock:
+            for region in self.regions_in_use():
                 held = [(volume.id, volume.instance) for volume in region.volumes.values()]
                 held += [(interface.id, interface.instance) for interface in region.interfaces.values()]
                 found += [f"{name} belongs to no VM" for name, vm in held if vm not in region.instances]
         return found
 
-    def burning(self) -> list[Instance]:
-        """Those that are not over yet."""
-        return [vm for vm in self.fake.all_instances() if vm.state is not State.TERMINATED]
+    def until_alike(self) -> None:
+        """Inventory and state are alike, soon."""
+        deadline = time.monotonic() + self.patience_s
+        while found := self.differences():
+            assert time.monotonic() < deadline, f"inventory and state are not alike: {', '.join(found)}"
+            time.sleep(0.05)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:  # fmt: skip
+        try:
+            if kind is None:
+                self.until_alike()
+        finally:
+            for account in self.accounts:
+                account.close()
+            super().__exit__(kind, error, trace)
+
+
+class Account:
+    """One deployment whose VMs are instances of `fake`, which ends it. `signer`: whose key signs the VMs' identity
+    documents; `boots`: whether anything runs in them."""
+
+    def __init__(
+        self, folder: Path, fake: WatchedEc2, *, cap: int = 2, pool: str = "", signer: str = "EC2",
+        profiles: Sequence[Profile] = (Profile(),), pools: str = "", boots: bool = True,
+    ) -> None:  # fmt: skip
+        certificate = folder / "us-east-1.pem"
+        certificate.write_text(scenes.certificate())
+        before, _, after = CONFIG.partition("[profiles.local]")
+        head = before.replace("tls = false\n", f'advertise = "https://{SEEN_AT}:{{port}}"\n')
+        written = "".join(
+            _PROFILE.format(
+                name=one.name, region=one.region, account=one.account, url=fake.url, certificate=certificate,
+                cap=one.cap or cap, more=one.more,
+            )
+            for one in profiles
+        )  # fmt: skip
+        names = ", ".join(f'"{one.name}"' for one in profiles)
+        tail = after[after.index("[pools.default]") :].replace('profiles = ["local"]', f"profiles = [{names}]")
+        written, pools = (text.replace("{", "{{").replace("}", "}}") for text in (written, pools))
+        self.fake = fake
+        self.house = House(folder, config=head + written + tail + pools, cap=cap, pool=pool, idle="1s")
+        self.house.url = self.house.url.replace("http:", "https:")
+        self.house.trust = self.house.state / "tls" / "ca.pem"
+        ways = {(SEEN_AT, self.house.port): ("127.0.0.1", self.house.port)}
+        self.guests = Guests(fake, folder / "guests", lambda said: scenes.proof(said, signer), ways)
+        fake.accounts.append(self)
+        if boots:
+            self.guests.__enter__()
+
+    def close(self) -> None:
+        """Nothing of it runs afterwards."""
+        print(self.house.log_tail(400), self.guests.consoles())  # noqa: T201
+        self.house.clean_up()
+        self.guests.__exit__()
 
     def until_gone(self, within: float = 60) -> None:
         """Nothing is left, by every word there is: the dispatcher's, the fake's, and this host's."""
         self.house.until_no_instance(within)
-        self.house.until(lambda: not self.burning() and not self.guests.running(), 20, "no VM is left")
-        self.until_alike()
+        self.house.until(lambda: not self.fake.burning() and not self.guests.running(), 20, "no VM is left")
+        self.fake.until_alike()
         assert self.fake.leftovers() == []
         with self.fake.lock:
             for region in self.fake.regions_in_use():
@@ -110,3 +175,6 @@ def drivers_of(pid: int) -> list[str]:
         if "cloud_dispatch.provider.process_child" in words and str(pid) in words:
             found.append(entry.name)
     return found
+
+
+MakeAccount = Callable[..., Account]

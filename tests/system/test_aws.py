@@ -6,56 +6,16 @@ proofs of identity, notices and shutdowns are real.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from tests.fakes.asking import launch
-from tests.fakes.ec2 import FakeEc2, Settings, catalogue
-from tests.fakes.ec2.settings import KEY
+from tests.fakes.ec2 import catalogue
 from tests.fakes.faults import Fault, FaultKind
 from tests.fakes.guests.host import cannot
-from tests.providers.aws import scenes
-from tests.system.aws import TYPES, Account, drivers_of
+from tests.system.aws import ENDING_MS, PENDING_MS, TYPES, MakeAccount, drivers_of
 
 pytestmark = pytest.mark.skipif(bool(cannot()), reason=cannot() or "it can")
-MakeAccount = Callable[..., Account]
-PENDING_MS = ENDING_MS = 300
 NOTICE_MS = 20_000
 PRICES_NANO = {name: catalogue.on_demand_nano(made) for name, made in catalogue.types(TYPES).items()}
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEc2]:
-    """A fake of the test's own, whose keys are where the SDK looks. The test fails where it was asked for what it has
-    not."""
-    for name, value in {**scenes.CREDENTIALS, "AWS_ACCESS_KEY_ID": KEY.id, "AWS_SECRET_ACCESS_KEY": KEY.secret}.items():
-        monkeypatch.setenv(name, value)
-    with FakeEc2(Settings(types=TYPES, pending_ms=PENDING_MS, shutting_down_ms=ENDING_MS)) as made:
-        yield made
-
-
-@pytest.fixture
-def make_account(tmp_path: Path, fake: FakeEc2) -> Iterator[MakeAccount]:
-    """Makes a deployment whose VMs boot. At the end of each test inventory and state are alike."""
-    made: list[Account] = []
-
-    def make(**more: Any) -> Account:
-        made.append(Account(tmp_path, fake, **more))
-        made[-1].guests.__enter__()
-        return made[-1]
-
-    try:
-        yield make
-        for account in made:
-            account.until_alike()
-    finally:
-        for account in made:
-            print(account.house.log_tail(400), account.guests.consoles())  # noqa: T201
-            account.house.clean_up()
-            account.guests.__exit__()
 
 
 def test_tasks_run_and_everything_is_gone(make_account: MakeAccount) -> None:
@@ -131,7 +91,7 @@ def test_killed_between_a_launch_and_its_record_it_doubles_and_leaks_nothing(mak
     house.up()
     aws.fake.add_faults(Fault(FaultKind.SLOW, operation="RunInstances", amount=20_000, times=1))
     (task,) = house.submit({"command": ["echo", "once"]})
-    house.until(aws.living, 20, "EC2 has made it")
+    house.until(aws.fake.living, 20, "EC2 has made it")
     assert [row["vm"] for row in house.instances()] == [""], "its answer has come: nothing is between the two"
     assert house.process is not None
     old = house.process.pid
@@ -141,7 +101,7 @@ def test_killed_between_a_launch_and_its_record_it_doubles_and_leaks_nothing(mak
     assert house.until_ended(task)["state"] == "succeeded"
     assert house.logs(task) == b"once\n"
     aws.until_gone()
-    assert len(aws.ever()) == 1
+    assert len(aws.fake.ever()) == 1
 
 
 def test_a_launch_whose_answer_is_lost_is_adopted(make_account: MakeAccount) -> None:
@@ -154,7 +114,7 @@ def test_a_launch_whose_answer_is_lost_is_adopted(make_account: MakeAccount) -> 
     assert house.until_all_ended(2) == {"succeeded": 2}
     assert [house.logs(task) for task in tasks] == [b"once\n"] * 2
     aws.until_gone()
-    assert len(aws.ever()) == 2
+    assert len(aws.fake.ever()) == 2
 
 
 def test_a_zone_without_capacity_is_passed_by_at_once(make_account: MakeAccount) -> None:
@@ -190,18 +150,3 @@ def test_whose_document_another_key_has_signed_is_not_admitted(make_account: Mak
     house.post("/v1/tasks/cancel", {"ids": [task]})
     aws.until_gone()
     assert house.task(task)["attempts_list"] == []
-
-
-def test_a_vm_that_nobody_knows_is_a_difference(tmp_path: Path, fake: FakeEc2, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the end of each test above would see one that leaked, and one that was doubled."""
-    aws = Account(tmp_path, fake)
-    rows: list[dict[str, str]] = []
-    monkeypatch.setattr(aws.house, "instances", lambda past=False: rows)
-    assert aws.differences() == []
-    (vm,) = launch(fake.client())
-    name = vm["InstanceId"]
-    assert aws.differences() == [f"{name} lives and is unknown", f"{name} was launched and never known"]
-    rows.append({"vm": name})
-    assert aws.differences() == []
-    rows.append({"vm": name})
-    assert aws.differences() == [f"{name} is 2 instances"]
