@@ -230,7 +230,8 @@ class AwsProvider(Lacking):
         return {one["QuotaCode"]: float(one["Value"]) for one in found if "Value" in one}
 
     async def preflight(self, deployment: str) -> Sequence[Finding]:
-        return await preflight.examine(self, self._settings, deployment)
+        means = preflight.Means(self, self._calls, self._images, self._subnets, self._catalogue, self._now)
+        return await preflight.examine(means, self._settings, deployment)
 
     async def identify(self, proof: str, challenge: Challenge) -> VmId:
         if not self._trusted:

@@ -1,54 +1,63 @@
 """What can be found out about a profile before it costs anything: `examine` asks AWS, the rest judges the answers.
 
-Nothing is made: launches and ends are tried with DryRun, by which EC2 checks the rights and goes no further. That an
-instance profile exists can't be seen without rights of its own; the first launch tells.
+Nothing is made: launches are tried with DryRun, by which EC2 checks the rights and goes no further, and so is each
+other right (`rights`). That an instance profile exists can't be seen without rights of its own; the first launch tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.ids import BatchId
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.resources import format_bytes
 from cloud_dispatch.domain.tags import DEPLOYMENT
-from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, VmNotFound
-from cloud_dispatch.provider.spi import Finding, LaunchRequest, Level, Quota, VmState
-from cloud_dispatch_aws import prices, translate
+from cloud_dispatch.provider.errors import InvalidRequest, ProviderError
+from cloud_dispatch.provider.spi import Finding, LaunchRequest, Level, Provider, Quota
+from cloud_dispatch_aws import prices, rights, translate
+from cloud_dispatch_aws.calls import Calls
+from cloud_dispatch_aws.catalogue import Catalogue
 from cloud_dispatch_aws.errors import Asked
-from cloud_dispatch_aws.images import Image
+from cloud_dispatch_aws.images import Image, Images
 from cloud_dispatch_aws.settings import AwsSettings
-from cloud_dispatch_aws.subnets import Subnet
+from cloud_dispatch_aws.subnets import Subnet, Subnets
 
-if TYPE_CHECKING:
-    from cloud_dispatch_aws.driver import AwsProvider
-
-_WOULD = "DryRunOperation"
-#: Stands for a VM where there is none of ours yet.
-_NO_VM = "i-00000000000000000"
 _WEEK_MS = 7 * 86_400_000
 
 
-async def examine(driver: AwsProvider, settings: AwsSettings, deployment: str) -> Sequence[Finding]:
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a driver answers its questions with, and the driver itself for those that have an answer of its own."""
+
+    driver: Provider
+    calls: Calls
+    images: Images
+    subnets: Subnets
+    catalogue: Catalogue
+    now: Callable[[], int]
+
+
+async def examine(means: Means, settings: AwsSettings, deployment: str) -> Sequence[Finding]:
     """Look at everything that the profile needs, as it would be used by `deployment`."""
-    return await _Examination(driver, settings, deployment).all()
+    return await _Examination(means, settings, deployment).all()
 
 
 class _Examination:
     """The questions, each of which may fail by itself."""
 
-    def __init__(self, driver: AwsProvider, settings: AwsSettings, deployment: str) -> None:
-        self._driver = driver
+    def __init__(self, means: Means, settings: AwsSettings, deployment: str) -> None:
+        self._means = means
         self._settings = settings
         self._deployment = deployment
         self._offered: Sequence[Offering] = ()
 
     async def all(self) -> list[Finding]:
-        driver, settings = self._driver, self._settings
+        means, settings = self._means, self._settings
         try:
-            answer = await driver._calls.patiently(Asked("GetCallerIdentity"), "sts", "get_caller_identity")
+            answer = await means.calls.patiently(Asked("GetCallerIdentity"), "sts", "get_caller_identity")
         except ProviderError as error:
             return [Finding(Level.ERROR, "credentials", error.message)]
         found = [of_caller(answer, settings), *of_settings(settings)]
@@ -65,39 +74,38 @@ class _Examination:
             except ProviderError as error:
                 found.append(Finding(Level.ERROR, about, error.message))
         found += [await self._launch(_cheapest(self._offered, market)) for market in self._markets()]
-        found.append(await self._end())
-        return found
+        return found + await rights.tried(means.calls, settings, self._deployment)
 
     async def _images(self) -> list[Finding]:
-        images = [await self._driver._images.of_architecture(name) for name in self._settings.images]
+        images = [await self._means.images.of_architecture(name) for name in self._settings.images]
         return of_images(images, self._settings)
 
     async def _subnets(self) -> list[Finding]:
-        return of_subnets(await self._driver._subnets.found(), self._settings) if self._settings.subnets else []
+        return of_subnets(await self._means.subnets.found(), self._settings) if self._settings.subnets else []
 
     async def _groups(self) -> list[Finding]:
         """The error says which is not there."""
         groups = list(self._settings.security_groups)
         if groups:
             asked = Asked("DescribeSecurityGroups")
-            await self._driver._calls.patiently(asked, "ec2", "describe_security_groups", GroupIds=groups)
+            await self._means.calls.patiently(asked, "ec2", "describe_security_groups", GroupIds=groups)
         return [Finding(Level.OK, "security_groups", name) for name in groups]
 
     async def _key(self) -> list[Finding]:
         name = self._settings.key_name
         if name:
             asked = Asked("DescribeKeyPairs")
-            await self._driver._calls.patiently(asked, "ec2", "describe_key_pairs", KeyNames=[name])
+            await self._means.calls.patiently(asked, "ec2", "describe_key_pairs", KeyNames=[name])
         return [Finding(Level.OK, "key_name", name)] if name else []
 
     async def _types(self) -> list[Finding]:
-        driver = self._driver
-        self._offered = await driver.offerings()
-        sold = [one.type.architecture for one in await driver._catalogue.sold()]
-        return of_offerings(self._offered, sold, self._settings, driver._now())
+        means = self._means
+        self._offered = await means.driver.offerings()
+        sold = [one.type.architecture for one in await means.catalogue.sold()]
+        return of_offerings(self._offered, sold, self._settings, means.now())
 
     async def _quotas(self) -> list[Finding]:
-        return of_quotas(await self._driver.quotas())
+        return of_quotas(await self._means.driver.quotas())
 
     def _markets(self) -> list[Market]:
         return sorted({one.market for one in self._offered})
@@ -109,45 +117,26 @@ class _Examination:
             BatchId("b00000000000"), 1, offering, {DEPLOYMENT: self._deployment}, "#cloud-config\n", ends_ms=0
         )
         try:
-            image = await self._driver._images.of_id(offering.image)
-            subnet = await self._driver._subnets.choose(offering.zone, 1)
+            image = await self._means.images.of_id(offering.image)
+            subnet = await self._means.subnets.choose(offering.zone, 1)
             call = translate.launch(request, self._settings, b"#cloud-config", image.id, image.root_device, subnet)
             asked = Asked("RunInstances", offering=offering)
-            await self._driver._calls.once(asked, "run_instances", **call, DryRun=True)
+            await self._means.calls.once(asked, "run_instances", **call, DryRun=True)
         except InvalidRequest as error:
-            if error.code == _WOULD:
+            if error.code == rights.WOULD:
                 return Finding(Level.OK, about, f"{offering.type.name} in {offering.zone} may be launched")
             return Finding(Level.ERROR, about, error.message)
         except ProviderError as error:
             return Finding(Level.ERROR, about, error.message)
         return Finding(Level.WARNING, about, "the answer to a DryRun was none")
 
-    async def _end(self) -> Finding:
-        """An end, DryRun: of a VM of ours where there is one, since the right may hang on its tags."""
-        living: list[str] = []
-        try:
-            living = [vm.id for vm in (await self._driver.list(self._deployment)).vms if vm.state is not VmState.GONE]
-            vm = living[0] if living else _NO_VM
-            await self._driver._calls.once(
-                Asked("TerminateInstances"), "terminate_instances", InstanceIds=[vm], DryRun=True
-            )
-        except VmNotFound:
-            return Finding(Level.OK, "terminate", "VMs may be terminated")
-        except ProviderError as error:
-            if error.code == _WOULD:
-                return Finding(Level.OK, "terminate", "VMs may be terminated")
-            if not living:
-                text = f"it can't be known while there is no VM of this deployment: {error.message}"
-                return Finding(Level.WARNING, "terminate", text)
-            return Finding(Level.ERROR, "terminate", error.message)
-        return Finding(Level.WARNING, "terminate", "the answer to a DryRun was none")
-
 
 def of_caller(answer: Mapping[str, Any], settings: AwsSettings) -> Finding:
     """Who we are, in the account that was meant."""
     account, who = str(answer["Account"]), str(answer["Arn"])
     if settings.account and account != settings.account:
-        return Finding(Level.ERROR, "account", f"these are credentials of account {account}: {who}")
+        text = f"expected account {settings.account}, and these are credentials of account {account}: {who}"
+        return Finding(Level.ERROR, "account", text)
     return Finding(Level.OK, "credentials", who)
 
 

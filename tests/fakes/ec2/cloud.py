@@ -48,6 +48,8 @@ class Cloud:
         self.keys = {key.id: key for key in self.settings.keys}
         #: Actions that nobody may do, as "ec2:RunInstances".
         self.denied: set[str] = set()
+        #: Actions that may be done only to what carries this tag (key, value).
+        self.scoped: dict[str, tuple[str, str]] = {}
         #: Requests that arrived, by operation.
         self.calls: Counter[str] = Counter()
         #: What must stay empty in a good test: requests for what the fake has not, and bugs of the fake.

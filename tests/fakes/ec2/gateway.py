@@ -13,6 +13,7 @@ from tests.fakes.aws.model import Operation, service
 from tests.fakes.ec2 import operations
 from tests.fakes.ec2.cloud import Cloud
 from tests.fakes.ec2.session import Handled, Session, unheeded
+from tests.fakes.ec2.targets import targets
 from tests.fakes.faults import Struck
 from tests.fakes.server import Fate, Reply, Request
 
@@ -84,7 +85,12 @@ class Gateway:
         action = f"{operation.service.name}:{operation.name}"
         if action in self._cloud.denied:
             raise _not_allowed(operation, session, action)
+        named = targets(session, params) if params.get("DryRun") or action in self._cloud.scoped else []
+        if action in self._cloud.scoped and any(not one.carries(*self._cloud.scoped[action]) for one in named):
+            raise _not_allowed(operation, session, action)
         if params.get("DryRun"):
+            for one in named:
+                one.check()
             raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
         body = _rendered(operation, handled.run(session, params), request_id)
         if struck.lost is not None and struck.lost.code:

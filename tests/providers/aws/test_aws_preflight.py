@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.tags import DEPLOYMENT
 from cloud_dispatch.provider.errors import Scope
 from cloud_dispatch.provider.spi import Level, ProfileContext, Quota, QuotaUnit
-from cloud_dispatch_aws import plugin, preflight
+from cloud_dispatch_aws import plugin, preflight, rights
 from cloud_dispatch_aws.images import Image
 from cloud_dispatch_aws.settings import GIB
 from tests.fakes.ec2 import FakeEc2
@@ -50,10 +52,13 @@ def worst(found: Found, about: str) -> Level:
 
 
 async def test_a_good_profile_has_nothing_wrong_and_nothing_is_made(fake: FakeEc2) -> None:
-    """Credentials, image, types, both markets, the right to end, quotas; only that it is no real AWS is told."""
+    """Credentials, image, types, both markets, rights, quotas; only that it is no real AWS is told, and which rights
+    can't be tried where there is nothing of the deployment's yet."""
     subnet = next(one.id for one in fake.region().subnets.values() if one.zone == scenes.ZONE)
     found = await look(fake, subnets=[subnet], account=scenes.ACCOUNT)
-    assert {about for about in found if worst(found, about) is not Level.OK} == {"endpoint_url"}
+    assert {about for about in found if worst(found, about) is not Level.OK} == {"endpoint_url", "rights"}
+    (untold,) = [text for level, text in found["rights"] if level is Level.WARNING]
+    assert set(re.findall(r"\w+:\w+", untold)) == {one.action for one in rights.RIGHTS if one.on}
     assert {
         "credentials",
         "images.x86_64",
@@ -61,7 +66,6 @@ async def test_a_good_profile_has_nothing_wrong_and_nothing_is_made(fake: FakeEc
         "instance_types",
         "launch on-demand",
         "launch spot",
-        "terminate",
     } <= set(found)
     assert fake.all_instances() == []
 
@@ -73,7 +77,10 @@ async def test_without_credentials_nothing_more_is_asked(fake: FakeEc2, monkeypa
 
 
 async def test_credentials_of_another_account_are_told(fake: FakeEc2) -> None:
-    assert worst(await look(fake, account="210987654321"), "account") is Level.ERROR
+    """Which one was expected, and which one was found."""
+    found = await look(fake, account="210987654321")
+    ((level, text),) = found["account"]
+    assert (level, "210987654321" in text, scenes.ACCOUNT in text) == (Level.ERROR, True, True)
 
 
 @pytest.mark.parametrize("market", ["on-demand", "spot"])
@@ -84,16 +91,73 @@ async def test_a_right_that_is_missing_is_told(fake: FakeEc2, market: str) -> No
     assert "UnauthorizedOperation" in found[f"launch {market}"][0][1]
 
 
-async def test_a_missing_right_to_end_is_sure_once_there_is_a_vm(fake: FakeEc2) -> None:
-    """The right may hang on a VM's tags: without one nobody can tell."""
-    fake.denied.add("ec2:TerminateInstances")
-    assert worst(await look(fake), "terminate") is Level.WARNING
+#: A profile that needs every right that can be tried.
+ALL = {
+    "key_name": "k",
+    "images": {"x86_64": "ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"},
+}
+
+
+async def holdings(fake: FakeEc2) -> None:
+    """A VM of the deployment's with its disk and interface, and an address that carries its tag."""
     driver = plugin.create(context(fake))
     await driver.launch(scenes.request(slots=1))
     await driver.close()
-    assert worst(await look(fake), "terminate") is Level.ERROR
-    fake.denied.clear()
-    assert worst(await look(fake), "terminate") is Level.OK
+    address = fake.hold_address()
+    fake.client().create_tags(Resources=[address], Tags=[{"Key": DEPLOYMENT, "Value": "contract"}])
+
+
+def everything(fake: FakeEc2) -> dict[str, Any]:
+    region = fake.region()
+    subnet = next(one.id for one in region.subnets.values() if one.zone == scenes.ZONE)
+    return {**ALL, "subnets": [subnet], "security_groups": [next(iter(region.groups))]}
+
+
+def test_every_right_of_the_policy_is_tried_or_said_to_be_beyond_trial() -> None:
+    """Those to a key have no DryRun of their own; a role is given to VMs by their launch."""
+    own = scenes.settings(
+        key_name="k", subnets=["subnet-1"], security_groups=["sg-1"], instance_profile="worker", kms_key="alias/d"
+    )
+    needed = {one for one in rights.needed(own, "contract") if not one.startswith("kms:")}
+    assert needed == {one.action for one in rights.RIGHTS} | rights.BY_LAUNCH
+
+
+async def test_with_something_to_try_them_on_all_rights_are_known(fake: FakeEc2) -> None:
+    """Those that hang on the deployment's tag, too; nothing is changed by the trial."""
+    await holdings(fake)
+    fake.scoped.update({one.action: (DEPLOYMENT, "contract") for one in rights.RIGHTS if one.on})
+    before = [(vm.id, vm.state, vm.tags.true.items) for vm in fake.all_instances()], fake.leftovers()
+    found = await look(fake, **everything(fake))
+    number = len(rights.RIGHTS)
+    assert found["rights"] == [(Level.OK, f"{number} of {number} that can be tried are given")]
+    assert {about for about in found if worst(found, about) is not Level.OK} == {"endpoint_url"}
+    assert ([(vm.id, vm.state, vm.tags.true.items) for vm in fake.all_instances()], fake.leftovers()) == before
+
+
+@pytest.mark.parametrize("right", rights.RIGHTS, ids=lambda right: right.action)
+async def test_each_right_that_is_denied_is_found_by_name_with_what_it_is_for(
+    fake: FakeEc2, right: rights.Right
+) -> None:
+    await holdings(fake)
+    fake.denied.add(right.action.replace("servicequotas:", "service-quotas:"))
+    found = await look(fake, **everything(fake))
+    ((level, text),) = found[f"right {right.action}"]
+    assert level is (Level.WARNING if right.action in rights.OPTIONAL else Level.ERROR)
+    assert right.purpose in text
+    assert [about for about in found if about.startswith("right ")] == [f"right {right.action}"]
+
+
+async def test_a_right_on_things_that_are_not_there_is_not_told_missing(fake: FakeEc2) -> None:
+    """It may hang on a VM's tags: without one nobody can tell, whatever is answered."""
+    fake.denied.add("ec2:TerminateInstances")
+    found = await look(fake)
+    assert "right ec2:TerminateInstances" not in found
+    assert "ec2:TerminateInstances (to end VMs)" in found["rights"][-1][1]
+
+
+async def test_a_key_is_said_to_be_beyond_trial(fake: FakeEc2) -> None:
+    found = await look(fake, kms_key="alias/disks")
+    assert "kms:CreateGrant (to use kms_key)" in found["rights"][-1][1]
 
 
 async def test_an_image_that_is_not_there_or_for_other_machines_is_told(fake: FakeEc2) -> None:
