@@ -96,12 +96,13 @@ def of_spot_history(rows: Iterable[Mapping[str, Any]], priced_ms: int) -> dict[t
 
 
 def embedded(region: str) -> dict[str, Price]:
-    """The prices of `region` that travel with the driver: estimates, as old as the table says."""
+    """The prices of `region` that travel with the driver: estimates, as old as their tables say; the newest counts."""
     return {
-        name: Price(nano(dollars), _moment(table["as_of"]), estimated=True)
-        for table in _tables()
+        f"{family}.{size}": Price(nano(dollars), _moment(table["as_of"]), estimated=True)
+        for table in sorted(_tables(), key=lambda one: one["as_of"])
         if table["region"] == region
-        for name, dollars in table["dollars"].items()
+        for family, said in table["dollars"].items()
+        for size, dollars in (one.split() for one in said.split(","))
     }
 
 
@@ -112,8 +113,8 @@ def of_settings(said: Mapping[str, int], now_ms: int) -> dict[str, Price]:
 
 def stale(prices: Iterable[Price], now_ms: int) -> str:
     """Why estimates among `prices` should not be relied on, "" where they can."""
-    ages = [now_ms - price.priced_ms for price in prices if price.estimated]
-    if not ages or max(ages) < STALE_MS:
+    ages = [now_ms - price.priced_ms for price in prices if price.estimated and now_ms - price.priced_ms >= STALE_MS]
+    if not ages:
         return ""
     return f"{len(ages)} prices are from a table that is {format_duration(max(ages) // 86_400_000 * 86_400_000)} old"
 
@@ -121,7 +122,7 @@ def stale(prices: Iterable[Price], now_ms: int) -> str:
 def of_extras(region: str, disk_bytes: int, *, public_address: bool) -> Rate:
     """What a VM's disks and public address cost an hour beside it."""
     gib = -(-disk_bytes // GIB)
-    monthly = nano(_GP3.get(region, max(_GP3.values()))) * gib
+    monthly = (nano(_GP3[region]) if region in _GP3 else max(map(nano, _GP3.values()))) * gib
     return Rate(-(-monthly // _HOURS) + (nano(_PUBLIC_ADDRESS) if public_address else 0))
 
 

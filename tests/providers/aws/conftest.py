@@ -26,6 +26,6 @@ def fake(quotas: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Fa
     credentials = {**scenes.CREDENTIALS, "AWS_ACCESS_KEY_ID": KEY.id, "AWS_SECRET_ACCESS_KEY": KEY.secret}
     for name, value in credentials.items():
         monkeypatch.setenv(name, value)
-    types, roles = ("m5.large", "m6i.large", "t3.micro"), {ROLE: "shared-secret"}
+    types, roles = ("m5.large", "m6i.large", "c5d.large", "t3.micro"), {ROLE: "shared-secret"}
     with FakeEc2(Settings(quotas=quotas, types=types, roles=roles), RealClock()) as fake:
         yield fake

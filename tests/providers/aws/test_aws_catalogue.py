@@ -44,12 +44,12 @@ def image(**asked: Any) -> dict[str, Any]:
 
 
 def script(**more: Any) -> Scripted:
-    """An account that sells m5.large in two zones and the ARM type m7g.large in one."""
+    """An account that sells m5.large in two zones and the ARM type m7gd.large in one."""
     answers: dict[str, Any] = {
-        "describe_instance_types": {"InstanceTypes": [info("m5.large"), info("m7g.large", architecture="arm64")]},
+        "describe_instance_types": {"InstanceTypes": [info("m5.large"), info("m7gd.large", architecture="arm64")]},
         "describe_instance_type_offerings": {
             "InstanceTypeOfferings": [
-                place("m5.large", "us-east-1a"), place("m5.large", "us-east-1b"), place("m7g.large", "us-east-1a"),
+                place("m5.large", "us-east-1a"), place("m5.large", "us-east-1b"), place("m7gd.large", "us-east-1a"),
             ]
         },
         "describe_spot_price_history": {"SpotPriceHistory": []},
@@ -62,7 +62,7 @@ def script(**more: Any) -> Scripted:
 
 
 async def offered(calls: Scripted, now_ms: int = NOW_MS, **said: Any) -> dict[str, Offering]:
-    own = settings(**{"instance_types": ["m5.*", "m7g.*"], **said})
+    own = settings(**{"instance_types": ["m5.*", "m7gd.*"], **said})
     images, subnets = Images(calls, own, lambda: now_ms), Subnets(calls, own, lambda: now_ms)
     catalogue = Catalogue(ProfileName("aws"), own, calls, images, subnets, lambda: now_ms)
     return {one.key.removeprefix("aws/"): one for one in await catalogue.offerings()}
@@ -77,9 +77,9 @@ async def test_every_type_in_every_zone_has_an_offering_and_a_price_where_one_is
     """The price list's word; what it does not say, the table's estimate; else none at all."""
     found = await offered(script())
     assert set(found) == {
-        "m5.large/us-east-1a/on-demand", "m5.large/us-east-1b/on-demand", "m7g.large/us-east-1a/on-demand",
+        "m5.large/us-east-1a/on-demand", "m5.large/us-east-1b/on-demand", "m7gd.large/us-east-1a/on-demand",
     }  # fmt: skip
-    known, unknown = found["m5.large/us-east-1a/on-demand"], found["m7g.large/us-east-1a/on-demand"]
+    known, unknown = found["m5.large/us-east-1a/on-demand"], found["m7gd.large/us-east-1a/on-demand"]
     assert (known.rate, known.max_rate, known.priced_ms, known.estimated) == (100_000_000, 100_000_000, NOW_MS, False)
     assert (unknown.rate, unknown.max_rate, unknown.priced_ms) == (None, None, 0)
     assert (known.region, known.minimum_ms, known.increment_ms) == (REGION, 60_000, 1_000)
@@ -108,14 +108,14 @@ async def test_spot_is_offered_where_it_has_a_price_below_the_bid() -> None:
     rows = [
         spot("m5.large", "us-east-1a", "0.04"),
         spot("m5.large", "us-east-1b", "0.09"),
-        spot("m7g.large", "us-east-1a", "0.03"),
+        spot("m7gd.large", "us-east-1a", "0.03"),
     ]
     calls = script(describe_spot_price_history={"SpotPriceHistory": rows})
     found = await offered(calls, spot_max_percent=80)
     cheap = found["m5.large/us-east-1a/spot"]
     assert (cheap.rate, cheap.max_rate, cheap.priced_ms) == (40_000_000, 80_000_000, NOW_MS)
     assert "m5.large/us-east-1b/spot" not in found
-    without_a_price_on_demand = found["m7g.large/us-east-1a/spot"]
+    without_a_price_on_demand = found["m7gd.large/us-east-1a/spot"]
     assert (without_a_price_on_demand.rate, without_a_price_on_demand.max_rate) == (30_000_000, None)
     assert not [key for key in await offered(calls, spot=False) if key.endswith("spot")]
 
@@ -129,7 +129,7 @@ async def test_zones_are_those_of_the_settings_and_of_the_subnets() -> None:
 
 async def test_an_architecture_without_an_image_is_not_offered() -> None:
     found = await offered(script(), images={"arm64": "ami-a"})
-    assert {one.type.name for one in found.values()} == {"m7g.large"}
+    assert {one.type.name for one in found.values()} == {"m7gd.large"}
 
 
 async def test_an_image_for_other_machines_is_refused() -> None:

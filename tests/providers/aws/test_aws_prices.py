@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch_aws import prices
 from cloud_dispatch_aws.prices import Price
+from cloud_dispatch_aws.settings import DEFAULT_TYPES
 from tests.providers.aws.scenes import NOW_MS
 
 DAY_MS = 86_400_000
@@ -93,12 +95,64 @@ def test_the_table_says_when_its_estimates_were_true_and_for_which_region() -> N
     table = prices.embedded("us-east-1")
     assert table["m5.large"].rate == 96_000_000
     assert all(price.estimated and 0 < price.priced_ms < NOW_MS for price in table.values())
-    assert prices.embedded("eu-west-1") == {}
+    assert prices.embedded("xx-north-9") == {}
+
+
+def test_the_newer_of_two_records_counts() -> None:
+    """A type that only the older one has keeps that one's date."""
+    table = prices.embedded("us-east-1")
+    assert table["m5.large"].priced_ms > table["m6i.large"].priced_ms
+
+
+@pytest.mark.parametrize("region", ["us-east-1", "us-east-2", "us-west-2", "eu-west-1", "eu-central-1"])
+def test_the_large_regions_have_the_default_families(region: str) -> None:
+    table = prices.embedded(region)
+    wanted = {one for one in DEFAULT_TYPES if (one, region) != ("g6.*", "eu-west-1")}
+    assert wanted <= {f"{name.partition('.')[0]}.*" for name in table}
+
+
+#: In parts of an xlarge. Machines with GPUs and whole hosts have prices of their own; so has the smallest Graviton, by
+#: AWS's rounding.
+SIZES = {"nano": Fraction(1, 32), "micro": Fraction(1, 16), "small": Fraction(1, 8), "medium": Fraction(1, 4)}
+
+
+def parts(size: str) -> Fraction | None:
+    if size in SIZES:
+        return SIZES[size]
+    number = size.removesuffix("large")
+    if number == size or number == "":
+        return Fraction(1, 2) if number == "" else None
+    return Fraction(number.removesuffix("x") or 1)
+
+
+@pytest.mark.parametrize("region", ["us-east-1", "us-east-2", "us-west-2", "eu-west-1", "eu-central-1"])
+def test_within_a_family_twice_the_machine_has_twice_the_price(region: str) -> None:
+    """But for the last digit that AWS writes: so a figure of another tenancy or a slip of the copy stands out."""
+    families: dict[str, list[tuple[str, Fraction]]] = {}
+    for name, price in prices.embedded(region).items():
+        family, _, size = name.partition(".")
+        share = parts(size)
+        if share is not None and family[0] in "cmrt":
+            families.setdefault(family, []).append((name, Fraction(price.rate) / share))
+    assert families
+    for found in families.values():
+        largest = found[-1][1]
+        assert [name for name, unit in found if abs(unit - largest) > largest / 300] == []
+
+
+def test_other_regions_ask_about_what_the_first_one_asks() -> None:
+    """For every type that both have; those of graphics cards differ most."""
+    first = prices.embedded("us-east-1")
+    for region in ("us-east-2", "us-west-2", "eu-west-1", "eu-central-1"):
+        table = prices.embedded(region)
+        assert set(table) <= set(first)
+        most = 101 if region.startswith("us-") else 126
+        assert [name for name, one in table.items() if not 99 <= one.rate * 100 // first[name].rate <= most] == []
 
 
 def test_an_old_table_is_a_warning() -> None:
     table = list(prices.embedded("us-east-1").values())
-    as_of = table[0].priced_ms
+    as_of = min(price.priced_ms for price in table)
     assert prices.stale(table, as_of + 30 * DAY_MS) == ""
     assert "100d" in prices.stale(table, as_of + 100 * DAY_MS)
     assert prices.stale([Price(Rate(1), as_of)], as_of + 100 * DAY_MS) == ""
@@ -110,3 +164,9 @@ def test_disks_and_addresses_bill_beside_the_machine() -> None:
     assert plain == -(-30 * 80_000_000 // 672)
     assert prices.of_extras("us-east-1", 30 * 2**30, public_address=True) == plain + 5_000_000
     assert prices.of_extras("xx-north-9", 30 * 2**30, public_address=False) > plain
+
+
+def test_the_dearest_disk_is_the_dearest_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the text of it."""
+    monkeypatch.setattr(prices, "_GP3", {"a": "0.9", "b": "10.0"})
+    assert prices.of_extras("xx-north-9", 2**30, public_address=False) == -(-10_000_000_000 // 672)
