@@ -90,8 +90,14 @@ def _in_the_way(need: Need, snapshot: Snapshot, unseen: Sequence[str]) -> tuple[
     if need.why:
         return need.why, tuple(each for each in Obstacle if each in need.obstacles)
     if unseen:
-        return f"no offerings are known yet of {', '.join(unseen)}", (Obstacle.SILENT,)
+        return _unseen(snapshot, unseen), (Obstacle.SILENT,)
     return "no more is launched in this plan; the next one goes on", (Obstacle.NEXT_PLAN,)
+
+
+def _unseen(snapshot: Snapshot, unseen: Sequence[str]) -> str:
+    why = "; ".join(problem for profile, problem in snapshot.problems if profile in unseen)
+    text = f"no offerings are known yet of {', '.join(unseen)}"
+    return f"{text}: {why} (`cloud-dispatch config check --online` looks for the cause)" if why else text
 
 
 def gang(item: DemandItem) -> Waiting:

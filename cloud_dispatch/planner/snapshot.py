@@ -146,8 +146,8 @@ class Snapshot:
     """Everything that a plan may depend on. Sequences are in a fixed, meaningful order.
 
     `caps` bounds everything, `profile_caps` each profile. `silent`: profiles that can't be listed now: nothing is
-    launched or ended there. `unknowns`: whether any instance is still unknown after a start (nothing is ended then
-    for want of work). `stop`: what is stopped for the whole deployment.
+    launched or ended there; `problems` says why, where something went wrong. `unknowns`: whether any instance is still
+    unknown after a start (nothing is ended then for want of work). `stop`: what is stopped for the whole deployment.
     """
 
     now_ms: int
@@ -160,6 +160,7 @@ class Snapshot:
     profile_caps: tuple[tuple[ProfileName, Caps], ...] = ()
     blocked: tuple[Blocked, ...] = ()
     silent: tuple[ProfileName, ...] = ()
+    problems: tuple[tuple[ProfileName, str], ...] = ()
     max_batch: tuple[tuple[ProfileName, int], ...] = ()
     doubt_ms: int = 60_000
     unknowns: bool = False

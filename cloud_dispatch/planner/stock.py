@@ -111,7 +111,7 @@ def closed_to(snapshot: Snapshot, pool: Pool, shut: dict[int, Shut]) -> dict[int
 
 
 def _closed(snapshot: Snapshot, counts: Callable[[Blocked], bool]) -> dict[int, Shut]:
-    silent = frozenset(snapshot.silent)
+    silent, problems = frozenset(snapshot.silent), dict(snapshot.problems)
     holding = [block for block in snapshot.blocked if block.until_ms > snapshot.now_ms and counts(block)]
     blocks, dear = _blocks(block for block in holding if not block.from_rate), _dear(holding)
     if not silent and not blocks and not dear:
@@ -121,6 +121,8 @@ def _closed(snapshot: Snapshot, counts: Callable[[Blocked], bool]) -> dict[int, 
     for offering in snapshot.offerings:
         if offering.profile in silent:
             why = f"profile {offering.profile} can't be listed now, so nothing is launched there"
+            if offering.profile in problems:
+                why = f"{problems[offering.profile]}; nothing is launched there"
             shut[id(offering)] = Shut(why, Obstacle.SILENT)
             continue
         too_dear = dear.get(offering.profile)

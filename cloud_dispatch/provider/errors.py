@@ -65,6 +65,10 @@ class ProviderError(Exception):
         self.scope = scope
         self.retry_after_ms = retry_after_ms
 
+    def __str__(self) -> str:
+        """The message, with the provider's word for it where the message has it not."""
+        return self.message if not self.code or self.code in self.message else f"{self.message} ({self.code})"
+
 
 class RateLimited(ProviderError):
     """Wait `retry_after_ms`, then the same call."""

@@ -43,6 +43,8 @@ class ProfileView:
     problem: str = ""
     offerings: tuple[Offering, ...] = ()
     offered_ms: int | None = None
+    #: Whether it has been told that prices are too old to launch by under a limit.
+    old_prices: bool = False
 
 
 @dataclass
@@ -98,11 +100,12 @@ class Context:
             listener(instance)
 
     def note(
-        self, action: str, *, instance: InstanceId | None = None, task: TaskId | None = None, detail: str = ""
-    ) -> None:
-        """An event for the record; stored with the next pass, logged now."""
+        self, action: str, *, instance: InstanceId | None = None, task: TaskId | None = None, detail: str = "",
+        warn: bool = False,
+    ) -> None:  # fmt: skip
+        """An event for the record; stored with the next pass, logged now. `warn`: somebody has to act on it."""
         self._remember(action, instance, task, detail)
-        log.info(action, instance=instance, task=task, detail=detail)
+        (log.warning if warn else log.info)(action, instance=instance, task=task, detail=detail)
 
     def note_all(self, action: str, details: Mapping[InstanceId, str]) -> None:
         """`note` of each of `details`, and one line in the log for all of them: a line takes longer than all else that

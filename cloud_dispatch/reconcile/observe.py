@@ -9,6 +9,7 @@ from typing import TypeVar
 import structlog
 
 from cloud_dispatch.domain import tags
+from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
 from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId, instance_id, slot_of
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
@@ -24,7 +25,7 @@ from cloud_dispatch.reconcile import boot
 from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.context import Context, ProfileView
 from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Foreign, Missing, Seen, Stranger, match
-from cloud_dispatch.reconcile.spend import lag_ms
+from cloud_dispatch.reconcile.spend import lag_ms, stale_price
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -111,9 +112,9 @@ class Observer:
         except Exception as error:  # a bug of one driver must not keep the others' VMs from being looked after
             if not isinstance(error, (ProviderError, TimeoutError)):
                 log.exception("provider.bug", profile=profile)
-            if not view.problem:
-                self._c.note("provider.silent", detail=f"{profile}: {error!r}")
-            view.problem = f"profile {profile} can't be listed: {error!r}"
+            before, view.problem = view.problem, f"profile {profile} can't be listed: {self._words(error)}"
+            if not before:
+                self._c.note("provider.silent", detail=view.problem, warn=True)
             return
         if view.problem:
             self._c.note("provider.answers", detail=f"{profile} can be listed again")
@@ -131,12 +132,30 @@ class Observer:
                 await self._handle(finding, profile, provider, started)
         view.listed_ms = self._c.clock.monotonic()
 
+    def _words(self, error: Exception) -> str:
+        """What went wrong, for whoever has to put it right."""
+        if isinstance(error, TimeoutError):
+            return f"no answer within {format_duration(self._c.settings.timing.call_timeout_ms)}"
+        return f"{type(error).__name__}: {error}"
+
     async def _renew_offerings(self, profile: ProfileName, provider: Provider, now_ms: int) -> None:
         view = self._view(profile)
         if view.offered_ms is None or now_ms - view.offered_ms > OFFERINGS_TTL_MS:
             admits = self._c.settings.profile_types.get(profile, TypeFilter()).admits
             view.offerings = tuple(o for o in await provider.offerings() if admits(o.type.name))
             view.offered_ms = now_ms
+            self._heed_prices(profile, view)
+
+    def _heed_prices(self, profile: ProfileName, view: ProfileView) -> None:
+        """Say once that a limit keeps launches from offerings whose prices are too old: the tasks' own reasons tell
+        whoever waits, not whoever can change it."""
+        now = self._c.clock.now()
+        old = [why for one in view.offerings if one.rate is not None and (why := stale_price(one, now))]
+        if old and self._c.store.limits() and not view.old_prices:
+            count = f"{len(old)} of {len(view.offerings)} offerings"
+            detail = f"profile {profile}: under a limit nothing is launched on {count}; {old[0]}"
+            self._c.note("provider.prices-old", detail=detail, warn=True)
+        view.old_prices = bool(old and self._c.store.limits())
 
     async def _heed_tags(
         self, found: Sequence[Finding], rows: Mapping[InstanceId, Instance], profile: ProfileName

@@ -32,7 +32,7 @@ def affordable(context: Context, demand: Sequence[DemandItem]) -> Sequence[Deman
     for item in demand:
         wanted = market.wanted(item) if _is_asked(item) else ""
         if wanted is None:
-            found.append(replace(item, withheld=_NOWHERE))
+            found.append(replace(item, withheld=market.old_price or _NOWHERE))
         elif isinstance(wanted, str):
             found.append(item)
         else:
@@ -69,6 +69,9 @@ class _Market:
             for one in context.offered.of(pool, profile, view.offerings)
         ]
         self._found: dict[tuple[Shape, int], Place | str | None] = {}
+        self._old: dict[tuple[Shape, int], str] = {}
+        #: Of what was asked for last: why a price that is known does not count there.
+        self.old_price = ""
 
     def wanted(self, item: DemandItem) -> Wanted | str | None:
         """What a claim wants; None where nothing is offered to those who have a limit, "" where nothing can run it at
@@ -76,7 +79,9 @@ class _Market:
         work_ms = item.head_expected_ms or self._c.store.typical_ms(item.shape)
         kind = (item.shape, work_ms)
         if kind not in self._found:
-            self._found[kind] = self._place(item.shape, work_ms)
+            self.old_price = ""
+            self._found[kind], self._old[kind] = self._place(item.shape, work_ms), self.old_price
+        self.old_price = self._old[kind]
         place = self._found[kind]
         if not isinstance(place, Place):
             return place
@@ -94,7 +99,11 @@ class _Market:
         pool, offering = one.pool, one.offering
         settings = self._c.settings
         lag = lag_ms(settings, offering.profile)
-        if lag is None or offering.highest_rate is None or stale_price(offering, self._now):
+        if lag is None or offering.highest_rate is None:
+            return None
+        stale = stale_price(offering, self._now)
+        if stale:
+            self.old_price = stale
             return None
         lifetime_ms = pool.end.lifetime_ms
         ends = first_ends(

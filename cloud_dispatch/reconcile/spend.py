@@ -55,6 +55,8 @@ GUEST_MS = 300_000
 #: So many tasks of each shape are looked at to see what comes next.
 MOST_UPCOMING = 256
 
+_ESTIMATE = "; it is an estimate: let the profile's credentials read prices, or write what you pay into the profile"
+
 #: For so long a price may be taken for true: lists of prices change by the day or week, and spot has its maximum.
 PRICE_GOOD_MS = 7 * 24 * HOUR_MS
 
@@ -74,7 +76,8 @@ def stale_price(offering: Offering, now_ms: int) -> str:
     if not offering.priced_ms:
         return f"a limit covers it, and its driver does not say when the price of {offering.key} was true"
     age, most = format_duration((now_ms - offering.priced_ms) // HOUR_MS * HOUR_MS), format_duration(PRICE_GOOD_MS)
-    return f"a limit covers it, and the price of {offering.key} is {age} old: more than {most}"
+    why = f"a limit covers it, and the price of {offering.key} is {age} old: more than {most}"
+    return why + _ESTIMATE if offering.estimated else why
 
 
 def _words(one: Reached) -> str:

@@ -298,6 +298,9 @@ def test_a_silent_profile_gets_no_launches() -> None:
     found = plan(snapshot([demand(shape(), 1)], silent=(AWS,)))
     assert launched(found) == {}
     assert "profile aws can't be listed" in found.waiting[0].reason
+    said = ((AWS, "profile aws can't be listed: CredentialsRejected: UnauthorizedOperation"),)
+    found = plan(snapshot([demand(shape(), 1)], silent=(AWS,), problems=said))
+    assert "UnauthorizedOperation; nothing is launched there" in found.waiting[0].reason
     pools = [pool(MAIN, AWS, GCP)]
     offerings = [offering(), offering("there", profile=GCP, price=120)]
     found = plan(snapshot([demand(shape(), 1)], pools=pools, offerings=offerings, silent=(AWS,)))
