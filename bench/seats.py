@@ -57,6 +57,7 @@ class Seats:
         self.traits = Traits(
             max_batch=self._settings.batch,
             max_user_data=1_000_000,
+            max_tagged=1_000,
             named_slots=True,
             vm_name="seat-{instance}",
             identity=Identity.NAMED,
@@ -116,11 +117,12 @@ class Seats:
         """Gone at once."""
         self._vms.pop(vm, None)
 
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        """Add to a seat's tags."""
-        seat = await self.get(vm)
-        assert isinstance(seat.tags, dict)
-        seat.tags.update(tags)
+    async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
+        """Add to seats' tags."""
+        for seat in (self._vms[vm] for vm in vms if vm in self._vms):
+            assert isinstance(seat.tags, dict)
+            seat.tags.update(tags)
+        return frozenset(vms) - self._vms.keys()
 
     async def console(self, vm: VmId) -> str:
         """A seat says nothing."""

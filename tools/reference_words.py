@@ -234,6 +234,12 @@ AWS: Mapping[str, tuple[str, str, str]] = {
     "kms_key": ("id, ARN or alias/NAME", "the account's own", "The key that disks are encrypted with."),
     "tags": ("table of texts", "none", "More tags, at most 40, on all that a launch makes."),
     "reaper": ("true or false", "`false`", "Whether the reaper is installed, which ends VMs past their `ends-at` tag."),
+    "launches_per_s": (
+        "1 to 1000",
+        "`2`",
+        "Calls of RunInstances a second that EC2 lets the account make; raise it when EC2 has.",
+    ),
+    "launch_burst": ("1 to 10000", "`5`", "Calls of RunInstances that it takes at once after a rest."),
     "reaper_period": (_DURATION, "`1m`", "How often the reaper looks."),
     "identity_certificate": (
         "PEM, or a file of it",

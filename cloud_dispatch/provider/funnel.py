@@ -83,11 +83,13 @@ class Funnel(ABC):
     async def terminate(self, vm: VmId) -> None:
         await self.call(Call.TERMINATE, vm)
 
-    async def extend(self, vm: VmId, ends_ms: int) -> None:
-        await self.call(Call.EXTEND, vm, ends_ms)
+    async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
+        missing: frozenset[VmId] = await self.call(Call.EXTEND, vms, ends_ms)
+        return missing
 
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        await self.call(Call.TAG, vm, tags)
+    async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
+        missing: frozenset[VmId] = await self.call(Call.TAG, vms, tags)
+        return missing
 
     async def console(self, vm: VmId) -> str:
         text: str = await self.call(Call.CONSOLE, vm)

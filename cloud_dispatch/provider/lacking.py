@@ -10,7 +10,14 @@ from collections.abc import Sequence
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.provider.errors import InvalidRequest, NotProven
-from cloud_dispatch.provider.spi import Challenge, Finding, LaunchResult, Leftover, Operation, Quota
+from cloud_dispatch.provider.spi import Challenge, Finding, LaunchResult, Leftover, Operation, Quota, Traits
+
+
+def bounded(vms: Sequence[VmId], traits: Traits) -> tuple[VmId, ...]:
+    """The VMs of one `tag` or `extend`, each once; InvalidRequest for more than the traits allow."""
+    if len(vms) > traits.max_tagged:
+        raise InvalidRequest(f"{len(vms)} VMs in one call, at most {traits.max_tagged}")
+    return tuple(dict.fromkeys(vms))
 
 
 class Lacking:
@@ -19,8 +26,8 @@ class Lacking:
     async def resume(self, operation: Operation) -> LaunchResult:
         raise InvalidRequest(f"{operation.token}: launches of this driver leave no operations")
 
-    async def extend(self, vm: VmId, ends_ms: int) -> None:
-        raise InvalidRequest(f"{vm}: this driver can't move a hard end")
+    async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
+        raise InvalidRequest(f"{', '.join(vms)}: this driver can't move a hard end")
 
     async def console(self, vm: VmId) -> str:
         return ""

@@ -200,6 +200,15 @@ class Host(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How many calls of one kind a provider allows a second, and how many at once after a rest. `call`: the method."""
+
+    call: str
+    per_s: int
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
 class Traits:
     """What a driver can do and how its cloud behaves. Times in milliseconds."""
 
@@ -239,9 +248,17 @@ class Traits:
     console: bool = True
     #: Whether VMs can prove which one they are, and `identify` can tell.
     identity: Identity = Identity.NONE
+    #: The most VMs that one `tag` or `extend` may name.
+    max_tagged: int = 1
     #: How many calls of one kind a second the provider allows, as far as known, and how many at once after a rest.
     calls_per_s: int = 20
     call_burst: int = 100
+    #: Where a kind of call has another pace than that.
+    paces: tuple[Pace, ...] = ()
+
+    def pace(self, call: str) -> Pace:
+        """The pace of the method `call`."""
+        return next((one for one in self.paces if one.call == call), Pace(call, self.calls_per_s, self.call_burst))
 
     @property
     def most_slots(self) -> int:
@@ -281,13 +298,17 @@ class Provider(Protocol):
         """Ask for the VM and all that belongs to it to be deleted. Returns once asked; success when already gone. A
         deletion that fails later is seen by `get`, and asked for again."""
 
-    async def extend(self, vm: VmId, ends_ms: int) -> None:
-        """Move the hard end, later or earlier, and the tag that says it. Returns when the hand will heed it; VmNotFound
-        when there is no VM, and where a driver knows it, when its end has begun. Only where the traits say
-        EXTENDABLE."""
+    async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
+        """Move the hard ends of all `vms` to `ends_ms`, later or earlier, and the tags that say it. Answers and raises
+        as `tag` does, once the hand will heed it; where a driver knows that an end has begun, there is no VM any more.
+        Only where the traits say EXTENDABLE."""
 
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        """Set these tags, keep the others; VmNotFound when there is none."""
+    async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
+        """Set these tags on all `vms`, keep the others. Those of which there is none are the answer, and keep nobody
+        from theirs; what is ending or gone may be either, tagged or not found.
+
+        `traits.max_tagged` at most: InvalidRequest for more, and nothing is set. After any other error some of them may
+        have the tags: the same call again sets them all."""
 
     async def console(self, vm: VmId) -> str:
         """The VM's console output, the last 64 KiB at most, "" where there is none (yet)."""

@@ -70,7 +70,7 @@ class Bucket:
 
 
 class Throttled(Wrapper):
-    """`driver` at the pace that its traits state (`calls_per_s`, `call_burst`) until it says otherwise.
+    """`driver` at the pace that its traits state for each kind of call until it says otherwise.
 
     `monotonic` gives milliseconds. Calls of one kind go in the order in which they came; those that a refusal sends
     back to wait stand in line anew. Proofs of identity are looked at without a turn: that asks the cloud for next to
@@ -90,7 +90,8 @@ class Throttled(Wrapper):
         self._max_wait_ms = max_wait_ms
         self._max_waiting = max_waiting
         self._waiting = dict.fromkeys(Call, 0)
-        self._buckets = {name: Bucket(self.traits.calls_per_s, self.traits.call_burst) for name in Call}
+        paces = {name: self.traits.pace(name) for name in Call}
+        self._buckets = {name: Bucket(pace.per_s, pace.burst) for name, pace in paces.items()}
 
     async def call(self, name: Call, *args: Any) -> Any:
         if name is Call.IDENTIFY:

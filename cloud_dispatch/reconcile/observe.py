@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import structlog
@@ -26,11 +26,14 @@ from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.context import Context, ProfileView
 from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Foreign, Missing, Seen, Stranger, match
 from cloud_dispatch.reconcile.spend import lag_ms, stale_price
+from cloud_dispatch.reconcile.together import Together
 
 T = TypeVar("T")
 U = TypeVar("U")
 log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
+#: Tags that VMs shall have, as pairs.
+_Tags = tuple[tuple[str, str], ...]
 #: How long offerings (types and prices) are good for, milliseconds.
 OFFERINGS_TTL_MS = 600_000
 HERITAGE_FACT = "heritage"
@@ -77,6 +80,7 @@ async def _together(one: Awaitable[T], other: Awaitable[U]) -> tuple[T, U]:
 class Observer:
     def __init__(self, context: Context) -> None:
         self._c = context
+        self._tags: Together[_Tags] = Together(context.calls, "tag", self._tag)
 
     async def observe(self, *, force: bool = False) -> None:
         """List every provider whose listing is due; one that fails is silent until it answers again."""
@@ -126,10 +130,11 @@ class Observer:
         await self._heed_tags(found, current, profile)
         await self._outlived([current[one.instance] for one in found if isinstance(one, Seen)], profile)
         for finding in sorted(found, key=_guessed):
-            if isinstance(finding, Seen) and not finding.news:
+            if isinstance(finding, Seen):
                 self._c.absences.pop(finding.instance, None)
             elif not isinstance(finding, Missing) or finding.instance in rows_before:
                 await self._handle(finding, profile, provider, started)
+        self._tags.start(profile, provider, self._wanted(found))
         view.listed_ms = self._c.clock.monotonic()
 
     def _words(self, error: Exception) -> str:
@@ -187,9 +192,6 @@ class Observer:
     async def _handle(self, finding: Finding, profile: ProfileName, provider: Provider, started: int) -> None:
         if isinstance(finding, Bound):
             await self.bind(finding.instance, finding.vm)
-        elif isinstance(finding, Seen):
-            self._c.absences.pop(finding.instance, None)
-            self._retag(finding, provider)
         elif isinstance(finding, Ended):
             await self._ended(finding)
         elif isinstance(finding, Missing):
@@ -203,7 +205,7 @@ class Observer:
                     detail=f"VM {finding.vm.id} of profile {profile} belongs to statestore {finding.facts.store}: "
                     "left alone; take it with `adopt --store` or end it with `reap`",
                 )
-        else:
+        elif isinstance(finding, Stranger):
             await self._stranger(finding, profile, provider)
 
     async def bind(self, instance: InstanceId, vm: Vm) -> None:
@@ -323,22 +325,29 @@ class Observer:
             )
         )  # fmt: skip
         self._c.note("instance.adopted", instance=own, detail=f"VM {vm.id} found by its tags")
-        if facts.store != self._c.store.id:
-            provider = self._c.settings.providers[profile]
-            self._c.calls.start(f"tag:{own}", self._tag(own, vm.id, {tags.STORE: self._c.store.id}, provider))
 
-    def _retag(self, finding: Seen, provider: Provider) -> None:
-        """The row's behaviour beats the tag's; and what the VM is shall be known without the row."""
-        row = self._c.store.instances().get(finding.instance)
-        if row is not None and row.vm:
-            wanted = {tags.BEHAVIOUR: str(row.behaviour)}
-            if finding.nameless:
-                wanted[tags.SLOT] = str(slot_of(row.id)[1])
-            self._c.calls.start(f"tag:{row.id}", self._tag(row.id, row.vm, wanted, provider))
+    def _wanted(self, found: Sequence[Finding]) -> Iterator[tuple[VmId, _Tags]]:
+        """The row's behaviour beats the tag's; what the VM is shall be known without the row; and whose it is now."""
+        rows = self._c.store.instances()
+        for finding in found:
+            if isinstance(finding, Seen) and finding.news:
+                row = rows.get(finding.instance)
+                if row is not None and row.vm:
+                    slot = ((tags.SLOT, str(slot_of(row.id)[1])),) if finding.nameless else ()
+                    yield row.vm, ((tags.BEHAVIOUR, str(row.behaviour)), *slot)
+        inherited = [one for one in found if isinstance(one, Stranger) and one.facts.store != self._c.store.id]
+        if inherited:
+            adopted = {row.vm for row in rows.values()}
+            for one in inherited:
+                if one.vm.id in adopted:
+                    yield one.vm.id, ((tags.STORE, self._c.store.id),)
 
-    async def _tag(self, instance: InstanceId, vm: VmId, wanted: dict[str, str], provider: Provider) -> None:
+    async def _tag(self, provider: Provider, vms: Sequence[VmId], wanted: _Tags) -> None:
         """Once; a tag that did not take is seen by the next listing and set again."""
         try:
-            await provider.tag(vm, wanted)
+            missing = await provider.tag(vms, dict(wanted))
         except ProviderError as error:
-            log.warning("instance.tag_failed", instance=instance, error=repr(error))
+            log.warning("instance.tag_failed", vms=len(vms), first=vms[0], error=repr(error))
+        else:
+            if missing:
+                log.info("instance.tag_missed", vms=len(missing), first=min(missing))

@@ -25,6 +25,7 @@ from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import HardEnd, Provider
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.settings import Settings
+from cloud_dispatch.reconcile.together import Together
 from cloud_dispatch.spend import clocks
 from cloud_dispatch.spend.budget import Stage
 from cloud_dispatch.spend.commitment import OF_PAYERS, Commitment, Key
@@ -90,7 +91,8 @@ class Spending:
         self._c = context
         self._commitments = Commitments(context.settings.drivers)
         #: The last hard end that each provider has heeded.
-        self._told: dict[InstanceId, int] = {}
+        self._told: dict[VmId, int] = {}
+        self._extensions: Together[int] = Together(context.calls, "extend", self._told_of)
         #: The last hard end of each VM that could not be moved on, of which the log has been told.
         self._refused: dict[InstanceId, int] = {}
         self._reached: list[Reached] = []
@@ -217,23 +219,28 @@ class Spending:
 
     def _tell(self, rows: Collection[Instance]) -> None:
         """Have providers heed the ends that the store has. One that fails is told again by the next pass."""
-        names = {row.id for row in rows}
-        self._told = {name: ends for name, ends in self._told.items() if name in names}
+        names, vms = {row.id for row in rows}, {row.vm for row in rows}
+        self._told = {vm: ends for vm, ends in self._told.items() if vm in vms}
         self._refused = {name: ends for name, ends in self._refused.items() if name in names}
+        news: dict[ProfileName, list[tuple[VmId, int]]] = {}
         for row in rows:
             provider = self._c.settings.providers.get(row.profile)
             if provider is None or not row.vm or row.state is _S.TERMINATING:
                 continue
-            if provider.traits.hard_end is HardEnd.EXTENDABLE and self._told.get(row.id) != row.ends_ms:
-                self._c.calls.start(f"extend:{row.id}", self._told_of(row.id, row.vm, row.ends_ms, provider))
+            if provider.traits.hard_end is HardEnd.EXTENDABLE and self._told.get(row.vm) != row.ends_ms:
+                news.setdefault(row.profile, []).append((row.vm, row.ends_ms))
+        for profile, wanted in news.items():
+            self._extensions.start(profile, self._c.settings.providers[profile], wanted)
 
-    async def _told_of(self, instance: InstanceId, vm: VmId, ends_ms: int, provider: Provider) -> None:
+    async def _told_of(self, provider: Provider, vms: Sequence[VmId], ends_ms: int) -> None:
         try:
-            await provider.extend(vm, ends_ms)
+            missing = await provider.extend(vms, ends_ms)
         except ProviderError as error:
-            log.warning("instance.extend_failed", instance=instance, error=repr(error))
-        else:
-            self._told[instance] = ends_ms
+            log.warning("instance.extend_failed", vms=len(vms), first=vms[0], error=repr(error))
+            return
+        if missing:
+            log.info("instance.extend_missed", vms=len(missing), first=min(missing))
+        self._told.update((vm, ends_ms) for vm in vms if vm not in missing)
 
     # -- facts
     def _covered(self) -> set[Key]:

@@ -10,7 +10,7 @@ import pytest
 from cloud_dispatch.domain.instance import Behaviour
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.tags import BEHAVIOUR, decode
-from cloud_dispatch.provider.errors import InDoubt, InvalidRequest, Transient, VmNotFound
+from cloud_dispatch.provider.errors import InDoubt, InvalidRequest, Transient
 from cloud_dispatch.provider.spi import HardEnd, Provider, VmState
 from cloud_dispatch.testing.provider_contract_base import (
     DEPLOYMENT,
@@ -33,15 +33,16 @@ class EndingContract(ContractBase):
     async def test_terminate_repeated_ends_in_not_found(
         self, provider: Provider, make_request: MakeRequest, leftovers: Leftovers
     ) -> None:
-        """Terminate is asked until get says not found; then nothing of the VM is left, and asking again succeeds."""
+        """Terminate is asked until get says not found; then nothing of the VM is left, and asking again succeeds. Tags
+        for it are set on what a cloud still shows of it, or it is not found; it does not come back by them."""
         (vm,) = await self.launched(provider, await make_request())
         await self.running(provider, vm.id)
         await self.end(provider, vm.id)
         assert await self.known(provider) == set()
         assert list(leftovers()) == []
         await provider.terminate(vm.id)
-        with pytest.raises(VmNotFound):
-            await provider.tag(vm.id, {BEHAVIOUR: Behaviour.HOLD})
+        assert await provider.tag([vm.id], {BEHAVIOUR: Behaviour.HOLD}) <= {vm.id}
+        assert await self.known(provider) == set()
 
     async def test_a_vm_that_ends_is_not_shown_as_up(self, provider: Provider, make_request: MakeRequest) -> None:
         """From the first terminate on (and its horizon), a VM is stopping, stopped or gone: nobody counts on it."""
@@ -128,7 +129,7 @@ class EndingContract(ContractBase):
         ends_ms = now() + self.lives_ms
         (vm,) = await self.launched(provider, await make_request(ends_ms=ends_ms))
         await self.horizon(provider)
-        await provider.extend(vm.id, FAR_FUTURE_MS)
+        assert await provider.extend([vm.id], FAR_FUTURE_MS) == frozenset()
         late = ends_ms + traits.hard_end_period_ms + traits.stop_lag_ms + traits.consistency_ms
         await asyncio.sleep((late - now()) / 1000 + self.poll_s)
         found = await provider.get(vm.id)
@@ -136,7 +137,7 @@ class EndingContract(ContractBase):
         facts = decode(found.tags)
         assert facts is not None
         assert facts.ends_ms == FAR_FUTURE_MS
-        await provider.extend(vm.id, now() + 1)
+        await provider.extend([vm.id], now() + 1)
         gone_ms = traits.hard_end_period_ms + traits.stop_lag_ms + traits.consistency_ms
         await asyncio.sleep(gone_ms / 1000 + self.poll_s)
         assert not [listed for listed in (await provider.list(DEPLOYMENT)).vms if listed.state in UP]
@@ -146,13 +147,28 @@ class EndingContract(ContractBase):
     ) -> None:
         """Without an end that can be moved, `extend` is an invalid request; with one, of no VM it is not found."""
         if provider.traits.hard_end is HardEnd.EXTENDABLE:
-            with pytest.raises(VmNotFound):
-                await provider.extend(self.unknown_vm, FAR_FUTURE_MS)
+            assert await provider.extend([self.unknown_vm], FAR_FUTURE_MS) == {self.unknown_vm}
             return
         (vm,) = await self.launched(provider, await make_request())
         await self.horizon(provider)
         with pytest.raises(InvalidRequest):
-            await provider.extend(vm.id, FAR_FUTURE_MS - 1)
+            await provider.extend([vm.id], FAR_FUTURE_MS - 1)
+
+    async def test_hard_ends_are_moved_together(self, provider: Provider, make_request: MakeRequest) -> None:
+        """Of the VMs that one `extend` names each gets the end, but for those that there are not; no other does."""
+        traits = provider.traits
+        if traits.hard_end is not HardEnd.EXTENDABLE:
+            pytest.skip("the hard end can't be moved")
+        several = traits.max_tagged > 2
+        made = [(await self.launched(provider, await make_request()))[0].id for _ in range(3)]
+        moved = made[:2] if several else made[:1]
+        await self.horizon(provider)
+        asked = [moved[0], self.unknown_vm, *moved[1:]] if several else moved
+        assert await provider.extend(asked, FAR_FUTURE_MS + 1) == set(asked) - set(moved)
+        await self.horizon(provider)
+        worn = {vm: decode((await provider.get(vm)).tags) for vm in made}
+        ends = {vm: facts.ends_ms for vm, facts in worn.items() if facts is not None}
+        assert ends == {vm: FAR_FUTURE_MS + (vm in moved) for vm in made}
 
     async def test_a_vm_that_was_taken_back_says_so(
         self, provider: Provider, faults: Faults, make_request: MakeRequest

@@ -79,7 +79,7 @@ class FaultContract(ContractBase):
             "launch": lambda: provider.launch(request),
             "list": lambda: provider.list(DEPLOYMENT),
             "get": lambda: provider.get(vm.id),
-            "tag": lambda: provider.tag(vm.id, {"cloud-dispatch-extra": "1"}),
+            "tag": lambda: provider.tag([vm.id], {"cloud-dispatch-extra": "1"}),
             "terminate": lambda: provider.terminate(vm.id),
         }
         faults.fail(call, RateLimited, retry_after_ms=_RETRY_AFTER_MS)

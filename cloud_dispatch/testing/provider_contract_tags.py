@@ -1,4 +1,4 @@
-"""Tags: whole from the first moment, changed one by one, whatever characters they hold."""
+"""Tags: whole from the first moment, changed one by one or together, whatever characters they hold."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.instance import Behaviour
 from cloud_dispatch.domain.tags import BATCH, BEHAVIOUR, POOL, decode
-from cloud_dispatch.provider.errors import Transient, VmNotFound
+from cloud_dispatch.provider.errors import InvalidRequest, Transient
 from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.testing.provider_contract_base import DEPLOYMENT, ContractBase, Faults, MakeRequest
 
@@ -22,7 +23,7 @@ class TagContract(ContractBase):
         assert facts is not None
         assert facts.batch == request.batch
         await self.horizon(provider)
-        await provider.tag(vm.id, {BEHAVIOUR: Behaviour.DRAIN})
+        assert await provider.tag([vm.id], {BEHAVIOUR: Behaviour.DRAIN}) == frozenset()
         await self.horizon(provider)
         for found in (await provider.get(vm.id), *(await provider.list(DEPLOYMENT)).vms):
             assert decode(found.tags) == replace(facts, behaviour=Behaviour.DRAIN)
@@ -33,7 +34,7 @@ class TagContract(ContractBase):
             pytest.skip("one VM a launch")
         first, second = await self.launched(provider, await make_request(slots=2))
         await self.horizon(provider)
-        await provider.tag(first.id, {BEHAVIOUR: Behaviour.HOLD})
+        await provider.tag([first.id], {BEHAVIOUR: Behaviour.HOLD})
         await self.horizon(provider)
         assert (await provider.get(first.id)).tags[BEHAVIOUR] == Behaviour.HOLD
         assert (await provider.get(second.id)).tags[BEHAVIOUR] == Behaviour.RUN
@@ -49,10 +50,47 @@ class TagContract(ContractBase):
         found = await provider.get(vm.id)
         assert (found.tags[POOL], found.tags[BATCH]) == (value, request.batch)
 
+    async def test_vms_are_tagged_together(self, provider: Provider, make_request: MakeRequest) -> None:
+        """Of the VMs that one call names each gets the tags, however many batches they are of; no other does."""
+        if provider.traits.max_tagged < 2:
+            pytest.skip("one VM a call")
+        made = [(await self.launched(provider, await make_request()))[0].id for _ in range(3)]
+        await self.horizon(provider)
+        assert await provider.tag([made[0], made[2], made[0]], {BEHAVIOUR: Behaviour.HOLD}) == frozenset()
+        await self.horizon(provider)
+        behaviours = [(await provider.get(vm)).tags[BEHAVIOUR] for vm in made]
+        assert behaviours == [Behaviour.HOLD, Behaviour.RUN, Behaviour.HOLD]
+
     async def test_tags_of_no_vm_are_not_found(self, provider: Provider) -> None:
         """A tag for a VM that is not there is not set somewhere else, and not lost in silence."""
-        with pytest.raises(VmNotFound):
-            await provider.tag(self.unknown_vm, {BEHAVIOUR: Behaviour.HOLD})
+        assert await provider.tag([self.unknown_vm], {BEHAVIOUR: Behaviour.HOLD}) == {self.unknown_vm}
+        assert await provider.tag([], {BEHAVIOUR: Behaviour.HOLD}) == frozenset()
+
+    async def test_a_vm_that_is_not_there_keeps_no_other_from_its_tags(
+        self, provider: Provider, make_request: MakeRequest
+    ) -> None:
+        """Wherever it stands among the others: they are tagged, and it alone is not found."""
+        if provider.traits.max_tagged < 3:
+            pytest.skip("fewer than three VMs a call")
+        first, last = [(await self.launched(provider, await make_request()))[0].id for _ in range(2)]
+        await self.horizon(provider)
+        missing = await provider.tag([first, self.unknown_vm, last], {BEHAVIOUR: Behaviour.HOLD})
+        assert missing == {self.unknown_vm}
+        await self.horizon(provider)
+        for vm in (first, last):
+            assert (await provider.get(vm)).tags[BEHAVIOUR] == Behaviour.HOLD
+
+    async def test_more_vms_than_a_call_may_name_are_refused(
+        self, provider: Provider, make_request: MakeRequest
+    ) -> None:
+        """`max_tagged` holds: one VM more is an invalid request, of which nothing is carried out."""
+        (vm,) = await self.launched(provider, await make_request())
+        await self.horizon(provider)
+        nobody = [VmId(f"{self.unknown_vm}{number}") for number in range(provider.traits.max_tagged)]
+        with pytest.raises(InvalidRequest):
+            await provider.tag([vm.id, *nobody], {BEHAVIOUR: Behaviour.HOLD})
+        await self.horizon(provider)
+        assert (await provider.get(vm.id)).tags[BEHAVIOUR] == Behaviour.RUN
 
     async def test_a_failed_tag_changes_nothing(
         self, provider: Provider, faults: Faults, make_request: MakeRequest
@@ -62,8 +100,8 @@ class TagContract(ContractBase):
         await self.horizon(provider)
         faults.fail("tag", Transient)
         with pytest.raises(Transient):
-            await provider.tag(vm.id, {BEHAVIOUR: Behaviour.HOLD})
+            await provider.tag([vm.id], {BEHAVIOUR: Behaviour.HOLD})
         assert (await provider.get(vm.id)).tags[BEHAVIOUR] == Behaviour.RUN
-        await provider.tag(vm.id, {BEHAVIOUR: Behaviour.HOLD})
+        await provider.tag([vm.id], {BEHAVIOUR: Behaviour.HOLD})
         await self.horizon(provider)
         assert (await provider.get(vm.id)).tags[BEHAVIOUR] == Behaviour.HOLD

@@ -24,7 +24,7 @@ from cloud_dispatch.provider.errors import (
     Transient,
     VmNotFound,
 )
-from cloud_dispatch.provider.lacking import Lacking
+from cloud_dispatch.provider.lacking import Lacking, bounded
 from cloud_dispatch.provider.sending import sent
 from cloud_dispatch.provider.spi import (
     Challenge,
@@ -36,11 +36,11 @@ from cloud_dispatch.provider.spi import (
     Leftover,
     LeftoverKind,
     Listing,
+    Pace,
     ProfileContext,
     Quota,
     Traits,
     Vm,
-    VmState,
 )
 from cloud_dispatch_aws import identity, preflight, quotas, translate
 from cloud_dispatch_aws.calls import Calls
@@ -52,6 +52,8 @@ from cloud_dispatch_aws.settings import AwsSettings
 from cloud_dispatch_aws.subnets import Subnets
 
 _VM = re.compile(r"i-([0-9a-f]{8}|[0-9a-f]{17})")
+#: The same in an error's words.
+_VM_SAID = re.compile(r"\bi-[0-9a-f]{8,17}\b")
 _CONSOLE_BYTES = 65_536
 _PAGE = 1_000
 #: From the order to end a VM until it and its disks bill no more.
@@ -60,8 +62,13 @@ _STOP_LAG_MS = 120_000
 _TOKEN_MS = 86_400_000
 _ACCOUNT_MS = 86_400_000
 _SPOT_NOTICE_MS = 120_000
-#: What EC2 lets one account do of a kind, by its documentation: launches less, and those it throttles by itself.
+#: EC2 tags so many resources in one call. It names those that it does not have: one repeat is the rule.
+_MAX_TAGGED, _MOST_TAGGINGS = 1_000, 10
+#: What EC2 lets an account do in a region of each kind of call ("Request throttling for the Amazon EC2 API"): so many
+#: calls at once, and so many more a second. Describe* first; launches are the profile's to say, since accounts that
+#: launch much have them raised. That the instances of launches have a bucket of their own is left for EC2 to say.
 _CALLS_PER_S, _BURST = 20, 100
+_TERMINATES, _TAGS = (5, 100), (10, 100)
 
 
 #: How each kind of leftover is deleted: the call, the method, its parameter, and what says that it is gone already.
@@ -151,20 +158,36 @@ class AwsProvider(Lacking):
             await self._unprotect(vm, error)
             await self._calls.once(asked, "terminate_instances", InstanceIds=[vm])
 
-    async def extend(self, vm: VmId, ends_ms: int) -> None:
+    async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
         if self.traits.hard_end is not HardEnd.EXTENDABLE:
-            await super().extend(vm, ends_ms)
-        await self.tag(vm, {ENDS_AT: str(ends_ms)})
+            return await super().extend(vms, ends_ms)
+        return await self.tag(vms, {ENDS_AT: str(ends_ms)})
 
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        """EC2 takes tags for instances that are ending or gone: nobody would ever heed them."""
+    async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
+        """EC2 tags all or none, and says which it does not have: it is asked again without those. It takes tags for
+        instances that are ending, too, which nobody heeds."""
         translate.check_tags(tags)
-        found = await self.get(vm)
-        if found.state in (VmState.STOPPING, VmState.GONE):
-            raise VmNotFound(f"instance {vm} is {found.state}")
-        await self._calls.once(
-            Asked("CreateTags", changes=True), "create_tags", Resources=[vm], Tags=translate.tag_list(tags)
-        )
+        wanted = [vm for vm in bounded(vms, self.traits) if _VM.fullmatch(vm)]
+        tagged = await self._tagged(wanted, translate.tag_list(tags)) if wanted else ()
+        return frozenset(vms).difference(tagged)
+
+    async def _tagged(self, wanted: Sequence[VmId], tags: Sequence[Mapping[str, str]]) -> Sequence[VmId]:
+        """Those of `wanted` that there are."""
+        asked = Asked("CreateTags", changes=True)
+        for _ in range(_MOST_TAGGINGS):
+            try:
+                await self._calls.once(asked, "create_tags", Resources=list(wanted), Tags=tags)
+            except VmNotFound as error:
+                named = set(_VM_SAID.findall(error.message))
+                left = [vm for vm in wanted if vm not in named]
+                if len(wanted) == 1 or not left:
+                    return ()
+                if len(left) == len(wanted):
+                    raise Transient(f"{error.message}: of {len(wanted)} instances", code=error.code) from error
+                wanted = left
+            else:
+                return wanted
+        raise Transient(f"CreateTags: one more instance was gone each of {_MOST_TAGGINGS} times")
 
     async def console(self, vm: VmId) -> str:
         """The latest that machines of the current kinds have, else what was kept at the last boot or end."""
@@ -304,8 +327,15 @@ def traits(settings: AwsSettings) -> Traits:
         identity=Identity.NAMED if settings.identity_certificate else Identity.NONE,
         spot_notice_ms=_SPOT_NOTICE_MS if settings.spot else 0,
         spot_bid=True,
+        max_tagged=_MAX_TAGGED,
         calls_per_s=_CALLS_PER_S,
         call_burst=_BURST,
+        paces=(
+            Pace("launch", settings.launches_per_s, settings.launch_burst),
+            Pace("terminate", *_TERMINATES),
+            Pace("tag", *_TAGS),
+            Pace("extend", *_TAGS),
+        ),
     )
 
 

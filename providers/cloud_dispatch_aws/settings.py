@@ -103,6 +103,9 @@ class AwsSettings(BaseModel):
     identity_certificate: Annotated[str, AfterValidator(_certificate)] = ""
     consistency: Duration = 60_000
     boot: Duration = 60_000
+    #: What EC2 lets an account do of RunInstances where nothing was raised.
+    launches_per_s: Annotated[int, Strict(), Field(ge=1, le=1_000)] = 2
+    launch_burst: Annotated[int, Strict(), Field(ge=1, le=10_000)] = 5
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

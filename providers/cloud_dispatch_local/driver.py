@@ -29,7 +29,7 @@ from cloud_dispatch.provider.errors import (
     Transient,
     VmNotFound,
 )
-from cloud_dispatch.provider.lacking import Lacking
+from cloud_dispatch.provider.lacking import Lacking, bounded
 from cloud_dispatch.provider.spi import (
     Challenge,
     HardEnd,
@@ -64,6 +64,8 @@ _KILL_ROUNDS = 25
 _KILL_WAIT_S = 0.02
 _CONSOLE_BYTES = 65_536
 _YIELD_EVERY = 50
+#: Records that one call rewrites: for so long it keeps others from the registry, and its loop busy.
+_MAX_TAGGED = 50
 _PHASES = {
     Phase.BOOTING: VmState.PENDING,
     Phase.RUNNING: VmState.RUNNING,
@@ -97,6 +99,7 @@ class LocalProvider(Lacking):
             all_or_nothing=True,
             quotas=True,
             identity=Identity.MADE_OUT,
+            max_tagged=_MAX_TAGGED,
             calls_per_s=1_000,
             call_burst=1_000,
         )
@@ -186,26 +189,40 @@ class LocalProvider(Lacking):
                     return
                 await asyncio.sleep(_KILL_WAIT_S)
 
-    async def extend(self, vm: VmId, ends_ms: int) -> None:
-        await self._retag("extend", vm, {ENDS_AT: str(ends_ms)})
+    async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
+        return await self._retag("extend", vms, {ENDS_AT: str(ends_ms)})
 
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        await self._retag("tag", vm, tags)
+    async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
+        return await self._retag("tag", vms, tags)
 
-    async def _retag(self, operation: str, vm: VmId, tags: Mapping[str, str]) -> None:
+    async def _retag(self, operation: str, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
         """Set tags, and with the tag of the hard end the end: watchdog and machine read it at their next look."""
-        folder, record = self._find(vm)
-        async with self._call(operation, record.type, record.zone), self._registry.locked():
-            current = folder.vm()
-            if current is None or (ENDS_AT in tags and current.terminate_ms):
-                raise _not_found(vm)  # it is gone, or has begun to go: there is no end to be moved any more
-            ends = tags.get(ENDS_AT, str(current.ends_ms))
-            if not ends.isdecimal():
-                raise InvalidRequest(f"{vm}: tag {ENDS_AT} is {ends!r}, expected milliseconds since the epoch")
-            if int(ends):
+        ends = tags.get(ENDS_AT, "")
+        if ENDS_AT in tags and not ends.isdecimal():
+            raise InvalidRequest(f"tag {ENDS_AT} is {ends!r}, expected milliseconds since the epoch")
+        missing: set[VmId] = set()
+        unread: Transient | None = None
+        async with self._call(operation), self._registry.locked():
+            if ends and int(ends):
                 self._watch.start()
                 await self._watch.stands()
-            folder.save_vm(replace(current, tags={**current.tags, **tags}, ends_ms=int(ends)))
+            for vm in bounded(vms, self.traits):
+                try:
+                    folder, record = self._find(vm)
+                except VmNotFound:
+                    missing.add(vm)
+                    continue
+                except Transient as damaged:  # its own trouble, and told when the others have their tags
+                    unread = damaged
+                    continue
+                if ENDS_AT in tags and record.terminate_ms:
+                    missing.add(vm)  # it has begun to go: there is no end to be moved any more
+                    continue
+                ends_ms = int(ends) if ends else record.ends_ms
+                folder.save_vm(replace(record, tags={**record.tags, **tags}, ends_ms=ends_ms))
+            if unread is not None:
+                raise unread
+        return frozenset(missing)
 
     async def console(self, vm: VmId) -> str:
         folder, _ = self._find(vm)

@@ -107,7 +107,7 @@ async def test_a_vm_comes_is_found_and_goes_with_all_that_is_its(provider: Provi
         return (await provider.get(vm.id)).state is VmState.RUNNING
 
     await until(runs, "it runs")
-    await provider.tag(vm.id, {"cloud-dispatch-behaviour": "hold"})
+    await provider.tag([vm.id], {"cloud-dispatch-behaviour": "hold"})
 
     async def tagged() -> bool:
         return (await provider.get(vm.id)).tags.get("cloud-dispatch-behaviour") == "hold"

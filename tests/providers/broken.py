@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -304,61 +304,35 @@ class EndsTooEarly(MemoryProvider):
 
 @breaks("test_an_extended_hard_end_comes_later", TOKENS)
 class ExtendsTheTagOnly(MemoryProvider):
-    async def extend(self, vm: VmId, ends_ms: int) -> None:
-        self.find(vm).tags[ENDS_AT] = str(ends_ms)
+    def move(self, record: Record, ends_ms: int) -> None:
+        record.tags[ENDS_AT] = str(ends_ms)
+
+
+@breaks("test_hard_ends_are_moved_together", TOKENS)
+class MovesTheFirstEnd(MemoryProvider):
+    async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
+        return await super().extend(vms[:1], ends_ms)
+
+
+@breaks("test_hard_ends_are_moved_together", replace(TOKENS, max_tagged=1))
+class MovesEveryEnd(MemoryProvider):
+    async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
+        for record in self.cloud.living():
+            self.move(record, ends_ms)
+        return await super().extend(vms, ends_ms)
 
 
 @breaks("test_a_hard_end_that_can_not_be_moved_says_so")
 @breaks("test_a_hard_end_that_can_not_be_moved_says_so", TOKENS)
 class ExtendsNothing(MemoryProvider):
-    async def extend(self, vm: VmId, ends_ms: int) -> None: ...
+    async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
+        return frozenset()
 
 
 @breaks("test_a_vm_that_was_taken_back_says_so")
 class KeepsQuietAboutPreemption(MemoryProvider):
     def show(self, record: Record) -> Vm:
         return replace(super().show(record), preempted=False)
-
-
-# Tags
-
-
-@breaks("test_tags_are_whole_and_can_be_changed")
-class ReplacesAllTags(MemoryProvider):
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        self.find(vm).tags = dict(tags)
-
-
-@breaks("test_tags_of_one_batch_are_told_apart")
-class TagsTheBatch(MemoryProvider):
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        batch = self.find(vm).request.batch
-        for record in self.cloud.living():
-            if record.request.batch == batch:
-                await super().tag(record.id, tags)
-
-
-@breaks("test_a_value_comes_back_as_it_went")
-class BendsValues(MemoryProvider):
-    def show(self, record: Record) -> Vm:
-        vm = super().show(record)
-        return replace(vm, tags={key: value.lower().replace(".", "-")[:60] for key, value in vm.tags.items()})
-
-
-@breaks("test_tags_of_no_vm_are_not_found")
-class TagsNothing(MemoryProvider):
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        if vm in self.cloud.records:
-            await super().tag(vm, tags)
-
-
-@breaks("test_a_failed_tag_changes_nothing")
-class SaysNothingOfFailedTags(MemoryProvider):
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        try:
-            await super().tag(vm, tags)
-        except Transient:
-            return
 
 
 # Trouble

@@ -1,4 +1,4 @@
-"""Drivers that are wrong about proofs of identity, beside those of `broken`; loading them adds them to its list."""
+"""Drivers that are wrong about proofs of identity. Loading them adds them to the list of `broken` and `broken_tags`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.provider.errors import NotProven, Transient
 from cloud_dispatch.provider.spi import Challenge
-from tests.providers.broken import PLANTED, Planted, breaks
+from tests.providers.broken_tags import PLANTED, Planted, breaks
 from tests.providers.memory import TOKENS, MemoryProvider, seal
 
 __all__ = ["PLANTED", "Planted"]

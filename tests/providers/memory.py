@@ -29,6 +29,7 @@ from cloud_dispatch.provider.errors import (
     Scope,
     VmNotFound,
 )
+from cloud_dispatch.provider.lacking import bounded
 from cloud_dispatch.provider.spi import (
     Challenge,
     Finding,
@@ -62,7 +63,7 @@ NAMED = Traits(
 )  # fmt: skip
 TOKENS = replace(
     NAMED, hard_end=HardEnd.EXTENDABLE, named_slots=False, operation_poll_ms=0, all_or_nothing=True, token_window_ms=0,
-    leftovers=False, identity=Identity.NONE,
+    leftovers=False, identity=Identity.NONE, max_tagged=3,
 )  # fmt: skip
 
 
@@ -241,17 +242,29 @@ class MemoryProvider:
                 self.cloud.left[name] = Leftover(name, kind, "z", dict(record.tags), record.created_ms)
             self.cloud.leaving = []
 
-    async def extend(self, vm: VmId, ends_ms: int) -> None:
+    async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
         if self.traits.hard_end is not HardEnd.EXTENDABLE:
             raise InvalidRequest("the hard end is fixed")
         async with self.guard("extend"):
-            record = self.find(vm)
-            record.ends_ms = ends_ms
-            record.tags[ENDS_AT] = str(ends_ms)
+            found = self.among(vms)
+            for record in found:
+                self.move(record, ends_ms)
+            return frozenset(vms) - {record.id for record in found}
 
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
+    def move(self, record: Record, ends_ms: int) -> None:
+        record.ends_ms = ends_ms
+        record.tags[ENDS_AT] = str(ends_ms)
+
+    async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
         async with self.guard("tag"):
-            self.find(vm).tags.update(tags)
+            found = self.among(vms)
+            for record in found:
+                record.tags.update(tags)
+            return frozenset(vms) - {record.id for record in found}
+
+    def among(self, vms: Sequence[VmId]) -> list[Record]:
+        """Those that there are."""
+        return [record for record in self.cloud.living() if record.id in bounded(vms, self.traits)]
 
     async def console(self, vm: VmId) -> str:
         return f"console of {self.find(vm).id}"

@@ -63,7 +63,8 @@ class Odd(Lacking):
     async def terminate(self, vm: VmId) -> None:
         await self._sleep()
 
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None: ...
+    async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
+        return frozenset()
 
     async def console(self, vm: VmId) -> str:
         return str(os.getpid())

@@ -255,10 +255,10 @@ async def test_a_changed_hard_end_is_heard_by_the_vm(root: Path) -> None:
     provider = driver(root)
     await provider.launch(await request(provider, cloud_config("sleep 600"), ends_ms=clock() + 3_600_000))
     await in_state(provider, VmState.RUNNING)
-    await provider.tag(VM, {ENDS_AT: str(clock() - 1)})
+    await provider.tag([VM], {ENDS_AT: str(clock() - 1)})
     await in_state(provider, VmState.STOPPED)
     with pytest.raises(InvalidRequest, match="expected milliseconds"):
-        await provider.tag(VM, {ENDS_AT: "tomorrow"})
+        await provider.tag([VM], {ENDS_AT: "tomorrow"})
 
 
 async def test_a_vm_is_pending_until_its_boot_delay_has_passed(root: Path) -> None:

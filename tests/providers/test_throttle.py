@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.provider.errors import RateLimited
-from cloud_dispatch.provider.spi import Listing, Vm
+from cloud_dispatch.provider.spi import Listing, Pace, Vm
 from cloud_dispatch.provider.throttle import RECOVERY_MS, SLOWEST, Bucket, Throttled
 from tests.providers.memory import NAMED, MemoryCloud, MemoryProvider
 
@@ -126,6 +126,18 @@ async def test_each_call_has_a_bucket_of_its_own() -> None:
     await throttled.terminate(VmId("v"))
     assert milliseconds() == began
     await asyncio.gather(*lists)
+
+
+async def test_a_call_may_have_a_pace_of_its_own() -> None:
+    """Where the traits state one for a kind of call it is kept, and the others go on at theirs."""
+    driver = Recording(per_s=100, burst=100)
+    driver.traits = replace(driver.traits, paces=(Pace("list", 2, 1),))
+    throttled = Throttled(driver, milliseconds)
+    await asyncio.gather(*(throttled.list("d") for _ in range(3)))
+    assert [ms - driver.came[0] for ms in driver.came] == [0, 500, 1_000]
+    began = milliseconds()
+    await asyncio.gather(*(throttled.terminate(VmId("v")) for _ in range(50)))
+    assert milliseconds() == began
 
 
 async def test_who_would_wait_too_long_is_told_when_to_come_again() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.tags import BATCH, ENDS_AT
-from cloud_dispatch.provider.errors import InDoubt, Transient, VmNotFound
+from cloud_dispatch.provider.errors import InDoubt, Transient
 from cloud_dispatch.provider.spi import Vm
 from cloud_dispatch_local import detached, processes
 from cloud_dispatch_local.driver import LocalProvider
@@ -214,12 +214,12 @@ async def test_an_end_that_was_moved_is_heeded_by_watchdog_and_machine(root: Pat
     await launched(root, ends_ms)
     task = await up(root)
     provider = patient(root)
-    await provider.extend(VM, clock() + 600_000)
+    await provider.extend([VM], clock() + 600_000)
     await asyncio.sleep((ends_ms + 2 * PERIOD_MS - clock()) / 1000)
     assert exists(task)
     await machine_hangs(root)
     sooner = clock() + 500
-    await provider.extend(VM, sooner)
+    await provider.extend([VM], sooner)
     assert (await provider.get(VM)).tags[ENDS_AT] == str(sooner)
     await passed(root, sooner)
     assert (vms(root), living(root)) == ([], [])
@@ -232,8 +232,8 @@ async def test_an_end_that_has_begun_can_not_be_moved(root: Path) -> None:
     await machine_hangs(root)
     provider = patient(root)
     await provider.terminate(VM)
-    with pytest.raises(VmNotFound):
-        await provider.extend(VM, clock() + 900_000)
+    assert await provider.extend([VM], clock() + 900_000) == {VM}
+    assert await provider.tag([VM], {"more": "1"}) == frozenset()
 
 
 async def test_an_extension_that_fails_changes_nothing(root: Path) -> None:
@@ -243,9 +243,9 @@ async def test_an_extension_that_fails_changes_nothing(root: Path) -> None:
     (root / "faults.json").write_text(json.dumps([{"operation": "extend", "times": 1, "error": "transient"}]))
     provider = patient(root)
     with pytest.raises(Transient):
-        await provider.extend(VM, ends_ms + 1)
+        await provider.extend([VM], ends_ms + 1)
     assert (await provider.get(VM)).tags[ENDS_AT] == str(ends_ms)
-    await provider.extend(VM, ends_ms + 1)
+    await provider.extend([VM], ends_ms + 1)
     assert (await provider.get(VM)).tags[ENDS_AT] == str(ends_ms + 1)
 
 
@@ -261,7 +261,7 @@ async def test_a_killed_watchdog_is_started_again_by_the_next_driver(root: Path)
         return await provider.list(DEPLOYMENT)
 
     async def extends() -> None:
-        await provider.extend(VM, ends_ms)
+        await provider.extend([VM], ends_ms)
 
     async def launches() -> object:
         return await provider.launch(await request(provider, BUSY, ends_ms=ends_ms))
@@ -334,7 +334,7 @@ async def test_no_launch_succeeds_and_no_end_is_moved_without_a_watchdog(
             await provider.launch(asked)
         assert vms(root) == [VM]
         with pytest.raises(Transient, match=r"watchdog\.log"):
-            await provider.extend(VM, ends_ms + 1)
+            await provider.extend([VM], ends_ms + 1)
         (vm,) = (await provider.list(DEPLOYMENT)).vms
         assert vm.tags[ENDS_AT] == str(ends_ms)
         endless = await request(provider, BUSY, batch="b00000000002")

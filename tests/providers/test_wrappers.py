@@ -75,7 +75,8 @@ class Careless:
 
     async def terminate(self, vm: VmId) -> None: ...
 
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None: ...
+    async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
+        return frozenset()
 
     async def console(self, vm: VmId) -> str:
         time.sleep(0.4)

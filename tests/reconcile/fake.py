@@ -18,9 +18,11 @@ from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName, VmId, s
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.domain.task import TaskSpec
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.errors import InDoubt, NotProven, ProviderError, VmNotFound
+from cloud_dispatch.provider.lacking import bounded
 from cloud_dispatch.provider.spi import (
     Challenge,
     Identity,
@@ -41,7 +43,7 @@ from tests.reconcile.examples import offering
 LOCAL, POOL = ProfileName("local"), PoolName("p")
 NAMED = Traits(max_batch=10, named_slots=True, vm_name="vm-{instance}", identity=Identity.MADE_OUT)
 #: As EC2: VMs have ids of the cloud's own.
-NAMELESS = Traits(max_batch=10, identity=Identity.NAMED)
+NAMELESS = Traits(max_batch=10, identity=Identity.NAMED, max_tagged=4)
 
 
 class ManualClock:
@@ -91,6 +93,7 @@ class Cloud:
     stubborn: int = 0  # so many terminates are ignored
     requests: list[LaunchRequest] = field(default_factory=list)
     terminated: list[VmId] = field(default_factory=list)
+    tagged: list[tuple[tuple[VmId, ...], dict[str, str]]] = field(default_factory=list)
 
     async def offerings(self) -> Sequence[Offering]:
         return self.offers
@@ -133,9 +136,14 @@ class Cloud:
             return
         self.vms.pop(vm, None)
 
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        found = await self.get(vm)
-        self.vms[vm] = replace(found, tags={**found.tags, **tags})
+    async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
+        self.tagged.append((tuple(vms), dict(tags)))
+        there = [self.vms[vm] for vm in bounded(vms, self.traits) if vm in self.vms]
+        self.vms.update((vm.id, replace(vm, tags={**vm.tags, **tags})) for vm in there)
+        return frozenset(vms) - {vm.id for vm in there}
+
+    async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
+        return await self.tag(vms, {ENDS_AT: str(ends_ms)})
 
     async def console(self, vm: VmId) -> str:
         return "line one\nno such image"

@@ -14,7 +14,7 @@ from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
 from cloud_dispatch.provider.errors import InvalidRequest, NotProven, ProviderError, Transient, VmNotFound
-from cloud_dispatch.provider.lacking import Lacking
+from cloud_dispatch.provider.lacking import Lacking, bounded
 from cloud_dispatch.provider.sending import sent
 from cloud_dispatch.provider.spi import (
     Challenge,
@@ -133,8 +133,21 @@ class CloudDriver(Lacking):
         if record is not None:
             self._account.end(record, EndCause.TERMINATED, "the dispatcher asked")
 
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
-        await self._send("tag", lambda: self._account.retag(self._living(vm, "tag"), tags), self._scope(vm))
+    async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
+        wanted = bounded(vms, self.traits)
+        if not wanted:
+            return frozenset()
+        scope = self._scope(wanted[0]) if len(wanted) == 1 else ANYWHERE
+        return await self._send("tag", lambda: self._retag(wanted, tags), scope)
+
+    def _retag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
+        missing = set()
+        for vm in vms:
+            try:
+                self._account.retag(self._living(vm, "tag"), tags)
+            except VmNotFound:
+                missing.add(vm)
+        return frozenset(missing)
 
     def _living(self, vm: VmId, operation: str) -> Record:
         """The VM that a change is for; VmNotFound where the cloud does not see it (yet)."""
@@ -202,8 +215,8 @@ class CloudDriver(Lacking):
 class TaggedEnds(CloudDriver):
     """A cloud whose hard ends are kept by a reaper that reads tags."""
 
-    async def extend(self, vm: VmId, ends_ms: int) -> None:
-        await self.tag(vm, {ENDS_AT: str(ends_ms)})
+    async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
+        return await self.tag(vms, {ENDS_AT: str(ends_ms)})
 
 
 def scope_of(request: LaunchRequest) -> tuple[str, str, Market]:

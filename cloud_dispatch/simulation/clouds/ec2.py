@@ -43,6 +43,8 @@ WAYS = Ways(
     native_end=False,
     made_out=False,
 )
+#: Resources that one CreateTags names at most.
+_MAX_TAGGED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,10 @@ class Ec2Driver(TaggedEnds):
     """The SPI as an EC2 driver keeps it."""
 
     def __init__(self, account: Account, profile: ProfileName, tokens: dict[str, _Token]) -> None:
-        own = {"token_window_ms": account.settings.token_window_ms, "all_or_nothing": True, "spot_bid": True}
+        own = {
+            "token_window_ms": account.settings.token_window_ms, "all_or_nothing": True, "spot_bid": True,
+            "max_tagged": _MAX_TAGGED,
+        }  # fmt: skip
         super().__init__(account, profile, common_traits(account, WAYS, **own))
         self._tokens = tokens
 

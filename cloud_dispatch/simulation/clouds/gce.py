@@ -11,13 +11,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
-from cloud_dispatch.provider.errors import Transient
+from cloud_dispatch.provider.errors import Transient, VmNotFound
+from cloud_dispatch.provider.lacking import bounded
 from cloud_dispatch.provider.spi import LaunchRequest, LeftoverKind, Provider
 from cloud_dispatch.simulation.clouds.account import Account, Ways
 from cloud_dispatch.simulation.clouds.catalogue import sold
@@ -73,7 +74,15 @@ class GceDriver(NamedDriver):
     def _ask(self, request: LaunchRequest, slot: InstanceId) -> asyncio.Future[Record]:
         return self._send("launch", lambda: self._insert(request, slot, _CODES), scope_of(request))
 
-    async def tag(self, vm: VmId, tags: Mapping[str, str]) -> None:
+    async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
+        for vm in bounded(vms, self.traits):
+            try:
+                await self._label(vm, tags)
+            except VmNotFound:
+                return frozenset({vm})
+        return frozenset()
+
+    async def _label(self, vm: VmId, tags: Mapping[str, str]) -> None:
         for _ in range(_LABEL_TRIES):
             fingerprint = await self._send("get", lambda: self._living(vm, "get").tagged, changes=False)
             if await self._send("tag", partial(self._set_labels, vm, tags, fingerprint), self._scope(vm)):

@@ -18,6 +18,8 @@ _KINDS = {
     "eipalloc-": ("addresses", "InvalidAllocationID.NotFound", "elastic-ip"),
     "sir-": ("spot_requests", "InvalidSpotInstanceRequestID.NotFound", "spot-instances-request"),
 }
+#: So many resources may be tagged at once.
+_MOST_RESOURCES = 1_000
 
 
 def _taggable(session: Session, identity: str) -> tuple[Any, str]:
@@ -42,6 +44,9 @@ def _true_tags(thing: Any) -> dict[str, str]:
 @operation("ec2", "CreateTags", "Resources", "Tags")
 def create_tags(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
     """CreateTags: all resources or none."""
+    if len(params["Resources"]) > _MOST_RESOURCES:
+        raise AwsError("InvalidParameterValue", f"at most {_MOST_RESOURCES} resources a call")
+    visible(session, [identity for identity in params["Resources"] if identity.startswith("i-")])  # names all missing
     things = [_taggable(session, identity)[0] for identity in params["Resources"]]
     given = checked(params["Tags"])
     merged = [Tags({**_true_tags(thing), **given}) for thing in things]

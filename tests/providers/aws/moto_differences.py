@@ -80,6 +80,10 @@ def _lacks_the_image(client: Client) -> bool:
     return _refused(client("ssm").get_parameter, Name=DEFAULT_IMAGES["x86_64"].removeprefix("ssm:"))
 
 
+def _tags_nothing(client: Client) -> bool:
+    return not _refused(client("ec2").create_tags, Resources=["i-0123456789abcdef0"], Tags=[{"Key": "a", "Value": "b"}])
+
+
 DIFFERENCES = (
     Difference(
         "client token",
@@ -104,6 +108,12 @@ DIFFERENCES = (
         "nothing is refused for want of capacity or quota or for a price, nor does it misbehave on request",
         _refuses_nothing,
         skips_using=("faults",),
+    ),
+    Difference(
+        "tags of nothing",
+        "it tags what it does not have",
+        _tags_nothing,
+        skips=("test_tags_of_no_vm_are_not_found", "test_a_vm_that_is_not_there_keeps_no_other_from_its_tags"),
     ),
     Difference(
         "consistency", "what was done is seen at once", _shows_at_once, settings={"consistency": "0s"}

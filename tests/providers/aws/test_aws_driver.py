@@ -32,7 +32,7 @@ from cloud_dispatch.provider.spi import (
 )
 from cloud_dispatch_aws import translate
 from cloud_dispatch_aws.catalogue import Sold
-from cloud_dispatch_aws.driver import AwsProvider
+from cloud_dispatch_aws.driver import AwsProvider, traits
 from cloud_dispatch_aws.images import Images
 from cloud_dispatch_aws.kept import Kept
 from cloud_dispatch_aws.subnets import Subnets
@@ -196,8 +196,7 @@ async def test_nothing_is_ever_asked_of_all_instances() -> None:
         with pytest.raises(VmNotFound):
             await scene.driver.get(VmId(vm))
         await scene.driver.terminate(VmId(vm))
-        with pytest.raises(VmNotFound):
-            await scene.driver.tag(VmId(vm), {})
+        assert await scene.driver.tag([VmId(vm)], {}) == {vm}
         with pytest.raises(VmNotFound):
             await scene.driver.console(VmId(vm))
     assert scene.calls.asked == []
@@ -244,24 +243,58 @@ async def test_the_protection_of_somebody_elses_vm_stays() -> None:
 
 async def test_a_hard_end_needs_the_reaper() -> None:
     """Without one the traits say that nobody keeps ends, and none is moved."""
-    without, having = Scene({}), Scene({"describe_instances": described(instance()), "create_tags": {}}, reaper=True)
+    without, having = Scene({}), Scene({"create_tags": {}}, reaper=True)
     assert (without.driver.traits.hard_end, having.driver.traits.hard_end) == (HardEnd.NONE, HardEnd.EXTENDABLE)
     assert having.driver.traits.hard_end_period_ms == 60_000
     with pytest.raises(InvalidRequest):
-        await without.driver.extend(VM, NOW_MS)
-    await having.driver.extend(VM, NOW_MS)
-    assert dict(having.calls.asked)["create_tags"] == {
-        "Resources": [VM], "Tags": [{"Key": ENDS_AT, "Value": str(NOW_MS)}],
-    }  # fmt: skip
+        await without.driver.extend([VM], NOW_MS)
+    assert await having.driver.extend([VM], NOW_MS) == frozenset()
+    expected = {"Resources": [VM], "Tags": [{"Key": ENDS_AT, "Value": str(NOW_MS)}]}
+    assert having.calls.asked == [("create_tags", expected)]  # nothing is asked of the VM before
 
 
-@pytest.mark.parametrize("state", ["shutting-down", "terminated"])
-async def test_an_end_that_has_begun_is_not_moved(state: str) -> None:
-    """EC2 would take the tag: nobody would heed it."""
-    scene = Scene({"describe_instances": described(instance(state=state))}, reaper=True)
-    with pytest.raises(VmNotFound):
-        await scene.driver.extend(VM, NOW_MS)
-    assert scene.calls.count("create_tags") == 0
+MANY = [VmId(f"i-{number:017x}") for number in range(1_000)]
+
+
+def without(*missing: str) -> VmNotFound:
+    return VmNotFound(f"CreateTags: InvalidInstanceID.NotFound: The instance IDs '{', '.join(missing)}' do not exist")
+
+
+async def test_a_thousand_vms_are_tagged_by_one_call() -> None:
+    """10,000 of them are ten calls; one more in a call is refused before EC2 is asked."""
+    scene = Scene({"create_tags": {}})
+    assert await scene.driver.tag(MANY, {"a": "b"}) == frozenset()
+    assert scene.calls.asked == [("create_tags", {"Resources": MANY, "Tags": [{"Key": "a", "Value": "b"}]})]
+    with pytest.raises(InvalidRequest):
+        await scene.driver.tag([*MANY, VM], {"a": "b"})
+    assert scene.calls.count("create_tags") == 1
+
+
+async def test_instances_that_ec2_does_not_have_are_left_out() -> None:
+    """EC2 tags all or none and names those that it lacks: the others are tagged by the second call."""
+    scene = Scene({"create_tags": [without(MANY[1], MANY[7]), {}]})
+    assert await scene.driver.tag(MANY[:9], {"a": "b"}) == {MANY[1], MANY[7]}
+    assert [len(asked["Resources"]) for _, asked in scene.calls.asked] == [9, 7]
+
+
+async def test_who_is_not_there_is_looked_for_a_bounded_number_of_times() -> None:
+    """Where each answer names one more, or an answer names none of those that were asked for, it is an error."""
+    one_by_one = Scene({"create_tags": [without(vm) for vm in MANY[:20]]})
+    with pytest.raises(Transient):
+        await one_by_one.driver.tag(MANY, {})
+    assert one_by_one.calls.count("create_tags") == 10
+    nameless = Scene({"create_tags": without()})
+    with pytest.raises(Transient):
+        await nameless.driver.tag(MANY, {})
+    assert nameless.calls.count("create_tags") == 1
+    assert await nameless.driver.tag([VM], {}) == {VM}
+
+
+def test_launches_have_a_pace_of_their_own() -> None:
+    """EC2 lets an account launch less often than it lets it ask; where that was raised the profile says so."""
+    usual, raised = traits(settings()), traits(settings(launches_per_s=50, launch_burst=100))
+    assert [(one.per_s, one.burst) for one in (usual.pace("launch"), raised.pace("launch"))] == [(2, 5), (50, 100)]
+    assert (usual.pace("list").per_s, usual.pace("tag").per_s, usual.pace("terminate").per_s) == (20, 10, 5)
 
 
 async def test_a_console_is_the_latest_there_is_and_its_end() -> None:

@@ -93,6 +93,7 @@ class FakeFaults(Faults):
 
 
 class TestAwsOnFake(ProviderContract):
+    unknown_vm = VmId("i-0fedcba9876543210")
     settle_s = 20.0
     poll_s = 0.02
     many = 7

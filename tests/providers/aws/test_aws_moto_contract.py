@@ -44,6 +44,7 @@ class AsMotoWants(Wrapper):
 
 
 class TestAwsOnMoto(ProviderContract):
+    unknown_vm = VmId("i-0fedcba9876543210")
     settle_s = 20.0
     poll_s = 0.02
 

@@ -223,7 +223,7 @@ async def test_the_end_of_a_gce_vm_is_fixed_and_the_clouds_own() -> None:
     assert scene.driver.traits.hard_end is HardEnd.FIXED
     ends_ms = scene.clock.now() + HOUR_MS
     (record,) = await scene.up(ends_ms=ends_ms)
-    await scene.driver.tag(record.id, {ENDS_AT: str(ends_ms + HOUR_MS)})
+    await scene.driver.tag([record.id], {ENDS_AT: str(ends_ms + HOUR_MS)})
     await asyncio.sleep(HOUR_MS / 1000)
     assert scene.of("end") == [(HOUR_MS + 5_000, record.id, EndCause.HARD_END)]
 
@@ -243,7 +243,7 @@ async def test_the_reaper_ends_vms_past_their_tag(cloud: Cloud) -> None:
     scene = Scene(steady(cloud))
     ends_ms = scene.clock.now() + HOUR_MS - 30_000
     first, second = await scene.up(2, ends_ms=ends_ms)
-    await scene.driver.extend(second.id, ends_ms + HOUR_MS)
+    await scene.driver.extend([second.id], ends_ms + HOUR_MS)
     await asyncio.sleep((HOUR_MS - scene.clock.monotonic()) / 1000 + 10)
     assert scene.of("end") == [(HOUR_MS + 5_000, first.id, EndCause.HARD_END)]
     await asyncio.sleep(HOUR_MS / 1000)
@@ -281,7 +281,7 @@ async def test_the_reapers_rule_can_be_given() -> None:
     account.attach(scene)
     scene.account, scene.driver = account, account.driver(scene.driver._profile)  # type: ignore[attr-defined]
     first, second = await scene.up(2)
-    await scene.driver.tag(first.id, {"please": "end"})
+    await scene.driver.tag([first.id], {"please": "end"})
     await asyncio.sleep(300)
     assert (first.state, second.state) == (VmState.GONE, VmState.RUNNING)
     assert {now - before for before, now in itertools.pairwise(seen)} == {60_000}

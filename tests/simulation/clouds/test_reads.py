@@ -92,7 +92,7 @@ async def test_tags_are_read_late() -> None:
     scene = Scene(steady(Cloud.EC2, reads=LATE), [Fault(FaultKind.STALE, "list", amount=20_000, times=1)])
     (record,) = await scene.up()
     await asyncio.sleep(60)
-    await scene.driver.tag(record.id, {BEHAVIOUR: "hold"})
+    await scene.driver.tag([record.id], {BEHAVIOUR: "hold"})
     (old,) = await scene.vms()
     assert old.tags[BEHAVIOUR] == "run"
     await asyncio.sleep(30)
@@ -104,7 +104,7 @@ async def test_gce_labels_are_not_set_over_somebody_elses() -> None:
     """Two who set labels at once both succeed: the second is refused by the fingerprint, reads again, and both stay."""
     scene = Scene(steady(Cloud.GCE))
     (record,) = await scene.up()
-    await asyncio.gather(scene.driver.tag(record.id, {"a": "1"}), scene.driver.tag(record.id, {"b": "2"}))
+    await asyncio.gather(scene.driver.tag([record.id], {"a": "1"}), scene.driver.tag([record.id], {"b": "2"}))
     assert (record.tags["a"], record.tags["b"]) == ("1", "2")
     assert scene.account.gate.arrived["tag"] == 3
 
@@ -164,10 +164,10 @@ async def test_a_vm_moves_to_the_deployment_that_its_tags_name() -> None:
     """Lists go by the tags that the VM has, not by those it was made with."""
     scene = Scene(steady(Cloud.EC2))
     first, second = await scene.up(2)
-    await scene.driver.tag(first.id, {"cloud-dispatch-deployment": "other"})
+    await scene.driver.tag([first.id], {"cloud-dispatch-deployment": "other"})
     assert [vm.id for vm in await scene.vms()] == [second.id]
     assert [vm.id for vm in (await scene.driver.list("other")).vms] == [first.id]
-    await scene.driver.tag(first.id, {"cloud-dispatch-deployment": DEPLOYMENT})
+    await scene.driver.tag([first.id], {"cloud-dispatch-deployment": DEPLOYMENT})
     assert [vm.id for vm in await scene.vms()] == [first.id, second.id]
 
 

@@ -119,7 +119,7 @@ async def act(scene: Watched, stream: Stream) -> None:
         elif what == 2:
             await scene.driver.terminate(stream.pick(vms).id)
         elif what == 3:
-            await scene.driver.tag(stream.pick(vms).id, {"more": str(stream.below(9))})
+            await scene.driver.tag([stream.pick(vms).id], {"more": str(stream.below(9))})
         elif what == 4:
             scene.account.guest_shuts_down(stream.pick(vms).id)
         else:
