@@ -122,16 +122,22 @@ def test_every_right_of_the_policy_is_tried_or_said_to_be_beyond_trial() -> None
     assert needed == {one.action for one in rights.RIGHTS} | rights.BY_LAUNCH
 
 
+def inventory(fake: FakeEc2) -> object:
+    """What there is; a VM that starts meanwhile is no change."""
+    vms = [(vm.id, vm.state.value in ("pending", "running"), vm.tags.true.items) for vm in fake.all_instances()]
+    return vms, fake.leftovers()
+
+
 async def test_with_something_to_try_them_on_all_rights_are_known(fake: FakeEc2) -> None:
     """Those that hang on the deployment's tag, too; nothing is changed by the trial."""
     await holdings(fake)
     fake.scoped.update({one.action: (DEPLOYMENT, "contract") for one in rights.RIGHTS if one.on})
-    before = [(vm.id, vm.state, vm.tags.true.items) for vm in fake.all_instances()], fake.leftovers()
+    before = inventory(fake)
     found = await look(fake, **everything(fake))
     number = len(rights.RIGHTS)
     assert found["rights"] == [(Level.OK, f"{number} of {number} that can be tried are given")]
     assert {about for about in found if worst(found, about) is not Level.OK} == {"endpoint_url"}
-    assert ([(vm.id, vm.state, vm.tags.true.items) for vm in fake.all_instances()], fake.leftovers()) == before
+    assert inventory(fake) == before
 
 
 @pytest.mark.parametrize("right", rights.RIGHTS, ids=lambda right: right.action)
