@@ -25,6 +25,7 @@ from cloud_dispatch.reconcile.breakers import Breakers
 from cloud_dispatch.reconcile.calls import Calls
 from cloud_dispatch.reconcile.contacts import Contact, Contacts
 from cloud_dispatch.reconcile.failures import FailureMemory
+from cloud_dispatch.reconcile.heeded import Heeded
 from cloud_dispatch.reconcile.offered import OfferedMachines
 from cloud_dispatch.reconcile.settings import Settings
 from cloud_dispatch.reconcile.stale import Stale
@@ -63,6 +64,7 @@ class Context:
     failures: FailureMemory = field(default_factory=FailureMemory)
     profiles: dict[ProfileName, ProfileView] = field(default_factory=dict)
     absences: dict[InstanceId, Absence] = field(default_factory=dict)
+    heeded: Heeded = field(default_factory=Heeded)
     in_doubt: set[InstanceId] = field(default_factory=set)
     pending_events: list[Event] = field(default_factory=list)
     last: tuple[Snapshot, Plan] | None = None

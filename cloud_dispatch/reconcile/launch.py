@@ -340,6 +340,7 @@ class Launcher:
         if changes:
             await self._c.store.change(changes)
             self._c.note_all("instance.booting", {one.instance: f"VM {one.fields['vm']}" for one in changes})
+        self._c.heeded.seen(result.vms, self._c.clock.monotonic(), 0)
         self._c.wake()
         return unbound
 

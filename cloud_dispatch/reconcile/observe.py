@@ -20,7 +20,7 @@ from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.errors import ProviderError, VmNotFound
-from cloud_dispatch.provider.spi import Provider, Vm, VmState
+from cloud_dispatch.provider.spi import HardEnd, Provider, Traits, Vm, VmState
 from cloud_dispatch.reconcile import boot
 from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.context import Context, ProfileView
@@ -135,6 +135,7 @@ class Observer:
             elif not isinstance(finding, Missing) or finding.instance in rows_before:
                 await self._handle(finding, profile, provider, started)
         self._tags.start(profile, provider, self._wanted(found))
+        self._heeded(listing.vms, provider.traits, started)
         view.listed_ms = self._c.clock.monotonic()
 
     def _words(self, error: Exception) -> str:
@@ -188,6 +189,12 @@ class Observer:
                 event = None if row.state is _S.TERMINATING else _E.TERMINATE
                 cause, reason = (row.cause, row.reason) if row.cause else ("hard-end", "its hard end has come")
                 await self._c.apply(row.id, event, cause=cause, reason=reason, end_lag_ms=now - row.ends_ms + lag)
+
+    def _heeded(self, vms: Sequence[Vm], traits: Traits, started: int) -> None:
+        """Which hard ends the provider heeds: those that VMs wear."""
+        if traits.hard_end is HardEnd.EXTENDABLE:
+            self._c.heeded.seen(vms, started, traits.consistency_ms)
+            self._c.heeded.keep_only({row.vm for row in self._c.store.instances().values()})
 
     async def _handle(self, finding: Finding, profile: ProfileName, provider: Provider, started: int) -> None:
         if isinstance(finding, Bound):

@@ -90,8 +90,6 @@ class Spending:
     def __init__(self, context: Context) -> None:
         self._c = context
         self._commitments = Commitments(context.settings.drivers)
-        #: The last hard end that each provider has heeded.
-        self._told: dict[VmId, int] = {}
         self._extensions: Together[int] = Together(context.calls, "extend", self._told_of)
         #: The last hard end of each VM that could not be moved on, of which the log has been told.
         self._refused: dict[InstanceId, int] = {}
@@ -218,16 +216,16 @@ class Spending:
             )  # fmt: skip
 
     def _tell(self, rows: Collection[Instance]) -> None:
-        """Have providers heed the ends that the store has. One that fails is told again by the next pass."""
-        names, vms = {row.id for row in rows}, {row.vm for row in rows}
-        self._told = {vm: ends for vm, ends in self._told.items() if vm in vms}
+        """Have providers heed the ends that the store has, where VMs wear others. One that fails is told again by the
+        next pass."""
+        names = {row.id for row in rows}
         self._refused = {name: ends for name, ends in self._refused.items() if name in names}
         news: dict[ProfileName, list[tuple[VmId, int]]] = {}
         for row in rows:
             provider = self._c.settings.providers.get(row.profile)
             if provider is None or not row.vm or row.state is _S.TERMINATING:
                 continue
-            if provider.traits.hard_end is HardEnd.EXTENDABLE and self._told.get(row.vm) != row.ends_ms:
+            if provider.traits.hard_end is HardEnd.EXTENDABLE and self._c.heeded.of(row.vm) != row.ends_ms:
                 news.setdefault(row.profile, []).append((row.vm, row.ends_ms))
         for profile, wanted in news.items():
             self._extensions.start(profile, self._c.settings.providers[profile], wanted)
@@ -240,7 +238,7 @@ class Spending:
             return
         if missing:
             log.info("instance.extend_missed", vms=len(missing), first=min(missing))
-        self._told.update((vm, ends_ms) for vm in vms if vm not in missing)
+        self._c.heeded.told([vm for vm in vms if vm not in missing], ends_ms, self._c.clock.monotonic())
 
     # -- facts
     def _covered(self) -> set[Key]:

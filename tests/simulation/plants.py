@@ -39,7 +39,7 @@ def tells_before_it_commits(patch: pytest.MonkeyPatch) -> None:
     committed = Spending._extend
 
     async def tell_first(self: Spending, extension: Extension, row: Instance, now: int) -> None:
-        await self._told_of(row.id, row.vm, extension.ends_ms, self._c.settings.providers[row.profile])
+        await self._told_of(self._c.settings.providers[row.profile], [row.vm], extension.ends_ms)
         await committed(self, extension, row, now)
 
     patch.setattr(Spending, "_extend", tell_first)

@@ -1,0 +1,128 @@
+"""Which VMs a provider is told a hard end of: those that wear another one than the store has, and together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain.ids import VmId
+from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.tags import ENDS_AT
+from cloud_dispatch.provider.errors import Transient
+from cloud_dispatch.provider.spi import HardEnd
+from cloud_dispatch.reconcile.heeded import Heeded
+from cloud_dispatch.spend.commitment import Key, Scope
+from cloud_dispatch.spend.windows import Window
+from tests.reconcile.fake import LOCAL, NAMED, POOL, Cloud, ManualClock, World, world
+
+EVERYTHING = Key(Scope.DEPLOYMENT)
+MOVABLE = replace(NAMED, hard_end=HardEnd.EXTENDABLE, max_tagged=4)
+ANOTHER_MS = 1_700_003_000_000
+
+
+def extended(cloud: Cloud) -> list[tuple[int, str]]:
+    """How many VMs each `extend` named, and their end."""
+    return [(len(vms), told[ENDS_AT]) for vms, told in cloud.tagged if ENDS_AT in told]
+
+
+async def ten(w: World) -> None:
+    """Ten VMs that a limit covers, and of which nothing more is to be told."""
+    await w.fleet.set_limit(EVERYTHING, Window.TOTAL, Amount(10**12), "")
+    await w.passes(3)
+    assert len(w.rows) == 10
+    del w.cloud.tagged[:]
+
+
+@dataclass
+class Deaf(Cloud):
+    """Its next calls to move ends are lost."""
+
+    deaf: int = 0
+
+    async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
+        if self.deaf:
+            self.deaf -= 1
+            raise Transient("lost")
+        return await super().extend(vms, ends_ms)
+
+
+def scene(**more: object) -> Mapping[str, object]:
+    return {"cloud": Deaf(ManualClock(), traits=MOVABLE, **more), "pool": Pool(POOL, (LOCAL,), minimum=10)}  # type: ignore[arg-type]
+
+
+async def test_vms_are_born_with_their_end(tmp_path: Path) -> None:
+    """The answer of their launch says it: nobody is told what he knows."""
+    async with world(tmp_path, **scene()) as w:
+        await w.fleet.set_limit(EVERYTHING, Window.TOTAL, Amount(10**12), "")
+        await w.passes(3)
+        assert len(w.rows) == 10
+        assert extended(w.cloud) == []
+
+
+async def test_a_restart_tells_nobody_what_he_wears(tmp_path: Path) -> None:
+    """Ten VMs and no call; of one whose tag somebody has changed, one."""
+    async with world(tmp_path, **scene()) as w:
+        await ten(w)
+        await w.restart()
+        await w.passes(3)
+        assert extended(w.cloud) == []
+        row = w.rows[3]
+        vm = w.cloud.vms[row.vm]
+        w.cloud.vms[row.vm] = replace(vm, tags={**vm.tags, ENDS_AT: str(row.ends_ms - 60_000)})
+        await w.restart()
+        await w.passes(3)
+        assert extended(w.cloud) == [(1, str(row.ends_ms))]
+        assert w.cloud.vms[row.vm].tags[ENDS_AT] == str(row.ends_ms)
+
+
+async def test_a_tag_that_was_changed_is_set_right_without_a_restart(tmp_path: Path) -> None:
+    async with world(tmp_path, **scene()) as w:
+        await ten(w)
+        row = w.rows[0]
+        vm = w.cloud.vms[row.vm]
+        w.cloud.vms[row.vm] = replace(vm, tags={**vm.tags, ENDS_AT: "0"})
+        await w.passes(3)
+        assert extended(w.cloud) == [(1, str(row.ends_ms))]
+
+
+async def test_an_end_of_many_is_moved_by_few_calls(tmp_path: Path) -> None:
+    """Four VMs a call, by what the provider takes; calls that are lost are made again, and no others."""
+    async with world(tmp_path, **scene()) as w:
+        await ten(w)
+        w.cloud.deaf = 2
+        for row in w.rows:
+            await w.context.apply(row.id, None, ends_ms=ANOTHER_MS)
+        await w.passes()
+        assert len(extended(w.cloud)) == 1
+        await w.passes(3)
+        assert sorted(extended(w.cloud)) == [(2, str(ANOTHER_MS)), (4, str(ANOTHER_MS)), (4, str(ANOTHER_MS))]
+        assert {vm.tags[ENDS_AT] for vm in w.cloud.vms.values()} == {str(ANOTHER_MS)}
+
+
+async def test_an_extension_that_was_lost_with_the_dispatcher_is_made_by_the_next(tmp_path: Path) -> None:
+    """The store has the later end, the VM does not wear it yet."""
+    async with world(tmp_path, **scene()) as w:
+        await ten(w)
+        row = w.rows[0]
+        await w.context.apply(row.id, None, ends_ms=ANOTHER_MS)
+        await w.restart()
+        await w.passes()
+        assert extended(w.cloud) == [(1, str(ANOTHER_MS))]
+
+
+@pytest.mark.parametrize(("started", "known"), [(900, 5), (1_200, 5), (1_300, 3)])
+async def test_a_listing_that_may_be_late_is_not_believed(tmp_path: Path, started: int, known: int) -> None:
+    """What was told at 1,000 may be missing from lists that begin up to 300 ms later."""
+    async with world(tmp_path, **scene()) as w:
+        await ten(w)
+        (vm, *_) = w.cloud.vms.values()
+        heeded = Heeded()
+        heeded.told([vm.id], 5, 1_000)
+        heeded.seen([replace(vm, tags={**vm.tags, ENDS_AT: "3"})], started, 300)
+        assert heeded.of(vm.id) == known
+        heeded.keep_only(())
+        assert heeded.of(vm.id) is None
