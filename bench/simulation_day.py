@@ -199,7 +199,7 @@ def day(asked: Scenario) -> Day:
         parts: Any = living.parts
         parts.loop.one_pass = passes.timed(parts.loop.one_pass)
         observer = parts.loop._observer
-        observer._observe_profile = listings.timed(observer._observe_profile)
+        observer._match = listings.timed(observer._match)
         answer = parts.app.worker.sync_answer
 
         def counted(*args: Any) -> Any:

@@ -165,7 +165,7 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
         version=cloud_dispatch.__version__,
         limits=rules.limits,
         pools=rules.settings.pools,
-        problems=lambda: [view.problem for view in context.profiles.values() if view.problem],
+        problems=lambda: [view.trouble for view in context.profiles.values() if view.trouble],
         timer_lease_ms=timer_lease_ms(rules.settings.pace, rules.policy.silence_ms),
         url=rules.url,
         scripts=rules.scripts,

@@ -70,7 +70,7 @@ def give_up(context: Context, row: Instance, cause: str, reason: str) -> None:
     if context.calls.under_way(key):
         return
     _count(context, row, reason)
-    context.calls.start(key, _fail(context, row, cause, reason))
+    context.calls.start(key, _fail(context, row, cause, reason), row.profile)
 
 
 def _count(context: Context, row: Instance, reason: str) -> None:

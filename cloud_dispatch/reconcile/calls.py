@@ -1,4 +1,5 @@
-"""Provider calls under way. Owns that each runs beside the loop, once at a time for one purpose, and within a bound."""
+"""Provider calls under way. Owns that each runs beside the loop, once at a time for one purpose, and within a
+bound for each provider."""
 
 from __future__ import annotations
 
@@ -16,24 +17,26 @@ class Calls:
     """Background calls keyed by purpose: a second one under the same key is not started."""
 
     def __init__(self, limit: int = MAX_AT_ONCE) -> None:
-        self._slots = asyncio.Semaphore(limit)
+        self._limit = limit
+        self._slots: dict[str, asyncio.Semaphore] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def under_way(self, key: str) -> bool:
         return key in self._tasks
 
-    def start(self, key: str, call: Coroutine[Any, Any, None]) -> bool:
-        """Run `call` beside the loop; False (and `call` is closed) when one under this key is still running."""
+    def start(self, key: str, call: Coroutine[Any, Any, None], to: str) -> bool:
+        """Run `call` beside the loop; False (and `call` is closed) when one under this key is still running. So many
+        run at once as go `to` one provider: another's turns are not taken by those who wait for one that is down."""
         if key in self._tasks:
             call.close()
             return False
-        task = asyncio.create_task(self._run(call), name=key)
+        task = asyncio.create_task(self._run(call, to), name=key)
         self._tasks[key] = task
         task.add_done_callback(lambda done: self._ended(key, done, call))
         return True
 
-    async def _run(self, call: Coroutine[Any, Any, None]) -> None:
-        async with self._slots:
+    async def _run(self, call: Coroutine[Any, Any, None], to: str) -> None:
+        async with self._slots.setdefault(to, asyncio.Semaphore(self._limit)):
             await call
 
     def _ended(self, key: str, task: asyncio.Task[None], call: Coroutine[Any, Any, None]) -> None:

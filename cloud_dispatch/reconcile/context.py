@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import structlog
 
@@ -36,16 +37,34 @@ MAX_PENDING_EVENTS = 10_000
 APPLIED_AT_ONCE = 100
 
 
+class Question(StrEnum):
+    """What a provider is asked again and again."""
+
+    LIST = "list"
+    OFFERINGS = "offerings"
+
+
 @dataclass
 class ProfileView:
     """What is known of a profile's provider. Monotonic milliseconds; `listed_ms` None: not since the start."""
 
     listed_ms: int | None = None
-    problem: str = ""
+    #: What went wrong with the last question of a kind.
+    problems: dict[Question, str] = field(default_factory=dict)
     offerings: tuple[Offering, ...] = ()
     offered_ms: int | None = None
     #: Whether it has been told that prices are too old to launch by under a limit.
     old_prices: bool = False
+
+    @property
+    def problem(self) -> str:
+        """Why it can't be listed, "" while it can."""
+        return self.problems.get(Question.LIST, "")
+
+    @property
+    def trouble(self) -> str:
+        """All that is wrong with it."""
+        return "; ".join(filter(None, (self.problems.get(question) for question in Question)))
 
 
 @dataclass
@@ -86,6 +105,10 @@ class Context:
     def stop(self) -> Stop:
         """What is stopped now."""
         return strongest(self.stops.values())
+
+    def view(self, profile: ProfileName) -> ProfileView:
+        """What is known of the profile's provider."""
+        return self.profiles.setdefault(profile, ProfileView())
 
     def contact(self, instance: InstanceId) -> Contact:
         return self.contacts.of(instance, self.clock.monotonic())

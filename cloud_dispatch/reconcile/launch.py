@@ -143,7 +143,7 @@ class Launcher:
                 await self._doubt(batch.instances, f"the statestore failed before the call: {failure!r}")
                 continue
             self._c.note_all("instance.launching", {one.id: batch.reason for one in batch.instances})
-            self._c.calls.start(f"launch:{batch.instances[0].batch}", self._call(batch))
+            self._c.calls.start(f"launch:{batch.instances[0].batch}", self._call(batch), batch.offering.profile)
             await give_way()  # it prepares its request
         for failure in answers:
             if failure is not None:

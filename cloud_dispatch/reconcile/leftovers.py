@@ -55,7 +55,7 @@ class Leftovers:
                 continue
             looked = self._looked_ms.get(profile)
             if looked is None or now - looked >= timing.leftovers_interval_ms:
-                if self._c.calls.start(f"leftovers:{profile}", self._look_at(profile, provider, now)):
+                if self._c.calls.start(f"leftovers:{profile}", self._look_at(profile, provider, now), profile):
                     self._looked_ms[profile] = now
 
     async def _look_at(self, profile: ProfileName, provider: Provider, started_ms: int) -> None:

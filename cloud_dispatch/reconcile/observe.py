@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import structlog
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
 from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId, instance_id, slot_of
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
-from cloud_dispatch.domain.pool import TypeFilter
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.ports.store import Store
@@ -23,9 +21,10 @@ from cloud_dispatch.provider.errors import ProviderError, VmNotFound
 from cloud_dispatch.provider.spi import HardEnd, Provider, Traits, Vm, VmState
 from cloud_dispatch.reconcile import boot
 from cloud_dispatch.reconcile.absence import Absence
-from cloud_dispatch.reconcile.context import Context, ProfileView
+from cloud_dispatch.reconcile.asking import Asking, Listed
+from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Foreign, Missing, Seen, Stranger, match
-from cloud_dispatch.reconcile.spend import lag_ms, stale_price
+from cloud_dispatch.reconcile.spend import lag_ms
 from cloud_dispatch.reconcile.together import Together
 
 T = TypeVar("T")
@@ -34,8 +33,6 @@ log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
 #: Tags that VMs shall have, as pairs.
 _Tags = tuple[tuple[str, str], ...]
-#: How long offerings (types and prices) are good for, milliseconds.
-OFFERINGS_TTL_MS = 600_000
 HERITAGE_FACT = "heritage"
 #: Slots of one batch that are looked at to find out whose a stranger is.
 MAX_SLOTS = 10_000
@@ -67,63 +64,19 @@ def _guessed(finding: Finding) -> bool:
     return isinstance(finding, Stranger) and finding.vm.slot < 0 and finding.facts.slot < 0
 
 
-async def _together(one: Awaitable[T], other: Awaitable[U]) -> tuple[T, U]:
-    """Both at once; where one fails the other is taken back."""
-    tasks = asyncio.ensure_future(one), asyncio.ensure_future(other)
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
 class Observer:
     def __init__(self, context: Context) -> None:
         self._c = context
+        self._asking = Asking(context)
         self._tags: Together[_Tags] = Together(context.calls, "tag", self._tag)
 
-    async def observe(self, *, force: bool = False) -> None:
-        """List every provider whose listing is due; one that fails is silent until it answers again."""
-        due = [name for name in self._c.settings.providers if force or self._due(name)]
-        await asyncio.gather(*(self._observe_profile(name) for name in due))
+    async def observe(self) -> None:
+        """Deal with the listings that have come, and ask for those that are due."""
+        listed = await self._asking.listings()
+        await asyncio.gather(*(self._match(profile, one) for profile, one in listed.items()))
 
-    def _due(self, profile: ProfileName) -> bool:
-        view = self._view(profile)
-        if view.listed_ms is None:
-            return True
-        interval = self._c.settings.timing.list_interval_ms
-        if self._wants_proof(profile):
-            interval = min(interval, 2_000)
-        return self._c.clock.monotonic() - view.listed_ms >= interval
-
-    def _wants_proof(self, profile: ProfileName) -> bool:
-        rows = self._c.store.instances()
-        return any(rows[i].profile == profile for i in (*self._c.in_doubt, *self._c.absences) if i in rows)
-
-    def _view(self, profile: ProfileName) -> ProfileView:
-        return self._c.profiles.setdefault(profile, ProfileView())
-
-    async def _observe_profile(self, profile: ProfileName) -> None:
-        view = self._view(profile)
-        provider = self._c.settings.providers[profile]
-        started = self._c.clock.monotonic()
-        try:
-            async with asyncio.timeout(self._c.settings.timing.call_timeout_ms / 1000):
-                rows_before = frozenset(self._c.store.instances())
-                listing, _ = await _together(
-                    provider.list(self._c.settings.deployment), self._renew_offerings(profile, provider, started)
-                )
-        except Exception as error:  # a bug of one driver must not keep the others' VMs from being looked after
-            if not isinstance(error, (ProviderError, TimeoutError)):
-                log.exception("provider.bug", profile=profile)
-            before, view.problem = view.problem, f"profile {profile} can't be listed: {self._words(error)}"
-            if not before:
-                self._c.note("provider.silent", detail=view.problem, warn=True)
-            return
-        if view.problem:
-            self._c.note("provider.answers", detail=f"{profile} can be listed again")
-        view.problem = ""
-        rows = self._c.store.instances()
+    async def _match(self, profile: ProfileName, listed: Listed) -> None:
+        provider, rows, listing = self._c.settings.providers[profile], self._c.store.instances(), listed.listing
         # Rows made while the listing was under way prove nothing either way; they are matched, but can't be missing.
         current = {i: row for i, row in rows.items() if row.profile == profile}
         found = match(listing.vms, current, stores=heritage(self._c.store), complete=listing.complete)
@@ -132,36 +85,11 @@ class Observer:
         for finding in sorted(found, key=_guessed):
             if isinstance(finding, Seen):
                 self._c.absences.pop(finding.instance, None)
-            elif not isinstance(finding, Missing) or finding.instance in rows_before:
-                await self._handle(finding, profile, provider, started)
+            elif not isinstance(finding, Missing) or finding.instance in listed.rows:
+                await self._handle(finding, profile, provider, listed.started_ms)
         self._tags.start(profile, provider, self._wanted(found))
-        self._heeded(listing.vms, provider.traits, started)
-        view.listed_ms = self._c.clock.monotonic()
-
-    def _words(self, error: Exception) -> str:
-        """What went wrong, for whoever has to put it right."""
-        if isinstance(error, TimeoutError):
-            return f"no answer within {format_duration(self._c.settings.timing.call_timeout_ms)}"
-        return f"{type(error).__name__}: {error}"
-
-    async def _renew_offerings(self, profile: ProfileName, provider: Provider, now_ms: int) -> None:
-        view = self._view(profile)
-        if view.offered_ms is None or now_ms - view.offered_ms > OFFERINGS_TTL_MS:
-            admits = self._c.settings.profile_types.get(profile, TypeFilter()).admits
-            view.offerings = tuple(o for o in await provider.offerings() if admits(o.type.name))
-            view.offered_ms = now_ms
-            self._heed_prices(profile, view)
-
-    def _heed_prices(self, profile: ProfileName, view: ProfileView) -> None:
-        """Say once that a limit keeps launches from offerings whose prices are too old: the tasks' own reasons tell
-        whoever waits, not whoever can change it."""
-        now = self._c.clock.now()
-        old = [why for one in view.offerings if one.rate is not None and (why := stale_price(one, now))]
-        if old and self._c.store.limits() and not view.old_prices:
-            count = f"{len(old)} of {len(view.offerings)} offerings"
-            detail = f"profile {profile}: under a limit nothing is launched on {count}; {old[0]}"
-            self._c.note("provider.prices-old", detail=detail, warn=True)
-        view.old_prices = bool(old and self._c.store.limits())
+        self._heeded(listing.vms, provider.traits, listed.started_ms)
+        self._c.view(profile).listed_ms = self._c.clock.monotonic()
 
     async def _heed_tags(
         self, found: Sequence[Finding], rows: Mapping[InstanceId, Instance], profile: ProfileName
@@ -261,7 +189,7 @@ class Observer:
             return  # this listing started before the horizon
         known = self._c.absences[instance] = known.missed(started)
         if known.worth_a_get:
-            self._c.calls.start(f"absence:{instance}", self._prove_absence(row, provider))
+            self._c.calls.start(f"absence:{instance}", self._prove_absence(row, provider), row.profile)
 
     async def _prove_absence(self, row: Instance, provider: Provider) -> None:
         vm = row.vm or provider.traits.vm_id(row.id, row.zone)
@@ -296,7 +224,7 @@ class Observer:
             except NotFound:
                 break
             if named or row.vm == finding.vm.id or not was_adopted(row):
-                self._c.calls.start(f"zombie:{finding.vm.id}", self._end_zombie(finding.vm, provider))
+                self._c.calls.start(f"zombie:{finding.vm.id}", self._end_zombie(finding.vm, provider), profile)
                 return
             slot += 1
         await self._adopt(instance_id(finding.facts.batch, slot), finding, profile)
@@ -311,7 +239,7 @@ class Observer:
     async def _adopt(self, own: InstanceId, finding: Stranger, profile: ProfileName) -> None:
         vm, facts = finding.vm, finding.facts
         market = Market.SPOT if vm.spot else Market.ON_DEMAND
-        view = self._view(profile)
+        view = self._c.view(profile)
         offering = next((o for o in view.offerings if o.type.name == vm.type), None)
         pool = self._c.settings.pools.get(facts.pool)
         machine = Machine(capacity=offering.type.capacity if offering else Resources())

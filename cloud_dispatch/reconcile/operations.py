@@ -51,7 +51,7 @@ class Operations:
         """Start every question that is due."""
         now = self._c.clock.monotonic()
         for profile in {item.profile: None for item in self._followed if item.at_ms <= now}:
-            self._c.calls.start(f"operations:{profile}", self._ask_all(profile, now))
+            self._c.calls.start(f"operations:{profile}", self._ask_all(profile, now), profile)
 
     def next_due_ms(self) -> int | None:
         """Milliseconds until the next question, None when nothing is pending."""

@@ -65,7 +65,7 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
         driver_caps=tuple(settings.driver_caps),
         blocked=(*context.failures.blocked(now), *context.breakers.blocked()),
         silent=tuple(name for name in settings.providers if _is_silent(context, name)),
-        problems=tuple((name, view.problem) for name, view in context.profiles.items() if view.problem),
+        problems=tuple((name, view.trouble) for name, view in context.profiles.items() if view.trouble),
         max_batch=tuple((name, provider.traits.most_slots) for name, provider in settings.providers.items()),
         doubt_ms=settings.timing.doubt_ms,
         unknowns=any(group[0].state is _S.UNKNOWN for group in alike),

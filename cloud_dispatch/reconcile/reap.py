@@ -44,7 +44,7 @@ class Reaper:
             self._terminating = [row for row in rows.values() if row.state is _TERMINATING and row.vm]
         for row in self._terminating:
             due = self._tries.setdefault(row.id, _Try(now, FIRST_DELAY_MS))
-            if now >= due.at_ms and self._c.calls.start(f"reap:{row.id}", self._end(row)):
+            if now >= due.at_ms and self._c.calls.start(f"reap:{row.id}", self._end(row), row.profile):
                 due.at_ms = now + due.delay_ms
                 due.delay_ms = min(due.delay_ms * 2, LONGEST_DELAY_MS)
 

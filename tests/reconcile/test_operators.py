@@ -15,7 +15,7 @@ from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, decode
 from cloud_dispatch.reconcile import explain
-from cloud_dispatch.reconcile.observe import OFFERINGS_TTL_MS
+from cloud_dispatch.reconcile.asking import OFFERINGS_TTL_MS
 from cloud_dispatch.reconcile.spend import PRICE_GOOD_MS, _words, stale_price
 from cloud_dispatch.spend.budget import Budget, Stage
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.provider.errors import CredentialsRejected
-from cloud_dispatch.reconcile.observe import OFFERINGS_TTL_MS
+from cloud_dispatch.reconcile.asking import OFFERINGS_TTL_MS
 from cloud_dispatch.reconcile.spend import PRICE_GOOD_MS
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.windows import Window
@@ -33,7 +33,7 @@ async def test_whoever_waits_for_a_silent_provider_is_told_what_went_wrong(tmp_p
         assert "no offerings are known yet" in said
         for text in ("CredentialsRejected: DescribeInstanceTypes: you may not (UnauthorizedOperation)", "config check"):
             assert text in said
-        (line,) = [line for line in lines if line["event"] == "provider.silent"]
+        (line,) = [line for line in lines if line["event"] == "provider.no-offerings"]
         assert (line["log_level"], "UnauthorizedOperation" in line["detail"]) == ("warning", True)
         w.cloud.offerings = answers  # type: ignore[method-assign]
         await w.passes(3)

@@ -104,7 +104,7 @@ def _absent_at_first_sight(world: World, patch: pytest.MonkeyPatch) -> None:
 
         def missing(instance: Any, *args: Any) -> None:
             gone = parts.context.apply(instance, InstanceEvent.ABSENT, cause="orphan", reason="not listed")
-            parts.context.calls.start(f"collect:{instance}", forget(gone))
+            parts.context.calls.start(f"collect:{instance}", forget(gone), "collect")
 
         async def forget(gone: Any) -> None:
             await gone

@@ -100,7 +100,7 @@ def _empty_means_all(world: World, patch: pytest.MonkeyPatch) -> None:
         if rows and not any(row.state is InstanceState.TERMINATING for row in rows):
             for vm in world.accounts[0].inventory():
                 if vm.deployment != OURS:
-                    self._c.calls.start(f"sweep:{vm.id}", end(self, vm))
+                    self._c.calls.start(f"sweep:{vm.id}", end(self, vm), "sweep")
 
     async def end(self: Reaper, vm: TrueVm) -> None:
         (provider,) = self._c.settings.providers.values()

@@ -189,7 +189,7 @@ def _ask_for_each(world: World, patch: pytest.MonkeyPatch) -> None:
             await observe()
             for row in list(parts.context.store.instances().values()):
                 if row.vm:
-                    parts.context.calls.start(f"poll:{row.id}", ask(row))
+                    parts.context.calls.start(f"poll:{row.id}", ask(row), row.profile)
 
         async def ask(row: Any) -> None:
             await parts.context.settings.providers[row.profile].get(row.vm)

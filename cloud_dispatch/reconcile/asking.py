@@ -1,0 +1,151 @@
+"""What providers are asked again and again: what they have and what they offer. Owns when they are asked, and that no
+pass waits for one that does not answer.
+
+Each question runs beside the loop, one of a kind at a time for a profile. A pass waits a moment for those that it has
+asked, since most answer at once, and takes what is in; what comes later wakes the next one. A profile that can't say
+what it offers is listed all the same, and the other way round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.domain.ids import InstanceId, ProfileName
+from cloud_dispatch.domain.pool import TypeFilter
+from cloud_dispatch.provider.errors import ProviderError
+from cloud_dispatch.provider.spi import Listing
+from cloud_dispatch.reconcile.context import Context, ProfileView, Question
+from cloud_dispatch.reconcile.spend import stale_price
+
+log = structlog.get_logger(__name__)
+#: How long offerings (types and prices) are good for, milliseconds.
+OFFERINGS_TTL_MS = 600_000
+#: A question that failed is asked again after so long, and a profile with VMs in doubt is listed as often.
+AGAIN_MS = 2_000
+#: For so long a pass waits for what it has asked.
+PATIENCE_MS = 1_000
+_FAILED = {Question.LIST: "can't be listed", Question.OFFERINGS: "can't say what it offers"}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A listing that was begun at `started_ms` of the monotonic clock, when there were these rows."""
+
+    listing: Listing
+    started_ms: int
+    rows: frozenset[InstanceId]
+
+
+class Asking:
+    def __init__(self, context: Context) -> None:
+        self._c = context
+        self._listed: dict[ProfileName, Listed] = {}
+        #: When a question may be asked again that failed.
+        self._again_ms: dict[str, int] = {}
+        #: Questions for whose answers no pass waits any more.
+        self._late: set[str] = set()
+
+    async def listings(self) -> dict[ProfileName, Listed]:
+        """Ask whom it is time to ask; the listings that have come since the last time."""
+        asked: dict[str, asyncio.Future[None]] = {}
+        for profile in self._c.settings.providers:
+            view = self._c.view(profile)
+            for question, due in ((Question.LIST, self._list_is_due), (Question.OFFERINGS, self._offerings_are_due)):
+                key = f"{question}:{profile}"
+                again = self._c.clock.monotonic() >= self._again_ms.get(key, 0)
+                if due(profile, view) and again and not self._c.calls.under_way(key):
+                    asked[key] = asyncio.get_running_loop().create_future()
+                    self._c.calls.start(key, self._ask(question, profile, view, asked[key]), profile)
+        if asked:
+            await asyncio.wait(asked.values(), timeout=PATIENCE_MS / 1000)
+            self._late |= {key for key, answered in asked.items() if not answered.done()}
+        found, self._listed = self._listed, {}
+        return found
+
+    async def _ask(
+        self, question: Question, profile: ProfileName, view: ProfileView, answered: asyncio.Future[None]
+    ) -> None:
+        """One question; a bug of one driver must not keep the others' VMs from being looked after."""
+        key, ask = f"{question}:{profile}", self._list if question is Question.LIST else self._offer
+        problem = ""
+        try:
+            async with asyncio.timeout(self._c.settings.timing.call_timeout_ms / 1000):
+                await ask(profile, view)
+            self._again_ms.pop(key, None)
+        except Exception as error:
+            if not isinstance(error, (ProviderError, TimeoutError)):
+                log.exception("provider.bug", profile=profile)
+            problem = f"profile {profile} {_FAILED[question]}: {self._words(error)}"
+            self._again_ms[key] = self._c.clock.monotonic() + AGAIN_MS
+        finally:
+            if not answered.done():
+                answered.set_result(None)
+        before, view.problems[question] = view.problems.get(question, ""), problem
+        if bool(problem) != bool(before):
+            self._tell(question, profile, problem)
+        if key in self._late:
+            self._late.discard(key)
+            self._c.wake()
+
+    def _tell(self, question: Question, profile: ProfileName, problem: str) -> None:
+        again = f"profile {profile} answers again"
+        if question is Question.LIST and problem:
+            self._c.note("provider.silent", detail=problem, warn=True)
+        elif question is Question.LIST:
+            self._c.note("provider.answers", detail=again)
+        elif problem:
+            self._c.note("provider.no-offerings", detail=problem, warn=True)
+        else:
+            self._c.note("provider.offers", detail=again)
+
+    def _words(self, error: Exception) -> str:
+        """What went wrong, for whoever has to put it right."""
+        if isinstance(error, TimeoutError):
+            return f"no answer within {format_duration(self._c.settings.timing.call_timeout_ms)}"
+        return f"{type(error).__name__}: {error}"
+
+    # -- what it has
+    def _list_is_due(self, profile: ProfileName, view: ProfileView) -> bool:
+        if profile in self._listed:
+            return False
+        if view.listed_ms is None or view.problem:
+            return True
+        interval = self._c.settings.timing.list_interval_ms
+        if self._wants_proof(profile):
+            interval = min(interval, AGAIN_MS)
+        return self._c.clock.monotonic() - view.listed_ms >= interval
+
+    def _wants_proof(self, profile: ProfileName) -> bool:
+        rows = self._c.store.instances()
+        return any(rows[i].profile == profile for i in (*self._c.in_doubt, *self._c.absences) if i in rows)
+
+    async def _list(self, profile: ProfileName, view: ProfileView) -> None:
+        started, rows = self._c.clock.monotonic(), frozenset(self._c.store.instances())
+        listing = await self._c.settings.providers[profile].list(self._c.settings.deployment)
+        self._listed[profile] = Listed(listing, started, rows)
+
+    # -- what it offers
+    def _offerings_are_due(self, profile: ProfileName, view: ProfileView) -> bool:
+        return view.offered_ms is None or self._c.clock.monotonic() - view.offered_ms > OFFERINGS_TTL_MS
+
+    async def _offer(self, profile: ProfileName, view: ProfileView) -> None:
+        started = self._c.clock.monotonic()
+        admits = self._c.settings.profile_types.get(profile, TypeFilter()).admits
+        offered = await self._c.settings.providers[profile].offerings()
+        view.offerings, view.offered_ms = tuple(one for one in offered if admits(one.type.name)), started
+        self._heed_prices(profile, view)
+
+    def _heed_prices(self, profile: ProfileName, view: ProfileView) -> None:
+        """Say once that a limit keeps launches from offerings whose prices are too old: the tasks' own reasons tell
+        whoever waits, not whoever can change it."""
+        now = self._c.clock.now()
+        old = [why for one in view.offerings if one.rate is not None and (why := stale_price(one, now))]
+        if old and self._c.store.limits() and not view.old_prices:
+            count = f"{len(old)} of {len(view.offerings)} offerings"
+            detail = f"profile {profile}: under a limit nothing is launched on {count}; {old[0]}"
+            self._c.note("provider.prices-old", detail=detail, warn=True)
+        view.old_prices = bool(old and self._c.store.limits())
