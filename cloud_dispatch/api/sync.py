@@ -20,7 +20,7 @@ from cloud_dispatch.api.sessions import Session, Sessions
 from cloud_dispatch.api.timer import Words
 from cloud_dispatch.api.translate import MOST_CLAIMS, SyncIn, TimerIn, held_of, orders_of, reply_to, results_of
 from cloud_dispatch.domain.errors import InvalidInput, NotFound, StoreUnavailable
-from cloud_dispatch.domain.ids import FencingToken, InstanceId
+from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId
 from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.ports.fleet import Directive, Heard
 from cloud_dispatch.ports.store import ClaimResult, SyncCall, SyncDone
@@ -116,11 +116,12 @@ class SyncService:
     ) -> Awaitable[None] | None:
         """Tell the fleet what the agent says of itself; what to wait for, if anything has to be written. An agent that
         just got work does not mean to end any more."""
-        started = unstartable = 0
+        started = 0
+        unstartable: tuple[TaskId, ...] = ()
         if results:
-            ended = [result.outcome.cause for result in results if result.outcome is not None]
-            unstartable = ended.count(Cause.CANNOT_START)
-            started = len(ended) - unstartable
+            ended = [(result.task, result.outcome.cause) for result in results if result.outcome is not None]
+            unstartable = tuple(task for task, cause in ended if cause is Cause.CANNOT_START)
+            started = len(ended) - len(unstartable)
         said = Heard(
             instance,
             request.incarnation,

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
+from cloud_dispatch.domain.ids import BatchId, InstanceId, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.stop import Stop, StopLevel
@@ -17,7 +17,7 @@ from cloud_dispatch.spend.windows import Window
 
 class Heard(Struct, frozen=True):
     """What an agent said of itself in one sync. `state`: idle, busy, draining, drained, failed. `ending` not empty: it
-    ends now, for that reason. Of the sync's results, `unstartable` could not be started and `started` were."""
+    ends now, for that reason. Of its results, the tasks `unstartable` could not be started and `started` were."""
 
     instance: InstanceId
     incarnation: str
@@ -26,7 +26,7 @@ class Heard(Struct, frozen=True):
     ask_end: bool = False
     ending: str = ""
     detail: str = ""
-    unstartable: int = 0
+    unstartable: tuple[TaskId, ...] = ()
     started: int = 0
 
 

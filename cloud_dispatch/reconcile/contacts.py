@@ -23,7 +23,7 @@ class Contact:
     incarnation: str = ""
     asks_end: bool = False
     patience_ms: int = 0  # wall milliseconds: until then a wish to end is not heard (it was just resumed)
-    unstartable: int = 0  # results in a row that could not be started
+    unstartable: int = 0  # tasks in a row that could not be started, here for the first time
     worked_ms: int | None = None  # wall milliseconds: when it brought its first result of a task that had started
     idle_since_ms: int | None = None
     state: InstanceState | None = None  # as last pictured

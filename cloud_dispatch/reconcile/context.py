@@ -91,6 +91,8 @@ class Context:
     planned: asyncio.Event = field(default_factory=asyncio.Event)  # at least once
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     directive_listeners: list[Callable[[InstanceId], None]] = field(default_factory=list)
+    #: Tasks that could not be started anywhere yet, the oldest first: what fails again says nothing of the machine.
+    unstartable: dict[TaskId, None] = field(default_factory=dict)
     #: What is stopped, by who stopped it: the configuration, an operator, a dispatcher that ends with its instances.
     stops: dict[str, Stop] = field(default_factory=dict)
     breakers: Breakers = field(init=False)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, InvalidInput, NotFound
-from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
+from cloud_dispatch.domain.ids import BatchId, InstanceId, TaskId, VmId
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Amount, format_amount
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, strongest
@@ -37,6 +37,8 @@ _STOPPED = {
 _WORKING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
 #: So many tasks in a row that can't be started say more of the machine than of the tasks.
 UNFIT_AFTER = 3
+#: So many of them are remembered.
+MOST_UNSTARTABLE = 10_000
 _WORK_ON, _END_NOW = Directive(), Directive(claiming=False, end=True)
 _RUN = Behaviour.RUN  # a member of an enum is found through its metaclass, ten times as slowly as a name
 _ENDING = frozenset({_S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE, _S.DRAINED})
@@ -146,7 +148,7 @@ class FleetService:
             if contact.worked_ms is None:
                 contact.worked_ms = self._c.clock.now()
         else:
-            contact.unstartable += said.unstartable
+            contact.unstartable += sum(map(self._is_new, said.unstartable))
         verdict = event_heard(row, said, tasks)
         return self._act(said, verdict, contact.unstartable) if verdict is not None or said.unstartable else None
 
@@ -159,6 +161,17 @@ class FleetService:
             )
         if said.unstartable:
             await self._drain_if_unfit(said.instance, unstartable)
+
+    def _is_new(self, task: TaskId) -> bool:
+        """Whether `task` could not be started for the first time. One that is tried again, here or elsewhere, is wrong
+        itself: it would drain one machine after the other."""
+        known = self._c.unstartable
+        if task in known:
+            return False
+        while len(known) >= MOST_UNSTARTABLE:
+            del known[next(iter(known))]
+        known[task] = None
+        return True
 
     async def _drain_if_unfit(self, instance: InstanceId, unstartable: int) -> None:
         """A machine on which nothing can be started would take, and fail, the whole queue: let it go."""

@@ -10,7 +10,7 @@ import pytest
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
-from cloud_dispatch.domain.ids import BatchId, VmId
+from cloud_dispatch.domain.ids import BatchId, TaskId, VmId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, EndRules, Pool, TypeFilter
@@ -436,10 +436,11 @@ async def test_a_machine_that_can_start_nothing_is_drained(tmp_path: Path) -> No
     async with world(tmp_path) as w:
         await booted(w)
         (row,) = w.rows
-        for unstartable, started in ((2, 0), (0, 1), (2, 0)):
+        one, two, three, four, five = map(TaskId, range(1, 6))
+        for unstartable, started in (((one, two), 0), ((), 1), ((three, four), 0)):
             await hear(w, Heard(row.id, "i", "idle", unstartable=unstartable, started=started))
             assert w.fleet.directive(row.id).claiming
-        await hear(w, Heard(row.id, "i", "idle", unstartable=1))
+        await hear(w, Heard(row.id, "i", "idle", unstartable=(five,)))
         assert w.fleet.directive(row.id).drain
         assert w.store.instances()[row.id].cause == "cannot-start"
 

@@ -1,0 +1,59 @@
+"""Which failures to start say something of the machine, and which of the task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain.ids import InstanceId, TaskId
+from cloud_dispatch.ports.fleet import Heard
+from cloud_dispatch.reconcile import fleet
+from tests.reconcile.fake import World, world
+
+
+async def fails(w: World, instance: InstanceId, *tasks: int) -> bool:
+    """The tasks could not be started there. Whether the instance may still claim."""
+    news = w.fleet.heard(Heard(instance, "i", "idle", unstartable=tuple(map(TaskId, tasks))))
+    if news is not None:
+        await news
+    return w.fleet.directive(instance).claiming
+
+
+async def serving(w: World) -> list[InstanceId]:
+    """Instances that serve."""
+    await w.submit(500)
+    await w.passes(3)
+    for row in w.rows:
+        await w.register(row)
+    return [row.id for row in w.rows]
+
+
+async def test_a_task_that_can_start_nowhere_drains_no_machine(tmp_path: Path) -> None:
+    """Its command is not there: it is tried again and again, on one machine and on others."""
+    async with world(tmp_path) as w:
+        instances = await serving(w)
+        assert len(instances) > 1
+        assert all([await fails(w, instance, 7) for _ in range(5) for instance in instances])
+
+
+async def test_a_machine_that_fails_other_tasks_too_is_drained(tmp_path: Path) -> None:
+    """Tasks that failed elsewhere before say nothing of it, those that have not do."""
+    async with world(tmp_path) as w:
+        one, other, *_ = await serving(w)
+        assert await fails(w, one, 1, 2)
+        assert await fails(w, other, 1, 2)
+        assert await fails(w, other, 3, 4)
+        assert not await fails(w, other, 1, 5)
+        assert await fails(w, one, 5)
+
+
+async def test_only_so_many_tasks_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest are forgotten first."""
+    monkeypatch.setattr(fleet, "MOST_UNSTARTABLE", 2)
+    async with world(tmp_path) as w:
+        one, *_ = await serving(w)
+        await fails(w, one, 1, 2)
+        assert list(w.context.unstartable) == [1, 2]
+        await fails(w, one, 3)
+        assert list(w.context.unstartable) == [2, 3]
