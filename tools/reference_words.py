@@ -187,7 +187,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
 DEFAULTS: Mapping[str, str] = {
     "dispatcher.state_dir": "`/var/lib/cloud-dispatch` with the file in `/etc`, else the user's data folder",
     "dispatcher.deployment": "random",
-    "dispatcher.advertise": "`http://LISTEN`",
+    "dispatcher.advertise": "`https://LISTEN`, `http://` where `tls` is false",
     "store.url": "`STATE_DIR/store.sqlite`",
 }
 

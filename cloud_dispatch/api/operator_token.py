@@ -73,7 +73,15 @@ class OperatorToken:
 def renew(state_dir: Path, entropy: Entropy) -> Path:
     """Make another operator's token; where its clear copy is. The former one is void from then on, for a dispatcher
     that runs too. InvalidInput where none has run yet: whoever asks for another token means some other folder."""
-    if not (state_dir / keyfiles.KEYS).is_dir():
+    try:
+        there = (state_dir / keyfiles.KEYS).is_dir()
+        if there and not os.access(state_dir / keyfiles.KEYS, os.W_OK | os.X_OK):
+            raise PermissionError
+    except PermissionError:
+        hint = "run it as the user that the dispatcher runs as, or as root: sudo cloud-dispatch token new"
+        message = "this user may not write to the dispatcher's state folder: nothing was changed"
+        raise InvalidInput(message, place=str(state_dir), hint=hint) from None
+    if not there:
         hint = "use the configuration of the dispatcher, on its own machine; its first start makes the first token"
         raise InvalidInput("this is no dispatcher's state folder: it has no keys", place=str(state_dir), hint=hint)
     kept, clear = keyfiles.keys_folder(state_dir) / _HASH, state_dir / OPERATOR_FILE

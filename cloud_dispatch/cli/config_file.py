@@ -61,15 +61,16 @@ def check(
         raise typer.Exit(USAGE) from None
     meaning.check_reachable(settings)
     pools = sorted(settings.pool_sections)
-    notes = settings.notes()
-    found = _online(settings) if online else []
+    notes = [*settings.notes(), *_of_drivers(settings)]
+    found = _online(settings, as_json=as_json) if online else []
     good = not any(one.blocked for one in found)
     value = {"ok": good, "origin": settings.origin, "pools": pools, "profiles": sorted(settings.profiles)}
     if online:
         value["online"] = {one.profile: [asdict(finding) for finding in one.findings] for one in found}
 
     def tell() -> None:
-        print(f"{settings.origin}: good; pools: {', '.join(pools) or 'none'}")
+        verdict = "good" if good else "well-formed, and what is marked error below keeps launches from working"
+        print(f"{settings.origin}: {verdict}; pools: {', '.join(pools) or 'none'}")
         for note in notes:
             print(f"note: {note}")
         for one in found:
@@ -83,10 +84,27 @@ def check(
         raise typer.Exit(USAGE)
 
 
-def _online(settings: Config) -> Sequence[Found]:
-    from cloud_dispatch import bootstrap
+def _of_drivers(settings: Config) -> list[str]:
+    """What drivers say of their profiles' keys."""
+    from cloud_dispatch.provider import registry
 
-    return bootstrap.preflight(settings)
+    return [
+        f"profiles.{name}: {note}"
+        for name, one in sorted(settings.profiles.items())
+        for note in registry.plugin(one.driver).notes(one.settings)
+    ]
+
+
+def _online(settings: Config, *, as_json: bool) -> Sequence[Found]:
+    from cloud_dispatch import bootstrap
+    from cloud_dispatch.domain.errors import Unavailable
+
+    try:
+        return bootstrap.preflight(settings)
+    except Unavailable as error:  # a driver that is not installed whole: nobody was asked
+        if as_json:
+            emit({"ok": False, "problems": [{"key": "profiles", "message": str(error)}]}, True, lambda: None)
+        raise
 
 
 @group.command()

@@ -58,7 +58,13 @@ def _listen(text: str) -> str:
 def _web_address(text: str) -> str:
     parts = urlsplit(text)
     if text and (parts.scheme not in ("http", "https") or not parts.hostname):
-        raise ValueError('expected a URL (e.g. "http://10.0.0.5:7717") or nothing')
+        raise ValueError('expected a URL (e.g. "https://10.0.0.5:7717") or nothing')
+    try:
+        good = parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError("expected a port from 1 to 65535 (or none: that of its scheme)")
     if "@" in parts.netloc:
         raise ValueError("expected no user and no password: whoever can read a VM's user data would have them")
     return text.rstrip("/")

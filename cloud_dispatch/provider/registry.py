@@ -5,7 +5,7 @@ A driver's SDK is an optional extra: without it the plugin still loads, and maki
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -61,6 +61,14 @@ class LoadedPlugin:
             return None if make is None else make(settings, deployment)
         except ImportError as error:
             raise self.missing(error) from error
+
+    def notes(self, settings: Any) -> Sequence[str]:
+        """What may be wrong with a profile, as far as can be told without asking its provider."""
+        make = getattr(self._inner, "notes", None)
+        try:
+            return () if make is None else tuple(make(settings))
+        except ImportError as error:
+            return (str(self.missing(error)),)
 
     def create(self, context: ProfileContext) -> Provider:
         try:

@@ -5,7 +5,8 @@ Owns the plugin object and nothing else: importing it loads no settings model, n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from cloud_dispatch.provider.spi import HardEnd, Host, ProfileContext, Provider
@@ -62,6 +63,15 @@ class AwsPlugin:
         from cloud_dispatch_aws.policy import document
 
         return document(settings, deployment)
+
+    def notes(self, settings: Any) -> Sequence[str]:
+        """What may be wrong with a profile. ImportError without boto3; imports it not."""
+        from cloud_dispatch_aws.regions import doubt
+
+        if find_spec("boto3") is None:
+            raise ModuleNotFoundError("No module named 'boto3'", name="boto3")
+        found = doubt(settings.region)
+        return (f"region: {found}",) if found else ()
 
     def template_variables(self) -> Mapping[str, Any]:
         """cloud-init knows the instance's id by itself; a guest that powers off ends its VM, as it was launched so."""

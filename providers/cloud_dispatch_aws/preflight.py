@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from cloud_dispatch.domain.durations import format_duration
@@ -17,7 +18,7 @@ from cloud_dispatch.domain.resources import format_bytes
 from cloud_dispatch.domain.tags import DEPLOYMENT
 from cloud_dispatch.provider.errors import InvalidRequest, ProviderError
 from cloud_dispatch.provider.spi import Finding, LaunchRequest, Level, Provider, Quota
-from cloud_dispatch_aws import prices, rights, translate
+from cloud_dispatch_aws import prices, regions, rights, translate
 from cloud_dispatch_aws.calls import Calls
 from cloud_dispatch_aws.catalogue import Catalogue
 from cloud_dispatch_aws.errors import Asked
@@ -59,7 +60,9 @@ class _Examination:
         try:
             answer = await means.calls.patiently(Asked("GetCallerIdentity"), "sts", "get_caller_identity")
         except ProviderError as error:
-            return [Finding(Level.ERROR, "credentials", error.message)]
+            doubted = regions.doubt(settings.region)
+            found = [Finding(Level.WARNING, "region", doubted)] if doubted else []
+            return [*found, Finding(Level.ERROR, "credentials", error.message)]
         found = [of_caller(answer, settings), *of_settings(settings)]
         for about, look in (
             ("images", self._images),
@@ -101,8 +104,10 @@ class _Examination:
     async def _types(self) -> list[Finding]:
         means = self._means
         self._offered = await means.driver.offerings()
-        sold = [one.type.architecture for one in await means.catalogue.sold()]
-        return of_offerings(self._offered, sold, self._settings, means.now())
+        sold = [one.type for one in await means.catalogue.sold()]
+        unmatched = of_patterns([one.name for one in sold], self._settings)
+        offered = of_offerings(self._offered, [one.architecture for one in sold], self._settings, means.now())
+        return unmatched + offered
 
     async def _quotas(self) -> list[Finding]:
         return of_quotas(await self._means.driver.quotas())
@@ -175,6 +180,18 @@ def of_subnets(found: Mapping[str, Subnet], settings: AwsSettings) -> list[Findi
         )
         for name in settings.subnets
         if name in found
+    ]  # fmt: skip
+
+
+def of_patterns(sold: Sequence[str], settings: AwsSettings) -> list[Finding]:
+    """Patterns that no type matches, one by one: a slip of the pen rents nothing and says nothing."""
+    return [
+        Finding(
+            Level.WARNING, "instance_types",
+            f"no type that any of the images can boot is sold in {settings.region} as {pattern!r}",
+        )
+        for pattern in settings.instance_types
+        if not any(fnmatchcase(name, pattern) for name in sold)
     ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from cloud_dispatch.adapters.entropy import SystemEntropy
-from cloud_dispatch.api import operator_token
+from cloud_dispatch.api import keyfiles, operator_token
 from cloud_dispatch.api.operator_token import OperatorToken
 from cloud_dispatch.config import Config
 from cloud_dispatch.config.schema import Dispatcher
@@ -128,3 +128,24 @@ async def test_a_hash_that_is_damaged_while_it_runs_opens_nothing(house: House) 
     assert await status() == 200
     kept.unlink()
     assert await status() == 200
+
+
+@pytest.mark.parametrize("closed", ["", keyfiles.KEYS])
+def test_whoever_may_not_enter_the_state_folder_is_told_as_whom_to_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    """Not a traceback, and nothing is changed."""
+    (tmp_path / keyfiles.KEYS).mkdir()
+    is_dir = Path.is_dir
+
+    def entered(path: Path) -> bool:
+        if not closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_dir(path)
+
+    monkeypatch.setattr(Path, "is_dir", entered)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InvalidInput, match="may not write") as caught:
+        operator_token.renew(tmp_path, ENTROPY)
+    assert "sudo" in str(caught.value)
+    assert list((tmp_path / keyfiles.KEYS).iterdir()) == []

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from cloud_dispatch import bootstrap
-from cloud_dispatch.cli.exitcodes import NOT_FOUND, OK, USAGE
+from cloud_dispatch.cli.exitcodes import NOT_FOUND, OK, UNAVAILABLE, USAGE
+from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.spi import Finding, Level
 from cloud_dispatch.reconcile.online import Found
 
@@ -52,9 +54,25 @@ def test_an_error_fails_the_check_and_says_where(
     monkeypatch.setattr(bootstrap, "preflight", told)
     done = cli("config", "check", "--online", "--config", config)
     assert (done.code, f"profiles.one: {level}: images: ami-1 is of x86_64" in done.out) == (code, True)
+    assert (": good; pools" in done.out) is (code == OK)
     told_json = json.loads(cli("config", "check", "--online", "--config", config, "--json").out)
     assert told_json["ok"] is (code == OK)
     assert told_json["online"] == {"one": [{"level": level, "about": "images", "text": "ami-1 is of x86_64"}]}
+
+
+def test_a_driver_that_is_not_installed_whole_is_told(cli: Any, config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a note without --online: another machine may have it; else as what nobody could be asked for."""
+    monkeypatch.setattr(registry.LoadedPlugin, "notes", lambda self, settings: ("driver x needs y (pip install y)",))
+    done = cli("config", "check", "--config", config)
+    assert (done.code, "note: profiles.one: driver x needs y (pip install y)" in done.out) == (OK, True)
+
+    def missing(_: object) -> Sequence[Found]:
+        raise Unavailable("driver x needs y", hint="pip install y")
+
+    monkeypatch.setattr(bootstrap, "preflight", missing)
+    done = cli("config", "check", "--online", "--config", config, "--json")
+    assert (done.code, "pip install y" in done.err) == (UNAVAILABLE, True)
+    assert json.loads(done.out)["problems"][0]["message"].startswith("driver x needs y")
 
 
 def test_a_driver_without_words_for_rights_has_no_policy(cli: Any, config: str) -> None:

@@ -179,6 +179,8 @@ CASES = [
     ("[dispatcher]\nlisten = 'here'", "config.toml:2: dispatcher.listen: expected HOST:PORT"),
     ("[dispatcher]\nlisten = 'h:70000'", "config.toml:2: dispatcher.listen: expected HOST:PORT"),
     ("[dispatcher]\nadvertise = 'x'", "config.toml:2: dispatcher.advertise: expected a URL"),
+    ("[dispatcher]\nadvertise = 'https://h:99999'", "config.toml:2: dispatcher.advertise: expected a port from 1"),
+    ("[dispatcher]\nadvertise = 'https://h:abc'", "config.toml:2: dispatcher.advertise: expected a port from 1"),
     (
         "[dispatcher]\nlisten = '0.0.0.0:1'\ntls = false",
         "config.toml:3: dispatcher.tls: expected `true` where other machines can connect",

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+import cloud_dispatch_aws
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.tags import DEPLOYMENT
+from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.errors import Scope
 from cloud_dispatch.provider.spi import Level, ProfileContext, Quota, QuotaUnit
 from cloud_dispatch_aws import plugin, preflight, rights
@@ -186,6 +188,32 @@ async def test_a_group_that_is_not_there_is_told(fake: FakeEc2) -> None:
     found = await look(fake, security_groups=["sg-00000000000000000"])
     assert worst(found, "security_groups") is Level.ERROR
     assert "sg-0000" in found["security_groups"][0][1]
+
+
+async def test_patterns_that_match_nothing_are_named_one_by_one(fake: FakeEc2) -> None:
+    found = await look(fake, instance_types=["m5.large", "m55.*", "c5.lagre"])
+    texts = [text for level, text in found["instance_types"] if level is Level.WARNING]
+    assert [pattern in text for pattern, text in zip(("'m55.*'", "'c5.lagre'"), texts, strict=True)] == [True, True]
+
+
+async def test_a_region_that_the_sdk_does_not_know_is_told_with_the_credentials(
+    fake: FakeEc2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing answers there, which alone looks like a network that is down."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    found = await look(fake, region="us-esat-1")
+    assert "us-east-1" in found["region"][0][1]
+    assert "region" not in await look(fake)
+
+
+def test_notes_of_a_profile_name_a_doubtful_region_and_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plugin.notes(scenes.settings()) == ()
+    (note,) = plugin.notes(scenes.settings(region="us-esat-1"))
+    assert "us-east-1" in note
+    monkeypatch.setattr(cloud_dispatch_aws, "find_spec", lambda name: None)
+    (note,) = registry.plugin("aws").notes(scenes.settings())
+    assert "boto3" in note
+    assert "pip install" in note
 
 
 async def test_prices_that_are_not_known_are_told(fake: FakeEc2) -> None:
