@@ -10,6 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 _INTEGER, _OCTETS, _OID, _SEQUENCE, _SET = 0x02, 0x04, 0x06, 0x30, 0x31
 _MADE_OF_OCTETS, _CONTEXT_0 = 0x24, 0xA0
@@ -52,7 +57,6 @@ class Signed:
 
 def verified(message: bytes, certificates: Sequence[bytes]) -> bytes:
     """The content of `message`, signed with the key of one of `certificates` (PEM); Malformed otherwise."""
-    from cryptography import x509
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -64,7 +68,7 @@ def verified(message: bytes, certificates: Sequence[bytes]) -> bytes:
         if hasher.finalize() != said.digest:
             raise Malformed("the content is not what was signed")
     for pem in certificates:
-        certificate = x509.load_pem_x509_certificate(pem)
+        certificate = _certificate(pem)
         if (certificate.serial_number, certificate.issuer.public_bytes()) != (said.serial, said.issuer):
             continue
         key = certificate.public_key()
@@ -76,6 +80,14 @@ def verified(message: bytes, certificates: Sequence[bytes]) -> bytes:
             raise Malformed("the signature is not that of the certificate") from None
         return said.content
     raise Malformed("it is signed by nobody whose certificate is here")
+
+
+@lru_cache(maxsize=64)
+def _certificate(pem: bytes) -> Certificate:
+    """The same few are asked for with every proof."""
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(pem)
 
 
 def read(message: bytes) -> Signed:

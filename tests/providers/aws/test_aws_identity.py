@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import pkcs7
@@ -38,6 +39,16 @@ def test_the_signature_must_be_of_a_certificate_that_is_known() -> None:
     assert identity.document(proof(document(VM)), both).instance == VM
     with pytest.raises(NotProven):
         identity.document(proof(document(VM)), ())
+
+
+def test_a_certificate_is_read_once_for_all_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
+    identity.document(proof(document(VM)), TRUSTED)
+
+    def again(pem: bytes) -> None:
+        raise AssertionError("it was read before")
+
+    monkeypatch.setattr(x509, "load_pem_x509_certificate", again)
+    assert identity.document(proof(document(VM)), TRUSTED).instance == VM
 
 
 def test_a_signer_who_calls_himself_the_same_is_refused() -> None:
