@@ -120,8 +120,12 @@ def _changes(deployment: str, places: _Places) -> list[dict[str, Any]]:
     ours = {"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT}": deployment}}
     return [
         _statement(
-            "EndInstances", _ec2("GetConsoleOutput", "ModifyInstanceAttribute", "TerminateInstances"),
-            [places.ec2("instance")], ours,
+            "EndInstances", _ec2("GetConsoleOutput", "TerminateInstances"), [places.ec2("instance")], ours
+        ),
+        # Where EC2 tells IAM which attribute is changed; it is not documented for all of them.
+        _statement(
+            "UnprotectInstances", _ec2("ModifyInstanceAttribute"), [places.ec2("instance")],
+            {**ours, "StringEqualsIgnoreCaseIfExists": {"ec2:Attribute": "DisableApiTermination"}},
         ),
         _statement(
             "TagInstances", _ec2("CreateTags"), [places.ec2("instance")],

@@ -62,6 +62,15 @@ def test_nothing_is_made_or_changed_without_the_deployments_tag() -> None:
     assert ends["Condition"] == {"StringEquals": {f"aws:ResourceTag/{TAG}": "lab"}}
 
 
+def test_of_the_attributes_only_the_protection_may_be_changed() -> None:
+    """Not what a VM runs at its next boot."""
+    condition = statements()["UnprotectInstances"]["Condition"]
+    assert condition["StringEqualsIgnoreCaseIfExists"] == {"ec2:Attribute": "DisableApiTermination"}
+    assert condition["StringEquals"] == {f"aws:ResourceTag/{TAG}": "lab"}
+    with_it = [name for name, one in statements().items() if "ec2:ModifyInstanceAttribute" in one["Action"]]
+    assert with_it == ["UnprotectInstances"]
+
+
 def test_the_deployments_tag_can_not_be_made_anothers() -> None:
     condition = statements()["TagInstances"]["Condition"]
     assert condition["StringEqualsIfExists"] == {f"aws:RequestTag/{TAG}": "lab"}
