@@ -100,21 +100,24 @@ class AwsProvider(Lacking):
         )
         self._trusted = identity.certificates(self._settings.identity_certificate)
         self._account = Kept(self._ask_account, _ACCOUNT_MS, self._now)
+        #: Those that VMs were launched or listed for: whose they are that may be changed.
+        self._deployments: set[str] = set()
         self.traits = traits(self._settings)
 
     async def offerings(self) -> Sequence[Offering]:
         return await self._catalogue.offerings()
 
     async def launch(self, request: LaunchRequest) -> LaunchResult:
-        translate.check(request, self.traits)
+        user_data = sent(request.user_data, self.traits)
+        translate.check(request, user_data, self.traits)
         self._check(request)
+        self._deployments.add(request.tags.get(DEPLOYMENT, ""))
         offering = request.offering
         if offering.image:
             image = await self._images.of_id(offering.image)
         else:
             image = await self._images.of_architecture(offering.type.architecture)
         subnet = await self._subnets.choose(offering.zone, request.slots)
-        user_data = sent(request.user_data, self.traits)
         parameters = translate.launch(request, self._settings, user_data, image.id, image.root_device, subnet)
         asked = Asked("RunInstances", changes=True, offering=offering)
         try:
@@ -133,6 +136,7 @@ class AwsProvider(Lacking):
     async def list(self, deployment: str) -> Listing:
         if not deployment:
             return Listing((), complete=False)
+        self._deployments.add(deployment)
         found = await self._described(f"tag:{DEPLOYMENT}", deployment)
         # A VM that starts or ends while pages are read may be on two of them.
         return Listing(tuple({vm.id: vm for vm in found}.values()))
@@ -292,7 +296,8 @@ class AwsProvider(Lacking):
 
     async def _unprotect(self, vm: VmId, error: ProviderError) -> None:
         """Lift the termination protection of a VM of ours; whose it is otherwise, it stays."""
-        if decode((await self.get(vm)).tags) is None:
+        facts = decode((await self.get(vm)).tags)
+        if facts is None or facts.deployment not in self._deployments:
             raise error
         await self._calls.once(
             Asked("ModifyInstanceAttribute", changes=True), "modify_instance_attribute",

@@ -11,7 +11,6 @@ from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.tags import PREFIX
 from cloud_dispatch.provider.errors import InvalidRequest
-from cloud_dispatch.provider.sending import sent
 from cloud_dispatch.provider.spi import LaunchRequest, Leftover, LeftoverKind, Traits, Vm, VmState
 from cloud_dispatch_aws.settings import GIB, AwsSettings
 
@@ -31,13 +30,13 @@ _TAKEN_BACK = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceS
 _KEY, _VALUE = 128, 256
 
 
-def check(request: LaunchRequest, traits: Traits) -> None:
-    """InvalidRequest for what can be known to be wrong before anything is asked."""
+def check(request: LaunchRequest, user_data: bytes, traits: Traits) -> None:
+    """InvalidRequest for what can be known to be wrong before anything is asked. `user_data`: as it is sent."""
     if not 1 <= request.slots <= MAX_BATCH:
         raise InvalidRequest(f"{request.slots} VMs in one launch (expected 1-{MAX_BATCH})")
     if not 1 <= request.min_slots <= request.slots:
         raise InvalidRequest(f"min_slots = {request.min_slots} of {request.slots} slots")
-    size = len(sent(request.user_data, traits))
+    size = len(user_data)
     if size > traits.max_user_data:
         raise InvalidRequest(f"user data is {size} bytes as it is sent, over {traits.max_user_data}")
     check_tags(request.tags)

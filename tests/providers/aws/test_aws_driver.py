@@ -11,7 +11,7 @@ import pytest
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.offering import Market
-from cloud_dispatch.domain.tags import ENDS_AT
+from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
 from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
     CredentialsRejected,
@@ -21,6 +21,7 @@ from cloud_dispatch.provider.errors import (
     Transient,
     VmNotFound,
 )
+from cloud_dispatch.provider.sending import sent
 from cloud_dispatch.provider.spi import (
     Challenge,
     HardEnd,
@@ -29,8 +30,9 @@ from cloud_dispatch.provider.spi import (
     Leftover,
     LeftoverKind,
     ProfileContext,
+    Traits,
 )
-from cloud_dispatch_aws import translate
+from cloud_dispatch_aws import driver, translate
 from cloud_dispatch_aws.catalogue import Sold
 from cloud_dispatch_aws.driver import AwsProvider, traits
 from cloud_dispatch_aws.images import Images
@@ -216,6 +218,20 @@ async def test_a_vm_on_two_pages_is_listed_once() -> None:
     assert vm.state == "stopping"
 
 
+async def test_user_data_are_compressed_once_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes milliseconds of the driver's loop."""
+    texts: list[str] = []
+
+    def counted(text: str, own: Traits) -> bytes:
+        texts.append(text)
+        return sent(text, own)
+
+    monkeypatch.setattr(driver, "sent", counted)
+    monkeypatch.setattr(translate, "sent", counted, raising=False)
+    await Scene({"run_instances": {"Instances": [instance()]}}).driver.launch(request(slots=1))
+    assert len(texts) == 1
+
+
 async def test_the_protection_of_a_vm_of_ours_is_lifted() -> None:
     """Whoever set it: a VM that nobody can end bills for ever."""
     kept = InvalidRequest("protected", code="OperationNotPermitted")
@@ -226,6 +242,7 @@ async def test_the_protection_of_a_vm_of_ours_is_lifted() -> None:
             "modify_instance_attribute": {},
         }
     )
+    await scene.driver.list("contract")
     await scene.driver.terminate(VM)
     assert scene.calls.count("terminate_instances") == 2
     assert dict(scene.calls.asked)["modify_instance_attribute"] == {
@@ -233,9 +250,13 @@ async def test_the_protection_of_a_vm_of_ours_is_lifted() -> None:
     }  # fmt: skip
 
 
-async def test_the_protection_of_somebody_elses_vm_stays() -> None:
+@pytest.mark.parametrize("deployment", ["", "another"])
+async def test_the_protection_of_somebody_elses_vm_stays(deployment: str) -> None:
+    """Of one without our tags, and of another deployment's, which has them all."""
     kept = InvalidRequest("protected", code="OperationNotPermitted")
-    scene = Scene({"terminate_instances": kept, "describe_instances": described(instance(tags={}))})
+    worn = {**TAGS, DEPLOYMENT: deployment} if deployment else {}
+    scene = Scene({"terminate_instances": kept, "describe_instances": described(instance(tags=worn))})
+    await scene.driver.list("contract")
     with pytest.raises(InvalidRequest, match="protected"):
         await scene.driver.terminate(VM)
     assert scene.calls.count("modify_instance_attribute") == 0

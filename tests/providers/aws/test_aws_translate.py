@@ -16,6 +16,7 @@ from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.provider.errors import InvalidRequest
+from cloud_dispatch.provider.sending import sent
 from cloud_dispatch.provider.spi import LeftoverKind, VmState
 from cloud_dispatch_aws import translate
 from cloud_dispatch_aws.driver import traits
@@ -146,9 +147,9 @@ def test_user_data_that_does_not_fit_is_refused() -> None:
     """What counts is what is sent: a long text fits that compresses, one of noise does not."""
     chance, own = random.Random(7), traits(settings())
     noise = "".join(chr(chance.randrange(33, 126)) for _ in range(2 * own.max_user_data))
-    translate.check(replace(request(), user_data="#" * len(noise)), own)
+    translate.check(request(), sent("#" * len(noise), own), own)
     with pytest.raises(InvalidRequest, match="as it is sent"):
-        translate.check(replace(request(), user_data=noise), own)
+        translate.check(request(), sent(noise, own), own)
 
 
 @pytest.mark.parametrize(
