@@ -16,19 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-from botocore.config import Config
 
 from bench.fake_ec2 import REGION
-from cloud_dispatch_aws.calls import THREADS
+from cloud_dispatch_aws.calls import config_of
 
 PAGE = 1_000
 
 
 def client(url: str) -> Any:
     """One that sends a request once, as the driver's does."""
-    retries = {"total_max_attempts": 1, "mode": "standard"}
-    config = Config(connect_timeout=5, read_timeout=45, max_pool_connections=THREADS, retries=retries)
-    return boto3.Session(region_name=REGION).client("ec2", endpoint_url=url, config=config)
+    return boto3.Session(region_name=REGION).client("ec2", endpoint_url=url, config=config_of(1))
 
 
 def launch(ec2: Any, requests: list[dict[str, Any]], threads: int) -> tuple[float, int]:

@@ -99,7 +99,7 @@ class Calls:
                     service,
                     region_name=region,
                     endpoint_url=self._settings.endpoint_url or None,
-                    config=_config(3 if patient else 1),
+                    config=config_of(3 if patient else 1),
                 )
                 self._clients[service, patient] = known
             return known
@@ -113,7 +113,7 @@ def session(settings: AwsSettings) -> Any:
 
     def sts(name: str, **more: Any) -> Any:
         more = {**more, "region_name": settings.region, "endpoint_url": settings.endpoint_url or None}
-        more["config"] = _config(3).merge(more["config"]) if more.get("config") else _config(3)
+        more["config"] = config_of(3).merge(more["config"]) if more.get("config") else config_of(3)
         return own.create_client(name, **more)
 
     extra = {"RoleSessionName": "cloud-dispatch"}
@@ -142,7 +142,8 @@ def _models() -> Loader:
     return Loader()
 
 
-def _config(attempts: int) -> Config:
+def config_of(attempts: int) -> Config:
+    """What every client is told: a request that gets no answer is made so many times."""
     return Config(
         connect_timeout=_CONNECT_S,
         read_timeout=_ANSWER_S,
