@@ -20,14 +20,15 @@ from cloud_dispatch.adapters.entropy import SystemEntropy
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.config import Config, TomlFile, load
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName, VmId, instance_id
-from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
+from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
+from cloud_dispatch.domain.instance import Instance, InstanceEvent, LaunchIntent
 from cloud_dispatch.domain.offering import InstanceType, Market, Offering
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.tags import VmTags
 from cloud_dispatch.ports.store import InstanceChange, Store
 from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.spi import LaunchRequest
+from cloud_dispatch.reconcile.launch import slots_of
 from cloud_dispatch.reconcile.spend import GUEST_MS
 from cloud_dispatch_aws import translate
 
@@ -37,27 +38,19 @@ THREADS = 8
 AGE_MS, LIFETIME_MS = 43_200_000, 86_400_000
 
 
-def batches(config: Config, count: int, now: int) -> list[list[Instance]]:
-    """So many slots, in launches of BATCH."""
+def batches(config: Config, count: int, now: int) -> list[tuple[Instance, ...]]:
+    """So many slots, in launches of BATCH, as the dispatcher makes them."""
     (pool,) = (one for one in config.pools() if one.name == POOL)
     kind = InstanceType(TYPE, Resources(2_000, 8 * GIB, 30 * GIB))
     rate = config.profiles[PROFILE].settings.prices[TYPE]
     offering = Offering(ProfileName(PROFILE), kind, ZONE, Market.ON_DEMAND, rate, max_rate=rate, image=IMAGE)
-    machine = offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
-    made: list[list[Instance]] = []
-    for start in range(0, count, BATCH):
-        batch = BatchId(f"b{start:011d}")
-        made.append([
-            Instance(
-                id=instance_id(batch, slot), batch=batch, pool=PoolName(POOL), profile=ProfileName(PROFILE), type=TYPE,
-                zone=ZONE, market=Market.ON_DEMAND, machine=machine, vcpus=offering.type.vcpus, rate=offering.rate,
-                state=InstanceState.INTENDED, intended_ms=now - AGE_MS, ends_ms=now - AGE_MS + LIFETIME_MS,
-                boot_deadline_ms=now - AGE_MS + pool.boot_deadline_ms, max_rate=offering.highest_rate,
-                end_lag_ms=GUEST_MS, template=pool.template, image=IMAGE,
-            )
-            for slot in range(min(BATCH, count - start))
-        ])  # fmt: skip
-    return made
+    begun = now - AGE_MS
+    return [
+        slots_of(
+            BatchId(f"b{start:011d}"), pool, offering, min(BATCH, count - start), begun, begun + LIFETIME_MS, GUEST_MS
+        )
+        for start in range(0, count, BATCH)
+    ]  # fmt: skip
 
 
 def launch(ec2: Any, config: Config, store: str, slots: Sequence[Instance]) -> list[VmId]:

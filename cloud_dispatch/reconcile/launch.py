@@ -106,7 +106,8 @@ class Launcher:
         if slots <= 0:
             return None
         batch, ends = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH)), self._spending.ends_of(pool, offering)
-        instances = self._slots(batch, pool, offering, slots, reason, ends.ends_ms)
+        lag = lag_ms(self._c.settings, offering.profile)
+        instances = slots_of(batch, pool, offering, slots, self._c.clock.now(), ends.ends_ms, lag, reason)
         proved, why = self._c.breakers.admits(instances[0], slots, {**self._reserved, **rows}.values())
         if not proved:
             self._c.failures.unproved(offering, pool.template, why, self._c.clock.now())
@@ -219,25 +220,6 @@ class Launcher:
             if caps.vcpus is not None:
                 room = min(room, (caps.vcpus - sum(row.vcpus for row in counted)) // max(offering.type.vcpus, 1))
         return room
-
-    def _slots(
-        self, batch: BatchId, pool: Pool, offering: Offering, slots: int, reason: str, ends_ms: int
-    ) -> tuple[Instance, ...]:
-        now, lag = self._c.clock.now(), lag_ms(self._c.settings, offering.profile)
-        machine = offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
-        return tuple(
-            Instance(
-                id=instance_id(batch, slot), batch=batch, pool=pool.name, profile=offering.profile,
-                type=offering.type.name, zone=offering.zone, market=offering.market, machine=machine,
-                vcpus=offering.type.vcpus, rate=offering.rate, state=_S.INTENDED, intended_ms=now,
-                ends_ms=ends_ms, boot_deadline_ms=now + pool.boot_deadline_ms, reason=reason,
-                minimum_ms=offering.minimum_ms, increment_ms=offering.increment_ms,
-                max_rate=offering.highest_rate,
-                extra_rate=offering.extra_rate, end_lag_ms=lag,
-                template=pool.template, image=offering.image,
-            )
-            for slot in range(slots)
-        )  # fmt: skip
 
     async def _call(self, batch: _Batch) -> None:
         if self._stopped():  # while it waited for its turn
@@ -377,3 +359,24 @@ def _parts(actions: Iterable[Launch]) -> Iterator[list[Launch]]:
             part, before, slots = [], before + slots, 0
     if part:
         yield part
+
+
+def slots_of(
+    batch: BatchId, pool: Pool, offering: Offering, count: int, now_ms: int, ends_ms: int, lag: int | None,
+    reason: str = "",
+) -> tuple[Instance, ...]:  # fmt: skip
+    """The instances of a launch that is decided now. `lag`: how long after `ends_ms` they may still bill."""
+    machine = offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
+    return tuple(
+        Instance(
+            id=instance_id(batch, slot), batch=batch, pool=pool.name, profile=offering.profile,
+            type=offering.type.name, zone=offering.zone, market=offering.market, machine=machine,
+            vcpus=offering.type.vcpus, rate=offering.rate, state=_S.INTENDED, intended_ms=now_ms,
+            ends_ms=ends_ms, boot_deadline_ms=now_ms + pool.boot_deadline_ms, reason=reason,
+            minimum_ms=offering.minimum_ms, increment_ms=offering.increment_ms,
+            max_rate=offering.highest_rate,
+            extra_rate=offering.extra_rate, end_lag_ms=lag,
+            template=pool.template, image=offering.image,
+        )
+        for slot in range(count)
+    )  # fmt: skip
