@@ -21,6 +21,7 @@ from cloud_dispatch.provider.spi import (
     Leftover,
     Listing,
     Operation,
+    Price,
     Provider,
     Quota,
     Traits,
@@ -43,6 +44,7 @@ class Call(StrEnum):
     LEFTOVERS = "leftovers"
     DELETE_LEFTOVER = "delete_leftover"
     QUOTAS = "quotas"
+    PRICES = "prices"
     PREFLIGHT = "preflight"
     IDENTIFY = "identify"
 
@@ -104,6 +106,10 @@ class Funnel(ABC):
 
     async def quotas(self) -> Sequence[Quota]:
         told: Sequence[Quota] = await self.call(Call.QUOTAS)
+        return told
+
+    async def prices(self) -> Sequence[Price]:
+        told: Sequence[Price] = await self.call(Call.PRICES)
         return told
 
     async def preflight(self, deployment: str) -> Sequence[Finding]:

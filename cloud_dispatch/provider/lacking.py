@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.provider.errors import InvalidRequest, NotProven
-from cloud_dispatch.provider.spi import Challenge, Finding, LaunchResult, Leftover, Operation, Quota, Traits
+from cloud_dispatch.provider.spi import Challenge, Finding, LaunchResult, Leftover, Operation, Price, Quota, Traits
 
 
 def bounded(vms: Sequence[VmId], traits: Traits) -> tuple[VmId, ...]:
@@ -21,7 +21,7 @@ def bounded(vms: Sequence[VmId], traits: Traits) -> tuple[VmId, ...]:
 
 
 class Lacking:
-    """The answers of a driver without operations, movable hard ends, console, leftovers, quotas and proofs."""
+    """The answers of a driver without operations, movable hard ends, console, leftovers, quotas, prices and proofs."""
 
     async def resume(self, operation: Operation) -> LaunchResult:
         raise InvalidRequest(f"{operation.token}: launches of this driver leave no operations")
@@ -39,6 +39,9 @@ class Lacking:
         raise InvalidRequest(f"{leftover.id}: this driver leaves nothing behind")
 
     async def quotas(self) -> Sequence[Quota]:
+        return ()
+
+    async def prices(self) -> Sequence[Price]:
         return ()
 
     async def preflight(self, deployment: str) -> Sequence[Finding]:

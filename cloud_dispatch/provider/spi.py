@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cloud_dispatch.domain.ids import BatchId, InstanceId, ProfileName, VmId
-from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.provider.errors import ProviderError, Scope
 
 
@@ -138,6 +139,17 @@ class Quota:
     used: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a type costs an hour, by the provider's own price service. `place`: a zone, or what all zones that it holds
+    for begin with (a region)."""
+
+    type: str
+    place: str
+    market: Market
+    rate: Rate
+
+
 class Level(StrEnum):
     """How a `Finding` is to be taken."""
 
@@ -244,6 +256,8 @@ class Traits:
     leftovers: bool = False
     #: Whether `quotas` tells anything.
     quotas: bool = False
+    #: Whether `prices` tells anything.
+    prices: bool = False
     #: Whether there is a console to read.
     console: bool = True
     #: Whether VMs can prove which one they are, and `identify` can tell.
@@ -322,6 +336,10 @@ class Provider(Protocol):
 
     async def quotas(self) -> Sequence[Quota]:
         """The account's limits and what is used of them, as far as the provider tells."""
+
+    async def prices(self) -> Sequence[Price]:
+        """What the provider's price service says now of what the profile could rent, before any discount of its
+        account. May read many pages: asked for once a day or by hand, and never by a launch."""
 
     async def preflight(self, deployment: str) -> Sequence[Finding]:
         """What would keep VMs of `deployment` from being launched, found, listed or ended, as far as it can be known

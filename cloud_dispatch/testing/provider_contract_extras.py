@@ -81,6 +81,18 @@ class ExtrasContract(ContractBase):
         after = await provider.quotas()
         assert any((quota.used or 0) > (used[quota.name, quota.scope] or 0) for quota in after)
 
+    async def test_prices_are_told_or_denied(self, provider: Provider, make_request: MakeRequest) -> None:
+        """With the trait there is one, above nothing, for each priced offering's type, place and market, and no two;
+        without it, none."""
+        await make_request()  # there are offerings
+        told = await provider.prices()
+        assert bool(told) == provider.traits.prices
+        assert len({(one.type, one.place, one.market) for one in told}) == len(told)
+        assert all(one.rate > 0 for one in told)
+        for offer in await provider.offerings() if told else ():
+            of_it = [one for one in told if (one.type, one.market) == (offer.type.name, offer.market)]
+            assert offer.rate is None or any(offer.zone.startswith(one.place) for one in of_it)
+
     async def test_a_console_is_text_of_a_bounded_length(self, provider: Provider, make_request: MakeRequest) -> None:
         """A VM's console can be asked for at any time; without the trait it is empty."""
         (vm,) = await self.launched(provider, await make_request())

@@ -13,6 +13,7 @@ from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import InstanceType, Market, Offering
 from cloud_dispatch.domain.resources import MIB, Resources
+from cloud_dispatch.provider import spi
 from cloud_dispatch.provider.errors import InvalidRequest, ProviderError
 from cloud_dispatch_aws import prices
 from cloud_dispatch_aws.calls import Calls
@@ -114,13 +115,24 @@ class Catalogue:
         if not self._settings.price_list:
             return {}
         try:
-            documents = await self._calls.pages(
-                Asked("GetProducts"), "pricing", "get_products", "PriceList", ServiceCode="AmazonEC2",
-                Filters=prices.price_list_filters(self._settings.region), MaxResults=100,
-            )  # fmt: skip
+            return await self._read_list()
         except ProviderError:
             return {}
+
+    async def _read_list(self) -> Mapping[str, Price]:
+        documents = await self._calls.pages(
+            Asked("GetProducts"), "pricing", "get_products", "PriceList", ServiceCode="AmazonEC2",
+            Filters=prices.price_list_filters(self._settings.region), MaxResults=100,
+        )  # fmt: skip
         return prices.of_price_list(documents, self._now())
+
+    async def told(self) -> list[spi.Price]:
+        """What AWS says that the types cost now, asked for anew; ProviderError where the list can't be read."""
+        names = {one.type.name for one in await self._sold.get()}
+        listed, spot = await asyncio.gather(self._read_list(), self._ask_spot())
+        region = self._settings.region
+        full = [spi.Price(name, region, Market.ON_DEMAND, one.rate) for name, one in listed.items() if name in names]
+        return full + [spi.Price(name, zone, Market.SPOT, one.rate) for (name, zone), one in spot.items()]
 
     async def _ask_spot(self) -> Mapping[tuple[str, str], Price]:
         names = [one.type.name for one in await self._sold.get() if Market.SPOT in one.markets]

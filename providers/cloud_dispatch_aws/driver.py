@@ -37,6 +37,7 @@ from cloud_dispatch.provider.spi import (
     LeftoverKind,
     Listing,
     Pace,
+    Price,
     ProfileContext,
     Quota,
     Traits,
@@ -256,6 +257,9 @@ class AwsProvider(Lacking):
             return {}
         return {one["QuotaCode"]: float(one["Value"]) for one in found if "Value" in one}
 
+    async def prices(self) -> Sequence[Price]:
+        return await self._catalogue.told() if self.traits.prices else ()
+
     async def preflight(self, deployment: str) -> Sequence[Finding]:
         means = preflight.Means(self, self._calls, self._images, self._subnets, self._catalogue, self._now)
         return await preflight.examine(means, self._settings, deployment)
@@ -329,6 +333,7 @@ def traits(settings: AwsSettings) -> Traits:
         all_or_nothing=True,
         leftovers=True,
         quotas=True,
+        prices=settings.price_list,
         identity=Identity.NAMED if settings.identity_certificate else Identity.NONE,
         spot_notice_ms=_SPOT_NOTICE_MS if settings.spot else 0,
         spot_bid=True,

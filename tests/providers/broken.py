@@ -27,6 +27,7 @@ from cloud_dispatch.provider.spi import (
     LeftoverKind,
     Listing,
     Operation,
+    Price,
     Quota,
     Traits,
     Vm,
@@ -424,6 +425,12 @@ class TriesLaunches(MemoryProvider):
 class CountsNothing(MemoryProvider):
     async def quotas(self) -> Sequence[Quota]:
         return [replace(quota, used=0) for quota in await super().quotas()]
+
+
+@breaks("test_prices_are_told_or_denied")
+class PricesOneThing(MemoryProvider):
+    async def prices(self) -> Sequence[Price]:
+        return (await super().prices())[:1]
 
 
 @breaks("test_a_console_is_text_of_a_bounded_length")

@@ -43,6 +43,7 @@ from cloud_dispatch.provider.spi import (
     Level,
     Listing,
     Operation,
+    Price,
     ProfileContext,
     Provider,
     Quota,
@@ -59,7 +60,7 @@ TYPES = ("large", "small")
 NAMED = Traits(
     consistency_ms=300, max_batch=4, hard_end=HardEnd.FIXED, hard_end_period_ms=PERIOD_MS, stop_lag_ms=STOP_MS,
     named_slots=True, vm_name="{zone}/vm-{instance}", operation_poll_ms=200, spot_notice_ms=100, leftovers=True,
-    quotas=True, identity=Identity.MADE_OUT,
+    quotas=True, prices=True, identity=Identity.MADE_OUT,
 )  # fmt: skip
 TOKENS = replace(
     NAMED, hard_end=HardEnd.EXTENDABLE, named_slots=False, operation_poll_ms=0, all_or_nothing=True, token_window_ms=0,
@@ -279,6 +280,10 @@ class MemoryProvider:
 
     async def quotas(self) -> Sequence[Quota]:
         return (Quota("vms", Scope(region="r"), QuotaUnit.INSTANCES, self.cloud.limit, len(self.cloud.living())),)
+
+    async def prices(self) -> Sequence[Price]:
+        offers = await self.offerings()
+        return [Price(one.type.name, one.zone, one.market, one.rate) for one in offers if one.rate is not None]
 
     async def preflight(self, deployment: str) -> Sequence[Finding]:
         return [Finding(Level.OK, "credentials", f"of the account that {deployment} is in")]
