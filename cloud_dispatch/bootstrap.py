@@ -417,6 +417,7 @@ def restore(config: Config, source: Path) -> None:
 def reap(config: Config, deployment: str, *, end: bool, overdue: bool = False) -> list[dict[str, str | int]]:
     """Every VM tagged with `deployment` at the configured profiles, or with `overdue` those past their hard end, ended
     if `end`; as JSON-ready values."""
+    logging.to_stderr()
     return asyncio.run(_reap(config, deployment, end=end, overdue=overdue))
 
 
@@ -437,6 +438,7 @@ async def _reap(config: Config, deployment: str, *, end: bool, overdue: bool) ->
 
 def preflight(config: Config) -> list[online.Found]:
     """What the providers of all profiles find that would keep launches from working. Makes no VM."""
+    logging.to_stderr()
     return asyncio.run(_preflight(config))
 
 

@@ -32,3 +32,8 @@ def configure(level: str, form: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def to_stderr() -> None:
+    """For a command whose answer is all that stdout shall hold, maybe as JSON."""
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
