@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import Challenge, LaunchRequest, LeftoverKind, ProfileContext, Provider
 from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
+from cloud_dispatch.testing.provider_contract_base import ContractBase, MakeRequest
+from cloud_dispatch.testing.provider_contract_ending import EndingContract
 from cloud_dispatch_aws import plugin
 from tests.fakes.ec2 import FakeEc2
+from tests.fakes.ec2.reaper import AccountReaper
 from tests.fakes.faults import Fault, FaultKind
 from tests.providers.aws import scenes
 
@@ -92,7 +96,9 @@ class FakeFaults(Faults):
         self.fake.interrupt(vm, notice_ms=0)
 
 
-class TestAwsOnFake(ProviderContract):
+class OnFake(ContractBase):
+    """The driver, and what the suite has to know of the fake."""
+
     unknown_vm = VmId("i-0fedcba9876543210")
     settle_s = 20.0
     poll_s = 0.02
@@ -123,6 +129,8 @@ class TestAwsOnFake(ProviderContract):
 
         return sign
 
+
+class TestAwsOnFake(OnFake, ProviderContract):
     async def test_both_markets_have_prices(self, provider: Provider) -> None:
         """The price list and the spot history of the fake are read: no price is an estimate."""
         offered = await provider.offerings()
@@ -135,3 +143,45 @@ class TestAwsOnFake(ProviderContract):
         """As cloud-init reads it: unpacked once, it is what was to boot."""
         (vm,) = await self.launched(provider, await make_request(user_data="#cloud-config\nruncmd: [echo]\n"))
         assert gzip.decompress(fake.instance(vm.id).user_data) == b"#cloud-config\nruncmd: [echo]\n"
+
+
+PERIOD_MS, STOP_LAG_MS = 200, 1_000
+
+
+class TestAwsWithReaper(OnFake, EndingContract):
+    """With `reaper = true`, and a function in the account that does what it says: ends come, and can be moved."""
+
+    lives_ms = 3_000
+
+    @pytest.fixture(autouse=True)
+    def reaper(self, fake: FakeEc2) -> Iterator[AccountReaper]:
+        with AccountReaper(fake, PERIOD_MS) as reaper:
+            yield reaper
+        assert reaper.errors == []
+
+    @pytest.fixture
+    def now(self, fake: FakeEc2) -> Callable[[], int]:
+        return fake.clock.now
+
+    @pytest.fixture
+    def connect(self, fake: FakeEc2, tmp_path: Path) -> Callable[[], Provider]:
+        """As it is, but for the lag: EC2 is given two minutes to end a VM, and the fake needs a moment."""
+        said = scenes.settings(
+            endpoint_url=fake.url, instance_types=["m5.large"], consistency="300ms",
+            identity_certificate=scenes.certificate(), reaper=True, reaper_period=f"{PERIOD_MS}ms",
+        )  # fmt: skip
+
+        def make() -> Provider:
+            driver = plugin.create(ProfileContext(ProfileName("aws"), said, tmp_path, now=fake.clock.now))
+            driver.traits = replace(driver.traits, stop_lag_ms=STOP_LAG_MS)
+            return driver
+
+        return make
+
+    async def test_nobody_else_ends_them(
+        self, provider: Provider, reaper: AccountReaper, now: Callable[[], int], make_request: MakeRequest
+    ) -> None:
+        """What the suite sees end is the reaper's doing: the driver and the fake keep no end."""
+        (vm,) = await self.launched(provider, await make_request(ends_ms=now() + 500))
+        await self.until(lambda: self._ended(provider, vm.id), bool)
+        assert reaper.ended == [vm.id]
