@@ -217,7 +217,7 @@ class Spending:
 
     def _tell(self, rows: Collection[Instance]) -> None:
         """Have providers heed the ends that the store has, where VMs wear others. One that fails is told again by the
-        next pass."""
+        next pass. What VMs wear that nobody has seen is waited for as long as a first listing is under way."""
         names = {row.id for row in rows}
         self._refused = {name: ends for name, ends in self._refused.items() if name in names}
         news: dict[ProfileName, list[tuple[VmId, int]]] = {}
@@ -225,7 +225,10 @@ class Spending:
             provider = self._c.settings.providers.get(row.profile)
             if provider is None or not row.vm or row.state is _S.TERMINATING:
                 continue
-            if provider.traits.hard_end is HardEnd.EXTENDABLE and self._c.heeded.of(row.vm) != row.ends_ms:
+            heeded, view = self._c.heeded.of(row.vm), self._c.view(row.profile)
+            if heeded is None and view.listed_ms is None and not view.problem:
+                continue
+            if provider.traits.hard_end is HardEnd.EXTENDABLE and heeded != row.ends_ms:
                 news.setdefault(row.profile, []).append((row.vm, row.ends_ms))
         for profile, wanted in news.items():
             self._extensions.start(profile, self._c.settings.providers[profile], wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,8 @@ from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.errors import Transient
-from cloud_dispatch.provider.spi import HardEnd
+from cloud_dispatch.provider.spi import HardEnd, Listing
+from cloud_dispatch.reconcile import asking
 from cloud_dispatch.reconcile.heeded import Heeded
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.windows import Window
@@ -77,6 +79,30 @@ async def test_a_restart_tells_nobody_what_he_wears(tmp_path: Path) -> None:
         await w.passes(3)
         assert extended(w.cloud) == [(1, str(row.ends_ms))]
         assert w.cloud.vms[row.vm].tags[ENDS_AT] == str(row.ends_ms)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_start_waits_for_the_first_listing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """A listing of thousands takes longer than a pass waits: until it has come, or has failed, nobody is told."""
+    monkeypatch.setattr(asking, "PATIENCE_MS", 10)
+    async with world(tmp_path, **scene()) as w:
+        await ten(w)
+        whole = w.cloud.list
+
+        async def slowly(deployment: str) -> Listing:
+            await asyncio.sleep(0.2)
+            if fails:
+                raise Transient("lost")
+            return await whole(deployment)
+
+        monkeypatch.setattr(w.cloud, "list", slowly)
+        await w.restart()
+        await w.loop.one_pass()
+        assert extended(w.cloud) == []
+        await w.passes(3)
+        assert sum(vms for vms, _ in extended(w.cloud)) == (10 if fails else 0)
 
 
 async def test_a_tag_that_was_changed_is_set_right_without_a_restart(tmp_path: Path) -> None:
