@@ -307,6 +307,9 @@ class Store(Protocol):
     def commitments(self) -> Sequence[Commitment]:
         """What each instance that is not gone may bill at most, named by it, and `claim_commitments`."""
 
+    def committed(self) -> Mapping[InstanceId, Commitment]:
+        """What each instance that is not gone may bill at most."""
+
     def claim_commitments(self) -> Sequence[Commitment]:
         """What each claim may cost a payer with a limit at most, named `task N`."""
 

@@ -89,7 +89,7 @@ class Asking:
             self._tell(question, profile, problem)
         if key in self._late:
             self._late.discard(key)
-            self._c.wake()
+            self._c.wake(hurry=True)
 
     def _tell(self, question: Question, profile: ProfileName, problem: str) -> None:
         again = f"profile {profile} answers again"

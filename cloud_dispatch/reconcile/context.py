@@ -90,6 +90,8 @@ class Context:
     last_plan_id: int | None = None
     planned: asyncio.Event = field(default_factory=asyncio.Event)  # at least once
     woken: asyncio.Event = field(default_factory=asyncio.Event)
+    #: News that are rare, and that much waits for: no others are gathered before the pass that deals with them.
+    hurried: asyncio.Event = field(default_factory=asyncio.Event)
     directive_listeners: list[Callable[[InstanceId], None]] = field(default_factory=list)
     #: Tasks that could not be started anywhere yet, the oldest first: what fails again says nothing of the machine.
     unstartable: dict[TaskId, None] = field(default_factory=dict)
@@ -100,8 +102,11 @@ class Context:
     def __post_init__(self) -> None:
         self.breakers = Breakers(self.store, self.clock, self.contacts, self.settings.pools)
 
-    def wake(self) -> None:
+    def wake(self, *, hurry: bool = False) -> None:
+        """Have a pass made soon, or as soon as can be."""
         self.woken.set()
+        if hurry:
+            self.hurried.set()
 
     @property
     def stop(self) -> Stop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 import structlog
@@ -73,6 +74,7 @@ class Loop:
         await self.restore()
         while not self._stopping:
             self._c.woken.clear()
+            self._c.hurried.clear()
             try:
                 await self.one_pass()
             except DispatchError as error:
@@ -101,7 +103,9 @@ class Loop:
                 self._repeat()
             else:
                 instances = len(self._c.store.instances())
-                await asyncio.sleep((GATHER_MS + instances * GATHER_MS_A_THOUSAND // 1000) / 1000)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout((GATHER_MS + instances * GATHER_MS_A_THOUSAND // 1000) / 1000):
+                        await self._c.hurried.wait()
                 return
 
     def _repeat(self) -> None:

@@ -7,7 +7,7 @@ Where no budget covers a VM nothing is asked: it may live as long as its pool sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -31,7 +31,7 @@ from cloud_dispatch.spend.budget import Stage
 from cloud_dispatch.spend.commitment import OF_PAYERS, Commitment, Key
 from cloud_dispatch.spend.ends import Extension, FirstEnds, Holder, first_ends, last_tasks, renew
 from cloud_dispatch.spend.grant import NO_GRANT
-from cloud_dispatch.spend.instances import Commitments, commitment_of
+from cloud_dispatch.spend.instances import commitment_of
 from cloud_dispatch.spend.left import Left
 from cloud_dispatch.spend.stages import Reached, reached
 from cloud_dispatch.spend.upcoming import Upcoming
@@ -89,7 +89,6 @@ def _words(one: Reached) -> str:
 class Spending:
     def __init__(self, context: Context) -> None:
         self._c = context
-        self._commitments = Commitments(context.settings.drivers)
         self._extensions: Together[int] = Together(context.calls, "extend", self._told_of)
         #: The last hard end of each VM that could not be moved on, of which the log has been told.
         self._refused: dict[InstanceId, int] = {}
@@ -118,8 +117,8 @@ class Spending:
         if not self.watches:
             return None
         now = self._c.clock.now()
-        standing, rows = self._c.store.standing(), tuple(self._c.store.instances().values())
-        return Left(standing, await self._holders(rows, now), now, self._c.settings.pace)
+        standing = self._c.store.standing()
+        return Left(standing, await self._holders(self._c.store.instances(), now), now, self._c.settings.pace)
 
     def take(
         self, left: Left, instances: Sequence[Instance], ends: FirstEnds, offering: Offering
@@ -148,7 +147,7 @@ class Spending:
             return
         now, pace, rows = self._c.clock.now(), self._c.settings.pace, self._c.store.instances()
         standing = self._c.store.standing()
-        holders = await self._holders(tuple(rows.values()), now)
+        holders = await self._holders(rows, now)
         commitments = [*(holder.commitment for holder in holders), *self._c.store.claim_commitments()]
         self._reached = reached(self._c.store.limits(), standing, commitments, now)
         self._announce()
@@ -157,6 +156,7 @@ class Spending:
             over = self._past(holder.commitment.keys, _DRAIN)
             if over is not None:
                 await self._drain(rows[InstanceId(holder.commitment.name)], _words(over))
+        await give_way()
         found = renew(standing, holders, now, pace)
         for extension in found.extensions:
             await self._extend(extension, rows[InstanceId(extension.name)], now)
@@ -166,7 +166,7 @@ class Spending:
                 await self._drain(row, f"its hard end can't be moved on: {refusal}")
         if found.extensions or found.refused or self._c.store.instances() is not rows:
             rows, standing = self._c.store.instances(), self._c.store.standing()
-            holders = await self._holders(tuple(rows.values()), now)
+            holders = await self._holders(rows, now)
         busy = [one for one in holders if one.movable and rows[InstanceId(one.commitment.name)].state in _SERVING]
         leaving = [one for one in holders if rows[InstanceId(one.commitment.name)].state in _LEAVING]
         soon = sum(one.is_soon_done(now, pace) for one in busy)
@@ -247,18 +247,18 @@ class Spending:
     def _covered(self) -> set[Key]:
         return {budget.key for budget in self._c.store.limits()}
 
-    async def _holders(self, rows: Collection[Instance], now: int) -> list[Holder]:
+    async def _holders(self, rows: Mapping[InstanceId, Instance], now: int) -> list[Holder]:
         """The VMs that a limit covers: all of them where a project or a user has one, whose claims may be anywhere.
         Others have turns meanwhile, so that `rows` are of before: what is decided by them is only proposed, and the
         store admits it by what is then."""
-        covered = self._covered()
+        covered, committed = self._covered(), self._c.store.committed()
         anywhere = any(key.scope in OF_PAYERS for key in covered)
         heads, found = self._heads(), list[Holder]()
-        for number, (row, commitment) in enumerate(zip(rows, self._commitments.of_all(rows), strict=True), 1):
-            if anywhere or not covered.isdisjoint(commitment.keys):
-                found.append(self._holder(row, commitment, now, heads))
+        for number, (name, row) in enumerate(rows.items()):
             if not number % HOLDERS_AT_ONCE:
                 await give_way()
+            if anywhere or not covered.isdisjoint(committed[name].keys):
+                found.append(self._holder(row, committed[name], now, heads))
         return found
 
     def _holder(self, row: Instance, commitment: Commitment, now: int, heads: Upcoming) -> Holder:

@@ -200,6 +200,7 @@ class GroupCommit:
             reading = [waiting.operation for waiting in group if waiting.operation.reads]
             if reading:
                 await self._executor.run(self._writer.prepare, reading)
+                await give_way()
             await self._plan(group, batch, planned, refused)
             told = {} if last else dict(batch.queued)
             if told and self._early:

@@ -33,7 +33,8 @@ class Write:
         """Reads nothing."""
 
     def plan(self, batch: Batch) -> None:
-        batch.after.extend(self._statements)
+        for statement, rows in self._statements:
+            batch.write(statement, *rows)
         if self._effect is not None:
             batch.effects.append(self._effect)
 

@@ -236,8 +236,11 @@ class SqlStore:
         return memory.purse.standing(living, self._clock.now(), memory.payers.commitments())
 
     def commitments(self) -> Sequence[Commitment]:
+        return [*self.committed().values(), *self.claim_commitments()]
+
+    def committed(self) -> Mapping[InstanceId, Commitment]:
         living = (seat.instance for seat in self._memory.seats.values())
-        return [*self._memory.purse.commitments(living), *self.claim_commitments()]
+        return {InstanceId(one.name): one for one in self._memory.purse.commitments(living)}
 
     def claim_commitments(self) -> Sequence[Commitment]:
         return list(self._memory.payers.commitments())

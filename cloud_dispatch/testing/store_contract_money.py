@@ -188,6 +188,7 @@ class MoneyContract:
         """Limited or not."""
         await store.intend(intent(), [slot(hours=2)])
         (one,) = store.commitments()
+        assert store.committed() == {one.name: one}
         assert (one.name, one.charge(span_at(Window.TOTAL, 0))) == (slot().id, 2 * DOLLAR)
 
     async def test_what_is_spent_stays_spent(self, store: Store, open_store: OpenStore, clock: ManualClock) -> None:
