@@ -275,7 +275,7 @@ class Launcher:
 
         async def answered(_: Operation, result: LaunchResult | None) -> None:
             if result is None:
-                await self._doubt(asked, "its operation does not end")
+                await self._doubt_open(asked, "its operation does not end")
             else:
                 await self._answered(batch, asked, result)
 

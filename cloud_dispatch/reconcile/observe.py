@@ -84,7 +84,7 @@ class Observer:
         await self._outlived([current[one.instance] for one in found if isinstance(one, Seen)], profile)
         for finding in sorted(found, key=_guessed):
             if isinstance(finding, Seen):
-                self._c.absences.pop(finding.instance, None)
+                self._settled(finding.instance)
             elif not isinstance(finding, Missing) or finding.instance in listed.rows:
                 await self._handle(finding, profile, provider, listed.started_ms)
         self._tags.start(profile, provider, self._wanted(found))

@@ -33,6 +33,7 @@ from cloud_dispatch.simulation.money import (
 )
 from cloud_dispatch.simulation.ports import Stream
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
+from cloud_dispatch.simulation.several import any_fault, one_is_down, three_clouds
 
 _CLOUDS = (Cloud.EC2, Cloud.GCE, Cloud.ARM)
 #: Nothing goes wrong after so long; work is submitted in the first part of it.
@@ -52,8 +53,8 @@ TIMING = Timing(
 
 
 def generate(seed: int) -> Scenario:
-    """The scenario of `seed`: all themes but those of money take turns."""
-    turns = [theme for theme in THEMES if theme not in MONEY]
+    """The scenario of `seed`: all themes but those with seeds of their own take turns."""
+    turns = [theme for theme in THEMES if theme not in MONEY + SEVERAL]
     theme = turns[seed % len(turns)]
     return of_theme(theme, seed)
 
@@ -347,6 +348,11 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "money-and-clocks": (short_of_money, wrong_clocks, costly_faults, left_alone),
     "money-and-crashes": (short_of_money, long_deaths, costly_faults, wrong_clocks),
     "money-and-backups": (short_of_money, old_backups, long_deaths, left_alone),
+    "three-clouds": (three_clouds, one_is_down),
+    "three-clouds-and-faults": (three_clouds, one_is_down, any_fault),
+    "three-clouds-and-crashes": (three_clouds, one_is_down, any_fault, _crashes, _bad_network),
+    "three-clouds-and-money": (three_clouds, short_of_money, costly_faults, one_is_down, any_fault, left_alone),
 }
-#: Themes with limits, seeds of their own: so the others keep those that they had.
+#: Themes with limits, and those of all clouds at once, have seeds of their own: so the others keep those that they had.
 MONEY = tuple(theme for theme in THEMES if theme.startswith("money"))
+SEVERAL = tuple(theme for theme in THEMES if theme.startswith("three-clouds"))
