@@ -35,7 +35,9 @@ class Together(Generic[T]):
                 part = vms[first : first + most]
                 mine = {(profile, vm) for vm in part}
                 self._under_way |= mine
-                self._calls.start(f"{self._name}:{profile}:{part[0]}", self._run(provider, part, what, mine), profile)
+                call = self._run(provider, part, what, mine)
+                if not self._calls.start(f"{self._name}:{profile}:{part[0]}", call, profile):
+                    self._under_way -= mine  # the call before has ended, and not been cleared away yet
 
     async def _run(self, provider: Provider, vms: Sequence[VmId], what: T, mine: set[tuple[ProfileName, VmId]]) -> None:
         try:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.ids import VmId
@@ -115,4 +118,23 @@ async def test_a_vm_is_in_one_call_at_a_time() -> None:
     await scene.calls.settle()
     await scene.start((VMS[1], "b"))
     assert scene.told[2:] == [((VMS[1],), "b")]
+    await scene.calls.settle()
+
+
+async def test_who_comes_before_an_ended_call_is_cleared_away_is_told_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For a turn a call that has ended is still known under its key: what could not be started is not under way."""
+    scene = Telling()
+
+    def known(key: str, call: Coroutine[Any, Any, None], to: str) -> bool:
+        call.close()
+        return False
+
+    with monkeypatch.context() as planted:
+        planted.setattr(scene.calls, "start", known)
+        await scene.start((VMS[0], "a"))
+    await scene.start((VMS[0], "b"))
+    assert [what for _, what in scene.told] == ["b"]
+    scene.go_on.set()
     await scene.calls.settle()
