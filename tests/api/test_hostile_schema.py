@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from schemathesis import Case, GenerationMode
 
 from cloud_dispatch.api.worker import SCRIPTS_PATH
 from cloud_dispatch.wire.messages import AGENT_PATH, BOOT_PATH, PROTOCOL, REGISTER_PATH, SYNC_PATH
-from tests.api.fortress import HANG_S, OUTPUT, Fortress
+from tests.api.fortress import HANG_S, OUTPUT, Fortress, State
 from tests.api.worker_schema import document
 
 SCHEMA = schemathesis.openapi.from_dict(document())
@@ -130,7 +131,7 @@ def test_an_agent_changes_nothing_but_its_own(
         answers[f"{answer.status_code} {'' if answer.ok else answer.json()['code']}".strip()] += 1
         after = fortress.state()
         if not answer.ok:
-            assert after == before, answer.text
+            assert _untold(after) == _untold(before), answer.text
         own = fortress.batch if whose == "join" else fortress.mine.instance
         assert fortress.foreign(before, after, own) == []
         if whose == "task":
@@ -144,6 +145,11 @@ def test_an_agent_changes_nothing_but_its_own(
     assert mode is GenerationMode.NEGATIVE or answers["200"], answers
     assert fortress.alive()
     assert fortress.troubles == []
+
+
+def _untold(state: State) -> State:
+    """But for what an operator is told of a refused registration, once in a while for a batch."""
+    return replace(state, pending=tuple(one for one in state.pending if "action='registration.refused'" not in one))
 
 
 def _aim(fortress: Fortress, case: Case, data: st.DataObject, whose: str) -> None:

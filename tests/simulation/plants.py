@@ -75,12 +75,12 @@ def looks_at_the_first_window_alone(patch: pytest.MonkeyPatch) -> None:
 
 def forgets_what_is_in_doubt(patch: pytest.MonkeyPatch) -> None:
     """An intent without an answer has no commitment."""
-    committed = Purse.commitments
+    standing = Purse.standing
 
-    def answered(self: Purse, rows: Any) -> Iterator[Commitment]:
-        return committed(self, (row for row in rows if row.vm or row.state is not InstanceState.LAUNCHING))
+    def answered(self: Purse, rows: Any, *args: Any) -> Standing:
+        return standing(self, (row for row in rows if row.vm or row.state is not InstanceState.LAUNCHING), *args)
 
-    patch.setattr(Purse, "commitments", answered)
+    patch.setattr(Purse, "standing", answered)
 
 
 def believes_its_clock(patch: pytest.MonkeyPatch) -> None:

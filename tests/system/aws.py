@@ -58,6 +58,8 @@ class WatchedEc2(FakeEc2):
     def __init__(self, settings: Settings | None = None, *, patience_s: float = 20) -> None:
         super().__init__(settings)
         self.accounts: list[Account] = []
+        #: VMs that the test itself has launched: no dispatcher's.
+        self.strangers: set[str] = set()
         self.patience_s = patience_s
 
     def living(self) -> list[Instance]:
@@ -80,7 +82,7 @@ class WatchedEc2(FakeEc2):
         known = Counter(row["vm"] for house in houses for row in house.instances(past=True) if row["vm"])
         now = {row["vm"] for house in houses for row in house.instances() if row["vm"]}
         runs = {name for account in self.accounts for name in account.guests.running()}
-        lives, launched = {vm.id for vm in self.living()}, {vm.id for vm in self.ever()}
+        lives, launched = ({vm.id for vm in vms} - self.strangers for vms in (self.living(), self.ever()))
         found = [f"{vm} is {times} instances" for vm, times in known.items() if times > 1]
         found += [f"{vm} lives and is unknown" for vm in lives - now]
         found += [f"{vm} is known and does not live" for vm in now - lives]
