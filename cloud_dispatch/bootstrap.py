@@ -53,6 +53,7 @@ from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.host import hosted
 from cloud_dispatch.provider.metered import Metered
+from cloud_dispatch.provider.priced import Priced
 from cloud_dispatch.provider.spi import ProfileContext, Provider
 from cloud_dispatch.provider.tagfilter import TagFilter
 from cloud_dispatch.provider.throttle import Throttled
@@ -203,7 +204,11 @@ async def _serve(config: Config) -> int:
         deployment = await _deployment(config, store, entropy)
         tokens = Tokens.open(config.state_dir, entropy, service_life_ms(config.timing.silence_ms))
         calls = ProviderCalls(config.profiles)
-        providers = _providers(config, deployment, clock, calls)
+        files = Thread("files")
+        stack.push_async_callback(files.close)
+        providers = {
+            name: TagFilter(one, deployment) for name, one in priced_providers(config, clock, calls, files).items()
+        }
         await store.set_limits(config.budgets(), meaning.drivers(config), terms_of(Pace(), config.pools()))
         for provider in providers.values():
             stack.push_async_callback(provider.close)
@@ -212,8 +217,6 @@ async def _serve(config: Config) -> int:
         planning = Thread("planning")
         stack.push_async_callback(planning.close)
         stop = _Stop(asyncio.Event())
-        files = Thread("files")
-        stack.push_async_callback(files.close)
         ports = Ports(
             clock=clock,
             entropy=entropy,
@@ -335,25 +338,27 @@ async def _deployment(config: Config, store: Store, entropy: SystemEntropy) -> s
     return made
 
 
-def _providers(
-    config: Config, deployment: str, clock: SystemClock, calls: ProviderCalls
-) -> dict[ProfileName, Provider]:
-    """A driver a profile, where it wants to run, counted, at its provider's pace, and behind the tag filter."""
-    made: dict[ProfileName, Provider] = {}
+def priced_providers(
+    config: Config, clock: SystemClock, calls: ProviderCalls, files: Executor
+) -> dict[ProfileName, Priced]:
+    """A driver a profile, where it wants to run, counted, at its provider's pace, at the prices that count."""
+    made: dict[ProfileName, Priced] = {}
     for name, profile in config.profiles.items():
         plugin = registry.plugin(profile.driver)
         context = ProfileContext(
             ProfileName(name), profile.settings, config.state_dir / "providers" / name, now=clock.now
         )
         driver = Metered(hosted(plugin, context), calls.of(name), clock.monotonic)
-        made[ProfileName(name)] = TagFilter(Throttled(driver, clock.monotonic), deployment)
+        made[ProfileName(name)] = Priced(
+            Throttled(driver, clock.monotonic), config.own_prices(name), context.state_dir, clock.now, files
+        )
     return made
 
 
 def _settings(
     config: Config,
     deployment: str,
-    providers: dict[ProfileName, Provider],
+    providers: Mapping[ProfileName, Provider],
     tokens: Tokens,
     clock: SystemClock,
     trusted: Trusted,
@@ -384,7 +389,14 @@ def specimens(config: Config, pools: Iterable[str]) -> list[Specimen]:
 @asynccontextmanager
 async def _asked(config: Config, deployment: str, clock: SystemClock) -> AsyncIterator[dict[ProfileName, Provider]]:
     """The drivers, for a few questions and no dispatcher."""
-    providers = _providers(config, deployment, clock, ProviderCalls(config.profiles))
+    async with asked_prices(config, clock) as providers:
+        yield {name: TagFilter(provider, deployment) for name, provider in providers.items()}
+
+
+@asynccontextmanager
+async def asked_prices(config: Config, clock: SystemClock) -> AsyncIterator[dict[ProfileName, Priced]]:
+    """The drivers, for questions about prices alone: no tag filter is between."""
+    providers = priced_providers(config, clock, ProviderCalls(config.profiles), Inline())
     try:
         yield providers
     finally:

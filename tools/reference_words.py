@@ -104,6 +104,10 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "profiles.NAME.caps.vcpus": (_COUNT, "At most so many vCPUs of this profile."),
     **_budget("profiles.NAME.budget", "for this profile"),
     "profiles.NAME.types.allow": ("list of patterns", "Types that may be rented at all; empty: every one."),
+    "profiles.NAME.pricing": (
+        "table of prices or discounts by type or pattern",
+        'What you pay if not what the provider says: `"m7i.*" = "-15%"`, `"spot:m7i.large" = "0.03"`; see how-to/prices.md.',
+    ),
     "profiles.NAME.guest_enforced": (
         "boolean",
         "Accepts that no hand but the VMs' own timers ends them: limits then fail if such a timer never runs.",

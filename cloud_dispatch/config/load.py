@@ -37,6 +37,7 @@ from cloud_dispatch.domain.errors import DispatchError, InvalidInput
 from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.pool import Caps, EndRules, HealthCheck, Pool, TypeFilter
+from cloud_dispatch.domain.pricing import OwnPrice, parse_own_price
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.ports.store import Retention
 from cloud_dispatch.spend.budget import Budget
@@ -163,6 +164,10 @@ class Config(Section):
     def profile_types(self) -> dict[ProfileName, TypeFilter]:
         """What each profile may rent at all, whatever its pools allow."""
         return {ProfileName(name): _types(profile.types) for name, profile in self.profiles.items()}
+
+    def own_prices(self, profile: str) -> tuple[OwnPrice, ...]:
+        """What the operator says that he pays at a profile."""
+        return tuple(parse_own_price(types, price) for types, price in self.profiles[profile].pricing.items())
 
     def retention(self) -> Retention:
         """How long the store keeps what has ended; instances as long as tasks."""

@@ -28,6 +28,7 @@ from cloud_dispatch.config.boot import BootSection
 from cloud_dispatch.config.quantities import Cpus, Dollars, Duration, Percent, Size
 from cloud_dispatch.domain.masking import masked
 from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.pricing import parse_price, parse_types
 from cloud_dispatch.spend.windows import Window
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -136,6 +137,18 @@ def _at_least_one(percent: int) -> int:
     if percent < 100:
         raise ValueError("expected a factor of at least 1")
     return percent
+
+
+def _own_types(types: str) -> str:
+    parse_types(types)
+    return types
+
+
+def _own_price(price: object) -> object:
+    if not isinstance(price, str):
+        raise ValueError('expected dollars an hour or a discount as text (e.g. "0.096", "-15%")')
+    parse_price(price)
+    return price
 
 
 Count = Annotated[int, Strict(), Field(ge=0)]
@@ -292,6 +305,9 @@ class Profile(Section):
     caps: CapsSection = CapsSection()
     budget: BudgetSection = BudgetSection()
     types: TypesSection = TypesSection()
+    pricing: dict[Annotated[str, AfterValidator(_own_types)], Annotated[str, BeforeValidator(_own_price)]] = Field(
+        default_factory=dict
+    )
     guest_enforced: Annotated[bool, Strict()] = False
     settings: Any = None
 

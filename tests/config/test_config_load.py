@@ -19,8 +19,10 @@ from cloud_dispatch.demand.targets import ScheduleRule
 from cloud_dispatch.domain.durations import format_duration, parse_duration
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, TypeFilter
+from cloud_dispatch.domain.pricing import OwnPrice
 from cloud_dispatch.domain.resources import GIB, Resources, format_size
 from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.spi import HardEnd, Traits
@@ -412,6 +414,35 @@ def test_limits_become_budgets_of_whom_they_are_set_for(tmp_path: Path) -> None:
 )
 def test_a_wrong_limit_is_named(tmp_path: Path, text: str, said: str) -> None:
     assert said in "\n".join(problems_of(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('pricing = {"m7i.*" = -0.15}\n', "expected dollars an hour or a discount as text"),
+        ('pricing = {"m7i.*" = "0"}\n', "expected dollars an hour or a discount as text"),
+        ('pricing = {"m7i.*" = "+5%"}\n', "expected dollars an hour or a discount as text"),
+        ('pricing = {"sopt:m7i.*" = "-5%"}\n', "expected a type or a pattern"),
+    ],
+)
+def test_prices_of_ones_own_are_checked(tmp_path: Path, text: str, said: str) -> None:
+    """A line that means nothing would leave the list price, or a price of nothing, to count."""
+    with pytest.raises(InvalidConfig) as caught:
+        load_billing(tmp_path, BILLED + 'caps.instances = 5\nbudget.total = "100"\n' + text)
+    assert said in str(caught.value)
+    assert "pricing" in str(caught.value)
+
+
+def test_prices_of_ones_own_are_shown_as_they_are_written(tmp_path: Path) -> None:
+    """In every profile, whatever its driver."""
+    text = (
+        'caps.instances = 5\nbudget.total = "100"\n[profiles.eu.pricing]\n"m7i.*" = "-15%"\n"spot:c7i.large" = "0.03"\n'
+    )
+    config = load_billing(tmp_path, BILLED + text)
+    assert config.own_prices("eu") == (
+        OwnPrice("m7i.*", off=1_500), OwnPrice("c7i.large", Rate(30_000_000), market=Market.SPOT),
+    )  # fmt: skip
+    assert config.describe()["profiles"]["eu"]["pricing"] == {"m7i.*": "-15%", "spot:c7i.large": "0.03"}
 
 
 class _Unkept(_Billing):

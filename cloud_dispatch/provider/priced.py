@@ -1,0 +1,78 @@
+"""A wrapper that puts right what offerings cost. Owns the file in which the prices that were told are kept.
+
+They are in the profile's folder of the state, `prices.json`, whole or as they were before. One that can't be read
+counts as none: the prices are asked for again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.pricing import OwnPrice
+from cloud_dispatch.ports.executor import Executor
+from cloud_dispatch.provider.funnel import Call, Wrapper
+from cloud_dispatch.provider.pricebook import Source, Told, plain, priced, read
+from cloud_dispatch.provider.spi import Provider
+
+FILE = "prices.json"
+
+
+class Priced(Wrapper):
+    """`driver`, whose offerings cost what counts. What `prices` tells is kept, unless it is nothing."""
+
+    def __init__(
+        self, driver: Provider, own: Sequence[OwnPrice], folder: Path, now: Callable[[], int], files: Executor
+    ) -> None:
+        super().__init__(driver)
+        self._own = tuple(own)
+        self._file = folder / FILE
+        self._now = now
+        self._files = files
+        self.told = load(self._file)
+
+    async def call(self, name: Call, *args: Any) -> Any:
+        told = self.told  # what is told meanwhile is not news to the driver's answer
+        result = await self.pass_on(name, *args)
+        if name is Call.OFFERINGS:
+            return tuple(offering for offering, _ in self._sourced(result, told))
+        if name is Call.PRICES and result:
+            told = Told(self._now(), tuple(result))
+            await self._files.run(save, self._file, told)
+            self.told = told
+        return result
+
+    def _sourced(self, offerings: Sequence[Offering], told: Told) -> list[tuple[Offering, Source]]:
+        now, bids = self._now(), self.traits.spot_bid
+        return [priced(offering, self._own, told, now, bids=bids) for offering in offerings]
+
+    async def sourced(self) -> list[tuple[Offering, Source]]:
+        """The offerings at the prices that count, each with who says its price."""
+        return self._sourced(await self.pass_on(Call.OFFERINGS), self.told)
+
+    async def asked(self) -> Told:
+        """What the price service says now, not kept."""
+        return Told(self._now(), tuple(await self.pass_on(Call.PRICES)))
+
+
+def load(file: Path) -> Told:
+    """What is kept there."""
+    with contextlib.suppress(OSError, ValueError):
+        return read(json.loads(file.read_text(encoding="utf-8")))
+    return Told()
+
+
+def save(file: Path, told: Told) -> None:
+    """Keep it, in place of what was: whole or not at all."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = file.with_name(f"{file.name}.{os.getpid()}.new")
+    with open(fresh, "w", encoding="utf-8") as out:
+        json.dump(plain(told), out)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(fresh, file)
