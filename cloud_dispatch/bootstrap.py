@@ -206,9 +206,9 @@ async def _serve(config: Config) -> int:
         calls = ProviderCalls(config.profiles)
         files = Thread("files")
         stack.push_async_callback(files.close)
-        providers = {
-            name: TagFilter(one, deployment) for name, one in priced_providers(config, clock, calls, files).items()
-        }
+        priced = priced_providers(config, clock, calls, files)
+        prices_ms = {name: one.told.told_ms for name, one in priced.items()}
+        providers = {name: TagFilter(one, deployment) for name, one in priced.items()}
         await store.set_limits(config.budgets(), meaning.drivers(config), terms_of(Pace(), config.pools()))
         for provider in providers.values():
             stack.push_async_callback(provider.close)
@@ -229,7 +229,7 @@ async def _serve(config: Config) -> int:
         )
         trust = userdata.trusted(config, bundle.sha256, certificate)
         rules = Rules(
-            settings=_settings(config, deployment, providers, tokens, clock, trust),
+            settings=_settings(config, deployment, providers, tokens, clock, trust, prices_ms),
             policy=replace(config.policy(next(iter(config.pool_sections))), ca=trust.ca),
             agent=bundle,
             limits=meaning.limits(config),
@@ -362,6 +362,7 @@ def _settings(
     tokens: Tokens,
     clock: SystemClock,
     trusted: Trusted,
+    prices_ms: Mapping[ProfileName, int],
 ) -> Settings:
     return Settings(
         deployment=deployment,
@@ -378,6 +379,7 @@ def _settings(
         driver_caps=meaning.driver_caps(config),
         pace=PACE,
         guest_enforced=meaning.guest_enforced(config, providers),
+        prices_ms=prices_ms,
     )
 
 

@@ -106,7 +106,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "profiles.NAME.types.allow": ("list of patterns", "Types that may be rented at all; empty: every one."),
     "profiles.NAME.pricing": (
         "table of prices or discounts by type or pattern",
-        'What you pay if not what the provider says: `"m7i.*" = "-15%"`, `"spot:m7i.large" = "0.03"`; see how-to/prices.md.',
+        'What you pay if not what the provider says: `"m7i.*" = "-15%"`, `"spot:m7i.large" = "0.03"`.',
     ),
     "profiles.NAME.guest_enforced": (
         "boolean",

@@ -13,6 +13,7 @@ class Obstacle(StrEnum):
     BUDGET = "budget"
     BREAKER = "breaker"
     REFUSED = "refused"  # by the provider: capacity, quota, credentials
+    QUOTA = "quota"  # what the provider admits is used up, by its own word
     BOOT = "boot"  # VMs of that kind did not come up
     SILENT = "silent"  # the provider can't be listed, or has said nothing of its offerings yet
     PRICE = "price"  # what could be launched costs more than the price factor allows

@@ -16,6 +16,7 @@ from cloud_dispatch.planner.needs import Need, Paces
 from cloud_dispatch.planner.placement import Capacity
 from cloud_dispatch.planner.plan import Plan, Unsatisfiable, Waiting
 from cloud_dispatch.planner.pricing import Pricing
+from cloud_dispatch.planner.quotas import Quotas
 from cloud_dispatch.planner.scale_up import Opening, ScaleUp
 from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.planner.wanted import open_wanted, wanted
@@ -33,7 +34,7 @@ def plan(snapshot: Snapshot) -> Plan:
     paces = Paces()
     capacity = Capacity(snapshot, pools, paces)
     catalogue = Catalogue(snapshot, paces)
-    pricing = Pricing(catalogue, Ledger(snapshot), capacity)
+    pricing = Pricing(catalogue, Ledger(snapshot), capacity, Quotas(snapshot.quotas))
     scale_up = ScaleUp(catalogue, pricing)
     needs = [
         Need(i, item)

@@ -16,6 +16,7 @@ from cloud_dispatch.planner.catalogue import Catalogue, Kind, Shelf
 from cloud_dispatch.planner.needs import Need, fit_empty
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.placement import Capacity
+from cloud_dispatch.planner.quotas import Quotas
 
 #: Prices a slot are compared in this fraction of a nano-dollar an hour.
 FINE = 1024
@@ -76,9 +77,10 @@ class Search:
 class Pricing:
     """Offers of one catalogue under one ledger."""
 
-    def __init__(self, catalogue: Catalogue, ledger: Ledger, capacity: Capacity) -> None:
+    def __init__(self, catalogue: Catalogue, ledger: Ledger, capacity: Capacity, quotas: Quotas) -> None:
         self._catalogue = catalogue
         self._ledger = ledger
+        self._quotas = quotas
         self._capacity = capacity
         self._candidates: dict[int, _Candidates] = {}
         self._left = MAX_INSTANCES
@@ -86,6 +88,7 @@ class Pricing:
     def take(self, kind: Kind, count: int) -> None:
         """`count` more instances of `kind` are launched by this plan (or, negative, fewer)."""
         self._ledger.take(kind.pool, kind.profile, kind.vcpus, count)
+        self._quotas.take(kind.stock.first, count)
         self._left -= count
 
     @property
@@ -133,7 +136,8 @@ class Pricing:
 
     def room(self, kind: Kind, *, vcpus: int = 0) -> int:
         """How many more of `kind` (or of its pool and profile, with so many `vcpus`) may be opened."""
-        return min(self._ledger.room(kind.pool, kind.profile, vcpus or kind.vcpus), self._left)
+        room = min(self._ledger.room(kind.pool, kind.profile, vcpus or kind.vcpus), self._left)
+        return room if vcpus or room <= 0 else min(room, self._quotas.room(kind.stock.first))
 
     def _candidates_of(self, need: Need, shelf: Shelf) -> _Candidates:
         found = self._candidates.get(need.index)
@@ -195,8 +199,9 @@ class Pricing:
         reasons: dict[str, None] = {}
         for kind in search.capped[:TRIED]:
             text = self._ledger.why(kind.pool, kind.profile, kind.vcpus)
-            reasons[text or EXHAUSTED] = None
-            need.obstacles.add(Obstacle.CAP if text else Obstacle.NEXT_PLAN)
+            full = "" if text else self._quotas.why(kind.stock.first)
+            reasons[text or full or EXHAUSTED] = None
+            need.obstacles.add(Obstacle.CAP if text else Obstacle.QUOTA if full else Obstacle.NEXT_PLAN)
             need.capped |= self._ledger.binding(kind.pool, kind.profile, kind.vcpus)
         if search.capped:
             slots = max(fit_empty(search.capped[0].room, need), 1)

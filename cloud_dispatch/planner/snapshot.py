@@ -133,6 +133,33 @@ class Blocked:
 
 
 @dataclass(frozen=True)
+class QuotaUse:
+    """What of a provider's quota, by its own `name`, is used. It bounds the offerings that match; empty fields match
+    anything. Counted in vCPUs, or in `instances`."""
+
+    profile: ProfileName
+    name: str
+    limit: int
+    used: int
+    type: str = ""
+    zone: str = ""
+    market: str = ""
+    family: str = ""
+    region: str = ""
+    instances: bool = False
+
+    def size(self, offering: Offering) -> int:
+        """What one of `offering` counts for."""
+        return 1 if self.instances else max(offering.type.vcpus, 1)
+
+    def why(self, offering: Offering, more: int = 0) -> str:
+        """Why another one does not fit, with `more` used since."""
+        unit = "instances" if self.instances else "vcpus"
+        used = f"{unit} {self.used + more} of {self.limit}, another {self.size(offering)} wanted"
+        return f"quota {self.name} of profile {self.profile} is used up ({used})"
+
+
+@dataclass(frozen=True)
 class DriverCaps:
     """What bounds the profiles of one driver together."""
 
@@ -166,6 +193,7 @@ class Snapshot:
     unknowns: bool = False
     stop: Stop = Stop()
     driver_caps: tuple[DriverCaps, ...] = ()
+    quotas: tuple[QuotaUse, ...] = ()
 
     @cached_property
     def drivers(self) -> dict[ProfileName, str]:

@@ -14,6 +14,7 @@ from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.planner.obstacle import Obstacle
+from cloud_dispatch.planner.quotas import Bounds
 from cloud_dispatch.planner.snapshot import Blocked, Snapshot
 
 
@@ -99,9 +100,9 @@ _What = tuple[str, str, str, str, str, str]
 
 
 def closed(snapshot: Snapshot) -> dict[int, Shut]:
-    """Why offerings may not be launched now for any pool, by the id of the offering: its profile is silent, or a
-    failure there is remembered."""
-    return _closed(snapshot, lambda block: not block.pool and not block.template)
+    """Why offerings may not be launched now for any pool, by the id of the offering: its profile is silent, a failure
+    there is remembered, or a quota has no room for one more."""
+    return _used_up(snapshot) | _closed(snapshot, lambda block: not block.pool and not block.template)
 
 
 def closed_to(snapshot: Snapshot, pool: Pool, shut: dict[int, Shut]) -> dict[int, Shut]:
@@ -139,6 +140,18 @@ def _closed(snapshot: Snapshot, counts: Callable[[Blocked], bool]) -> dict[int, 
                 where = "/".join(filter(None, (found.profile, *kept)))
                 why = f"{where} blocked for another {seconds}s: {found.reason}"
                 shut[id(offering)] = Shut(why, found.obstacle)
+                break
+    return shut
+
+
+def _used_up(snapshot: Snapshot) -> dict[int, Shut]:
+    """Which offerings quotas have no room for."""
+    bounds = Bounds(snapshot.quotas)
+    shut: dict[int, Shut] = {}
+    for offering in snapshot.offerings if bounds else ():
+        for one in bounds.of(offering):
+            if one.limit - one.used < one.size(offering):
+                shut[id(offering)] = Shut(one.why(offering), Obstacle.QUOTA)
                 break
     return shut
 

@@ -1,9 +1,10 @@
-"""What providers are asked again and again: what they have and what they offer. Owns when they are asked, and that no
-pass waits for one that does not answer.
+"""What providers are asked again and again: what they have, what they offer, what is left of quotas, prices. Owns when
+they are asked, and that no pass waits for one that does not answer.
 
 Each question runs beside the loop, one of a kind at a time for a profile. A pass waits a moment for those that it has
 asked, since most answer at once, and takes what is in; what comes later wakes the next one. A profile that can't say
-what it offers is listed all the same, and the other way round.
+what it offers is listed all the same, and the other way round. Quotas and prices are good to know: no pass waits for
+them at all.
 """
 
 from __future__ import annotations
@@ -24,11 +25,24 @@ from cloud_dispatch.reconcile.spend import stale_price
 log = structlog.get_logger(__name__)
 #: How long offerings (types and prices) are good for, milliseconds.
 OFFERINGS_TTL_MS = 600_000
+#: How often quotas are asked for; after a launch that one has refused sooner, and no more often than that.
+QUOTAS_MS, DOUBTED_QUOTAS_MS = 300_000, 30_000
+#: How often price services are asked. It may be many pages, so that this may take longer than other calls.
+PRICES_MS = 86_400_000
+PRICES_TIMEOUT_MS = 600_000
 #: A question that failed is asked again after so long, and a profile with VMs in doubt is listed as often.
 AGAIN_MS = 2_000
+_AGAIN_MS = {Question.QUOTAS: 60_000, Question.PRICES: 3_600_000}
 #: For so long a pass waits for what it has asked.
 PATIENCE_MS = 1_000
-_FAILED = {Question.LIST: "can't be listed", Question.OFFERINGS: "can't say what it offers"}
+_FAILED = {
+    Question.LIST: "can't be listed",
+    Question.OFFERINGS: "can't say what it offers",
+    Question.QUOTAS: "can't say what is left of its quotas",
+    Question.PRICES: "can't be asked for its prices",
+}
+#: Those that passes wait for.
+_WAITED = frozenset({Question.LIST, Question.OFFERINGS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +62,32 @@ class Asking:
         self._again_ms: dict[str, int] = {}
         #: Questions for whose answers no pass waits any more.
         self._late: set[str] = set()
+        self._due = {
+            Question.LIST: self._list_is_due,
+            Question.OFFERINGS: self._offerings_are_due,
+            Question.QUOTAS: self._quotas_are_due,
+            Question.PRICES: self._prices_are_due,
+        }
+        self._questions = {
+            Question.LIST: self._list,
+            Question.OFFERINGS: self._offer,
+            Question.QUOTAS: self._ask_quotas,
+            Question.PRICES: self._ask_prices,
+        }
 
     async def listings(self) -> dict[ProfileName, Listed]:
         """Ask whom it is time to ask; the listings that have come since the last time."""
         asked: dict[str, asyncio.Future[None]] = {}
         for profile in self._c.settings.providers:
             view = self._c.view(profile)
-            for question, due in ((Question.LIST, self._list_is_due), (Question.OFFERINGS, self._offerings_are_due)):
+            for question, due in self._due.items():
                 key = f"{question}:{profile}"
                 again = self._c.clock.monotonic() >= self._again_ms.get(key, 0)
                 if due(profile, view) and again and not self._c.calls.under_way(key):
-                    asked[key] = asyncio.get_running_loop().create_future()
-                    self._c.calls.start(key, self._ask(question, profile, view, asked[key]), profile)
+                    answered = asyncio.get_running_loop().create_future()
+                    if question in _WAITED:
+                        asked[key] = answered
+                    self._c.calls.start(key, self._ask(question, profile, view, answered), profile)
         if asked:
             await asyncio.wait(asked.values(), timeout=PATIENCE_MS / 1000)
             self._late |= {key for key, answered in asked.items() if not answered.done()}
@@ -70,17 +98,17 @@ class Asking:
         self, question: Question, profile: ProfileName, view: ProfileView, answered: asyncio.Future[None]
     ) -> None:
         """One question; a bug of one driver must not keep the others' VMs from being looked after."""
-        key, ask = f"{question}:{profile}", self._list if question is Question.LIST else self._offer
+        key, most_ms = f"{question}:{profile}", self._most_ms(question)
         problem = ""
         try:
-            async with asyncio.timeout(self._c.settings.timing.call_timeout_ms / 1000):
-                await ask(profile, view)
+            async with asyncio.timeout(most_ms / 1000):
+                await self._questions[question](profile, view)
             self._again_ms.pop(key, None)
         except Exception as error:
             if not isinstance(error, (ProviderError, TimeoutError)):
                 log.exception("provider.bug", profile=profile)
-            problem = f"profile {profile} {_FAILED[question]}: {self._words(error)}"
-            self._again_ms[key] = self._c.clock.monotonic() + AGAIN_MS
+            problem = f"profile {profile} {_FAILED[question]}: {_words(error, most_ms)}"
+            self._again_ms[key] = self._c.clock.monotonic() + _AGAIN_MS.get(question, AGAIN_MS)
         finally:
             if not answered.done():
                 answered.set_result(None)
@@ -93,20 +121,28 @@ class Asking:
 
     def _tell(self, question: Question, profile: ProfileName, problem: str) -> None:
         again = f"profile {profile} answers again"
-        if question is Question.LIST and problem:
-            self._c.note("provider.silent", detail=problem, warn=True)
-        elif question is Question.LIST:
-            self._c.note("provider.answers", detail=again)
-        elif problem:
-            self._c.note("provider.no-offerings", detail=problem, warn=True)
-        else:
-            self._c.note("provider.offers", detail=again)
+        match question, bool(problem):
+            case Question.LIST, True:
+                self._c.note("provider.silent", detail=problem, warn=True)
+            case Question.LIST, False:
+                self._c.note("provider.answers", detail=again)
+            case Question.OFFERINGS, True:
+                self._c.note("provider.no-offerings", detail=problem, warn=True)
+            case Question.OFFERINGS, False:
+                self._c.note("provider.offers", detail=again)
+            case Question.QUOTAS, True:
+                self._c.note("provider.no-quotas", detail=problem, warn=True)
+            case Question.QUOTAS, False:
+                self._c.note("provider.quotas", detail=again)
+            case Question.PRICES, True:
+                self._c.note("provider.no-prices", detail=problem, warn=True)
+            case Question.PRICES, False:
+                self._c.note("provider.prices", detail=again)
 
-    def _words(self, error: Exception) -> str:
-        """What went wrong, for whoever has to put it right."""
-        if isinstance(error, TimeoutError):
-            return f"no answer within {format_duration(self._c.settings.timing.call_timeout_ms)}"
-        return f"{type(error).__name__}: {error}"
+    def _most_ms(self, question: Question) -> int:
+        """How long its answer may take."""
+        usual_ms = self._c.settings.timing.call_timeout_ms
+        return max(usual_ms, PRICES_TIMEOUT_MS) if question is Question.PRICES else usual_ms
 
     # -- what it has
     def _list_is_due(self, profile: ProfileName, view: ProfileView) -> bool:
@@ -149,3 +185,38 @@ class Asking:
             detail = f"profile {profile}: under a limit nothing is launched on {count}; {old[0]}"
             self._c.note("provider.prices-old", detail=detail, warn=True)
         view.old_prices = bool(old and self._c.store.limits())
+
+    # -- what is left of quotas
+    def _quotas_are_due(self, profile: ProfileName, view: ProfileView) -> bool:
+        if not self._c.settings.providers[profile].traits.quotas:
+            return False
+        after_ms = DOUBTED_QUOTAS_MS if view.quotas_doubted else QUOTAS_MS
+        return view.quotas_ms is None or self._c.clock.monotonic() - view.quotas_ms >= after_ms
+
+    async def _ask_quotas(self, profile: ProfileName, view: ProfileView) -> None:
+        started, view.quotas_doubted = self._c.clock.monotonic(), False
+        view.quotas = tuple(await self._c.settings.providers[profile].quotas())
+        view.quotas_ms = started
+
+    # -- what it costs
+    def _prices_are_due(self, profile: ProfileName, view: ProfileView) -> bool:
+        """Not before it has said what it offers: its launches wait for that."""
+        if view.offered_ms is None or not self._c.settings.providers[profile].traits.prices:
+            return False
+        known_ms = self._c.settings.prices_ms.get(profile, 0) if view.prices_ms is None else view.prices_ms
+        return not 0 <= self._c.clock.now() - known_ms < PRICES_MS
+
+    async def _ask_prices(self, profile: ProfileName, view: ProfileView) -> None:
+        """What is told counts with the next offerings (`provider.priced`), which are asked for at once."""
+        started = self._c.clock.now()
+        await self._c.settings.providers[profile].prices()
+        view.prices_ms, view.offered_ms = started, None
+
+
+def _words(error: Exception, most_ms: int) -> str:
+    """What went wrong, for whoever has to put it right."""
+    return (
+        f"no answer within {format_duration(most_ms)}"
+        if isinstance(error, TimeoutError)
+        else f"{type(error).__name__}: {error}"
+    )

@@ -21,6 +21,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import InstanceChange, Store
+from cloud_dispatch.provider.spi import Quota
 from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.breakers import Breakers
 from cloud_dispatch.reconcile.calls import Calls
@@ -42,6 +43,8 @@ class Question(StrEnum):
 
     LIST = "list"
     OFFERINGS = "offerings"
+    QUOTAS = "quotas"
+    PRICES = "prices"
 
 
 @dataclass
@@ -55,6 +58,12 @@ class ProfileView:
     offered_ms: int | None = None
     #: Whether it has been told that prices are too old to launch by under a limit.
     old_prices: bool = False
+    quotas: tuple[Quota, ...] = ()
+    #: When they were asked for; and whether a launch has been refused for one since.
+    quotas_ms: int | None = None
+    quotas_doubted: bool = False
+    #: When its price service was asked, milliseconds since the epoch; None: not by this dispatcher.
+    prices_ms: int | None = None
 
     @property
     def problem(self) -> str:
@@ -63,8 +72,8 @@ class ProfileView:
 
     @property
     def trouble(self) -> str:
-        """All that is wrong with it."""
-        return "; ".join(filter(None, (self.problems.get(question) for question in Question)))
+        """All that keeps it from being of use."""
+        return "; ".join(filter(None, map(self.problems.get, (Question.LIST, Question.OFFERINGS))))
 
 
 @dataclass

@@ -268,7 +268,13 @@ class Launcher:
         if missing:
             await self._refused(batch, missing, result.shortfall)
         elif result.shortfall is not None:  # of a VM that was seen and bound while its operation ran
-            self._c.failures.refused(batch.offering, result.shortfall, self._c.clock.now())
+            self._remember(batch.offering, result.shortfall)
+
+    def _remember(self, offering: Offering, error: errors.ProviderError) -> None:
+        """Nothing of the kind is tried for a while; how much of the quotas is used is asked before long."""
+        self._c.failures.refused(offering, error, self._c.clock.now())
+        if isinstance(error, errors.QuotaExceeded):
+            self._c.view(offering.profile).quotas_doubted = True
 
     def _follow(self, batch: _Batch, operation: Operation) -> None:
         asked = [instance for instance in batch.instances if instance.id in operation.instances]
@@ -331,7 +337,7 @@ class Launcher:
         of them, and the planner gives `MAX_ALTERNATIVES` at most."""
         error = error or errors.CapacityUnavailable("fewer VMs than asked for")
         now = self._c.clock.now()
-        self._c.failures.refused(batch.offering, error, now)
+        self._remember(batch.offering, error)
         why = f"{batch.offering.key} refused: {type(error).__name__}: {error.message}"
         await self._c.apply_all(missing, _E.REFUSED, cause="refused", reason=why, ended_ms=now)
         rest = [other for other in batch.alternatives if not self._c.failures.covers(other, now, batch.pool)]

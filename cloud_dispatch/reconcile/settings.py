@@ -59,6 +59,8 @@ class Settings:
     pace: Pace = field(default_factory=Pace)
     #: Profiles whose VMs no hand but their own timer ends, and for which an operator has accepted that.
     guest_enforced: frozenset[ProfileName] = frozenset()
+    #: When the prices were told that are kept of a profile, milliseconds since the epoch.
+    prices_ms: Mapping[ProfileName, int] = field(default_factory=dict)
 
     def moves_ends(self, profile: ProfileName) -> bool:
         """Whether a hard end of the profile's VMs can be moved on."""

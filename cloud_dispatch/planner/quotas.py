@@ -1,0 +1,74 @@
+"""What providers' quotas have room for. Owns which of them bound an offering, and the count of what a plan launches.
+
+A quota that is used up is like a cap: what it bounds is not what prices are compared with, since it will not be back by
+itself. What is launched elsewhere meanwhile is the provider's to refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.planner.needs import UNBOUNDED
+from cloud_dispatch.planner.snapshot import QuotaUse
+
+#: What a quota speaks of: type, zone, market, family, region; empty for any.
+_What = tuple[str, str, str, str, str]
+
+
+class Bounds:
+    """Quotas by what they bound: there may be thousands of offerings, and each is bounded by one or two."""
+
+    def __init__(self, quotas: Iterable[QuotaUse]) -> None:
+        self._known: dict[str, dict[_What, list[QuotaUse]]] = {}
+        for one in quotas:
+            key = (one.type, one.zone, one.market, one.family, one.region)
+            self._known.setdefault(one.profile, {}).setdefault(key, []).append(one)
+        self._masks = {name: sorted({tuple(map(bool, key)) for key in known}) for name, known in self._known.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def of(self, offering: Offering) -> list[QuotaUse]:
+        """Those that bound `offering`."""
+        found: list[QuotaUse] = []
+        kind = offering.type
+        own = (kind.name, offering.zone, str(offering.market), kind.family, offering.region)
+        for mask in self._masks.get(offering.profile, ()):
+            kept = [part if used else "" for part, used in zip(own, mask, strict=True)]
+            found += self._known[offering.profile].get((kept[0], kept[1], kept[2], kept[3], kept[4]), ())
+        return found
+
+
+class Quotas:
+    """What is left of them, this plan's launches included."""
+
+    def __init__(self, quotas: Sequence[QuotaUse]) -> None:
+        self._bounds = Bounds(quotas)
+        self._of: dict[int, list[QuotaUse]] = {}
+        self._taken: dict[int, int] = {}
+
+    def room(self, offering: Offering) -> int:
+        """How many more of `offering` all the quotas admit."""
+        if not self._bounds:
+            return UNBOUNDED
+        return min((self._left(one) // one.size(offering) for one in self._bounding(offering)), default=UNBOUNDED)
+
+    def take(self, offering: Offering, count: int) -> None:
+        """Count `count` more (or, negative, fewer)."""
+        for one in self._bounding(offering) if self._bounds else ():
+            self._taken[id(one)] = self._taken.get(id(one), 0) + count * one.size(offering)
+
+    def why(self, offering: Offering) -> str:
+        """Which quota has no room for another one, in words; "" when all have."""
+        full = (one for one in self._bounding(offering) if self._left(one) < one.size(offering))
+        return next((one.why(offering, self._taken.get(id(one), 0)) for one in full), "")
+
+    def _left(self, one: QuotaUse) -> int:
+        return max(one.limit - one.used - self._taken.get(id(one), 0), 0)
+
+    def _bounding(self, offering: Offering) -> list[QuotaUse]:
+        found = self._of.get(id(offering))
+        if found is None:
+            found = self._of[id(offering)] = self._bounds.of(offering)
+        return found

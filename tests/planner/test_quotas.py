@@ -1,0 +1,97 @@
+"""Quotas that are used up: nothing is launched where they have no room, what else there is serves, and why is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.planner import plan
+from cloud_dispatch.planner.obstacle import Obstacle
+from cloud_dispatch.planner.replay import decode_snapshot, encode_snapshot
+from cloud_dispatch.planner.snapshot import QuotaUse
+from tests.planner.scenes import AWS, GCP, demand, launched, offering, pool, shape, snapshot
+
+
+def quota(limit: int, used: int, **scope: Any) -> QuotaUse:
+    return QuotaUse(AWS, "L-1", limit, used, **scope)
+
+
+def of(one: Offering, family: str) -> Offering:
+    return replace(one, type=replace(one.type, family=family), region="r")
+
+
+BIG = of(offering("big", 4, 16, 100), "f")
+OTHER = of(offering("other", 4, 16, 110), "g")
+
+
+@pytest.mark.parametrize(
+    ("use", "rented"),
+    [
+        (quota(8, 4, family="f"), "big"),
+        (quota(8, 5, family="f"), "other"),
+        (quota(8, 9, family="f"), "other"),  # used may be past a limit that was lowered
+        (quota(0, 0, family="f", market="on-demand", region="r"), "other"),
+        (quota(0, 0, family="f", market="spot", region="r"), "big"),
+        (quota(0, 0, family="f", region="s"), "big"),
+        (quota(0, 0, type="big", zone="a"), "other"),
+        (quota(5, 4, family="f", instances=True), "big"),
+        (quota(5, 5, family="f", instances=True), "other"),
+        (replace(quota(0, 0, family="f"), profile=GCP), "big"),
+    ],
+)
+def test_what_a_quota_has_no_room_for_is_not_launched(use: QuotaUse, rented: str) -> None:
+    """What else may run it is rented in the same plan, within the price factor."""
+    scene = snapshot([demand(shape(4, 8), 1)], offerings=[BIG, OTHER], quotas=(use,))
+    assert launched(plan(scene)) == {rented: 1}
+    assert decode_snapshot(encode_snapshot(scene)) == scene
+
+
+def test_a_plan_launches_no_more_than_a_quota_has_room_for() -> None:
+    """A provider may refuse the whole of a launch that is too large. The rest goes elsewhere, or is told why not."""
+    full = quota(13, 4, family="f")
+    scene = snapshot([demand(shape(4, 8), 5, expected_ms=3_600_000)], offerings=[BIG, OTHER], quotas=(full,))
+    assert launched(plan(scene)) == {"big": 2, "other": 3}
+    found = plan(replace(scene, offerings=(BIG,)))
+    assert launched(found) == {"big": 2}
+    (said,) = found.waiting
+    assert (said.left, said.obstacles) == (3, (Obstacle.QUOTA,))
+    assert "quota L-1 of profile aws is used up (vcpus 12 of 13, another 4 wanted)" in said.reason
+
+
+def test_what_a_quota_forbids_is_not_what_prices_are_compared_with() -> None:
+    """As with caps: it will not be back by itself, and work must not wait for it for ever."""
+    dear = of(offering("dear", 4, 16, 900), "g")
+    scene = snapshot([demand(shape(4, 8), 1)], offerings=[BIG, dear], quotas=(quota(0, 0, family="f"),))
+    assert launched(plan(scene)) == {"dear": 1}
+
+
+def test_several_quotas_bound_one_offering() -> None:
+    """The one without room counts, whichever comes first."""
+    for quotas in ((quota(8, 0, family="f"), quota(8, 8)), (quota(8, 8), quota(8, 0, family="f"))):
+        assert launched(plan(snapshot([demand(shape(4, 8), 1)], offerings=[BIG], quotas=quotas))) == {}
+
+
+def test_whoever_waits_is_told_which_quota_it_is() -> None:
+    """By the provider's name for it, with what is used of it: that is what an operator has to have raised."""
+    found = plan(snapshot([demand(shape(4, 8), 3)], offerings=[BIG], quotas=(quota(64, 62, family="f"),)))
+    (said,) = found.waiting
+    assert said.obstacles == (Obstacle.QUOTA,)
+    assert said.reason == "quota L-1 of profile aws is used up (vcpus 62 of 64, another 4 wanted)"
+
+
+def test_work_goes_to_another_market_or_provider_where_the_pool_allows_it() -> None:
+    """In the same plan, as after a refusal; and no dearer than the price factor allows."""
+    spot = replace(BIG, market=Market.SPOT)
+    there = replace(OTHER, profile=GCP)
+    full = quota(0, 0, market="on-demand")
+    both = pool(markets=(Market.ON_DEMAND, Market.SPOT))
+    scene = snapshot([demand(shape(4, 8), 1)], offerings=[BIG, spot], pools=[both], quotas=(full,))
+    assert launched(plan(scene)) == {"big": 1}
+    scene = snapshot([demand(shape(4, 8), 1)], offerings=[BIG, there], pools=[pool()], quotas=(full,))
+    assert launched(plan(scene)) == {}
+    wide = replace(pool(), profiles=(AWS, GCP))
+    scene = snapshot([demand(shape(4, 8), 1)], offerings=[BIG, there], pools=[wide], quotas=(full,))
+    assert launched(plan(scene)) == {"other": 1}

@@ -1,0 +1,165 @@
+"""Quotas and prices: asked beside the loop, seldom, and what is told counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from structlog.testing import capture_logs
+
+from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.pricing import OwnPrice
+from cloud_dispatch.planner.obstacle import Obstacle
+from cloud_dispatch.provider.errors import CredentialsRejected, QuotaExceeded, Scope
+from cloud_dispatch.provider.priced import Priced
+from cloud_dispatch.provider.spi import Price, Quota, QuotaUnit
+from cloud_dispatch.reconcile import explain
+from cloud_dispatch.reconcile.asking import DOUBTED_QUOTAS_MS, PRICES_MS, QUOTAS_MS
+from cloud_dispatch.reconcile.quotas import GOOD_MS
+from tests.reconcile.examples import NOW, offering
+from tests.reconcile.fake import LOCAL, NAMED, Cloud, ManualClock, World, world
+
+
+class Account(Cloud):
+    """A cloud that tells its quotas and prices, and counts how often it is asked."""
+
+    def __init__(self, clock: ManualClock | None = None, limit: int = 100) -> None:
+        super().__init__(clock or ManualClock(), traits=replace(NAMED, quotas=True, prices=True))
+        self.limit = limit
+        self.asked = {"quotas": 0, "prices": 0}
+        self.fails = ""
+        self.hangs = ""
+
+    async def _ask(self, what: str) -> None:
+        self.asked[what] += 1
+        if self.hangs == what:
+            await asyncio.Event().wait()
+        if self.fails == what:
+            raise CredentialsRejected("you may not")
+
+    async def quotas(self) -> Sequence[Quota]:
+        await self._ask("quotas")
+        used = sum(vm.type == "t" for vm in self.vms.values()) * 2
+        return [
+            Quota("standard", Scope(family="f"), QuotaUnit.VCPUS, self.limit, used),
+            Quota("dark", Scope(family="f"), QuotaUnit.VCPUS, None, used),
+        ]
+
+    async def prices(self) -> Sequence[Price]:
+        await self._ask("prices")
+        return [Price("t", "z", Market.ON_DEMAND, Rate(900))]
+
+
+async def test_nothing_is_launched_that_a_quota_has_no_room_for(tmp_path: Path) -> None:
+    """No call is made that would be refused; whoever waits is told which quota, and it goes on once there is room."""
+    async with world(tmp_path, cloud=Account(limit=0)) as w:
+        (task,) = await w.submit(1)
+        await w.passes(1)
+        await w.passes(2)
+        assert w.cloud.requests == []
+        assert "quota standard of profile local is used up" in str((await w.fleet.explain_task(task))["reasons"])
+        assert explain.unserved(w.context)[Obstacle.QUOTA] == 1
+        w.cloud.limit = 2  # type: ignore[attr-defined]
+        w.clock.ms += QUOTAS_MS
+        await w.passes(3)
+        assert len(w.cloud.requests) == 1
+
+
+async def test_quotas_are_asked_every_few_minutes_and_soon_after_a_refusal(tmp_path: Path) -> None:
+    """Never more often than that, however many launches are refused."""
+    async with world(tmp_path, cloud=Account()) as w:
+        asked = w.cloud.asked  # type: ignore[attr-defined]
+        await w.passes(5)
+        assert asked["quotas"] == 1
+        w.cloud.refusals[offering().key] = QuotaExceeded("no more", scope=Scope(family="f"))
+        await w.submit(1)
+        await w.passes(5)
+        assert asked["quotas"] == 1
+        w.clock.ms += DOUBTED_QUOTAS_MS
+        await w.passes(5)
+        assert asked["quotas"] == 2
+        w.clock.ms += DOUBTED_QUOTAS_MS
+        await w.passes(5)
+        assert asked["quotas"] == 2
+        w.clock.ms += QUOTAS_MS
+        await w.passes(5)
+        assert asked["quotas"] == 3
+
+
+async def test_an_old_answer_keeps_nobody_from_launching(tmp_path: Path) -> None:
+    """Where quotas can't be asked for any more the provider refuses by itself; that it can't is told once."""
+    async with world(tmp_path, cloud=Account(limit=0)) as w:
+        await w.submit(1)
+        await w.passes(2)
+        w.cloud.fails = "quotas"  # type: ignore[attr-defined]
+        with capture_logs() as lines:
+            w.clock.ms += GOOD_MS // 2
+            await w.passes(2)
+            assert w.cloud.requests == []
+            w.clock.ms += GOOD_MS
+            await w.passes(2)
+        assert len(w.cloud.requests) == 1
+        (line,) = [line for line in lines if line["event"] == "provider.no-quotas"]
+        assert (line["log_level"], "CredentialsRejected: you may not" in line["detail"]) == ("warning", True)
+        assert w.context.view(LOCAL).trouble == ""
+
+
+async def test_no_pass_waits_for_a_price_service_that_does_not_answer(tmp_path: Path) -> None:
+    """Launches go on by the prices that are known."""
+    account = Account()
+    account.hangs = "prices"
+    async with world(tmp_path, cloud=account) as w:
+        await w.submit(1)
+        async with asyncio.timeout(0.9):  # a pass waits a second for what it waits for
+            for _ in range(3):
+                await w.loop.one_pass()
+                await asyncio.sleep(0)
+        assert account.asked["prices"] == 1
+        assert len(w.rows) == 1
+        await w.context.calls.cancel()
+
+
+async def test_prices_are_asked_once_a_day_and_count_at_once(tmp_path: Path) -> None:
+    """And not again after a restart, while what is kept is of today."""
+
+    def wire(w: World) -> Priced:
+        priced = Priced(w.cloud, [OwnPrice("u", Rate(5))], tmp_path, w.clock.now, Inline())
+        settings = w.context.settings
+        w.context.settings = replace(settings, providers={LOCAL: priced}, prices_ms={LOCAL: priced.told.told_ms})
+        return priced
+
+    async with world(tmp_path, cloud=Account()) as w:
+        w.cloud.offers = (offering(priced_ms=NOW - 1), offering("u", priced_ms=NOW - 1))
+        asked = w.cloud.asked  # type: ignore[attr-defined]
+        wire(w)
+        await w.passes(3)
+        assert asked["prices"] == 1
+        assert [one.rate for one in w.context.view(LOCAL).offerings] == [900, 5]
+        await w.restart()
+        wire(w)
+        await w.passes(3)
+        assert asked["prices"] == 1
+        w.clock.ms += PRICES_MS
+        await w.passes(3)
+        assert asked["prices"] == 2
+
+
+async def test_a_price_service_that_fails_is_told_once_and_asked_again_later(tmp_path: Path) -> None:
+    """It keeps nothing from being launched, and is no trouble of the profile's."""
+    account = Account()
+    account.fails = "prices"
+    async with world(tmp_path, cloud=account) as w:
+        with capture_logs() as lines:
+            await w.submit(1)
+            await w.passes(5)
+            assert account.asked["prices"] == 1
+            w.clock.ms += 3_600_000
+            await w.passes(5)
+        assert account.asked["prices"] == 2
+        assert len([line for line in lines if line["event"] == "provider.no-prices"]) == 1
+        assert w.context.view(LOCAL).trouble == ""
+        assert w.cloud.requests
