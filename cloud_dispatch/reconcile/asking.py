@@ -136,7 +136,7 @@ class Asking:
                 self._c.note("provider.quotas", detail=again)
             case Question.PRICES, True:
                 self._c.note("provider.no-prices", detail=problem, warn=True)
-            case Question.PRICES, False:
+            case _:
                 self._c.note("provider.prices", detail=again)
 
     def _most_ms(self, question: Question) -> int:
