@@ -12,8 +12,7 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ import uvloop
 from prometheus_client.registry import Collector
 
 import cloud_dispatch
-from cloud_dispatch import agentzip, meaning, statestore, userdata
+from cloud_dispatch import agentzip, drivers, meaning, statestore, userdata
 from cloud_dispatch.adapters import certificates
 from cloud_dispatch.adapters.certificates import Certificate
 from cloud_dispatch.adapters.clock import SystemClock
@@ -49,14 +48,9 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import Retention, Store
-from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.errors import ProviderError
-from cloud_dispatch.provider.host import hosted
-from cloud_dispatch.provider.metered import Metered
-from cloud_dispatch.provider.priced import Priced
-from cloud_dispatch.provider.spi import ProfileContext, Provider
+from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.provider.tagfilter import TagFilter
-from cloud_dispatch.provider.throttle import Throttled
 from cloud_dispatch.reconcile import explain, online, reaping, risk
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.fleet import FleetService
@@ -206,7 +200,7 @@ async def _serve(config: Config) -> int:
         calls = ProviderCalls(config.profiles)
         files = Thread("files")
         stack.push_async_callback(files.close)
-        priced = priced_providers(config, clock, calls, files)
+        priced = drivers.made(config, clock, calls, files)
         prices_ms = {name: one.told.told_ms for name, one in priced.items()}
         providers = {name: TagFilter(one, deployment) for name, one in priced.items()}
         await store.set_limits(config.budgets(), meaning.drivers(config), terms_of(Pace(), config.pools()))
@@ -338,23 +332,6 @@ async def _deployment(config: Config, store: Store, entropy: SystemEntropy) -> s
     return made
 
 
-def priced_providers(
-    config: Config, clock: SystemClock, calls: ProviderCalls, files: Executor
-) -> dict[ProfileName, Priced]:
-    """A driver a profile, where it wants to run, counted, at its provider's pace, at the prices that count."""
-    made: dict[ProfileName, Priced] = {}
-    for name, profile in config.profiles.items():
-        plugin = registry.plugin(profile.driver)
-        context = ProfileContext(
-            ProfileName(name), profile.settings, config.state_dir / "providers" / name, now=clock.now
-        )
-        driver = Metered(hosted(plugin, context), calls.of(name), clock.monotonic)
-        made[ProfileName(name)] = Priced(
-            Throttled(driver, clock.monotonic), config.own_prices(name), context.state_dir, clock.now, files
-        )
-    return made
-
-
 def _settings(
     config: Config,
     deployment: str,
@@ -388,27 +365,9 @@ def specimens(config: Config, pools: Iterable[str]) -> list[Specimen]:
     return asyncio.run(_specimens(config, frozenset(pools)))
 
 
-@asynccontextmanager
-async def _asked(config: Config, deployment: str, clock: SystemClock) -> AsyncIterator[dict[ProfileName, Provider]]:
-    """The drivers, for a few questions and no dispatcher."""
-    async with asked_prices(config, clock) as providers:
-        yield {name: TagFilter(provider, deployment) for name, provider in providers.items()}
-
-
-@asynccontextmanager
-async def asked_prices(config: Config, clock: SystemClock) -> AsyncIterator[dict[ProfileName, Priced]]:
-    """The drivers, for questions about prices alone: no tag filter is between."""
-    providers = priced_providers(config, clock, ProviderCalls(config.profiles), Inline())
-    try:
-        yield providers
-    finally:
-        for provider in providers.values():
-            await provider.close()
-
-
 async def _specimens(config: Config, pools: frozenset[str]) -> list[Specimen]:
     clock, trusted = SystemClock(), userdata.trusted(config, AgentBundle(*agentzip.build()).sha256, None)
-    async with _asked(config, "none", clock) as providers:
+    async with drivers.asked(config, "none", clock) as providers:
         traits = {name: provider.traits for name, provider in providers.items()}
     return [
         userdata.specimen(config, pool, profile, traits[profile], trusted, clock)
@@ -437,7 +396,7 @@ def reap(config: Config, deployment: str, *, end: bool, overdue: bool = False) -
 
 async def _reap(config: Config, deployment: str, *, end: bool, overdue: bool) -> list[dict[str, str | int]]:
     clock = SystemClock()
-    async with _asked(config, deployment, clock) as providers:
+    async with drivers.asked(config, deployment, clock) as providers:
         try:
             found = await reaping.find(providers, deployment)
             if overdue:
@@ -458,7 +417,7 @@ def preflight(config: Config) -> list[online.Found]:
 
 async def _preflight(config: Config) -> list[online.Found]:
     deployment = config.dispatcher.deployment or online.UNNAMED
-    async with _asked(config, deployment, SystemClock()) as providers:
+    async with drivers.asked(config, deployment, SystemClock()) as providers:
         return await online.preflight(providers, deployment)
 
 

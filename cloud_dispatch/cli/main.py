@@ -24,6 +24,7 @@ from cloud_dispatch.cli import (
     logs,
     operator_token,
     plan,
+    prices,
     recover,
     simulate,
     stop,
@@ -49,8 +50,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for module in (
-    up, submit, tasks, logs, instances, plan, simulate, config_file, iam_policy, boot_documents, store, recover, budget,
-    cost, breakers, stop, operator_token, demo,
+    up, submit, tasks, logs, instances, plan, prices, simulate, config_file, iam_policy, boot_documents, store, recover,
+    budget, cost, breakers, stop, operator_token, demo,
 ):  # fmt: skip
     module.register(app)
 

@@ -37,6 +37,8 @@ class Priced(Wrapper):
         self.told = load(self._file)
 
     async def call(self, name: Call, *args: Any) -> Any:
+        if name is Call.OFFERINGS:
+            await self._look()
         told = self.told  # what is told meanwhile is not news to the driver's answer
         result = await self.pass_on(name, *args)
         if name is Call.OFFERINGS:
@@ -46,6 +48,12 @@ class Priced(Wrapper):
             await self._files.run(save, self._file, told)
             self.told = told
         return result
+
+    async def _look(self) -> None:
+        """An operator's `prices refresh` may have been here."""
+        kept = await self._files.run(load, self._file)
+        if kept.told_ms > self.told.told_ms:
+            self.told = kept
 
     def _sourced(self, offerings: Sequence[Offering], told: Told) -> list[tuple[Offering, Source]]:
         now, bids = self._now(), self.traits.spot_bid

@@ -17,6 +17,7 @@ import structlog
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.ids import InstanceId, ProfileName
 from cloud_dispatch.domain.pool import TypeFilter
+from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import Listing
 from cloud_dispatch.reconcile.context import Context, ProfileView, Question
@@ -25,7 +26,7 @@ from cloud_dispatch.reconcile.spend import stale_price
 log = structlog.get_logger(__name__)
 #: How long offerings (types and prices) are good for, milliseconds.
 OFFERINGS_TTL_MS = 600_000
-#: How often quotas are asked for; after a launch that one has refused sooner, and no more often than that.
+#: How often quotas are asked for; sooner where one has refused a launch or holds work, and no more often than that.
 QUOTAS_MS, DOUBTED_QUOTAS_MS = 300_000, 30_000
 #: How often price services are asked. It may be many pages, so that this may take longer than other calls.
 PRICES_MS = 86_400_000
@@ -190,8 +191,13 @@ class Asking:
     def _quotas_are_due(self, profile: ProfileName, view: ProfileView) -> bool:
         if not self._c.settings.providers[profile].traits.quotas:
             return False
-        after_ms = DOUBTED_QUOTAS_MS if view.quotas_doubted else QUOTAS_MS
+        pressing = view.quotas_doubted or self._quotas_hold_work()
+        after_ms = DOUBTED_QUOTAS_MS if pressing else QUOTAS_MS
         return view.quotas_ms is None or self._c.clock.monotonic() - view.quotas_ms >= after_ms
+
+    def _quotas_hold_work(self) -> bool:
+        """Whether tasks wait for one: what has ended since the last answer may have made room."""
+        return self._c.last is not None and any(Obstacle.QUOTA in one.obstacles for one in self._c.last[1].waiting)
 
     async def _ask_quotas(self, profile: ProfileName, view: ProfileView) -> None:
         started, view.quotas_doubted = self._c.clock.monotonic(), False

@@ -182,6 +182,14 @@ async def test_what_a_price_service_tells_is_kept_over_a_restart(tmp_path: Path)
     assert [(one.rate, source) for one, source in await again.sourced()] == [(81, Source.OPERATOR)]
 
 
+async def test_what_another_process_keeps_counts_too(tmp_path: Path) -> None:
+    """`prices refresh` beside a dispatcher that runs."""
+    running = wrapped(Service(), tmp_path)
+    assert (await running.offerings())[0].rate == 100
+    await wrapped(Service(), tmp_path).prices()
+    assert (await running.offerings())[0].rate == 90
+
+
 async def test_asking_for_the_difference_keeps_nothing_and_no_answer_wipes_nothing(tmp_path: Path) -> None:
     """`prices diff` only looks; a service that has nothing to say today takes no price away."""
     service = Service()
