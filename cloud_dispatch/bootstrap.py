@@ -140,7 +140,7 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
     )
     sources: Sequence[DemandSource] = (NativeQueue(ports.store), Targets(rules.targets, ports.store))
     loop = Loop(context, sources)
-    fleet = FleetService(context, Preview(context, sources))
+    fleet = FleetService(context, Preview(context, sources, loop.spending))
     others = (*ports.counters, Tripped(context.breakers.tripped))
     metrics = Metrics(ports.store, ports.clock, lambda: explain.unserved(context), lambda: context.stop, others)
     services = Services(

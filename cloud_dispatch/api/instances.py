@@ -14,6 +14,7 @@ from cloud_dispatch.api.requests import (
     check_text,
     flag,
     json_response,
+    number,
     page_size,
     path_instance,
     path_pool,
@@ -24,12 +25,15 @@ from cloud_dispatch.api.views import Usage, View, busy_ms, instance_view, pool_v
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
 from cloud_dispatch.domain.ids import InstanceId, PoolName
 from cloud_dispatch.domain.instance import Instance, InstanceState
+from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.ports.store import Target, TaskFilter
 
 #: Milliseconds spent on tasks, and when the last attempt ended (None: none has).
 Worked = tuple[int, int | None]
 _VERBS = ("hold", "drain", "resume", "kill")
 _KNOWN = 10_000
+_MOST_AMOUNT = 2**53
 _LEASES_A_QUERY = 1000
 
 
@@ -115,6 +119,7 @@ class InstanceRoutes:
             Route("/v1/pools/{pool}/target", self.set_target, methods=["PUT"]),
             Route("/v1/pools/{pool}/target", self.drop_target, methods=["DELETE"]),
             Route("/v1/plan", self.plan, methods=["GET"]),
+            Route("/v1/offers", self.offers, methods=["GET"]),
             Route("/v1/plans", self.plans, methods=["GET"]),
         ]
 
@@ -174,6 +179,18 @@ class InstanceRoutes:
 
     async def plan(self, request: Request) -> Response:
         return json_response(await self._s.fleet.preview())
+
+    async def offers(self, request: Request) -> Response:
+        amounts = Resources(
+            number(request, "cpus_milli", 1_000, _MOST_AMOUNT), number(request, "memory", 0, _MOST_AMOUNT),
+            number(request, "disk", 0, _MOST_AMOUNT), number(request, "gpus", 0, _MOST_AMOUNT),
+        )  # fmt: skip
+        labels = [(name, value) for name in ("arch", "market") if (value := text(request, name))]
+        pool = text(request, "pool")
+        if pool and pool not in self._s.pools:
+            raise NotFound(f"there is no pool {pool[:80]!r}", place="pool", hint=f"pools: {', '.join(self._s.pools)}")
+        shape = Shape(amounts, gpu_type=text(request, "gpu_type"), labels=tuple(labels), pool=pool)
+        return json_response(await self._s.fleet.offers(shape, page_size(request, 20, 1000)))
 
     async def plans(self, request: Request) -> Response:
         stored = await self._s.store.plans(limit=page_size(request, 20, 1000))

@@ -22,6 +22,7 @@ from cloud_dispatch.cli import (
     iam_policy,
     instances,
     logs,
+    offers,
     operator_token,
     plan,
     prices,
@@ -50,8 +51,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for module in (
-    up, submit, tasks, logs, instances, plan, prices, simulate, config_file, iam_policy, boot_documents, store, recover,
-    budget, cost, breakers, stop, operator_token, demo,
+    up, submit, tasks, logs, instances, plan, offers, prices, simulate, config_file, iam_policy, boot_documents, store,
+    recover, budget, cost, breakers, stop, operator_token, demo,
 ):  # fmt: skip
     module.register(app)
 

@@ -270,6 +270,10 @@ class Client:
         """What would be launched and ended now, and why; changes nothing."""
         return cast("dict[str, Any]", self._http.json("GET", "/v1/plan"))
 
+    def offers(self, **asked: str | int | None) -> dict[str, Any]:
+        """What could be rented now for a task that asks for this, and why the rest could not."""
+        return cast("dict[str, Any]", self._http.json("GET", "/v1/offers", params=_given(**asked)))
+
     def events(self, *, task: int | None = None, instance: str = "", limit: int = 100) -> Any:
         """What happened, newest first."""
         return self._http.json("GET", "/v1/events", params=_given(task=task, instance=instance, limit=limit))

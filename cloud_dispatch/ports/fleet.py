@@ -10,6 +10,7 @@ from msgspec import Struct
 from cloud_dispatch.domain.ids import BatchId, InstanceId, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.spend.commitment import Key
 from cloud_dispatch.spend.windows import Window
@@ -110,6 +111,10 @@ class Fleet(Protocol):
 
     async def preview(self) -> dict[str, Any]:
         """What would be launched and ended now, and why: the plan as JSON-ready values. Changes nothing."""
+
+    async def offers(self, shape: Shape, limit: int) -> dict[str, Any]:
+        """What could be rented now for a task of `shape`, the cheapest `limit`, and why the rest could not: JSON-ready.
+        Changes nothing."""
 
     async def explain_task(self, task: int) -> dict[str, Any]:
         """Why a task is where it is, JSON-ready."""

@@ -13,6 +13,7 @@ from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, In
 from cloud_dispatch.domain.ids import BatchId, InstanceId, TaskId, VmId
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Amount, format_amount
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, strongest
 from cloud_dispatch.domain.stop import encode as encode_stop
 from cloud_dispatch.ports.fleet import BootWord, Directive, Heard
@@ -327,6 +328,9 @@ class FleetService:
 
     async def preview(self) -> dict[str, Any]:
         return await self._preview.preview()
+
+    async def offers(self, shape: Shape, limit: int) -> dict[str, Any]:
+        return await self._preview.offers(shape, limit)
 
     async def explain_task(self, task: int) -> dict[str, Any]:
         return await explain.task(self._c, task)

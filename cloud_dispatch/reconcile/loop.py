@@ -42,7 +42,7 @@ class Loop:
         self._c = context
         self._sources = sources
         self._observer = Observer(context)
-        self._spending = Spending(context)
+        self.spending = self._spending = Spending(context)
         self._launcher = Launcher(context, self._spending)
         self._reaper = Reaper(context)
         self._leftovers = Leftovers(context)

@@ -1,4 +1,4 @@
-"""What would be done now. Owns the dry plan and the plain form of plans for people and JSON; changes nothing."""
+"""What would be done now, and what could be. Owns the dry plan and its plain form for people and JSON."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ from typing import Any
 
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.money import format_rate
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.plan import Action, Launch, Plan
-from cloud_dispatch.reconcile import picture
+from cloud_dispatch.reconcile import offers, picture
 from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.spend import Spending
 
 
 class Preview:
-    def __init__(self, context: Context, sources: Sequence[DemandSource]) -> None:
+    def __init__(self, context: Context, sources: Sequence[DemandSource], spending: Spending | None = None) -> None:
         self._c = context
         self._sources = sources
+        self._spending = spending or Spending(context)
+
+    async def offers(self, shape: Shape, limit: int) -> dict[str, Any]:
+        return await offers.live(self._c, self._spending, shape, limit)
 
     async def preview(self) -> dict[str, Any]:
         snapshot = picture.take(self._c, self._sources)

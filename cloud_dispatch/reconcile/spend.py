@@ -126,19 +126,36 @@ class Spending:
         """Those of `instances`, which are alike and of `offering`, that can be launched, with the ends that they
         get."""
         wanted = [commitment_of(one, self._c.settings.drivers) for one in instances]
-        stale = stale_price(offering, self._c.clock.now())
-        if stale and not self._covered().isdisjoint(wanted[0].keys):
-            left.why, left.too_dear = stale, Rate(0)
-            return ()
-        stopped = self._past(wanted[0].keys, _NO_LAUNCH)
-        if stopped is not None:
-            left.why, left.too_dear = _words(stopped), Rate(1)
+        if self._is_refused(left, wanted[0], offering):
             return ()
         taken = left.take(wanted, ends, instances[0].end_lag_ms or 0)
         admitted = tuple(instances[: taken.slots])
         if taken.ends_ms == instances[0].ends_ms:
             return admitted  # as they are: making them anew would take as long as all else here
         return tuple(replace(one, ends_ms=taken.ends_ms) for one in admitted)
+
+    def covers(self, instance: Instance) -> bool:
+        """Whether a limit covers it."""
+        return not self._covered().isdisjoint(commitment_of(instance, self._c.settings.drivers).keys)
+
+    def refusal(self, left: Left, instance: Instance, ends: FirstEnds, offering: Offering) -> str:
+        """Why `take` would launch no such instance, "" where it would. Launches nothing."""
+        wanted = commitment_of(instance, self._c.settings.drivers)
+        if self._is_refused(left, wanted, offering):
+            return left.why
+        return left.refuses(wanted, ends, instance.end_lag_ms or 0)
+
+    def _is_refused(self, left: Left, wanted: Commitment, offering: Offering) -> bool:
+        """Whether nothing of it is launched whatever is left; why is noted."""
+        stale = stale_price(offering, self._c.clock.now())
+        if stale and not self._covered().isdisjoint(wanted.keys):
+            left.why, left.too_dear = stale, Rate(0)
+            return True
+        stopped = self._past(wanted.keys, _NO_LAUNCH)
+        if stopped is not None:
+            left.why, left.too_dear = _words(stopped), Rate(1)
+            return True
+        return False
 
     # -- what lives
     async def renew(self) -> None:

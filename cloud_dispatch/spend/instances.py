@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from cloud_dispatch.domain.ids import InstanceId, ProfileName
+from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.money import Amount, Rate, cost
 from cloud_dispatch.spend import clocks
@@ -21,12 +21,17 @@ Drivers = Mapping[ProfileName, str]
 
 def keys_of(instance: Instance, drivers: Drivers) -> tuple[Key, ...]:
     """Whom it counts for. A profile that left the configuration has no driver any more; the rest still holds."""
-    driver = drivers.get(instance.profile)
+    return keys_of_place(instance.pool, instance.profile, drivers)
+
+
+def keys_of_place(pool: PoolName, profile: ProfileName, drivers: Drivers) -> tuple[Key, ...]:
+    """Whom what is rented for `pool` at `profile` counts for."""
+    driver = drivers.get(profile)
     return (
         EVERYTHING,
         *((Key(Scope.DRIVER, driver),) if driver else ()),
-        Key(Scope.PROFILE, instance.profile),
-        Key(Scope.POOL, instance.pool),
+        Key(Scope.PROFILE, profile),
+        Key(Scope.POOL, pool),
     )
 
 

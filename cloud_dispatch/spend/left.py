@@ -44,12 +44,24 @@ class Left:
     def take(self, wanted: Sequence[Commitment], ends: FirstEnds, lag_ms: int) -> Taken:
         """How many of `wanted`, which are alike and have `ends`, are launched; each may still bill `lag_ms` after its
         end."""
+        taken, launched = self._decided(wanted, ends, lag_ms)
+        if launched:
+            self._launch(launched, ends)
+        return taken
+
+    def refuses(self, wanted: Commitment, ends: FirstEnds, lag_ms: int) -> str:
+        """Why `take` would launch nothing of it, "" where it would; changes nothing but the words."""
+        return "" if self._decided([wanted], ends, lag_ms)[1] else self.why
+
+    def _decided(
+        self, wanted: Sequence[Commitment], ends: FirstEnds, lag_ms: int
+    ) -> tuple[Taken, Sequence[Commitment]]:
+        """What is taken, and what that commits."""
         until_ms = ends.lasts_ms + lag_ms
         whole = [replace(one, until_ms=max(until_ms, one.until_ms)) for one in wanted]
         fits = self._standing.room(whole[0], len(whole))
         if fits:
-            self._launch(whole[:fits], ends)
-            return Taken(fits, ends.ends_ms)
+            return Taken(fits, ends.ends_ms), whole[:fits]
         refusal = self._standing.refusal(whole[0])
         assert refusal is not None
         least = replace(wanted[0], until_ms=ends.least_ms + lag_ms)
@@ -57,9 +69,8 @@ class Left:
         refused = self._standing.refusal(least) if may_try else refusal
         if refused is not None:
             self.why, self.too_dear = str(refusal), _too_dear(least if may_try else whole[0], refused)
-            return Taken(0, 0)
-        self._launch([least], ends)
-        return Taken(1, ends.least_ms)
+            return Taken(0, 0), ()
+        return Taken(1, ends.least_ms), [least]
 
     def _launch(self, commitments: Sequence[Commitment], ends: FirstEnds) -> None:
         self._standing.add_all(commitments)

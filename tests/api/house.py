@@ -27,7 +27,7 @@ from cloud_dispatch.domain.money import Amount, parse_rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import EndRules, HealthCheck, Pool
 from cloud_dispatch.domain.resources import GIB, Resources
-from cloud_dispatch.domain.shape import Machine
+from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.domain.task import TaskSpec
 from cloud_dispatch.ports.fleet import BootWord, Directive, Heard
@@ -167,6 +167,9 @@ class StubFleet:
         if self.failure is not None:
             raise self.failure
         return {"actions": [], "waiting": [], "unsatisfiable": []}
+
+    async def offers(self, shape: Shape, limit: int) -> dict[str, Any]:
+        return {"asked": shape.describe(), "gpu_type": shape.gpu_type, "labels": shape.labels, "limit": limit}
 
     async def explain_task(self, task: int) -> dict[str, Any]:
         return {"subject": f"task {task}", "state": "queued", "reasons": ["why not"], "events": []}

@@ -241,6 +241,18 @@ async def test_plans_and_explanations(house: House) -> None:
     assert len((await house.op.get("/v1/plans", params={"limit": 1})).json()["plans"]) == 1
 
 
+async def test_offers_are_asked_for_by_the_amounts_of_a_task(house: House) -> None:
+    """What is not given is nothing; what is wrong is named."""
+    asked = {"cpus_milli": 8000, "memory": 2**35, "gpus": 1, "gpu_type": "a100", "market": "spot", "limit": 5}
+    found = (await house.op.get("/v1/offers", params=asked)).json()
+    assert found["asked"].startswith("8 cpu, 32GiB memory")
+    assert (found["gpu_type"], found["labels"], found["limit"]) == ("a100", [["market", "spot"]], 5)
+    assert (await house.op.get("/v1/offers")).json()["limit"] == 20
+    for wrong, place in (({"memory": "-1"}, "memory"), ({"limit": 0}, "limit"), ({"cpus_milli": "x"}, "cpus_milli")):
+        assert error_of(await house.op.get("/v1/offers", params=wrong)) == (400, "invalid-input", place)
+    assert error_of(await house.op.get("/v1/offers", params={"pool": "none"}))[0] == 404
+
+
 async def test_targets_of_pools(house: House) -> None:
     """A target is set, seen with its pool, replaced and dropped; unknown pools and sources are 404."""
     await house.agent()

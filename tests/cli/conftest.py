@@ -51,6 +51,7 @@ class StubDispatcher:
     limits_asked: list[dict[str, Any]] = field(default_factory=list)
     #: Pages of `GET /v1/costs` by their `after`, and answers about one task.
     costs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    offers_asked: list[dict[str, str]] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
     plays: Callable[[dict[str, Any]], None] = lambda task: task.update(state="succeeded", cause="success")
     on_poll: Callable[[], None] = lambda: None
@@ -94,6 +95,10 @@ class StubDispatcher:
                     raise Refusal(409, "conflict", f"instance {name} is not on hold")
                 instance["behaviour"] = {"hold": "hold", "drain": "drain"}.get(verb, "run")
                 return instance, {}
+            case "GET", ["offers"]:
+                self.offers_asked.append(query)
+                unseen = [{"profile": "aws", "problem": "it can't say what it offers"}]
+                return {"offers": [], "more": 0, "excluded": [], "unseen": unseen, "stopped": "by holidays"}, {}
             case "GET", ["plan"]:
                 launch = {
                     "kind": "launch",
