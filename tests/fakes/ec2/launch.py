@@ -15,7 +15,6 @@ from tests.fakes.ec2.records import (
     Condition,
     Instance,
     Reservation,
-    Shown,
     SpotRequest,
     State,
     Tags,
@@ -24,6 +23,7 @@ from tests.fakes.ec2.records import (
 from tests.fakes.ec2.region import Launched, Region
 from tests.fakes.ec2.settings import Image
 from tests.fakes.ec2.tagging import tags_at_launch
+from tests.fakes.shown import Shown
 
 MAX_USER_DATA = 16_384
 _NANO = 1_000_000_000

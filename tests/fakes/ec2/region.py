@@ -17,7 +17,6 @@ from tests.fakes.ec2.records import (
     Interface,
     Notice,
     Reservation,
-    Shown,
     SpotRequest,
     State,
     Tags,
@@ -26,6 +25,7 @@ from tests.fakes.ec2.records import (
 from tests.fakes.ec2.settings import Settings
 from tests.fakes.ec2.stock import Stock
 from tests.fakes.faults import FaultKind, Faults, Market
+from tests.fakes.shown import Shown
 from tests.fakes.timers import Timers
 
 _NEVER_MS = 1 << 50
