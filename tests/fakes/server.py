@@ -33,6 +33,7 @@ class Fate(Enum):
     SENT = "sent"
     DROPPED = "dropped"  # the connection is closed instead
     NEVER = "never"  # the connection stays open and silent
+    AGAIN = "again"  # there is none yet: the handler is asked again, with the same request, after `late_ms`
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,16 @@ class _Connection(asyncio.Protocol):
         if self.busy or not self.waiting:
             return
         self.busy = True
-        reply = self.handler(self.waiting.pop(0))
+        self._ask(self.waiting.pop(0))
+
+    def _ask(self, request: Request) -> None:
+        if self.transport is None:
+            return  # the caller has gone
+        reply = self.handler(request)
         if reply.fate is Fate.NEVER:
+            return
+        if reply.fate is Fate.AGAIN:
+            asyncio.get_running_loop().call_later(reply.late_ms / 1000, self._ask, request)
             return
         if reply.late_ms:
             asyncio.get_running_loop().call_later(reply.late_ms / 1000, self._answer, reply)
