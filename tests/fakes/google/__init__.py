@@ -1,0 +1,1 @@
+"""Google's APIs as their discovery documents describe them: routes, parameters, bodies, answers, errors, tokens."""
