@@ -9,6 +9,8 @@ import pytest
 
 from tests.fakes.clock import SetClock
 from tests.fakes.ec2 import FakeEc2
+from tests.fakes.gce import FakeGce
+from tests.fakes.gce.asking import Asker
 
 
 @pytest.fixture
@@ -22,3 +24,16 @@ def aws() -> Iterator[FakeEc2]:
 def ec2(aws: FakeEc2) -> Any:
     """A boto3 client of it that never retries."""
     return aws.client()
+
+
+@pytest.fixture
+def gce() -> Iterator[FakeGce]:
+    """The same of Google's."""
+    with FakeGce(clock=SetClock()) as fake:
+        yield fake
+
+
+@pytest.fixture
+def ask(gce: FakeGce) -> Asker:
+    """Asks it over plain HTTP."""
+    return Asker(gce)
