@@ -36,7 +36,7 @@ class Asker:
 
     def __call__(self, verb: str, path: str, said: Any = None) -> tuple[int, Any]:
         """Status and document. `path` is below the project, or a whole one that begins with /."""
-        url = f"{self._fake.url}{path}" if path.startswith("/") else self._root + path
+        url = f"{self._fake.url}{path}" if path.startswith("/") else (self._root + path).rstrip("/")
         data = json.dumps(said).encode() if said is not None else b"" if verb == "POST" else None
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         try:

@@ -36,6 +36,7 @@ def _made() -> Iterator[MachineType]:
         ("e2", ("standard", "highmem", "highcpu"), (2, 4, 8, 16)),
         ("n2", ("standard", "highmem", "highcpu"), (2, 4, 8, 16, 32, 48, 64, 80)),
         ("n2d", ("standard", "highmem", "highcpu"), (2, 4, 8, 16, 32, 48, 64, 96)),
+        ("c2", ("standard",), (4, 8, 16, 30, 60)),
         ("t2d", ("standard",), (1, 2, 4, 8, 16, 32, 48, 60)),
         ("t2a", ("standard",), (1, 2, 4, 8, 16, 32, 48)),
         ("n1", ("standard",), (1, 2, 4, 8, 16, 32, 64, 96)),
@@ -58,8 +59,8 @@ TYPES = {one.name: one for one in _made()}
 #: Accelerators that can be attached to N1, or come with a type, by the name that quotas give them.
 ACCELERATORS = {"nvidia-tesla-t4": "NVIDIA_T4", "nvidia-l4": "NVIDIA_L4", "nvidia-tesla-a100": "NVIDIA_A100",
                 "nvidia-tesla-v100": "NVIDIA_V100"}  # fmt: skip
-_OWN_CPU_QUOTA = {"a2": "A2_CPUS", "c3": "C3_CPUS", "n2": "N2_CPUS", "n2d": "N2D_CPUS", "t2d": "T2D_CPUS",
-                  "t2a": "T2A_CPUS", "e2": "CPUS", "n1": "CPUS", "g2": "CPUS"}  # fmt: skip
+_OWN_CPU_QUOTA = {"a2": "A2_CPUS", "c2": "C2_CPUS", "c3": "C3_CPUS", "n2": "N2_CPUS", "n2d": "N2D_CPUS",
+                  "t2d": "T2D_CPUS", "t2a": "T2A_CPUS", "e2": "CPUS", "n1": "CPUS", "g2": "CPUS"}  # fmt: skip
 #: What `regions.get` tells of, whatever is used.
 METRICS = (
     *sorted({*_OWN_CPU_QUOTA.values(), "PREEMPTIBLE_CPUS", "INSTANCES", "IN_USE_ADDRESSES", "DISKS_TOTAL_GB"}),
@@ -79,9 +80,16 @@ def machine_type(name: str) -> MachineType | None:
     return MachineType(name, cpus, memory)
 
 
+#: What all regions share.
+EVERYWHERE = ("CPUS_ALL_REGIONS", "GPUS_ALL_REGIONS")
+
+
 def counted(kind: MachineType, spot: bool, accelerators: dict[str, int]) -> dict[str, int]:
-    """What an instance takes of each quota of its region, disks and addresses apart."""
-    used = {"INSTANCES": 1, "PREEMPTIBLE_CPUS" if spot else _OWN_CPU_QUOTA.get(kind.family, "CPUS"): kind.cpus}
+    """What an instance takes of each quota, disks and addresses apart."""
+    cores = "PREEMPTIBLE_CPUS" if spot else _OWN_CPU_QUOTA[kind.family]
+    used = {"INSTANCES": 1, "CPUS_ALL_REGIONS": kind.cpus, cores: kind.cpus}
+    if accelerators:
+        used["GPUS_ALL_REGIONS"] = sum(accelerators.values())
     for name, count in accelerators.items():
         used[f"{'PREEMPTIBLE_' if spot else ''}{ACCELERATORS[name]}_GPUS"] = count
     return used

@@ -24,7 +24,7 @@ from tests.fakes.server import Fate, Reply, Request
 _JSON = "application/json; charset=UTF-8"
 _AGAIN_MS = 10
 _MARK = re.compile(r'"\u0001(\d+)\u0001"')
-_DOCUMENTS = {"compute": "compute.v1", "cloudbilling": "cloudbilling.v1"}
+_DOCUMENTS = {"compute": "compute.v1", "cloudbilling": "cloudbilling.v1", "resources": "cloudresourcemanager.v1"}
 
 
 class Gateway:
@@ -61,13 +61,11 @@ class Gateway:
         if not again:
             self._cloud.calls[method.name] += 1
         caller = self._caller(request)
-        params |= method.parsed_query(parse_qsl(target.query, keep_blank_values=True))
+        asked = method.parsed_query(parse_qsl(target.query, keep_blank_values=True))
         handled = OPERATIONS.get((_service(method.document), method.name))
         if handled is None:
             raise Unmodelled(f"method {method.name}")
-        session = Session(self._cloud, method, params, method.parsed_body(request.body), caller)
-        in_path = {name for name in params if method.parameters.get(name, {}).get("location") != "query"}
-        asked = {name: value for name, value in params.items() if name not in in_path}
+        session = Session(self._cloud, method, params | asked, method.parsed_body(request.body), caller)
         passed_over = unheeded(handled.heeds, {**asked, **session.body})
         if passed_over:
             raise session.unmodelled(passed_over)

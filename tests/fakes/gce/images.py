@@ -38,7 +38,7 @@ def _image(session: Session, project: str, name: str, *, family: bool) -> Image 
 
 
 def _told(image: Image) -> dict[str, Any]:
-    path = f"projects/{image.project}/global/images/{image.name}"
+    path = image.path
     number = int.from_bytes(hashlib.blake2s(path.encode(), digest_size=7).digest())
     told: dict[str, Any] = {
         "kind": "compute#image", "id": str(number), "name": image.name, "family": image.family,

@@ -8,6 +8,7 @@ from tests.fakes.faults import Call, Market
 from tests.fakes.gce.filters import Get, page_of, passes
 from tests.fakes.gce.launch import check_labels, last, understand
 from tests.fakes.gce.operations import aggregated, listing
+from tests.fakes.gce.project import place_of
 from tests.fakes.gce.records import Instance, Status, View, fingerprint
 from tests.fakes.gce.session import Session, operation
 from tests.fakes.google.errors import ApiError
@@ -17,7 +18,8 @@ LAUNCH = (
     "requestId", "name", "description", "machineType", "labels", "metadata.items.key", "metadata.items.value",
     "tags.items", "canIpForward", "minCpuPlatform", "deletionProtection", "shieldedInstanceConfig",
     "disks.boot", "disks.autoDelete", "disks.type", "disks.mode", "disks.deviceName", "disks.diskSizeGb",
-    "disks.initializeParams.sourceImage", "disks.initializeParams.diskSizeGb", "disks.initializeParams.diskType",
+    "disks.interface", "disks.initializeParams.sourceImage", "disks.initializeParams.diskSizeGb",
+    "disks.initializeParams.diskType",
     "disks.initializeParams.labels", "disks.initializeParams.diskName", "networkInterfaces.network",
     "networkInterfaces.subnetwork", "networkInterfaces.nicType", "networkInterfaces.accessConfigs.type",
     "networkInterfaces.accessConfigs.name", "networkInterfaces.accessConfigs.networkTier",
@@ -77,8 +79,9 @@ def _over_quota(session: Session, vm: Instance) -> tuple[str, int] | None:
     project = session.project
     wanted = {**vm.used, "DISKS_TOTAL_GB": sum(disk.gb for disk in vm.disks)}
     for metric, amount in wanted.items():
-        limit = project.quota(vm.region, metric)
-        if project.used[vm.region, metric] + amount > limit:
+        place = place_of(metric, vm.region)
+        limit = project.quota(place, metric)
+        if project.used[place, metric] + amount > limit:
             return metric, limit
     return None
 

@@ -58,7 +58,7 @@ def understand(session: Session) -> Instance:
     vm = Instance(
         number, project.name, project.number, zone, name, kind, spot, {}, metadata, now,
         Shown(View(Status.PROVISIONING, dict(body.get("labels", {}))), now + session.cloud.settings.appears_ms),
-        catalogue.counted(kind, spot, accelerators), disks, session.request_id, delete, limit_ms,
+        _counted(session, kind, spot, accelerators), disks, session.request_id, delete, limit_ms,
         body.get("deletionProtection", False),
     )  # fmt: skip
     root = f"{LINK}projects/{project.name}"
@@ -88,6 +88,14 @@ def understand(session: Session) -> Instance:
     if accounts:
         vm.fixed["serviceAccounts"] = accounts
     return vm
+
+
+def _counted(session: Session, kind: MachineType, spot: bool, accelerators: dict[str, int]) -> dict[str, int]:
+    """Spot counts apart where the project has a quota for it."""
+    apart = spot and session.project.quota(session.zone.rpartition("-")[0], "PREEMPTIBLE_CPUS") > 0
+    used = catalogue.counted(kind, apart, accelerators)
+    outside = [one for one in session.body.get("networkInterfaces", []) if one.get("accessConfigs")]
+    return {**used, "IN_USE_ADDRESSES": len(outside)} if outside else used
 
 
 def _machine_type(session: Session, body: dict[str, Any], zone: str) -> MachineType:
@@ -177,6 +185,9 @@ def _disks(session: Session, body: dict[str, Any], kind: MachineType) -> tuple[l
         given = one.get("initializeParams")
         if given is None:
             raise session.unmodelled("a disk that is there already")
+        if one.get("type") == "SCRATCH":
+            told.append(_scratch(one, number))
+            continue
         image = found_image(session, given["sourceImage"]) if "sourceImage" in given else None
         if number == 0 and image is None:
             raise invalid("disks[0].initializeParams.sourceImage", "", "The boot disk needs an image.")
@@ -192,7 +203,7 @@ def _disks(session: Session, body: dict[str, Any], kind: MachineType) -> tuple[l
             where = f"projects/{project.name}/zones/{zone}/disks/{name}"
             raise ApiError("alreadyExists", f"The resource '{where}' already exists")
         link = last(given.get("diskType", "pd-standard"))
-        disk = Disk(project.next_number(), name, zone, size, link, image.name if image else "", session.now,
+        disk = Disk(project.next_number(), name, zone, size, link, image.path if image else "", session.now,
                     given.get("labels", {}), one.get("autoDelete", False), body["name"])  # fmt: skip
         made.append(disk)
         told.append({
@@ -205,6 +216,17 @@ def _disks(session: Session, body: dict[str, Any], kind: MachineType) -> tuple[l
     return made, told
 
 
+def _scratch(one: dict[str, Any], number: int) -> dict[str, Any]:
+    """A local SSD: it ends with the VM whatever happens, and is no disk to be listed."""
+    if last(one["initializeParams"].get("diskType", "")) != "local-ssd" or not one.get("autoDelete"):
+        raise invalid(f"disks[{number}]", "", "A scratch disk is a local SSD that is deleted with the VM.")
+    return {
+        "kind": "compute#attachedDisk", "type": "SCRATCH", "mode": "READ_WRITE", "index": number, "boot": False,
+        "interface": one.get("interface", "SCSI"), "autoDelete": True, "diskSizeGb": "375",
+        "deviceName": one.get("deviceName", f"local-ssd-{number}"),
+    }  # fmt: skip
+
+
 def _interfaces(session: Session, body: dict[str, Any], number: int) -> list[dict[str, Any]]:
     asked = body.get("networkInterfaces", [])
     if len(asked) != 1:
@@ -212,13 +234,15 @@ def _interfaces(session: Session, body: dict[str, Any], number: int) -> list[dic
     (one,) = asked
     region = session.zone.rpartition("-")[0]
     root = f"{LINK}projects/{session.project.name}"
+    if last(one.get("network", "default")) != "default":
+        raise invalid("networkInterfaces[0].network", one["network"], "The resource was not found")
     name = last(one.get("subnetwork", "default"))
     if name not in session.cloud.settings.subnetworks or f"regions/{region}/" not in one.get(
         "subnetwork", f"regions/{region}/"
     ):
         where = f"projects/{session.project.name}/regions/{region}/subnetworks/{name}"
         raise invalid("networkInterfaces[0].subnetwork", one.get("subnetwork"), f"The resource '{where}' was not found")
-    told = {
+    told: dict[str, Any] = {
         "kind": "compute#networkInterface", "name": "nic0", "network": f"{root}/global/networks/default",
         "subnetwork": f"{root}/regions/{region}/subnetworks/{name}", "stackType": "IPV4_ONLY",
         "networkIP": f"10.{128 + number // 62_500 % 100}.{number // 250 % 250}.{number % 250 + 2}",

@@ -11,9 +11,15 @@ from tests.fakes.faults import Fault, FaultKind, Faults, Market
 from tests.fakes.gce import catalogue
 from tests.fakes.gce.records import HOLDING, Address, Disk, Instance, Operation, Status, View
 from tests.fakes.gce.settings import Settings
+from tests.fakes.shown import HORIZON_MS
 from tests.fakes.timers import Timers
 
 SYSTEM = "system@google.com"
+
+
+def place_of(metric: str, region: str) -> str:
+    """Where a quota is counted: "" for what all regions share."""
+    return "" if metric in catalogue.EVERYWHERE else region
 
 
 def _nothing(vm: Instance) -> None:
@@ -78,7 +84,11 @@ class Project:
         operation.ended_ms = self.now
         operation.errors, operation.http_status = list(errors), status
         key = (operation.scope, operation.name)
-        self.timers.after(self.settings.operations_ms, lambda: self.operations.pop(key, None))
+
+        def forget() -> None:
+            self.operations.pop(key, None)
+
+        self.timers.after(self.settings.operations_ms, forget)
 
     # how instances begin
 
@@ -89,6 +99,7 @@ class Project:
         self.ever.append(vm)
         self._count(vm, 1)
         for disk in vm.disks:
+            disk.user = vm.name
             self.disks[disk.zone, disk.name] = disk
             self.used[vm.region, "DISKS_TOTAL_GB"] += disk.gb
         scope = (vm.type_name, vm.zone, Market(vm.market))
@@ -229,7 +240,11 @@ class Project:
         del self.instances[vm.zone, vm.name]
         vm.shown.change(None, self.now + self.settings.changes_ms)
         self.fading[vm.number] = vm
-        self.timers.after(self.settings.changes_ms + 600_000, lambda: self.fading.pop(vm.number, None))
+
+        def fade() -> None:
+            self.fading.pop(vm.number, None)
+
+        self.timers.after(self.settings.changes_ms + HORIZON_MS, fade)
 
     # disks and addresses
 
@@ -252,7 +267,7 @@ class Project:
         """The limit of a metric; faults of quotas speak of vCPUs."""
         limit = self.settings.region_quotas.get((region, metric))
         limit = self.settings.quotas.get(metric, catalogue.AMPLE) if limit is None else limit
-        if metric.endswith("CPUS"):
+        if metric.endswith("_CPUS") or metric == "CPUS":
             spot = metric == "PREEMPTIBLE_CPUS"
             for fault in self.faults.book.all_standing(FaultKind.QUOTA, self.now):
                 kind = catalogue.machine_type(fault.type) if fault.type else None
@@ -279,7 +294,7 @@ class Project:
 
     def _count(self, vm: Instance, sign: int) -> None:
         for metric, amount in vm.used.items():
-            self.used[vm.region, metric] += sign * amount
+            self.used[place_of(metric, vm.region), metric] += sign * amount
 
     def _close(self, vm: Instance) -> None:
         if vm.running_ms and not vm.ended_ms:

@@ -88,7 +88,11 @@ class Session:
         key, project = self._key(scope), self.project
         if key is not None:
             project.requests[key] = (self._asked, operation)
-            self.cloud.timers.after(self.cloud.settings.request_ms, lambda: project.requests.pop(key, None))
+
+            def forget() -> None:
+                project.requests.pop(key, None)
+
+            self.cloud.timers.after(self.cloud.settings.request_ms, forget)
 
     @property
     def request_id(self) -> str:

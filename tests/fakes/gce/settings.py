@@ -41,6 +41,11 @@ class Image:
     status: str = "READY"
     deprecated: str = ""
 
+    @property
+    def path(self) -> str:
+        """Below the root of the API."""
+        return f"projects/{self.project}/global/images/{self.name}"
+
 
 IMAGES = (
     Image("debian-cloud", "debian-12-bookworm-v20260801", "debian-12"),
