@@ -16,6 +16,8 @@ from tests.fakes.gce.settings import PROJECT, Settings
 from tests.fakes.google.oauth import Tokens, key_file
 from tests.fakes.server import Reply, Request, Server
 
+_YEARS_MS = 10**12
+
 
 class FakeGce(Cloud):
     """`with FakeGce() as gce: InstancesClient(**gce.client())`; leaving fails where `problems` are."""
@@ -80,8 +82,8 @@ class FakeGce(Cloud):
 
 
 def _bearer(fake: FakeGce) -> Any:
-    """A token that is good at once, without a trade: what most tests want."""
+    """A token that is good at once and for years, without a trade: what most tests want."""
     from google.oauth2.credentials import Credentials
 
     with fake.lock:
-        return Credentials(fake.tokens.new(fake.settings.caller, fake.timers.now))
+        return Credentials(fake.tokens.new(fake.settings.caller, fake.timers.now, _YEARS_MS))

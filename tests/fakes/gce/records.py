@@ -110,6 +110,7 @@ class Instance:
     preempted: bool = False
     notice_ms: int = 0
     deleting: bool = False
+    maintenance: str = "NONE"
     console: str = ""
     runs: int = 0  # timers of an earlier run don't end this one
 

@@ -86,11 +86,11 @@ class Tokens:
             raise Refused("invalid_grant")
         return {"access_token": self.new(account, now), "expires_in": self._life_ms // 1000, "token_type": "Bearer"}
 
-    def new(self, account: str, now: int) -> str:
-        """An access token of this account."""
+    def new(self, account: str, now: int, life_ms: int = 0) -> str:
+        """An access token of this account, good for as long as all are or for this long."""
         self._made += 1
         token = f"ya29.fake-{self._made:08d}"
-        self._given[token] = (account, now + self._life_ms)
+        self._given[token] = (account, now + (life_ms or self._life_ms))
         return token
 
     def revoke_all(self) -> None:

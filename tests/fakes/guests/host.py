@@ -14,12 +14,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
+from typing import Any
 
-from tests.fakes.ec2.cloud import Cloud
 from tests.fakes.ec2.metadata import Metadata, Sign
-from tests.fakes.ec2.records import Instance
 from tests.fakes.ec2.region import Hooks
 from tests.fakes.guests import PATH
 from tests.fakes.guests.network import Place, lay_out
@@ -55,21 +55,42 @@ class Guests:
     """`with Guests(fake, folder, sign, {("10.255.0.1", 443): ("127.0.0.1", 7717)}):` from then on what the fake starts
     really runs. `ways`: what a VM reaches at the first address is listening at the second on this host."""
 
-    def __init__(self, cloud: Cloud, folder: Path, sign: Sign, ways: Mapping[Place, Place]) -> None:
+    #: Which of its data sources cloud-init finds.
+    source = "ec2"
+
+    def __init__(self, cloud: Any, folder: Path, sign: Sign, ways: Mapping[Place, Place]) -> None:
         self.cloud, self.folder, self.sign, self.ways = cloud, folder, sign, ways
         self._guests: dict[str, Guest] = {}
 
     def __enter__(self) -> Guests:
-        self.cloud.hooks = Hooks(on_start=self._start, on_stop=self._stop)
+        self.hook()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Nothing runs afterwards."""
-        self.cloud.hooks = Hooks()
+        self.unhook()
         for guest in self._guests.values():
             guest.pull_the_plug()
         for guest in self._guests.values():
             guest.thread.join(30)
+
+    # what is a cloud's own
+
+    def hook(self) -> None:
+        """Be told of what starts and stops."""
+        self.cloud.hooks = Hooks(on_start=self._start, on_stop=self._stop)
+
+    def unhook(self) -> None:
+        """Be told no more."""
+        self.cloud.hooks = Hooks()
+
+    def address(self, vm: Any) -> str:
+        """The VM's address in its network."""
+        return str(vm.held["PrivateIpAddress"])
+
+    def metadata(self, listener: socket.socket, vm: Any) -> ThreadingHTTPServer:
+        """The VM's metadata service."""
+        return Metadata(listener, vm, self.sign, self.cloud.unmodelled.append)
 
     def running(self) -> list[str]:
         """The instances of which processes live."""
@@ -79,11 +100,11 @@ class Guests:
         """All that was said on consoles: for messages of failed tests."""
         return "\n".join(f"--- {name}\n{guest.console.read_text()}" for name, guest in self._guests.items())
 
-    def _start(self, vm: Instance) -> None:
+    def _start(self, vm: Any) -> None:
         self._guests[vm.id] = guest = Guest(self, vm)
         guest.thread.start()
 
-    def _stop(self, vm: Instance) -> None:
+    def _stop(self, vm: Any) -> None:
         if vm.id in self._guests:
             self._guests[vm.id].press_the_button()
 
@@ -91,7 +112,7 @@ class Guests:
 class Guest:
     """One VM that runs. `thread` lives as long as its processes."""
 
-    def __init__(self, host: Guests, vm: Instance) -> None:
+    def __init__(self, host: Guests, vm: Any) -> None:
         self._host, self._vm = host, vm
         self._folder = host.folder / vm.id
         self.console = self._folder / "console"
@@ -130,13 +151,14 @@ class Guest:
 
     def _power_on(self, listeners: dict[Place, socket.socket]) -> None:
         """In a thread of its own, whose network is the VM's: what it starts is in there, what it listens on too."""
-        listeners.update(lay_out(str(self._vm.held["PrivateIpAddress"]), self._host.ways, PROGRAMS))
+        listeners.update(lay_out(self._host.address(self._vm), self._host.ways, PROGRAMS))
         with self._lock:
             if self._off:
                 return
             self._process = subprocess.Popen(
                 ["unshare", *(flag for flag in _NAMESPACES if flag != "--net"), sys.executable, "-P", "-m",
-                 "tests.fakes.guests.machine", str(self._folder), str(shutil.which("nft", path=PROGRAMS))],
+                 "tests.fakes.guests.machine", str(self._folder), str(shutil.which("nft", path=PROGRAMS)),
+                 self._host.source],
                 cwd=ROOT, env={"PATH": PROGRAMS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
@@ -146,7 +168,7 @@ class Guest:
         cloud = self._host.cloud
         servers = [
             _Way(listener, self._host.ways[place]) if place in self._host.ways
-            else Metadata(listener, self._vm, self._host.sign, cloud.unmodelled.append)
+            else self._host.metadata(listener, self._vm)
             for place, listener in listeners.items()
         ]  # fmt: skip
         threads = [threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True) for server in servers]
@@ -158,7 +180,7 @@ class Guest:
             server.shutdown()
             server.server_close()
 
-    def _watch(self, process: subprocess.Popen[bytes], cloud: Cloud) -> None:
+    def _watch(self, process: subprocess.Popen[bytes], cloud: Any) -> None:
         assert process.stdout is not None
         with self.console.open("ab", buffering=0) as console, process.stdout:
             for line in process.stdout:

@@ -1,12 +1,14 @@
-"""`python -m tests.fakes.guests.machine FOLDER`: process 1 of a VM, and what of its image is not this host's.
+"""`python -m tests.fakes.guests.machine FOLDER NFT SOURCE`: process 1 of a VM, and what of its image is not this
+host's.
 
-`host` starts it in namespaces of its own. It does what cloud-init does of EC2's data source (asks the metadata service
-who it is and what to boot, writes files, runs commands), then waits for the power to go. There is no systemd: what the
-user data calls is `systemctl` by name, and knows `poweroff` alone.
+`host` starts it in namespaces of its own. It does what cloud-init does of the data source of EC2 or Google (asks the
+metadata service who it is and what to boot, writes files, runs commands), then waits for the power to go. There is no
+systemd: what the user data calls is `systemctl` by name, and knows `poweroff` alone.
 """
 
 from __future__ import annotations
 
+import base64
 import email.parser  # noqa: F401  (cloudconfig loads it late, when its folder may be hidden)
 import gzip
 import os
@@ -70,7 +72,8 @@ def install(nft: str) -> None:
 class Machine:
     """Process 1: runs one boot, collects what nobody else does, ends when the power goes."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str) -> None:
+        self._source = source
         self._ended: dict[int, int] = {}
         self._off = ""
         self._awake, alarm = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -82,11 +85,9 @@ class Machine:
         """Returns when the power is off; what still runs then ends with this process."""
         service = None
         try:
-            ask = session()
-            name = ask("meta-data/instance-id").decode()
-            say(f"{name} boots {ask('meta-data/ami-id').decode()}")
+            name, image, data = SOURCES[self._source]()
+            say(f"{name} boots {image}")
             write(BootFile("/var/lib/cloud/data/instance-id", f"{name}\n".encode()))
-            data = ask("user-data")
             plan = parse((gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode())
             for file in plan.files:
                 write(file)
@@ -147,6 +148,31 @@ def session() -> Callable[[str], bytes]:
     return lambda path: ask(path, **{header: token})
 
 
+def of_ec2() -> tuple[str, str, bytes]:
+    """Who it is, its image, and what to boot."""
+    ask = session()
+    return ask("meta-data/instance-id").decode(), ask("meta-data/ami-id").decode(), ask("user-data")
+
+
+def of_gce() -> tuple[str, str, bytes]:
+    """The same from Google's service, as cloud-init asks it."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def ask(path: str) -> bytes:
+        url = f"http://{METADATA}/computeMetadata/v1/instance/{path}"
+        with opener.open(urllib.request.Request(url, headers={"Metadata-Flavor": "Google"}), timeout=10) as answer:
+            found: bytes = answer.read()
+        return found
+
+    data = ask("attributes/user-data")
+    if b"user-data-encoding" in ask("attributes/"):
+        data = base64.b64decode(data)
+    return ask("id").decode(), ask("image").decode(), data
+
+
+SOURCES = {"ec2": of_ec2, "gce": of_gce}
+
+
 def write(file: BootFile) -> None:
     """As cloud-init writes: folders as they are needed, all root's."""
     target = Path(file.path)
@@ -172,7 +198,7 @@ def main() -> int:
     os.umask(0o022)
     furnish(Path(sys.argv[1]))
     install(sys.argv[2])
-    Machine().boot()
+    Machine(sys.argv[3]).boot()
     return 0
 
 
