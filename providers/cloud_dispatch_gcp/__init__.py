@@ -1,0 +1,71 @@
+"""The Google Cloud provider: VMs are Compute Engine instances, rented through google-cloud-compute.
+
+Owns the plugin object and nothing else: importing it loads no settings model, no driver, no SDK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from cloud_dispatch.provider.spi import HardEnd, Host, ProfileContext, Provider
+
+_AT = "http://169.254.169.254/computeMetadata/v1/instance"
+_HEADERS = {"Metadata-Flavor": "Google"}
+#: A token that Google signs for the VM's service account, made out to the batch; `format=full` has the VM in it.
+PROOF = ({"url": f"{_AT}/service-accounts/default/identity?audience={{audience}}&format=full", "headers": _HEADERS},)
+#: What a spot VM hears: TRUE once it is being taken back, and thirty seconds are left ("Spot VMs", preemption process).
+#: A maintenance event that a VM can't be moved away from (GPUs) is told an hour ahead: an advice, and it drains
+#: ("Monitor and plan for a host maintenance event").
+NOTICES = (
+    {"steps": ({"url": f"{_AT}/preempted", "headers": _HEADERS},), "answer": "TRUE", "in_ms": 30_000},
+    {
+        "steps": ({"url": f"{_AT}/maintenance-event", "headers": _HEADERS},),
+        "answer": "TERMINATE_ON_HOST_MAINTENANCE",
+        "advice": True,
+    },
+)
+
+
+class GcpPlugin:
+    """What the entry point `gcp` of `cloud_dispatch.providers` names."""
+
+    name = "gcp"
+    #: Pages of hundreds of VMs are parsed here: in the dispatcher's process that would slow its loop.
+    host = Host.PROCESS
+    #: Compute Engine deletes a VM at the end of its `maxRunDuration`, which is set when it is made.
+    hard_end = HardEnd.FIXED
+
+    @property
+    def settings(self) -> type[Any]:
+        from cloud_dispatch_gcp.settings import GcpSettings
+
+        return GcpSettings
+
+    def create(self, context: ProfileContext) -> Provider:
+        """A driver for one project. ImportError without google-cloud-compute."""
+        from cloud_dispatch_gcp.driver import GcpProvider
+
+        return GcpProvider(context)
+
+    def policy(self, settings: Any, deployment: str) -> Mapping[str, Any]:
+        """A custom IAM role, as `gcloud iam roles create --file` reads it. Needs no SDK."""
+        from cloud_dispatch_gcp.policy import role
+
+        return role(settings, deployment)
+
+    def notes(self, settings: Any) -> Sequence[str]:
+        """What may be wrong with a profile. ImportError without the SDK; imports it not."""
+        from cloud_dispatch_gcp.settings import notes
+
+        if find_spec("google") is None or find_spec("google.cloud") is None or not find_spec("google.cloud.compute_v1"):
+            raise ModuleNotFoundError("No module named 'google.cloud.compute_v1'", name="google.cloud.compute_v1")
+        return notes(settings)
+
+    def template_variables(self) -> Mapping[str, Any]:
+        """A guest that powers off leaves a stopped VM, which the dispatcher deletes, and else its hard end."""
+        return {"proof": [dict(step) for step in PROOF], "notices": [dict(source) for source in NOTICES]}
+
+
+plugin = GcpPlugin()

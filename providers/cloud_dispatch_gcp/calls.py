@@ -1,0 +1,168 @@
+"""Google's services, as coroutines that raise the SPI's errors. Owns clients, how long a call may take and how often it
+is sent: once. What is worth repeating the dispatcher repeats.
+
+Only Compute Engine is asked through its client library. Of the others (billing's catalogue, rights, certificates) one
+method each is needed, and a plain request in the same name has it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import requests
+from google.auth.transport.requests import AuthorizedSession
+from google.cloud import compute_v1
+from requests.adapters import HTTPAdapter
+
+from cloud_dispatch.provider.blocking import BlockingCalls
+from cloud_dispatch.provider.errors import ProviderError, Transient
+from cloud_dispatch_gcp import credentials
+from cloud_dispatch_gcp.errors import Asked, of_answer, of_exception
+from cloud_dispatch_gcp.settings import GcpSettings
+
+#: Calls under way at once.
+THREADS = 64
+#: A listing of more pages than this is no listing of VMs of ours.
+MAX_PAGES = 1_000
+_CONNECT_S, _ANSWER_S = 5, 45
+_COMPUTE = "https://compute.googleapis.com"
+_MOST_BODY = 64 * 2**20
+
+
+class Calls:
+    """The services of one project. Clients are made at their first use, in a thread: that asks for credentials."""
+
+    def __init__(self, settings: GcpSettings, name: str) -> None:
+        self._settings = settings
+        self._threads = BlockingCalls(f"gcp-{name}", THREADS)
+        self._making = threading.Lock()
+        self._credentials: Any = None
+        self._clients: dict[str, Any] = {}
+        self._session: Any = None
+        self._plain: Any = None
+
+    async def once(self, asked: Asked, client: str, method: str, **request: Any) -> Any:
+        """An answer of Compute Engine, `client` being one of its library's, without `Client`."""
+        return await self._threads.run(self._call, asked, client, method, request)
+
+    async def pages(self, asked: Asked, client: str, method: str, **request: Any) -> list[Any]:
+        """All pages of a list, as plain protocol buffers; raises where one is missing."""
+        return await self._threads.run(self._pages, asked, client, method, request)
+
+    async def rest(self, asked: Asked, host: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """JSON from another service of Google's, in the name of the profile: a POST where there is a body."""
+        return await self._threads.run(self._rest, asked, host, path, body)
+
+    async def public(self, asked: Asked, host: str, path: str) -> Any:
+        """JSON that anybody may read: in nobody's name."""
+        return await self._threads.run(self._public, asked, host, path)
+
+    async def who(self) -> str:
+        """Whose credentials these are; CredentialsRejected for none."""
+        return await self._threads.run(lambda: credentials.who(self._known()))
+
+    def close(self) -> None:
+        self._threads.close()
+        for client in self._clients.values():
+            client.transport.close()
+        for session in (self._session, self._plain):
+            if session is not None:
+                session.close()
+
+    def _call(self, asked: Asked, client: str, method: str, request: Mapping[str, Any]) -> Any:
+        try:
+            made = self._client(client)
+            return getattr(made, method)(request=self._request(client, request), retry=None, timeout=_ANSWER_S)
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise of_exception(error, asked) from error
+
+    def _pages(self, asked: Asked, client: str, method: str, request: Mapping[str, Any]) -> list[Any]:
+        found = []
+        try:
+            made = self._client(client)
+            pager = getattr(made, method)(request=self._request(client, request), retry=None, timeout=_ANSWER_S)
+            for page in pager.pages:
+                found.append(type(page).pb(page))
+                if len(found) >= MAX_PAGES:
+                    raise Transient(f"{asked.call}: no end after {MAX_PAGES} pages")
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise of_exception(error, asked) from error
+        return found
+
+    def _request(self, client: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"project": self._settings.project, **request}
+
+    def _rest(self, asked: Asked, host: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        try:
+            url, timeout = (self._settings.endpoint_url or host) + path, (_CONNECT_S, _ANSWER_S)
+            session = self._authorized()
+            answer = (
+                session.get(url, timeout=timeout) if body is None else session.post(url, json=body, timeout=timeout)
+            )
+            return _json(answer, asked)
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise of_exception(error, asked) from error
+
+    def _public(self, asked: Asked, host: str, path: str) -> Any:
+        try:
+            with self._making:
+                if self._plain is None:
+                    self._plain = requests.Session()
+            answer = self._plain.get((self._settings.endpoint_url or host) + path, timeout=(_CONNECT_S, _CONNECT_S))
+            return _json(answer, asked)
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise of_exception(error, asked) from error
+
+    def _known(self) -> Any:
+        with self._making:
+            if self._credentials is None:
+                self._credentials = credentials.of_settings(self._settings)
+            return self._credentials
+
+    def _authorized(self) -> Any:
+        known = self._known()
+        with self._making:
+            if self._session is None:
+                self._session = AuthorizedSession(known)  # type: ignore[no-untyped-call]
+            return self._session
+
+    def _client(self, name: str) -> Any:
+        known = self._known()
+        with self._making:
+            client = self._clients.get(name)
+            if client is None:
+                kind = getattr(compute_v1, f"{name}Client")
+                scheme, _, host = (self._settings.endpoint_url or _COMPUTE).partition("://")
+                transport = kind.get_transport_class("rest")(credentials=known, host=f"{scheme}://{host}")
+                # The library keeps ten connections: the threads would open new ones all the time.
+                transport._session.mount(f"{scheme}://", HTTPAdapter(pool_maxsize=THREADS))
+                client = self._clients[name] = kind(transport=transport)
+            return client
+
+
+def _json(answer: Any, asked: Asked) -> Any:
+    """The body of an answer that is good; the error that it says otherwise."""
+    if len(answer.content) > _MOST_BODY:
+        raise Transient(f"{asked.call}: an answer of {len(answer.content)} bytes")
+    if answer.status_code < 400:
+        return answer.json()
+    try:
+        said = answer.json()["error"]
+        reasons = [one["reason"] for one in said.get("errors", ()) if "reason" in one]
+        reasons += [one["reason"] for one in said.get("details", ()) if "reason" in one]
+        message = str(said.get("message", ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        reasons, message = [], answer.text[:500]
+    raise of_answer(
+        str(reasons[0]) if reasons else "", message, answer.status_code, answer.headers.get("retry-after", ""), asked
+    )

@@ -1,0 +1,60 @@
+"""Who the driver is to Google. Owns the way from the settings to credentials that renew themselves.
+
+Found where Google's libraries find them: GOOGLE_APPLICATION_CREDENTIALS, gcloud's file, the machine's own account.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import google.auth
+from google.auth import exceptions, impersonated_credentials
+from google.oauth2 import service_account
+
+from cloud_dispatch.provider.errors import CredentialsRejected
+from cloud_dispatch_gcp.settings import GcpSettings
+
+SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+_IAM_PATH = "/v1/projects/-/serviceAccounts/{}:generateAccessToken"
+
+
+def of_settings(settings: GcpSettings) -> Any:
+    """Credentials for the project; CredentialsRejected where there are none."""
+    own = _own(settings)
+    if not settings.impersonate:
+        return own
+    more = {}
+    if settings.endpoint_url:
+        more["iam_endpoint_override"] = settings.endpoint_url + _IAM_PATH.format(settings.impersonate)
+    return impersonated_credentials.Credentials(  # type: ignore[no-untyped-call]
+        source_credentials=own, target_principal=settings.impersonate, target_scopes=list(SCOPES), **more
+    )
+
+
+def who(credentials: Any) -> str:
+    """The account that they are of, as far as they say so themselves."""
+    said = getattr(credentials, "service_account_email", "") or getattr(credentials, "account", "")
+    return said if said and said != "default" else type(credentials).__module__.rpartition(".")[2]
+
+
+def _own(settings: GcpSettings) -> Any:
+    try:
+        with warnings.catch_warnings():
+            # It warns of end users' credentials, and of files from strangers: this one is the operator's own word.
+            warnings.simplefilter("ignore")
+            if settings.credentials_file is None:
+                return google.auth.default(scopes=SCOPES)[0]
+            path = settings.credentials_file.expanduser()
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(found, dict) and found.get("type") == "service_account":
+                return service_account.Credentials.from_service_account_info(found, scopes=SCOPES)  # type: ignore[no-untyped-call]
+            return google.auth.load_credentials_from_file(str(path), scopes=SCOPES)[0]  # type: ignore[no-untyped-call]
+    except OSError as error:
+        text = f"credentials_file: {error.filename}: {error.strerror}"
+        raise CredentialsRejected(text, code=type(error).__name__) from error
+    except (exceptions.GoogleAuthError, ValueError) as error:
+        # What a library says of a file that it can't read may have a part of it, a key even.
+        text = f"{error}" if settings.credentials_file is None else "credentials_file: it holds no credentials"
+        raise CredentialsRejected(text, code=type(error).__name__) from error

@@ -1,0 +1,87 @@
+"""Launches that Google has accepted and not finished. Owns the token that says which, and what their ends mean. Pure.
+
+The token has all that is needed to go on in another process: where, what of, and the name of each slot's operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.cloud import compute_v1
+
+from cloud_dispatch.domain.ids import BatchId, InstanceId, ProfileName
+from cloud_dispatch.domain.offering import InstanceType, Market, Offering
+from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, Transient
+from cloud_dispatch.provider.spi import LaunchResult, Operation, Vm
+from cloud_dispatch_gcp import errors, machines
+from cloud_dispatch_gcp.settings import region_of
+
+_DONE = int(compute_v1.Operation.Status.DONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A token, taken apart: the operation of each slot, and as much of the offering as an error can speak of."""
+
+    offering: Offering
+    names: Mapping[InstanceId, str]
+
+    @property
+    def zone(self) -> str:
+        return self.offering.zone
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An operation: whether it has ended, and by which error."""
+
+    done: bool
+    error: ProviderError | None = None
+
+
+def operation(batch: BatchId, offering: Offering, names: Mapping[InstanceId, str]) -> Operation:
+    """What is to be asked for again. Slots and names are in the same order."""
+    token = f"{offering.zone}/{offering.type.name}/{offering.market}/{','.join(names.values())}"
+    return Operation(token, batch, tuple(names))
+
+
+def read(operation: Operation, profile: ProfileName) -> Asking:
+    """InvalidRequest for what `operation` never made."""
+    parts = operation.token.split("/")
+    names = parts[-1].split(",")
+    if len(parts) != 4 or len(names) != len(operation.instances) or parts[2] not in set(Market):
+        raise InvalidRequest(f"{operation.token}: no operation of this driver's")
+    zone, name, market, _ = parts
+    made = InstanceType(name, Resources(), architecture=machines.architecture_of(name), family=machines.quota_of(name))
+    offering = Offering(profile, made, zone, Market(market), None, region=region_of(zone))
+    return Asking(offering, dict(zip(operation.instances, names, strict=True)))
+
+
+def told(found: Any, offering: Offering) -> Told:
+    """An operation as Google shows it, a plain protocol buffer."""
+    if found.status != _DONE:
+        return Told(done=False)
+    asked = errors.Asked("instances.insert", changes=True, offering=offering)
+    return Told(done=True, error=errors.of_operation(found.error.errors, found.http_error_status_code, asked))
+
+
+def answer(operation_: Operation, asked: Asking, known: Mapping[str, Told], there: Mapping[str, Vm]) -> LaunchResult:
+    """What has become of the slots. `known`: the operations that Google still has, `there`: the VMs of those that have
+    ended. A VM that is there is the answer, whatever its operation says."""
+    vms, left = [], {}
+    shortfall: ProviderError | None = None
+    for slot, name in asked.names.items():
+        what = known.get(name)
+        if what is not None and not what.done:
+            left[slot] = name
+        elif slot in there:
+            vms.append(there[slot])
+        elif what is not None and what.error is not None:
+            shortfall = shortfall or what.error
+        else:
+            shortfall = shortfall or Transient(f"{slot}: it was made, and is gone again")
+    pending = (operation(operation_.batch, asked.offering, left),) if left else ()
+    return LaunchResult(tuple(vms), shortfall, pending)
