@@ -130,6 +130,13 @@ def aws_settings() -> str:
     return table(("key", "expected", "default", "meaning"), [(_code(key), *said) for key, said in words.AWS.items()])
 
 
+def gcp_settings() -> str:
+    """The Google Cloud driver's keys."""
+    gcp = importlib.import_module("cloud_dispatch_gcp.settings")
+    _same("GCP", gcp.GcpSettings.model_fields, words.GCP)
+    return table(("key", "expected", "default", "meaning"), [(_code(key), *said) for key, said in words.GCP.items()])
+
+
 # -- the command line
 
 
@@ -340,6 +347,7 @@ PARTS: Mapping[str, Any] = {
     "settings": settings,
     "local-settings": local_settings,
     "aws-settings": aws_settings,
+    "gcp-settings": gcp_settings,
     "commands": commands,
     "exit-codes": exit_codes,
     "errors": errors,

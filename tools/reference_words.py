@@ -254,6 +254,66 @@ AWS: Mapping[str, tuple[str, str, str]] = {
     "boot": (_DURATION, "`1m`", "How long a VM takes from its launch to its registration, as expected."),
 }
 
+#: The Google Cloud driver's own keys of a profile: what is expected, the default, and the meaning.
+GCP: Mapping[str, tuple[str, str, str]] = {
+    "project": ("id of a project", "required", "Where its VMs are; another project is another profile."),
+    "regions": ("list of regions", "required", "In which VMs may be."),
+    "zones": ("list of zones", "all of the regions", "Where in them."),
+    "credentials_file": ("file", "where Google's libraries look", "A key of a service account, or a federation's."),
+    "impersonate": ("e-mail address", "none", "The service account in whose name all is done, with these credentials."),
+    "endpoint_url": ("URL", "none", "Asked in place of Google, for every service: a fake of it in tests."),
+    "instance_types": (
+        "list of patterns",
+        "`e2-standard-*`, `n2-standard-*`, `n2-highmem-*`, `n2d-standard-*`, `c2-standard-*`, `g2-standard-*`",
+        "Machine types, custom ones by their whole name (`n2-custom-4-16384`); `types` chooses among these.",
+    ),
+    "accelerators": (
+        "table of GPUs by pattern",
+        "none",
+        'What is attached to types that match: `"n1-*" = "nvidia-tesla-t4:1"`. Types with GPUs of their own need none.',
+    ),
+    "spot": ("true or false", "`true`", "Whether there are offerings on the spot market."),
+    "price_list": ("true or false", "`true`", "Whether the billing catalogue is asked."),
+    "prices": (
+        "table of dollars an hour, as text",
+        "none",
+        "What you pay for a type on demand, where that is not the list's price.",
+    ),
+    "images": (
+        "table of images by architecture",
+        "Ubuntu 24.04",
+        "What VMs boot: `projects/P/global/images/NAME`, or `.../family/NAME`. Keys: `x86_64`, `arm64`.",
+    ),
+    "network": ("network", "`global/networks/default`", "Where VMs are that no subnet is named for."),
+    "subnets": ("table of subnets by region", "none", "By name, or `projects/P/regions/R/subnetworks/NAME`."),
+    "network_tags": ("list of tags", "none", "By which firewall rules know the VMs."),
+    "public_address": ("true or false", "`true`", "Whether a VM has a public address; without, the network needs NAT."),
+    "service_account": ("e-mail address", "none", "Whose the VMs are; without it a launch makes one VM."),
+    "scopes": (
+        "list of scopes",
+        "`https://www.googleapis.com/auth/userinfo.email`",
+        "What a VM's tokens may be used for at most.",
+    ),
+    "shielded": ("true or false", "`true`", "Whether VMs are shielded: virtual TPM, integrity."),
+    "secure_boot": (
+        "true or false",
+        "`true`",
+        "Whether they boot signed kernels and drivers alone; GPUs may need false.",
+    ),
+    "root_size": (_SIZE, "`30GiB`", "The boot disk, gone with the VM."),
+    "disk_type": (
+        "`pd-standard`, `pd-balanced`, `pd-ssd` or `hyperdisk-balanced`",
+        "balanced, as the type takes it",
+        "The boot disk's type.",
+    ),
+    "local_ssds": ("0 to 24", "`0`", "Local SSDs of 375 GiB each, bare; tasks get these."),
+    "labels": ("table of texts", "none", "More labels, at most 40, on VMs and their boot disks."),
+    "consistency": (_DURATION, "`30s`", "How long Google's lists may be late."),
+    "boot": (_DURATION, "`1m`", "How long a VM takes from its launch to its registration, as expected."),
+    "operation_poll": (_DURATION, "`2s`", "How often launches under way are asked for."),
+    "launches_per_s": ("1 to 1000", "`20`", "VMs a second that are asked for; Google allows 1,500 calls a minute."),
+}
+
 #: The local driver's own keys of a profile: what is expected, the default, and the meaning.
 LOCAL: Mapping[str, tuple[str, str, str]] = {
     "root": (
