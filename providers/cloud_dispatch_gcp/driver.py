@@ -37,11 +37,12 @@ from cloud_dispatch.provider.spi import (
     Quota,
     Traits,
     Vm,
+    VmState,
 )
 from cloud_dispatch_gcp import identity, labels, pending, preflight, quotas, translate
 from cloud_dispatch_gcp.calls import Calls
 from cloud_dispatch_gcp.catalogue import Catalogue
-from cloud_dispatch_gcp.errors import CHANGED, EXISTS, Asked, in_use, of_operation
+from cloud_dispatch_gcp.errors import CHANGED, EXISTS, NOT_READY, Asked, in_use, of_operation
 from cloud_dispatch_gcp.images import Images
 from cloud_dispatch_gcp.settings import GcpSettings
 
@@ -207,6 +208,16 @@ class GcpProvider(Lacking):
             await self._calls.once(asked, "Instances", "delete_unary", zone=zone, instance=name)
         except VmNotFound:
             return
+        except Transient as error:
+            if error.code not in NOT_READY or not await self._ending(vm):
+                raise
+
+    async def _ending(self, vm: VmId) -> bool:
+        """Whether a VM that can't be deleted now is being deleted already."""
+        try:
+            return (await self.get(vm)).state is VmState.STOPPING
+        except VmNotFound:
+            return True
 
     async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
         """Labels are set whole and by their fingerprint: read, changed and written, again where another was faster."""

@@ -58,9 +58,8 @@ _CREDENTIALS = frozenset(
         "BILLING_DISABLED",
     }
 )  # fmt: skip
-_AGAIN = frozenset(
-    {"resourceNotReady", "RESOURCE_NOT_READY", "resourceInUseByAnotherResource", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"}
-)
+#: Something else is being done to it.
+NOT_READY = frozenset({"resourceNotReady", "RESOURCE_NOT_READY"})
 _IN_USE = frozenset({"resourceInUseByAnotherResource", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"})
 #: Quotas refill at the next minute, whatever is left of this one: asked again sooner, and the throttle learns.
 _PAUSE_MS = 1_000
@@ -117,7 +116,7 @@ def of_answer(reason: str, message: str, status: int, retry_after: str, asked: A
         return refusal
     if status == 401 or reason in _CREDENTIALS or (status == 403 and reason not in _QUOTA):
         return CredentialsRejected(text, code=reason or str(status))
-    if reason in _AGAIN or reason == CHANGED or status == 412:
+    if reason in NOT_READY | _IN_USE or reason == CHANGED or status == 412:
         return Transient(text, code=reason or CHANGED)
     if status == 404:
         return (VmNotFound if asked.vm else InvalidRequest)(text, code=reason or "notFound")

@@ -1,0 +1,273 @@
+"""What the driver does with what the fake answers: what the public suite does not ask of every cloud."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.domain.ids import ProfileName, VmId
+from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.provider.errors import (
+    CapacityUnavailable,
+    CredentialsRejected,
+    InDoubt,
+    InvalidRequest,
+    RateLimited,
+    Transient,
+)
+from cloud_dispatch.provider.spi import (
+    LaunchRequest,
+    LaunchResult,
+    Leftover,
+    LeftoverKind,
+    Level,
+    Operation,
+    ProfileContext,
+    Provider,
+    VmState,
+)
+from cloud_dispatch_gcp import plugin
+from tests.fakes.faults import Fault, FaultKind
+from tests.fakes.gce import FakeGce
+from tests.providers.gcp import scenes
+
+Connect = Callable[..., Provider]
+
+
+@pytest.fixture
+async def connect(fake: FakeGce, told: dict[str, Any], tmp_path: Path) -> AsyncIterator[Connect]:
+    made: list[Provider] = []
+
+    def make(**more: Any) -> Provider:
+        said = scenes.settings(**{**told, "consistency": "0s", "operation_poll": "100ms", **more})
+        made.append(plugin.create(ProfileContext(ProfileName("gcp"), said, tmp_path, now=fake.clock.now)))
+        return made[-1]
+
+    yield make
+    for driver in made:
+        await driver.close()
+
+
+def asked(fake: FakeGce, slots: int = 1, **more: Any) -> LaunchRequest:
+    return replace(scenes.request(slots), ends_ms=fake.clock.now() + 3_600_000, **more)
+
+
+async def finished(driver: Provider, result: LaunchResult) -> LaunchResult:
+    """Its operations asked for to their end."""
+    vms, shortfall = list(result.vms), result.shortfall
+    for operation in result.pending:
+        answer = await driver.resume(operation)
+        while answer.pending:
+            await asyncio.sleep(0.02)
+            answer = await driver.resume(operation)
+        vms, shortfall = [*vms, *answer.vms], shortfall or answer.shortfall
+    return LaunchResult(tuple(vms), shortfall)
+
+
+def insert_fault(kind: FaultKind, **more: Any) -> Fault:
+    return Fault(kind, operation="instances.insert", **more)
+
+
+async def test_all_operations_of_a_launch_are_asked_for_at_once(fake: FakeGce, connect: Connect) -> None:
+    driver = connect()
+    await finished(driver, await driver.launch(asked(fake, 10)))
+    assert fake.calls["zoneOperations.get"] == fake.calls["instances.get"] == 0
+    assert fake.calls["zoneOperations.list"] >= 1
+
+
+async def test_some_of_a_launch_fail_and_the_others_are_there(fake: FakeGce, connect: Connect) -> None:
+    """At once or later: each slot is a VM, or the shortfall says why not."""
+    driver = connect()
+    fake.add_faults(insert_fault(FaultKind.ERROR, times=1, code="503 ZONE_RESOURCE_POOL_EXHAUSTED"))
+    fake.add_faults(insert_fault(FaultKind.ASYNC_FAILURE, times=1, code="ZONE_RESOURCE_POOL_EXHAUSTED"))
+    result = await finished(driver, await driver.launch(asked(fake, 5)))
+    assert len(result.vms) == 3
+    assert isinstance(result.shortfall, CapacityUnavailable)
+
+
+async def test_one_slot_in_doubt_is_a_launch_in_doubt_and_repeated_makes_nothing_twice(
+    fake: FakeGce, connect: Connect
+) -> None:
+    driver = connect()
+    fake.add_faults(insert_fault(FaultKind.LOST_ANSWER, times=1))
+    with pytest.raises(InDoubt):
+        await driver.launch(asked(fake, 4))
+    result = await finished(driver, await driver.launch(asked(fake, 4)))
+    assert sorted(vm.slot for vm in result.vms) == [0, 1, 2, 3]
+    assert len(fake.ever()) == 4
+
+
+async def test_a_repeat_is_a_new_request_of_the_same_name(fake: FakeGce, connect: Connect) -> None:
+    """Names say what is there; a requestId is of one call, or a VM that has ended would seem to be made."""
+    driver = connect()
+    (vm,) = (await finished(driver, await driver.launch(asked(fake)))).vms
+    await driver.terminate(vm.id)
+    while fake.all_instances():
+        await asyncio.sleep(0.02)
+    (again,) = (await finished(driver, await driver.launch(asked(fake)))).vms
+    assert again.id == vm.id
+    assert len(fake.ever()) == 2
+
+
+async def test_an_operation_that_google_has_forgotten_is_answered_by_the_name(fake: FakeGce, connect: Connect) -> None:
+    driver = connect()
+    request = asked(fake, 2)
+    (operation,) = (await driver.launch(replace(request, slots=1, instances=request.instances[:1]))).pending
+    await finished(driver, LaunchResult((), None, (operation,)))
+    zone, name, market, _ = operation.token.split("/")
+    token = f"{zone}/{name}/{market}/operation-1,operation-2"
+    answer = await driver.resume(Operation(token, request.batch, request.instances))
+    assert [vm.slot for vm in answer.vms] == [0]
+    assert isinstance(answer.shortfall, Transient)
+    assert answer.pending == ()
+
+
+@pytest.mark.parametrize("token", ["", "x", "a/b/c/d", "us-central1-a/n2-standard-2/spot/a,b"])
+async def test_a_token_of_something_else_is_refused(connect: Connect, token: str) -> None:
+    with pytest.raises(InvalidRequest):
+        await connect().resume(Operation(token, scenes.BATCH, scenes.request().instances))
+
+
+async def test_the_guests_part_of_a_launch(fake: FakeGce, connect: Connect) -> None:
+    """Everything that a profile may say arrives."""
+    driver = connect(
+        service_account=scenes.ACCOUNT, accelerators={"n1-*": "nvidia-tesla-t4:1"}, network_tags=["batch"],
+        subnets={"us-central1": "workers"}, public_address=False, local_ssds=1, secure_boot=False,
+        labels={"team": "x"},
+    )  # fmt: skip
+    offer = next(
+        one for one in await driver.offerings()
+        if one.type.name == "n1-standard-4" and one.market is Market.SPOT and one.zone == scenes.ZONE
+    )  # fmt: skip
+    assert (offer.type.gpu_type, offer.type.capacity.gpus) == ("t4", 1)
+    await finished(driver, await driver.launch(asked(fake, offering=offer)))
+    (vm,) = fake.all_instances()
+    said = vm.fixed
+    assert said["scheduling"]["provisioningModel"] == "SPOT"
+    assert said["scheduling"]["instanceTerminationAction"] == "DELETE"
+    assert int(said["scheduling"]["maxRunDuration"]["seconds"]) in range(3_590, 3_601)
+    assert said["serviceAccounts"][0]["email"] == scenes.ACCOUNT
+    assert said["guestAccelerators"][0]["acceleratorCount"] == 1
+    assert said["networkInterfaces"][0]["subnetwork"].endswith("regions/us-central1/subnetworks/workers")
+    assert "accessConfigs" not in said["networkInterfaces"][0]
+    assert said["shieldedInstanceConfig"]["enableSecureBoot"] is False
+    assert said["tags"]["items"] == ["batch"]
+    assert [disk["autoDelete"] for disk in said["disks"]] == [True, True]
+
+
+async def test_arm_machines_boot_arm_images(fake: FakeGce, connect: Connect) -> None:
+    driver = connect(instance_types=["t2a-standard-1"])
+    offer = next(one for one in await driver.offerings() if one.market is Market.ON_DEMAND)
+    assert "arm64" in offer.image
+    await finished(driver, await driver.launch(asked(fake, offering=offer)))
+    assert connect(instance_types=["t2a-standard-1"], images={"x86_64": scenes.settings().images["x86_64"]})
+
+
+async def test_a_custom_type_is_offered_where_its_family_is(fake: FakeGce, connect: Connect) -> None:
+    driver = connect(instance_types=["n2-custom-4-10240"])
+    offers = [one for one in await driver.offerings() if one.market is Market.ON_DEMAND]
+    assert {one.zone for one in offers} == {f"us-central1-{letter}" for letter in "abcf"}
+    assert offers[0].rate == 4 * 33_191_000 + 10 * 4_449_000
+    result = await finished(driver, await driver.launch(asked(fake, offering=offers[0])))
+    assert [vm.type for vm in result.vms] == ["n2-custom-4-10240"]
+
+
+async def test_labels_that_change_meanwhile_are_not_lost(fake: FakeGce, connect: Connect) -> None:
+    """Many tags at once on one VM: each is set, as whoever comes late reads again."""
+    driver = connect()
+    (vm,) = (await finished(driver, await driver.launch(asked(fake)))).vms
+    await asyncio.gather(*(driver.tag([vm.id], {f"cloud-dispatch-x{number}": str(number)}) for number in range(3)))
+    tags = (await driver.get(vm.id)).tags
+    assert [tags[f"cloud-dispatch-x{number}"] for number in range(3)] == ["0", "1", "2"]
+
+
+async def test_a_zone_that_can_not_be_reached_proves_no_absence(fake: FakeGce, connect: Connect) -> None:
+    driver = connect()
+    fake.unreachable.add("us-central1-b")
+    assert not (await driver.list("contract")).complete
+    fake.unreachable.clear()
+    assert (await driver.list("contract")).complete
+
+
+async def test_a_vm_that_was_taken_back_is_told_from_one_that_was_ended(fake: FakeGce, connect: Connect) -> None:
+    driver = connect()
+    spot = scenes.offering(market=Market.SPOT)
+    vms = (await finished(driver, await driver.launch(asked(fake, 2, offering=spot)))).vms
+    while any(vm.status != "RUNNING" for vm in fake.all_instances()):
+        await asyncio.sleep(0.01)
+    fake.preempt(vms[0].id.partition("/")[2], notice_ms=5_000)
+    found = {vm.slot: vm for vm in (await driver.list("contract")).vms}
+    assert (found[0].state, found[0].preempted) == (VmState.STOPPING, True)
+    assert (await driver.get(vms[0].id)).preempted
+    assert not found[1].preempted
+
+
+async def test_a_token_that_has_expired_is_renewed(fake: FakeGce, connect: Connect) -> None:
+    """In the midst of a run, by a refusal even: nobody hears of it."""
+    driver = connect()
+    await driver.list("contract")
+    asked_ = fake.calls["token"]
+    with fake.lock:
+        fake.tokens.revoke_all()
+    await driver.list("contract")
+    assert fake.calls["token"] == asked_ + 1
+
+
+async def test_credentials_that_are_refused_are_said_to_be(fake: FakeGce, connect: Connect, tmp_path: Path) -> None:
+    fake.add_faults(Fault(FaultKind.ERROR, operation="token", code="invalid_grant"))
+    with pytest.raises(CredentialsRejected):
+        await connect().list("contract")
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text('{"type": "service_account", "private_key": "SECRET"}')
+    with pytest.raises(CredentialsRejected) as caught:
+        await connect(credentials_file=str(wrong)).list("contract")
+    assert "SECRET" not in str(caught.value)
+    with pytest.raises(CredentialsRejected, match="No such file"):
+        await connect(credentials_file=str(tmp_path / "none.json")).list("contract")
+
+
+async def test_a_limit_of_calls_is_one(fake: FakeGce, connect: Connect) -> None:
+    driver = connect()
+    fake.add_faults(insert_fault(FaultKind.ERROR, code="rateLimitExceeded"))
+    with pytest.raises(RateLimited):
+        await driver.launch(asked(fake, 3))
+
+
+async def test_a_preflight_names_what_is_missing(fake: FakeGce, connect: Connect) -> None:
+    """Each right, by the name that one gives it with; and a subnet, a pattern and a zone that are not there."""
+    fake.denied.add("compute.instances.create")
+    driver = connect(
+        subnets={"us-central1": "nowhere"}, instance_types=["n2-standard-2", "n9-*"], zones=["us-central1-a"],
+        root_size="10GiB",
+    )  # fmt: skip
+    found = await driver.preflight("contract")
+    wrong = {one.about: one.text for one in found if one.level is Level.ERROR}
+    assert wrong["permissions"] == "missing: compute.instances.create"
+    assert "nowhere" in wrong["subnets"]
+    assert any(one.about == "instance_types" and "n9-*" in one.text for one in found)
+    assert any(one.about == "service_account" for one in found)
+
+
+async def test_a_preflight_without_credentials_says_so_alone(fake: FakeGce, connect: Connect) -> None:
+    fake.add_faults(Fault(FaultKind.ERROR, operation="token", code="invalid_grant"))
+    (found,) = await connect().preflight("contract")
+    assert (found.level, found.about) == (Level.ERROR, "credentials")
+
+
+async def test_a_disk_in_use_is_not_deleted(fake: FakeGce, connect: Connect) -> None:
+    driver = connect()
+    (vm,) = (await finished(driver, await driver.launch(asked(fake)))).vms
+    with pytest.raises(InvalidRequest):
+        await driver.delete_leftover(Leftover(vm.id, LeftoverKind.DISK, vm.zone, {}))
+
+
+async def test_ids_of_nothing_are_not_found(connect: Connect) -> None:
+    driver = connect()
+    await driver.terminate(VmId(""))
+    await driver.terminate(VmId("us-central1-a/"))
+    assert await driver.tag([VmId("x")], {"cloud-dispatch-x": "1"}) == {"x"}
