@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from google.api_core import exceptions
+from google.auth import impersonated_credentials
 from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import RefreshError
 from google.auth.transport.requests import AuthorizedSession
@@ -23,6 +24,7 @@ from tests.fakes.faults import Fault, FaultKind
 from tests.fakes.gce import PROJECT, FakeGce, Settings
 from tests.fakes.gce.asking import Asker, body
 from tests.fakes.gce.billing import SERVICE
+from tests.fakes.gce.fake import at_home
 from tests.fakes.gce.session import OPERATIONS, Handled
 from tests.fakes.gce.settings import CALLER, ZONE
 from tests.fakes.google.model import document
@@ -123,7 +125,7 @@ def test_every_list_and_get_answers_within_its_schema(gce: FakeGce, ask: Asker) 
 
 def test_real_credentials_get_tokens_and_new_ones(gce: FakeGce, tmp_path: Path) -> None:
     """From a key file, by the library: traded at the endpoint, or signed by itself. An old token is refused."""
-    made = service_account.Credentials.from_service_account_file(str(gce.write_key(tmp_path)))
+    made = at_home(service_account.Credentials.from_service_account_file(str(gce.write_key(tmp_path))))
     vms = compute_v1.InstancesClient(credentials=made, client_options={"api_endpoint": gce.url})
     assert list(vms.list(project=PROJECT, zone=ZONE)) == []
     session = AuthorizedSession(gce.credentials())
@@ -135,6 +137,23 @@ def test_real_credentials_get_tokens_and_new_ones(gce: FakeGce, tmp_path: Path) 
     with pytest.raises(exceptions.Unauthorized):
         list(vms.list(project=PROJECT, zone=ZONE))
     gce.tokens.revoked.add(CALLER)
+    with pytest.raises(RefreshError):
+        session.get(url)
+
+
+def test_another_account_can_be_spoken_for(gce: FakeGce) -> None:
+    """By the library of Google: its operations are that account's."""
+    other, path = "other@fake-project.iam.gserviceaccount.com", "/v1/projects/-/serviceAccounts/{}:generateAccessToken"
+    made = impersonated_credentials.Credentials(
+        source_credentials=gce.credentials(), target_principal=other,
+        target_scopes=["https://www.googleapis.com/auth/cloud-platform"],
+        iam_endpoint_override=gce.url + path.format(other),
+    )  # fmt: skip
+    session = AuthorizedSession(at_home(made))
+    url = f"{gce.url}/compute/v1/projects/{PROJECT}/{INSTANCES}"
+    assert session.post(url, json=body()).json()["user"] == other
+    gce.denied.add("iam.serviceAccounts.getAccessToken")
+    gce.tokens.revoke_all()
     with pytest.raises(RefreshError):
         session.get(url)
 
@@ -270,7 +289,7 @@ def test_it_runs_as_a_process(tmp_path: Path) -> None:
     """With its settings, its key, and what can be done to it."""
     settings = '{"provisioning_ms": 0, "staging_ms": 0, "buckets": [["zones.list", 1, 1]], "anonymous": true}'
     with running("tests.fakes.gce", "--set-clock", "--settings", settings) as fake:
-        key = service_account.Credentials.from_service_account_info(fake.do("key"))
+        key = at_home(service_account.Credentials.from_service_account_info(fake.do("key")))
         vms = compute_v1.InstancesClient(credentials=key, client_options={"api_endpoint": fake.url})
         vms.insert_unary(project=PROJECT, zone=ZONE, instance_resource=compute_v1.Instance(body_of_sdk()))
         fake.do("advance", ms=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.fakes.gce import catalogue
@@ -215,3 +216,18 @@ def _rights(session: Session) -> Any:
         raise ApiError("badRequest", "Permission is not valid for this resource.", worded=True)
     held = [permission for permission in asked if permission not in session.cloud.denied]
     return {"permissions": held} if held else {}
+
+
+@operation("projects.serviceAccounts.generateAccessToken", "scope", "lifetime", service="iamcredentials")
+def impersonate(session: Session) -> Any:
+    """A token of another account, for who may have it."""
+    session.permit("iam.serviceAccounts.getAccessToken")
+    account, known = session.params["serviceAccountsId"], session.cloud.settings.service_accounts
+    if known is not None and account not in known:
+        raise session.missing(f"projects/-/serviceAccounts/{account}")
+    if not session.body.get("scope"):
+        raise ApiError("badRequest", "Request contains an invalid argument.", worded=True)
+    seconds = int(str(session.body.get("lifetime", "3600s")).removesuffix("s"))
+    ends = datetime.fromtimestamp(session.now / 1000 + seconds, UTC)
+    token = session.cloud.tokens.new(account, session.now, seconds * 1000)
+    return {"accessToken": token, "expireTime": ends.strftime("%Y-%m-%dT%H:%M:%SZ")}

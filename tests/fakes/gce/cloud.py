@@ -12,6 +12,7 @@ from tests.fakes.gce.project import Hooks, Project
 from tests.fakes.gce.records import Instance
 from tests.fakes.gce.settings import PROJECT, Bucket, Settings
 from tests.fakes.google.errors import ApiError
+from tests.fakes.google.oauth import Tokens
 from tests.fakes.throttle import TokenBucket
 from tests.fakes.timers import Timers
 
@@ -45,6 +46,7 @@ class Cloud:
         self.timers = Timers(self.clock)
         self.faults = Faults(KINDS, self.clock.now())
         self.hooks = Hooks()
+        self.tokens = Tokens((self.settings.caller,), self.settings.token_ms)
         #: Permissions that nobody has, as "compute.instances.create".
         self.denied: set[str] = set()
         #: Zones and regions that aggregated lists cannot reach.

@@ -13,7 +13,7 @@ from tests.fakes.gce.cloud import Cloud
 from tests.fakes.gce.commands import commands
 from tests.fakes.gce.gateway import Gateway
 from tests.fakes.gce.settings import PROJECT, Settings
-from tests.fakes.google.oauth import Tokens, key_file
+from tests.fakes.google.oauth import key_file
 from tests.fakes.server import Reply, Request, Server
 
 _YEARS_MS = 10**12
@@ -24,8 +24,7 @@ class FakeGce(Cloud):
 
     def __init__(self, settings: Settings | None = None, clock: Clock | None = None, *, port: int = 0) -> None:
         super().__init__(settings, clock)
-        self.tokens = Tokens((self.settings.caller,), self.settings.token_ms)
-        self._commands, self._gateway = commands(self), Gateway(self, self.tokens)
+        self._commands, self._gateway = commands(self), Gateway(self)
         self._server = Server(self._receive, port=port, tick=self.tick)
 
     @property
@@ -52,7 +51,7 @@ class FakeGce(Cloud):
 
         scopes = ["https://www.googleapis.com/auth/cloud-platform"]
         made = service_account.Credentials.from_service_account_info(self.key, scopes=scopes)
-        return made.with_always_use_jwt_access(own_jwt)
+        return at_home(made.with_always_use_jwt_access(own_jwt))
 
     def client(self) -> dict[str, Any]:
         """The arguments of a client of compute_v1."""
@@ -79,6 +78,13 @@ class FakeGce(Cloud):
         self.stop()
         if kind is None:
             self.check()
+
+
+def at_home(made: Any) -> Any:
+    """These credentials, kept from asking Google's own hosts: beside each call google-auth asks them, in the
+    background, in which regions credentials may be used."""
+    made._is_regional_access_boundary_lookup_required = lambda: False
+    return made
 
 
 def _bearer(fake: FakeGce) -> Any:

@@ -17,21 +17,26 @@ from tests.fakes.gce.operations import NotYet
 from tests.fakes.gce.session import OPERATIONS, Handled, Session, unheeded
 from tests.fakes.google.errors import ApiError, Unmodelled, fault_error
 from tests.fakes.google.model import Document, Method, document
-from tests.fakes.google.oauth import Refused, Tokens
+from tests.fakes.google.oauth import Refused
 from tests.fakes.google.schemas import Rendered, Wrong
 from tests.fakes.server import Fate, Reply, Request
 
 _JSON = "application/json; charset=UTF-8"
 _AGAIN_MS = 10
 _MARK = re.compile(r'"\u0001(\d+)\u0001"')
-_DOCUMENTS = {"compute": "compute.v1", "cloudbilling": "cloudbilling.v1", "resources": "cloudresourcemanager.v1"}
+_DOCUMENTS = {
+    "compute": "compute.v1",
+    "cloudbilling": "cloudbilling.v1",
+    "cloudresourcemanager": "cloudresourcemanager.v1",
+    "iamcredentials": "iamcredentials.v1",
+}
 
 
 class Gateway:
     """The way in. One request at a time: the cloud's lock is held over each."""
 
-    def __init__(self, cloud: Cloud, tokens: Tokens) -> None:
-        self._cloud, self._tokens = cloud, tokens
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud, self._tokens = cloud, cloud.tokens
         #: By its identity, each request that waits for an operation, and until when.
         self._waiting: dict[int, tuple[Request, float]] = {}
 
