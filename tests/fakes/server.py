@@ -7,6 +7,7 @@ thread that waits.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -143,8 +144,11 @@ class _Connection(asyncio.Protocol):
 class Server:
     """Serves a handler on this machine until it is stopped. `tick` is called every few milliseconds in the loop."""
 
-    def __init__(self, handler: Handler, *, port: int = 0, tick: Callable[[], None] | None = None) -> None:
-        self._handler, self._tick = handler, tick
+    def __init__(
+        self, handler: Handler, *, port: int = 0, tick: Callable[[], None] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:  # fmt: skip
+        self._handler, self._tick, self._tls = handler, tick, tls
         self._port = port
         self._ready = threading.Event()
         self._error: BaseException | None = None
@@ -155,7 +159,7 @@ class Server:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
     def start(self) -> None:
         """Return when it listens."""
@@ -182,7 +186,7 @@ class Server:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         everyone: set[_Connection] = set()
         server = await self._loop.create_server(
-            lambda: _Connection(self._handler, everyone), "127.0.0.1", self._port, backlog=1024
+            lambda: _Connection(self._handler, everyone), "127.0.0.1", self._port, backlog=1024, ssl=self._tls
         )
         self._port = server.sockets[0].getsockname()[1]
         self._ready.set()
