@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError
 
-from tests.fakes.arm import settings
+from tests.fakes.arm import FakeArm, settings
+from tests.fakes.arm.authority import RESOURCES
+from tests.fakes.server import Request
 
 SIZE = "Standard_D2s_v5"
 USER = "worker"
@@ -77,3 +80,14 @@ def refusal(call: Any, *arguments: Any, **more: Any) -> tuple[int, str]:
     with pytest.raises(HttpResponseError) as caught:
         call(*arguments, **more)
     return caught.value.status_code or 0, caught.value.error.code
+
+
+def crowd(azure: FakeArm, count: int) -> None:
+    """So many VMs at once, by requests that no SDK makes and no wire carries."""
+    token = azure.authority.issue("crowd", RESOURCES[0])["access_token"]
+    wanted = json.dumps(body(tags={"deployment": "crowd"})).encode()
+    group = f"/subscriptions/{settings.SUBSCRIPTION}/resourceGroups/{settings.GROUP}"
+    for number in range(count):
+        target = f"{group}/providers/Microsoft.Compute/virtualMachines/crowd{number}?api-version=2026-04-01"
+        reply = azure.receive(Request("PUT", target, {"authorization": f"Bearer {token}"}, wanted))
+        assert reply.status == 201, reply.body

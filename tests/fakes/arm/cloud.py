@@ -158,7 +158,7 @@ class Cloud:
         """Ids of disks, interfaces and addresses that nobody uses, and of VMs that failed or were deallocated."""
         with self.lock:
             self.tick()
-            parts = [part.id for part in self.estate.parts.values() if not part.holder]
+            parts = [part.id for part in self.estate.parts.values() if not self.estate.user(part)]
             dead = [
                 vm.id
                 for vm in self.estate.vms.values()

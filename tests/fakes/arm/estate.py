@@ -259,6 +259,11 @@ class Estate:
                 part.body["properties"]["diskState"] = "Unattached"
                 part.body.pop("managedBy", None)
 
+    def user(self, part: Part) -> Vm | None:
+        """The VM that it serves, itself or by an interface."""
+        held = self.parts.get(part.holder)
+        return self.vms.get(held.holder if held else part.holder)
+
     def deallocate(self, vm: Vm) -> Operation:
         """Give its place back; its disks stay."""
         operation = self.operation(vm.subscription, vm.location)

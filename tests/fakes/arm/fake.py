@@ -25,7 +25,7 @@ class FakeArm(Cloud):
         context, self._ca = certificate()
         self._commands = commands(self)
         self._gateway = Gateway(self, lambda: self.url)
-        self._server = Server(self._receive, port=port, tick=self.tick, tls=context)
+        self._server = Server(self.receive, port=port, tick=self.tick, tls=context)
         self._identity = Server(self._gateway.identity)
 
     @property
@@ -59,7 +59,8 @@ class FakeArm(Cloud):
         self._server.stop()
         self._identity.stop()
 
-    def _receive(self, request: Request) -> Reply:
+    def receive(self, request: Request) -> Reply:
+        """Answer a request, however it came."""
         return answered(request, self._commands) if request.target == PATH else self._gateway.handle(request)
 
     def check(self) -> None:

@@ -112,7 +112,8 @@ class Gateway:
             raise ArmError(
                 "AuthorizationFailed",
                 f"The client does not have authorization to perform action '{route.action}' over scope "
-                f"'{session.path}' or the scope is invalid. If access was recently granted, please refresh your credentials.",
+                f"'{session.path}' or the scope is invalid. If access was recently granted, please refresh "
+                "your credentials.",
             )
         answer = route.run(session)
         if struck.lost is not None and struck.lost.code:

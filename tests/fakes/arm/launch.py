@@ -99,7 +99,8 @@ def _made(session: Session, body: dict[str, Any]) -> tuple[Vm, list[Part]]:
     place = f"{location}-{zone}" if zone else location
     if {(size.name, place), (size.name, location)} & session.cloud.settings.unoffered:
         raise ArmError("SkuNotAvailable", f"The requested VM size for resource {size.name} is currently not "
-                       f"available in location '{location}' zones '{zone}' for subscription '{session.subscription}'.")  # fmt: skip
+                       f"available in location '{location}' zones '{zone}' for the "
+                       f"subscription '{session.subscription}'.")  # fmt: skip
     spot, evict_deletes, max_price = _market(session, asked, size, location)
     image = image_of(session, asked.get("storageProfile") or {})
     _check_boot(asked, size, image)
