@@ -270,6 +270,7 @@ def _passes(session: Session, wanted: str, item: dict[str, Any]) -> bool:
 def _term(session: Session, text: str, item: dict[str, Any]) -> bool:
     matched = _TERM.fullmatch(text)
     name = (matched[1] or matched[4]) if matched else ""
+    name = "type" if name == "priceType" else name  # Azure's filter calls it so
     if matched is None or name not in {**item, "reservationTerm": ""}:
         raise session.unmodelled(f"the filter {text!r}")
     value = str(item.get(name, ""))
