@@ -16,6 +16,8 @@ from enum import Enum
 import httptools
 
 _TICK_S = 0.02
+#: What the loop needs to close connections for good: TLS passes it on from layer to layer.
+_ROUNDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,4 +203,7 @@ class Server:
         for connection in list(everyone):
             if connection.transport is not None:
                 connection.transport.abort()
-        await asyncio.sleep(0)
+        for transport in list(getattr(self._loop, "_transports", {}).values()):
+            transport.abort()  # TLS that is still being set up or taken down is nobody's connection
+        for _ in range(_ROUNDS):
+            await asyncio.sleep(0)

@@ -96,7 +96,7 @@ def test_prices_have_filters_and_pages(azure: FakeArm) -> None:
     assert len(prices(azure, machines)) > 150
     mine = f"{machines} and armRegionName eq '{LOCATION}' and armSkuName eq 'Standard_D2s_v5'"
     assert len(prices(azure, mine)) == 6
-    assert len(prices(azure, f"{mine} and (type eq 'Consumption' or type eq 'DevTestConsumption')")) == 5
+    assert len(prices(azure, f"{mine} and (priceType eq 'Consumption' or priceType eq 'DevTestConsumption')")) == 5
     spot = [
         item for item in prices(azure, f"{mine} and contains(skuName, 'Spot')") if "Windows" not in item["productName"]
     ]

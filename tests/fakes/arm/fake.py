@@ -27,6 +27,7 @@ class FakeArm(Cloud):
         self._gateway = Gateway(self, lambda: self.url)
         self._server = Server(self.receive, port=port, tick=self.tick, tls=context)
         self._identity = Server(self._gateway.identity)
+        self._made: list[Any] = []
 
     @property
     def url(self) -> str:
@@ -55,7 +56,9 @@ class FakeArm(Cloud):
         return self
 
     def stop(self) -> None:
-        """Hang up and end the threads."""
+        """Hang up and end the threads; clients that came from here are closed."""
+        for made in self._made:
+            made.close()
         self._server.stop()
         self._identity.stop()
 
@@ -82,10 +85,12 @@ class FakeArm(Cloud):
         """The SDK's ClientSecretCredential for the fake's authority."""
         from azure.identity import ClientSecretCredential
 
-        return ClientSecretCredential(
+        made = ClientSecretCredential(
             self.settings.tenant, client, secret, authority=self.url, disable_instance_discovery=True,
             connection_verify=self.ca_file, retry_total=0,
         )  # fmt: skip
+        self._made.append(made)
+        return made
 
     def compute(self, credential: Any = None, **more: Any) -> Any:
         """A ComputeManagementClient that makes no retries and polls without a pause."""
@@ -104,7 +109,9 @@ class FakeArm(Cloud):
             "base_url": self.url, "connection_verify": self.ca_file, "retry_total": 0, "polling_interval": 0,
             "subscription_id": self.settings.subscriptions[0],
         }  # fmt: skip
-        return kind(credential or self.credential(), **{**options, **more})
+        made = kind(credential or self.credential(), **{**options, **more})
+        self._made.append(made)
+        return made
 
     def __enter__(self) -> FakeArm:
         return self.start()

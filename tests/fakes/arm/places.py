@@ -270,10 +270,9 @@ def _passes(session: Session, wanted: str, item: dict[str, Any]) -> bool:
 def _term(session: Session, text: str, item: dict[str, Any]) -> bool:
     matched = _TERM.fullmatch(text)
     name = (matched[1] or matched[4]) if matched else ""
-    name = "type" if name == "priceType" else name  # Azure's filter calls it so
-    if matched is None or name not in {**item, "reservationTerm": ""}:
+    if matched is None or name == "type" or name not in {**item, "reservationTerm": "", "priceType": ""}:
         raise session.unmodelled(f"the filter {text!r}")
-    value = str(item.get(name, ""))
+    value = str(item.get("type" if name == "priceType" else name, ""))  # the filter has another name for it
     if matched[4]:
         return matched[5] in value
     return (value == matched[3]) is (matched[2] == "eq")
