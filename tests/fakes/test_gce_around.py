@@ -265,7 +265,9 @@ def test_disks_that_were_left_are_listed_and_deleted(gce: FakeGce, ask: Asker) -
     assert ask("DELETE", f"zones/{ZONE}/disks/kept{query}")[1]["name"] == first
     addresses = dict(compute_v1.AddressesClient(**gce.client()).aggregated_list(project=PROJECT))
     assert [one.status for one in addresses["regions/us-central1"].addresses] == ["RESERVED"]
+    ((_, address),) = gce.project().addresses.items()
     begun = ask("DELETE", "regions/us-central1/addresses/held")[1]
+    assert begun["targetId"] == address.number == str(addresses["regions/us-central1"].addresses[0].id)
     gce.advance(10)
     assert ask("GET", f"regions/us-central1/operations/{begun['name']}")[1]["status"] == "DONE"
     assert gce.leftovers() == []

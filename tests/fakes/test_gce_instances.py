@@ -10,6 +10,7 @@ from google.api_core import exceptions
 from google.cloud import compute_v1
 
 from tests.fakes.clock import SetClock
+from tests.fakes.faults import Fault, FaultKind
 from tests.fakes.gce import PROJECT, FakeGce, Settings
 from tests.fakes.gce.asking import IMAGE, SPOT, Asker, body
 from tests.fakes.gce.settings import ZONE
@@ -80,6 +81,23 @@ def test_a_request_id_makes_one_vm(ask: Asker, gce: FakeGce) -> None:
     assert ask.refusal("POST", f"{INSTANCES}?requestId=no", body("two")) == (400, "invalid")
     assert ask.refusal("POST", INSTANCES, body()) == (409, "alreadyExists")
     ask.insert(zone="us-central1-b", query=query)
+
+
+def test_a_request_id_is_remembered_for_a_while(ask: Asker, gce: FakeGce) -> None:
+    """Then it is a request like any other; an operation that failed is answered again, and nothing tried anew."""
+    query, failed = f"?requestId={uuid.uuid4()}", f"?requestId={uuid.uuid4()}"
+    gce.add_faults(Fault(FaultKind.ASYNC_FAILURE, code="ZONE_RESOURCE_POOL_EXHAUSTED", times=1))
+    ask.insert("failed", query=failed)
+    ask.insert(query=query)
+    gce.advance(20)
+    told = ask.insert("failed", query=failed)
+    assert told["error"]["errors"][0]["code"] == "ZONE_RESOURCE_POOL_EXHAUSTED"
+    assert ask.names() == {"one": "RUNNING"}
+    gce.advance(3_599_000)
+    ask.token = gce.tokens.new(gce.settings.caller, gce.clock.now())
+    ask.insert(query=query)
+    gce.advance(1_000)
+    assert ask.refusal("POST", INSTANCES + query, body()) == (409, "alreadyExists")
 
 
 def test_a_vm_ends_hard_when_its_time_is_over(ask: Asker, gce: FakeGce) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import select
 import socket
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -55,6 +56,35 @@ def test_an_answer_can_be_dropped_or_never_come(server: Server) -> None:
     with pytest.raises(TimeoutError):
         waiting.getresponse()
     waiting.close()
+
+
+def test_an_answer_may_not_be_there_yet() -> None:
+    """The handler is asked again, with the same request, and others are answered meanwhile. Who has gone is not."""
+    asked: list[Request] = []
+
+    def handle(request: Request) -> Reply:
+        if request.target == "/now":
+            return Reply(body=b"now")
+        asked.append(request)
+        return Reply(body=b"then") if len(asked) > 3 else Reply(fate=Fate.AGAIN, late_ms=50)
+
+    served = Server(handle)
+    served.start()
+    waiting, other, gone = _connect(served), _connect(served), _connect(served)
+    waiting.request("GET", "/then")
+    other.request("GET", "/now")
+    assert other.getresponse().read() == b"now"
+    assert len(asked) < 4
+    assert waiting.getresponse().read() == b"then"
+    assert all(request is asked[0] for request in asked)
+    asked.clear()
+    gone.request("GET", "/then")
+    gone.close()
+    time.sleep(0.3)
+    assert len(asked) < 3
+    for connection in (waiting, other):
+        connection.close()
+    served.stop()
 
 
 def test_a_late_answer_keeps_nobody_else_waiting(server: Server) -> None:

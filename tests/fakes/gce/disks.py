@@ -18,7 +18,7 @@ def _disk(session: Session, disk: Disk) -> dict[str, Any]:
     root = f"{LINK}projects/{session.project.name}"
     where = f"{root}/zones/{disk.zone}"
     told: dict[str, Any] = {
-        "kind": "compute#disk", "id": str(6_000_000_000_000_000_000 + disk.id), "name": disk.name, "zone": where,
+        "kind": "compute#disk", "id": disk.number, "name": disk.name, "zone": where,
         "selfLink": f"{where}/disks/{disk.name}", "sizeGb": str(disk.gb), "type": f"{where}/diskTypes/{disk.kind}",
         "status": "READY", "creationTimestamp": stamp(disk.created_ms), "labelFingerprint": fingerprint(disk.labels),
         "physicalBlockSizeBytes": "4096",
@@ -35,7 +35,7 @@ def _disk(session: Session, disk: Disk) -> dict[str, Any]:
 def _address(session: Session, one: Address) -> dict[str, Any]:
     where = f"{LINK}projects/{session.project.name}/regions/{one.region}"
     told: dict[str, Any] = {
-        "kind": "compute#address", "id": str(5_000_000_000_000_000_000 + one.id), "name": one.name, "region": where,
+        "kind": "compute#address", "id": one.number, "name": one.name, "region": where,
         "selfLink": f"{where}/addresses/{one.name}", "address": one.address, "addressType": "EXTERNAL",
         "networkTier": "PREMIUM", "status": "IN_USE" if one.user else "RESERVED",
         "creationTimestamp": stamp(one.created_ms), "labelFingerprint": fingerprint(one.labels),
@@ -119,7 +119,7 @@ def delete_disk(session: Session) -> Any:
         raise ApiError(
             "resourceInUseByAnotherResource", f"The disk resource '{path}' is already being used by '{user}'"
         )  # fmt: skip
-    begun = project.begin("delete", scope, path, str(disk.id), session.caller, session.request_id)
+    begun = project.begin("delete", scope, path, disk.number, session.caller, session.request_id)
     session.remember(scope, begun)
     project.remove_disk(disk)
     project.timers.after(session.cloud.settings.change_ms, lambda: project.finish(begun))
@@ -137,7 +137,7 @@ def delete_address(session: Session) -> Any:
     one = project.addresses.get((session.region, name))
     if one is None:
         raise session.missing(path)
-    begun = project.begin("delete", scope, path, str(one.id), session.caller, session.request_id)
+    begun = project.begin("delete", scope, path, one.number, session.caller, session.request_id)
     session.remember(scope, begun)
     del project.addresses[one.region, one.name]
     project.timers.after(session.cloud.settings.change_ms, lambda: project.finish(begun))

@@ -70,6 +70,11 @@ class Disk:
     auto_delete: bool = True
     user: str = ""
 
+    @property
+    def number(self) -> str:
+        """That Google gives it."""
+        return str(6_000_000_000_000_000_000 + self.id)
+
 
 @dataclass(eq=False, slots=True)
 class Address:
@@ -82,6 +87,11 @@ class Address:
     created_ms: int
     labels: dict[str, str]
     user: str = ""
+
+    @property
+    def number(self) -> str:
+        """That Google gives it."""
+        return str(5_000_000_000_000_000_000 + self.id)
 
 
 @dataclass(eq=False, slots=True)
