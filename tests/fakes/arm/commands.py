@@ -37,7 +37,6 @@ def commands(cloud: Cloud) -> dict[str, Command]:
         "console": lambda document: cloud.write_console(document["id"], document["text"]),
         "hide": lambda document: cloud.hide(document["id"], document["ms"]),
         "kill": lambda document: cloud.kill(document["id"]),
-        "ca": lambda document: getattr(cloud, "ca_file"),  # noqa: B009  (of the fake that listens)
     }
 
 

@@ -23,10 +23,10 @@ class FakeArm(Cloud):
     def __init__(self, settings: Settings | None = None, clock: Clock | None = None, *, port: int = 0) -> None:
         super().__init__(settings, clock)
         context, self._ca = certificate()
-        self._commands = commands(self)
+        self._commands = {**commands(self), "places": lambda document: self.places()}
         self._gateway = Gateway(self, lambda: self.url)
         self._server = Server(self.receive, port=port, tick=self.tick, tls=context)
-        self._identity = Server(self._gateway.identity)
+        self._identity = Server(self._plain)
         self._made: list[Any] = []
 
     @property
@@ -64,7 +64,17 @@ class FakeArm(Cloud):
 
     def receive(self, request: Request) -> Reply:
         """Answer a request, however it came."""
-        return answered(request, self._commands) if request.target == PATH else self._gateway.handle(request)
+        return self._gateway.handle(request)
+
+    def _plain(self, request: Request) -> Reply:
+        """Over plain HTTP: identities, and the back door."""
+        return answered(request, self._commands) if request.target == PATH else self._gateway.identity(request)
+
+    def places(self) -> dict[str, str]:
+        """Where everything is, for who is in another process."""
+        return {
+            "url": self.url, "ca_file": self.ca_file, "identity_url": self.identity_url, "prices_url": self.prices_url,
+        }  # fmt: skip
 
     def check(self) -> None:
         """Fail where a request asked for what the fake has not, or met a bug of it."""

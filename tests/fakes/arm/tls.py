@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import ipaddress
+import shutil
 import ssl
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -45,4 +47,6 @@ def certificate() -> tuple[ssl.SSLContext, Path]:
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(ca, private)
+    private.unlink()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return context, ca
