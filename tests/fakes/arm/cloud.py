@@ -94,9 +94,11 @@ class Cloud:
             return list(self.estate.vms.values())
 
     def vm(self, name: str) -> Vm:
-        """By its name or its id."""
+        """By its name or its id; the latest of that name, gone or not."""
         wanted = name.lower()
-        return next(vm for vm in self.all_vms() if wanted in (vm.name.lower(), vm.key))
+        with self.lock:
+            self.tick()
+            return next(vm for vm in reversed(self.estate.ever) if wanted in (vm.name.lower(), vm.key))
 
     def evict(self, name: str, notice_ms: int | None = None) -> None:
         """Take a spot VM back, after the notice of the settings or this one."""

@@ -14,15 +14,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
-from tests.fakes.ec2.metadata import Metadata, Sign
-from tests.fakes.ec2.region import Hooks
 from tests.fakes.guests import PATH
 from tests.fakes.guests.network import Place, lay_out
+from tests.fakes.guests.sources import EC2, Sign, Source
 
 ROOT = Path(__file__).parents[3]
 #: Where tests find programs: those that `make setup` brings, and the administrator's.
@@ -55,42 +53,24 @@ class Guests:
     """`with Guests(fake, folder, sign, {("10.255.0.1", 443): ("127.0.0.1", 7717)}):` from then on what the fake starts
     really runs. `ways`: what a VM reaches at the first address is listening at the second on this host."""
 
-    #: Which of its data sources cloud-init finds.
-    source = "ec2"
-
-    def __init__(self, cloud: Any, folder: Path, sign: Sign, ways: Mapping[Place, Place]) -> None:
-        self.cloud, self.folder, self.sign, self.ways = cloud, folder, sign, ways
+    def __init__(
+        self, cloud: Any, folder: Path, sign: Sign, ways: Mapping[Place, Place], source: Source = EC2
+    ) -> None:  # fmt: skip
+        self.cloud, self.folder, self.sign, self.ways, self.source = cloud, folder, sign, ways, source
+        self._hooks = type(cloud.hooks)
         self._guests: dict[str, Guest] = {}
 
     def __enter__(self) -> Guests:
-        self.hook()
+        self.cloud.hooks = self._hooks(on_start=self._start, on_stop=self._stop)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Nothing runs afterwards."""
-        self.unhook()
+        self.cloud.hooks = self._hooks()
         for guest in self._guests.values():
             guest.pull_the_plug()
         for guest in self._guests.values():
             guest.thread.join(30)
-
-    # what is a cloud's own
-
-    def hook(self) -> None:
-        """Be told of what starts and stops."""
-        self.cloud.hooks = Hooks(on_start=self._start, on_stop=self._stop)
-
-    def unhook(self) -> None:
-        """Be told no more."""
-        self.cloud.hooks = Hooks()
-
-    def address(self, vm: Any) -> str:
-        """The VM's address in its network."""
-        return str(vm.held["PrivateIpAddress"])
-
-    def metadata(self, listener: socket.socket, vm: Any) -> ThreadingHTTPServer:
-        """The VM's metadata service."""
-        return Metadata(listener, vm, self.sign, self.cloud.unmodelled.append)
 
     def running(self) -> list[str]:
         """The instances of which processes live."""
@@ -101,23 +81,31 @@ class Guests:
         return "\n".join(f"--- {name}\n{guest.console.read_text()}" for name, guest in self._guests.items())
 
     def _start(self, vm: Any) -> None:
-        self._guests[vm.id] = guest = Guest(self, vm)
+        guest = Guest(self, vm)
+        self._guests[guest.name] = guest
         guest.thread.start()
 
     def _stop(self, vm: Any) -> None:
-        if vm.id in self._guests:
-            self._guests[vm.id].press_the_button()
+        if name_of(vm) in self._guests:
+            self._guests[name_of(vm)].press_the_button()
+
+
+def name_of(vm: Any) -> str:
+    """What a VM is called here: its id, of which the last part where it is a path."""
+    return str(vm.id).rpartition("/")[2]
 
 
 class Guest:
     """One VM that runs. `thread` lives as long as its processes."""
 
     def __init__(self, host: Guests, vm: Any) -> None:
-        self._host, self._vm = host, vm
-        self._folder = host.folder / vm.id
+        self._host, self._vm, self.name = host, vm, name_of(vm)
+        self._folder = host.folder / self.name
         self.console = self._folder / "console"
         _make_disk(self._folder)
-        self.thread = threading.Thread(target=self._live, name=vm.id, daemon=True)
+        for path, content in host.source.files(vm).items():
+            _write(self._folder / "lib" / path, content)
+        self.thread = threading.Thread(target=self._live, name=self.name, daemon=True)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._off = False
@@ -147,18 +135,18 @@ class Guest:
             starting.join()
             self._serve(listeners)
         except Exception as error:
-            self._host.cloud.bugs.append(f"guest {self._vm.id}: {type(error).__name__}: {error}")
+            self._host.cloud.bugs.append(f"guest {self.name}: {type(error).__name__}: {error}")
 
     def _power_on(self, listeners: dict[Place, socket.socket]) -> None:
         """In a thread of its own, whose network is the VM's: what it starts is in there, what it listens on too."""
-        listeners.update(lay_out(self._host.address(self._vm), self._host.ways, PROGRAMS))
+        listeners.update(lay_out(self._host.source.address(self._vm), self._host.ways, PROGRAMS))
         with self._lock:
             if self._off:
                 return
             self._process = subprocess.Popen(
                 ["unshare", *(flag for flag in _NAMESPACES if flag != "--net"), sys.executable, "-P", "-m",
                  "tests.fakes.guests.machine", str(self._folder), str(shutil.which("nft", path=PROGRAMS)),
-                 self._host.source],
+                 self._host.source.name],
                 cwd=ROOT, env={"PATH": PROGRAMS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
@@ -168,7 +156,7 @@ class Guest:
         cloud = self._host.cloud
         servers = [
             _Way(listener, self._host.ways[place]) if place in self._host.ways
-            else self._host.metadata(listener, self._vm)
+            else self._host.source.metadata(listener, self._vm, self._host.sign, cloud)
             for place, listener in listeners.items()
         ]  # fmt: skip
         threads = [threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True) for server in servers]
@@ -185,13 +173,13 @@ class Guest:
         with self.console.open("ab", buffering=0) as console, process.stdout:
             for line in process.stdout:
                 console.write(line)
-                cloud.write_console(self._vm.id, line.decode(errors="replace"))
+                cloud.write_console(self.name, line.decode(errors="replace"))
         by_itself = process.wait() == 0 and not self._off
         with self._lock:
             if process.stdin is not None:
                 process.stdin.close()
         if by_itself:
-            cloud.guest_shutdown(self._vm.id)
+            cloud.guest_shutdown(self.name)
 
 
 class _Way(ThreadingTCPServer):
@@ -247,3 +235,9 @@ def _make_disk(folder: Path) -> None:
     (folder / "passwd").write_text(f"{Path('/etc/passwd').read_text().rstrip()}\n{_USER}\n")
     (folder / "group").write_text(f"{Path('/etc/group').read_text().rstrip()}\n{_GROUP}\n")
     (folder / "console").touch()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_bytes(content)

@@ -1,9 +1,8 @@
-"""`python -m tests.fakes.guests.machine FOLDER NFT SOURCE`: process 1 of a VM, and what of its image is not this
-host's.
+"""`python -m tests.fakes.guests.machine FOLDER NFT SOURCE`: process 1 of a VM, and what is its image's alone.
 
-`host` starts it in namespaces of its own. It does what cloud-init does of the data source of EC2 or Google (asks the
-metadata service who it is and what to boot, writes files, runs commands), then waits for the power to go. There is no
-systemd: what the user data calls is `systemctl` by name, and knows `poweroff` alone.
+`host` starts it in namespaces of its own. It does what cloud-init does of its cloud's data source (asks the metadata
+service who it is and what to boot, writes files, runs commands), then waits for the power to go. There is no systemd:
+what the user data calls is `systemctl` by name, and knows `poweroff` alone.
 """
 
 from __future__ import annotations
@@ -11,8 +10,10 @@ from __future__ import annotations
 import base64
 import email.parser  # noqa: F401  (cloudconfig loads it late, when its folder may be hidden)
 import gzip
+import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,6 +28,12 @@ from tests.fakes.guests import BIN, METADATA, PATH
 #: What a shutdown waits for a service.
 _SERVICE_S = 5.0
 _SYSTEMCTL = '#!/bin/sh\n[ "$*" = poweroff ] && exec kill -TERM 1\necho "no systemd here for: $*" >&2\nexit 1\n'
+_CLOUD_INIT = (
+    '#!/bin/sh\n[ "$*" = "query ds.meta_data.imds.compute.name" ] && exec echo NAME\n'
+    'echo "no such word here: $*" >&2\nexit 1\n'
+)
+#: Who it is, what it boots, and what it shall do.
+Told = tuple[str, str, bytes]
 #: Ignored by the interpreter; programs expect the defaults.
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -72,8 +79,7 @@ def install(nft: str) -> None:
 class Machine:
     """Process 1: runs one boot, collects what nobody else does, ends when the power goes."""
 
-    def __init__(self, source: str) -> None:
-        self._source = source
+    def __init__(self) -> None:
         self._ended: dict[int, int] = {}
         self._off = ""
         self._awake, alarm = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -81,11 +87,11 @@ class Machine:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._turn_off("by the guest"))
 
-    def boot(self) -> None:
+    def boot(self, told: Callable[[], Told]) -> None:
         """Returns when the power is off; what still runs then ends with this process."""
         service = None
         try:
-            name, image, data = SOURCES[self._source]()
+            name, image, data = told()
             say(f"{name} boots {image}")
             write(BootFile("/var/lib/cloud/data/instance-id", f"{name}\n".encode()))
             plan = parse((gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode())
@@ -132,30 +138,28 @@ class Machine:
             pass
 
 
-def session() -> Callable[[str], bytes]:
-    """Asks the metadata service, version 2."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    header = "X-aws-ec2-metadata-token"
-
-    def ask(path: str, method: str = "GET", **headers: str) -> bytes:
-        said = {name.replace("_", "-"): value for name, value in headers.items()}
-        request = urllib.request.Request(f"http://{METADATA}/latest/{path}", headers=said, method=method)
-        with opener.open(request, timeout=10) as answer:
-            found: bytes = answer.read()
-        return found
-
-    token = ask("api/token", "PUT", **{f"{header}-ttl-seconds": "600"}).decode()
-    return lambda path: ask(path, **{header: token})
-
-
-def of_ec2() -> tuple[str, str, bytes]:
-    """Who it is, its image, and what to boot."""
+def ec2() -> Told:
+    """Who it is, what it boots, and its user data."""
     ask = session()
     return ask("meta-data/instance-id").decode(), ask("meta-data/ami-id").decode(), ask("user-data")
 
 
-def of_gce() -> tuple[str, str, bytes]:
-    """The same from Google's service, as cloud-init asks it."""
+def azure() -> Told:
+    """Its custom data are on the disk that a VM of Azure is provisioned from, and stay where the agent of Azure puts
+    them. `cloud-init query` knows what the metadata service said of the VM."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    url = f"http://{METADATA}/metadata/instance?api-version=2021-02-01"
+    with opener.open(urllib.request.Request(url, headers={"Metadata": "true"}), timeout=10) as answer:
+        compute = json.load(answer)["compute"]
+    query = Path(BIN, "cloud-init")
+    query.write_text(_CLOUD_INIT.replace("NAME", shlex.quote(compute["name"])))
+    query.chmod(0o755)
+    data = base64.b64decode(Path("/var/lib/waagent/CustomData").read_bytes())
+    return compute["vmId"], ":".join(compute[part] for part in ("publisher", "offer", "sku", "version")), data
+
+
+def gce() -> Told:
+    """The same of Google's service, as cloud-init asks it."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def ask(path: str) -> bytes:
@@ -170,7 +174,24 @@ def of_gce() -> tuple[str, str, bytes]:
     return ask("id").decode(), ask("image").decode(), data
 
 
-SOURCES = {"ec2": of_ec2, "gce": of_gce}
+#: By the name of the source.
+SOURCES: dict[str, Callable[[], Told]] = {"ec2": ec2, "azure": azure, "gce": gce}
+
+
+def session() -> Callable[[str], bytes]:
+    """Asks the metadata service of EC2, version 2."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    header = "X-aws-ec2-metadata-token"
+
+    def ask(path: str, method: str = "GET", **headers: str) -> bytes:
+        said = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(f"http://{METADATA}/latest/{path}", headers=said, method=method)
+        with opener.open(request, timeout=10) as answer:
+            found: bytes = answer.read()
+        return found
+
+    token = ask("api/token", "PUT", **{f"{header}-ttl-seconds": "600"}).decode()
+    return lambda path: ask(path, **{header: token})
 
 
 def write(file: BootFile) -> None:
@@ -198,7 +219,7 @@ def main() -> int:
     os.umask(0o022)
     furnish(Path(sys.argv[1]))
     install(sys.argv[2])
-    Machine(sys.argv[3]).boot()
+    Machine().boot(SOURCES[sys.argv[3]])
     return 0
 
 

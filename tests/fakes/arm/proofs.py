@@ -1,0 +1,57 @@
+"""Signed messages as Azure's metadata service makes them, by a chain of the fake's own: an issuer, and a certificate
+for the service's name that every message brings along."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from functools import cache
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import pkcs7
+
+SERVICE = "metadata.azure.com"
+_DAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+
+def _certificate(
+    name: str, key: rsa.RSAPrivateKey, by: str, signer: rsa.RSAPrivateKey, *, ca: bool
+) -> x509.Certificate:
+    def named(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(named(name))
+        .issuer_name(named(by))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_DAY)
+        .not_valid_after(_DAY + datetime.timedelta(days=36_500))
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+    )
+    if not ca:
+        made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+    return made.sign(signer, hashes.SHA256())
+
+
+@cache
+def _chain() -> tuple[x509.Certificate, rsa.RSAPrivateKey, x509.Certificate]:
+    root, leaf = (rsa.generate_private_key(65537, 2048) for _ in range(2))
+    issuer = _certificate("fake Azure issuer", root, "fake Azure issuer", root, ca=True)
+    return issuer, leaf, _certificate(SERVICE, leaf, "fake Azure issuer", root, ca=False)
+
+
+def issuer_pem() -> str:
+    """The certificate that an operator trusts."""
+    return _chain()[0].public_bytes(serialization.Encoding.PEM).decode()
+
+
+def signature(content: bytes) -> str:
+    """`content` in a signed message, in base64, as `signature` of an attested document."""
+    _, key, own = _chain()
+    made = pkcs7.PKCS7SignatureBuilder().set_data(content).add_signer(own, key, hashes.SHA256())
+    options = [pkcs7.PKCS7Options.Binary, pkcs7.PKCS7Options.NoCapabilities]
+    return base64.b64encode(made.sign(serialization.Encoding.DER, options)).decode()
