@@ -15,11 +15,11 @@ from cloud_dispatch.domain.offering import InstanceType, Market, Offering
 from cloud_dispatch.domain.resources import MIB, Resources
 from cloud_dispatch.provider import spi
 from cloud_dispatch.provider.errors import InvalidRequest, ProviderError
+from cloud_dispatch.provider.kept import Kept
 from cloud_dispatch_aws import prices
 from cloud_dispatch_aws.calls import Calls
 from cloud_dispatch_aws.errors import Asked
 from cloud_dispatch_aws.images import Images
-from cloud_dispatch_aws.kept import Kept
 from cloud_dispatch_aws.prices import Price
 from cloud_dispatch_aws.quotas import family_of
 from cloud_dispatch_aws.settings import AwsSettings

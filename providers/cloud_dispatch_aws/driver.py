@@ -24,6 +24,7 @@ from cloud_dispatch.provider.errors import (
     Transient,
     VmNotFound,
 )
+from cloud_dispatch.provider.kept import Kept
 from cloud_dispatch.provider.lacking import Lacking, bounded
 from cloud_dispatch.provider.sending import sent
 from cloud_dispatch.provider.spi import (
@@ -48,7 +49,6 @@ from cloud_dispatch_aws.calls import Calls
 from cloud_dispatch_aws.catalogue import Catalogue
 from cloud_dispatch_aws.errors import PROTECTED, SUBNET_FULL, TOKEN_USED, Asked
 from cloud_dispatch_aws.images import Images
-from cloud_dispatch_aws.kept import Kept
 from cloud_dispatch_aws.settings import AwsSettings
 from cloud_dispatch_aws.subnets import Subnets
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cloud_dispatch.provider.cms import Malformed, verified
 from cloud_dispatch.provider.errors import NotProven
-from cloud_dispatch_aws.cms import Malformed, verified
 
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 _MOST_CHARACTERS = 32_768

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloud_dispatch.provider.errors import InvalidRequest
+from cloud_dispatch.provider.kept import Kept
 from cloud_dispatch_aws.calls import Calls
 from cloud_dispatch_aws.errors import Asked
-from cloud_dispatch_aws.kept import Kept
 from cloud_dispatch_aws.settings import GIB, AwsSettings
 
 #: How long the image that a parameter names is taken for the current one.

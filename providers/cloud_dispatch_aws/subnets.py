@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cloud_dispatch.provider.errors import InvalidRequest
+from cloud_dispatch.provider.kept import Kept
 from cloud_dispatch_aws.calls import Calls
 from cloud_dispatch_aws.errors import Asked
-from cloud_dispatch_aws.kept import Kept
 from cloud_dispatch_aws.settings import AwsSettings
 
 #: How long the number of free addresses is believed, and how long a subnet that had none is left alone.

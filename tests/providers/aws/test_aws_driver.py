@@ -21,6 +21,7 @@ from cloud_dispatch.provider.errors import (
     Transient,
     VmNotFound,
 )
+from cloud_dispatch.provider.kept import Kept
 from cloud_dispatch.provider.sending import sent
 from cloud_dispatch.provider.spi import (
     Challenge,
@@ -36,7 +37,6 @@ from cloud_dispatch_aws import driver, translate
 from cloud_dispatch_aws.catalogue import Sold
 from cloud_dispatch_aws.driver import AwsProvider, traits
 from cloud_dispatch_aws.images import Images
-from cloud_dispatch_aws.kept import Kept
 from cloud_dispatch_aws.subnets import Subnets
 from tests.providers.aws.scenes import ACCOUNT, NOW_MS, TAGS, ZONE, certificate, document, proof, request, settings
 from tests.providers.aws.scripted import Scripted

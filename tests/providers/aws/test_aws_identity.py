@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import pkcs7
 
+from cloud_dispatch.provider import cms
 from cloud_dispatch.provider.errors import NotProven
-from cloud_dispatch_aws import cms, identity
+from cloud_dispatch_aws import identity
 from tests.providers.aws.scenes import ACCOUNT, REGION, certificate, document, proof, signed, signer
 
 VM = "i-0123456789abcdef0"

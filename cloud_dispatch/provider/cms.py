@@ -1,5 +1,5 @@
-"""A signed message (CMS, RFC 5652), as far as EC2 makes them. Owns the reading of its bytes and the check of its
-signature; what the message says is somebody else's.
+"""A signed message (CMS, RFC 5652), as far as clouds make them for proofs of identity. Owns the reading of its bytes
+and the check of its signature, for the drivers; what the message says, and whose certificate counts, is theirs to say.
 
 `cryptography` signs such messages and does not verify them. What is read here is a stranger's: every length is checked,
 depth is bounded, and whatever is not exactly a message with its content, signed by one signer with RSA and SHA-256, is
@@ -45,7 +45,7 @@ class _Node:
 @dataclass(frozen=True, slots=True)
 class Signed:
     """A message before anybody has checked it. `signed` is what the signature is over: the content, or attributes
-    that have its digest."""
+    that have its digest. `certificates`: those that it brings along (DER), which nobody has to believe."""
 
     content: bytes
     issuer: bytes
@@ -53,33 +53,45 @@ class Signed:
     digest: bytes | None
     signed: bytes
     signature: bytes
+    certificates: tuple[bytes, ...] = ()
 
 
 def verified(message: bytes, certificates: Sequence[bytes]) -> bytes:
     """The content of `message`, signed with the key of one of `certificates` (PEM); Malformed otherwise."""
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    said = read(message)
+    for pem in certificates:
+        certificate = _certificate(pem)
+        if names(said, certificate) and isinstance(certificate.public_key(), rsa.RSAPublicKey):
+            return checked(said, certificate)
+    raise Malformed("it is signed by nobody whose certificate is here")
+
+
+def names(said: Signed, certificate: Certificate) -> bool:
+    """Whether the message calls this its signer's, which is no proof yet."""
+    return (certificate.serial_number, certificate.issuer.public_bytes()) == (said.serial, said.issuer)
+
+
+def checked(said: Signed, certificate: Certificate) -> bytes:
+    """The content, signed with the key of `certificate`; Malformed otherwise."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-    said = read(message)
     if said.digest is not None:
         hasher = hashes.Hash(hashes.SHA256())
         hasher.update(said.content)
         if hasher.finalize() != said.digest:
             raise Malformed("the content is not what was signed")
-    for pem in certificates:
-        certificate = _certificate(pem)
-        if (certificate.serial_number, certificate.issuer.public_bytes()) != (said.serial, said.issuer):
-            continue
-        key = certificate.public_key()
-        if not isinstance(key, rsa.RSAPublicKey):
-            continue
-        try:
-            key.verify(said.signature, said.signed, padding.PKCS1v15(), hashes.SHA256())
-        except InvalidSignature:
-            raise Malformed("the signature is not that of the certificate") from None
-        return said.content
-    raise Malformed("it is signed by nobody whose certificate is here")
+    key = certificate.public_key()
+    if not isinstance(key, rsa.RSAPublicKey):
+        raise Malformed("expected a signature with RSA")
+    try:
+        key.verify(said.signature, said.signed, padding.PKCS1v15(), hashes.SHA256())
+    except InvalidSignature:
+        raise Malformed("the signature is not that of the certificate") from None
+    return said.content
 
 
 @lru_cache(maxsize=64)
@@ -110,7 +122,8 @@ def _signed(message: bytes) -> Signed:
     if what.body != _DATA:
         raise Malformed("expected plain data")
     content = _octets(_only(body, _CONTEXT_0))
-    (signer,) = _of(more[-1], _SET, 1)  # between them may stand certificates: only ours count
+    (signer,) = _of(more[-1], _SET, 1)
+    brought = tuple(one.whole for field in more[:-1] if field.tag == _CONTEXT_0 for one in field.parts)
     _, who, digest, *rest = _of(signer, _SEQUENCE, 0)
     issuer, serial = _of(who, _SEQUENCE, 2)
     attributes = rest.pop(0) if rest[0].tag == _CONTEXT_0 else None
@@ -120,10 +133,10 @@ def _signed(message: bytes) -> Signed:
     if signature.tag != _OCTETS:
         raise Malformed("expected a signature")
     if attributes is None:
-        return Signed(content, issuer.whole, _number(serial), None, content, signature.body)
+        return Signed(content, issuer.whole, _number(serial), None, content, signature.body, brought)
     # What is signed of the attributes is their set, not the field that they stand in (RFC 5652, 5.4).
     signed = bytes([_SET]) + attributes.whole[1:]
-    return Signed(content, issuer.whole, _number(serial), _digest(attributes), signed, signature.body)
+    return Signed(content, issuer.whole, _number(serial), _digest(attributes), signed, signature.body, brought)
 
 
 def _digest(attributes: _Node) -> bytes:
