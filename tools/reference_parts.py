@@ -137,6 +137,14 @@ def gcp_settings() -> str:
     return table(("key", "expected", "default", "meaning"), [(_code(key), *said) for key, said in words.GCP.items()])
 
 
+def azure_settings() -> str:
+    """The Azure driver's keys."""
+    azure = importlib.import_module("cloud_dispatch_azure.settings")
+    _same("AZURE", azure.AzureSettings.model_fields, words.AZURE)
+    head = ("key", "expected", "default", "meaning")
+    return table(head, [(_code(key), *said) for key, said in words.AZURE.items()])
+
+
 # -- the command line
 
 
@@ -348,6 +356,7 @@ PARTS: Mapping[str, Any] = {
     "local-settings": local_settings,
     "aws-settings": aws_settings,
     "gcp-settings": gcp_settings,
+    "azure-settings": azure_settings,
     "commands": commands,
     "exit-codes": exit_codes,
     "errors": errors,

@@ -195,6 +195,74 @@ DEFAULTS: Mapping[str, str] = {
     "store.url": "`STATE_DIR/store.sqlite`",
 }
 
+#: The Azure driver's own keys of a profile: what is expected, the default, and the meaning.
+AZURE: Mapping[str, tuple[str, str, str]] = {
+    "subscription": ("id", "required", "The subscription that its VMs are in; another one is another profile."),
+    "resource_group": ("name", "required", "The group that its VMs are in. It should hold nothing else."),
+    "region": (
+        "name of a region",
+        "required",
+        "Where its VMs are, as in `westeurope`; another region is another profile.",
+    ),
+    "credential": (
+        "`default`, `environment`, `managed`, `workload`, `cli`",
+        "`default`",
+        "Where the SDK looks for credentials: in each place in turn, or in one.",
+    ),
+    "tenant": ("id", "the SDK's choice", "The tenant of a workload identity or of the command line's user."),
+    "client": ("id", "the SDK's choice", "Which managed or workload identity, where there are several."),
+    "endpoint_url": ("URL with https", "none", "Asked in place of Azure: a fake of it in tests."),
+    "authority_url": ("URL with https", "none", "Asked for tokens in place of Microsoft Entra."),
+    "prices_url": ("URL with https", "none", "Asked for prices in place of Azure's Retail Prices."),
+    "ca_file": ("file", "none", "Certificates that these are checked with."),
+    "sizes": (
+        "list of patterns",
+        "`Standard_D*s_v5`, `Standard_E*s_v5`, `Standard_F*s_v2`, `Standard_D*ps_v5`, `Standard_NC*_T4_v3`",
+        "Which sizes are offered; `types` chooses among these.",
+    ),
+    "zones": ("list of `1` to `9`", "all", "Where VMs may be; without, a size that has no zones is offered too."),
+    "spot": ("true or false", "`true`", "Whether there are offerings on the spot market."),
+    "spot_max_percent": ("1 to 1000", "`100`", "The bid for spot machines, in percent of the price on demand."),
+    "eviction": ("`delete` or `deallocate`", "`delete`", "What Azure does with a spot VM that it takes back."),
+    "price_list": ("true or false", "`true`", "Whether Azure's Retail Prices are asked."),
+    "prices": (
+        "table of dollars an hour, as text",
+        "none",
+        "What you pay for a size on demand, where that is not the list's price.",
+    ),
+    "images": (
+        "table of images by architecture",
+        "Ubuntu 24.04",
+        "What VMs boot: `PUBLISHER:OFFER:SKU:VERSION` (or `latest`), or an image's id. Keys: `x86_64`, `arm64`.",
+    ),
+    "subnet": ("id", "required", "Where VMs are."),
+    "security_group": ("id", "the subnet's", "A network security group for each VM's interface."),
+    "public_address": ("true or false", "`false`", "Whether a VM has a public address."),
+    "accelerated_network": ("true or false", "`false`", "Whether its interface is accelerated; not all sizes can."),
+    "admin_user": ("name", "`dispatch`", "The user that Azure wants on each VM. It has no password."),
+    "ssh_key": ("public key", "none", "Who may log in as that user; without, nobody."),
+    "trusted_launch": ("true or false", "`true`", "Secure boot and a virtual TPM, where size and image can."),
+    "ephemeral": (
+        "true or false",
+        "`false`",
+        "Root disks on the machine itself, which cost nothing; sizes that can't are left out.",
+    ),
+    "disk_type": ("`Standard_LRS`, `StandardSSD_LRS`, `Premium_LRS`", "`StandardSSD_LRS`", "The kind of the disks."),
+    "root_size": (_SIZE, "`32GiB`", "The root disk, gone with the VM."),
+    "scratch": ("list of sizes", "none", "More disks, at most eight, bare. Tasks get these."),
+    "disk_encryption_set": ("id", "Azure's own keys", "With whose keys disks are encrypted."),
+    "tags": ("table of texts", "none", "More tags, at most 40, on all that a launch makes."),
+    "reaper": ("true or false", "`false`", "Whether the reaper is installed, which ends VMs past their `ends-at` tag."),
+    "reaper_period": ("duration", "`1m`", "How often the reaper looks."),
+    "identity_certificates": (
+        "PEM, or a file of it",
+        "none",
+        "Those who issue the metadata service's certificate; without them a launch makes one VM.",
+    ),
+    "consistency": ("duration", "`1m`", "How long Azure's lists may be late."),
+    "boot": ("duration", "`1m30s`", "How long a VM takes from its launch to its registration, as expected."),
+}
+
 #: The AWS driver's own keys of a profile: what is expected, the default, and the meaning.
 AWS: Mapping[str, tuple[str, str, str]] = {
     "region": ("name of a region", "required", "Where its VMs are; another region is another profile."),

@@ -64,9 +64,10 @@ def test_the_settings_of_a_profile_are_read_without_its_sdk(target: str) -> None
     assert sdks_loaded_by(f"{target}.settings") == []
 
 
-def test_aws_is_among_the_plugins() -> None:
-    """What is said of all plugins is said of it."""
-    assert "cloud_dispatch_aws:plugin" in {point.value for point in plugins()}
+@pytest.mark.parametrize("driver", ["aws", "azure"])
+def test_the_clouds_are_among_the_plugins(driver: str) -> None:
+    """What is said of all plugins is said of them."""
+    assert f"cloud_dispatch_{driver}:plugin" in {point.value for point in plugins()}
 
 
 def test_a_plugin_that_imports_its_sdk_is_found(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ def test_a_template_that_the_wheel_lacks_is_found() -> None:
         ("migrations", r"cloud_dispatch/statestore/migrations/versions/.+\.py"),
         ("AWS driver", r"cloud_dispatch_aws/__init__\.py"),
         ("AWS prices", r"cloud_dispatch_aws/prices\.toml"),
+        ("Azure driver", r"cloud_dispatch_azure/__init__\.py"),
+        ("Azure prices", r"cloud_dispatch_azure/prices\.toml"),
         ("local driver", r"cloud_dispatch_local/__init__\.py"),
         ("type marker", r"cloud_dispatch/py\.typed"),
         ("licence", r".+\.dist-info/licenses/LICENSE"),

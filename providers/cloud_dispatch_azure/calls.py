@@ -1,0 +1,297 @@
+"""Azure's SDK, as coroutines that raise the SPI's errors. Owns credentials, clients, how long a call may take and that
+each is sent once: what makes sense to repeat the dispatcher repeats.
+
+Answers are told as JSON documents, in ARM's own words.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from azure.core import PipelineClient
+from azure.core.exceptions import HttpResponseError
+from azure.core.pipeline.policies import UserAgentPolicy
+from azure.core.pipeline.transport import RequestsTransport
+from azure.core.rest import HttpRequest
+from azure.identity import (
+    AzureCliCredential,
+    DefaultAzureCredential,
+    EnvironmentCredential,
+    ManagedIdentityCredential,
+    WorkloadIdentityCredential,
+)
+from azure.mgmt.compute import ComputeManagementClient
+from azure.mgmt.network import NetworkManagementClient
+from requests.adapters import HTTPAdapter
+
+from cloud_dispatch.provider.blocking import BlockingCalls
+from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, Transient
+from cloud_dispatch_azure.errors import STALE, Asked, of_answer, of_document, of_exception, retry_after_ms
+from cloud_dispatch_azure.settings import AzureSettings
+
+#: Calls under way at once.
+THREADS = 64
+_CONNECT_S, _ANSWER_S = 5, 45
+#: A listing of more pages than this is no listing of VMs of ours.
+MAX_PAGES = 1_000
+ARM = "https://management.azure.com"
+PRICES = "https://prices.azure.com/api/retail/prices"
+Work = Callable[["Clients"], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What a piece of work asks Azure with."""
+
+    compute: ComputeManagementClient
+    network: NetworkManagementClient
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The answer to a long-running call: the document, and where to ask what becomes of it ("": it is done)."""
+
+    document: Mapping[str, Any]
+    poll: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What has become of a long-running call. `code` and `message` of one that has failed."""
+
+    done: bool
+    failed: bool = False
+    code: str = ""
+    message: str = ""
+
+
+class Calls:
+    """The services of one subscription. Clients are made at their first use, in a thread, and anew where Azure takes
+    the token for stale: so credentials that change while the dispatcher runs are found."""
+
+    def __init__(self, settings: AzureSettings, name: str) -> None:
+        self._settings = settings
+        self._threads = BlockingCalls(f"azure-{name}", THREADS)
+        self._making = threading.Lock()
+        self._session: requests.Session | None = None
+        self._clients: Clients | None = None
+
+    async def once(self, asked: Asked, work: Work) -> dict[str, Any]:
+        """The document that `work` answers."""
+        found: dict[str, Any] = await self._threads.run(self._call, asked, lambda clients: _document(work(clients)))
+        return found
+
+    async def pages(self, asked: Asked, work: Work) -> list[dict[str, Any]]:
+        """All that `work` lists, whole; raises where one page is missing."""
+        found: list[dict[str, Any]] = await self._threads.run(
+            self._call, asked, lambda clients: [_document(one) for one in _bounded(work(clients), asked)]
+        )
+        return found
+
+    async def begin(self, asked: Asked, work: Callable[..., Any]) -> Accepted:
+        """Start what `work` starts, with the arguments by which its answer is told at once and not waited for."""
+
+        def start(clients: Clients) -> Accepted:
+            def told(answer: Any, made: Any, _: Any) -> Accepted:
+                headers = answer.http_response.headers
+                poll = headers.get("Azure-AsyncOperation") or headers.get("Location") or ""
+                return Accepted(_document(made), poll)
+
+            begun: Accepted = work(clients, polling=False, cls=told).result() or Accepted({})
+            return begun
+
+        return await self._threads.run(self._call, asked, start)
+
+    async def progress(self, asked: Asked, poll: str) -> Progress | None:
+        """One look at a long-running call; None where Azure has forgotten it. Only ARM is asked: a token goes along."""
+        if urlsplit(poll).netloc != urlsplit(self._settings.endpoint_url or ARM).netloc:
+            raise InvalidRequest(f"{asked.call}: {poll[:200]!r} is no place of Azure's")
+
+        def look(clients: Clients) -> Progress | None:
+            response = clients.compute.send_request(HttpRequest("GET", poll))
+            document = response.json() if response.text().strip() else {}
+            if response.status_code == 404:
+                return None
+            if response.status_code >= 400:
+                raise of_answer(*of_document(document), response.status_code, response.headers, asked)
+            state = str(document.get("status") or "").lower()
+            if not state:
+                return Progress(done=response.status_code != 202)
+            if state in ("failed", "canceled", "cancelled"):
+                code, message = of_document(document)
+                return Progress(True, True, code or state, message)
+            return Progress(state == "succeeded")
+
+        return await self._threads.run(self._call, asked, look)
+
+    async def permissions(self, asked: Asked, scope: str) -> list[dict[str, Any]]:
+        """What the credentials may do there."""
+
+        def look(clients: Clients) -> list[dict[str, Any]]:
+            url = f"{scope}/providers/Microsoft.Authorization/permissions?api-version=2022-04-01"
+            found: list[dict[str, Any]] = []
+            base = self._settings.endpoint_url or ARM
+            for _ in range(MAX_PAGES):
+                response = clients.compute.send_request(HttpRequest("GET", url if url.startswith(base) else base + url))
+                document = response.json() if response.text().strip() else {}
+                if response.status_code >= 400:
+                    raise of_answer(*of_document(document), response.status_code, response.headers, asked)
+                found += document.get("value") or ()
+                url = str(document.get("nextLink") or "")
+                if not url:
+                    break
+            return found
+
+        answer: list[dict[str, Any]] = await self._threads.run(self._call, asked, look)
+        return answer
+
+    async def price_pages(self, asked: Asked, query: Mapping[str, str], most: int = MAX_PAGES) -> list[str]:
+        """The pages of the price service, as they come. It asks for no credentials and gets none."""
+
+        def read(_: object) -> list[str]:
+            url, pages = self._settings.prices_url or PRICES, []
+            host, parameters = urlsplit(url).hostname, dict(query)
+            client: Any = PipelineClient(url, transport=self._transport(), retry_total=0, **self._waits())
+            for _page in range(most):
+                response = client.send_request(HttpRequest("GET", url, params=parameters))
+                if response.status_code != 200:
+                    wait = retry_after_ms(response.headers)
+                    raise Transient(f"{asked.call}: status {response.status_code}", retry_after_ms=wait)
+                pages.append(response.text())
+                url, parameters = next_page(response.json()), {}
+                if not url:
+                    return pages
+                if urlsplit(url).hostname != host:
+                    raise Transient(f"{asked.call}: its next page is elsewhere, at {url[:200]!r}")
+            raise Transient(f"{asked.call}: no end after {most} pages")
+
+        return await self._threads.run(self._guarded, asked, read)
+
+    async def text(self, asked: Asked, link: str) -> str:
+        """What a link shows that Azure has signed. No token of ours goes with it."""
+
+        def read(_: object) -> str:
+            # What it shows is read as it is, whatever it says that it is.
+            client: Any = PipelineClient(
+                link, transport=self._transport(), policies=[UserAgentPolicy("cloud-dispatch")]
+            )
+            response = client.send_request(HttpRequest("GET", link), **self._waits())
+            if response.status_code >= 400 and response.status_code != 404:
+                raise Transient(f"{asked.call}: status {response.status_code}")
+            return str(response.text()) if response.status_code < 400 else ""
+
+        return await self._threads.run(self._guarded, asked, read)
+
+    def close(self) -> None:
+        self._threads.close()
+        if self._session is not None:
+            self._session.close()
+
+    def _call(self, asked: Asked, work: Callable[[Clients], Any]) -> Any:
+        """`work`, and once more with a new token where the one that it came with was refused: nothing was done."""
+        clients = self._made()
+        try:
+            return work(clients)
+        except HttpResponseError as error:
+            if error.status_code != 401 or getattr(error.error, "code", "") not in STALE:
+                raise of_exception(error, asked) from error
+            self._forget(clients)
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise of_exception(error, asked) from error
+        return self._guarded(asked, lambda _: work(self._made()))
+
+    def _guarded(self, asked: Asked, work: Callable[[Any], Any]) -> Any:
+        try:
+            return work(None)
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise of_exception(error, asked) from error
+
+    def _made(self) -> Clients:
+        with self._making:
+            if self._clients is None:
+                settings = self._settings
+                more: dict[str, Any] = {
+                    "base_url": settings.endpoint_url or ARM,
+                    "credential_scopes": [f"{ARM}/.default"],
+                    "retry_total": 0,
+                    "user_agent": "cloud-dispatch",
+                    **self._waits(),
+                }
+                credential = credentials(settings)
+                self._clients = Clients(
+                    ComputeManagementClient(credential, settings.subscription, transport=self._transport(), **more),
+                    NetworkManagementClient(credential, settings.subscription, transport=self._transport(), **more),
+                )
+            return self._clients
+
+    def _forget(self, clients: Clients) -> None:
+        with self._making:
+            if self._clients is clients:
+                self._clients = None
+
+    def _transport(self) -> Any:
+        """Connections for as many calls as there may be at once, shared by all clients."""
+        if self._session is None:
+            self._session = requests.Session()
+            self._session.mount("https://", HTTPAdapter(pool_connections=8, pool_maxsize=THREADS))
+        return RequestsTransport(session=self._session, session_owner=False)
+
+    def _waits(self) -> dict[str, Any]:
+        verify: str | bool = str(self._settings.ca_file) if self._settings.ca_file else True
+        waits: dict[str, Any] = {"connection_timeout": _CONNECT_S, "read_timeout": _ANSWER_S}
+        return {**waits, "connection_verify": verify} if self._settings.ca_file else waits
+
+
+def credentials(settings: AzureSettings) -> Any:
+    """What the settings name, renewed by the SDK as it expires, which looks for secrets by itself."""
+    more: dict[str, Any] = {}
+    if settings.ca_file:
+        more["connection_verify"] = str(settings.ca_file)
+    authority = {"authority": settings.authority_url, "disable_instance_discovery": True}
+    if settings.authority_url:
+        more.update(authority)
+    client: dict[str, Any] = {"client_id": settings.client} if settings.client else {}
+    match settings.credential:
+        case "environment":
+            return EnvironmentCredential(**more)
+        case "managed":
+            return ManagedIdentityCredential(**client)
+        case "workload":
+            tenant = {"tenant_id": settings.tenant} if settings.tenant else {}
+            return WorkloadIdentityCredential(**client, **tenant, **more)
+        case "cli":
+            return AzureCliCredential(tenant_id=settings.tenant)
+        case _:
+            if settings.client:
+                more["managed_identity_client_id"] = settings.client
+            return DefaultAzureCredential(exclude_interactive_browser_credential=True, **more)
+
+
+def next_page(document: Mapping[str, Any]) -> str:
+    return str(document.get("NextPageLink") or "")
+
+
+def _document(made: Any) -> dict[str, Any]:
+    if made is None:
+        return {}
+    if isinstance(made, dict):
+        return made
+    found: dict[str, Any] = made.as_dict()
+    return found
+
+
+def _bounded(found: Iterable[Any], asked: Asked) -> Iterable[Any]:
+    pages = found.by_page() if hasattr(found, "by_page") else [found]
+    for number, page in enumerate(pages):
+        if number >= MAX_PAGES:
+            raise Transient(f"{asked.call}: no end after {MAX_PAGES} pages")
+        yield from page

@@ -1,0 +1,281 @@
+"""What a profile could rent: sizes, their zones, prices, limits. Owns the reading of Azure's resource SKUs and usages
+and the joining of it all into offerings; the pure half is functions, `Catalogue` asks and keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import InstanceType, Market, Offering
+from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.provider import spi
+from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, Scope
+from cloud_dispatch.provider.kept import Kept
+from cloud_dispatch.provider.spi import Quota, QuotaUnit
+from cloud_dispatch_azure import prices
+from cloud_dispatch_azure.calls import Calls
+from cloud_dispatch_azure.errors import Asked
+from cloud_dispatch_azure.images import Images
+from cloud_dispatch_azure.prices import Price
+from cloud_dispatch_azure.settings import GIB, AzureSettings
+
+_HOUR_MS = 3_600_000
+_SIZES_MS, _PRICES_MS, _PRICES_AGAIN_MS = 6 * _HOUR_MS, 6 * _HOUR_MS, 600_000
+#: Azure bills Linux by the second; the first minute is whole.
+_MINIMUM_MS = 60_000
+_ARCHITECTURES = {"x64": "x86_64", "arm64": "arm64"}
+#: Azure does not say which GPU a size has; its name does.
+_GPUS = (
+    (re.compile(r"_T4_"), "t4", 16), (re.compile(r"_H100_"), "h100", 80), (re.compile(r"_H200_"), "h200", 141),
+    (re.compile(r"_A100_"), "a100", 80), (re.compile(r"^Standard_ND96asr"), "a100", 40),
+    (re.compile(r"^Standard_NV.*_A10_"), "a10", 24), (re.compile(r"^Standard_NC\d+r?s_v3"), "v100", 16),
+    (re.compile(r"_MI300X_"), "mi300x", 192),
+)  # fmt: skip
+_SPOT_CORES, _CORES = "lowPriorityCores", "cores"
+
+
+@dataclass(frozen=True, slots=True)
+class Sold:
+    """A size, where there is any of it, on which markets, and what it can do."""
+
+    type: InstanceType
+    zones: frozenset[str]
+    markets: frozenset[Market]
+    trusted: bool = True
+    #: Where the disk of a VM without a kept one is; "" where the size has no room for it.
+    placement: str = ""
+    generations: frozenset[str] = frozenset({"V1", "V2"})
+
+
+class Catalogue:
+    """The offerings of one profile. Sizes and zones are good for hours, and so are prices: Azure's change seldom."""
+
+    def __init__(
+        self, profile: ProfileName, settings: AzureSettings, calls: Calls, images: Images, now: Callable[[], int]
+    ) -> None:
+        self._profile = profile
+        self._settings = settings
+        self._calls = calls
+        self._images = images
+        self._now = now
+        self._sold = Kept(self._ask_sizes, _SIZES_MS, now)
+        self._listed = Kept(self._ask_prices, lambda found: _PRICES_MS if found else _PRICES_AGAIN_MS, now)
+
+    async def offerings(self) -> tuple[Offering, ...]:
+        """All of them, with what is known of their prices."""
+        sold, known = await asyncio.gather(self._sold.get(), self.known())
+        images = await self._images_of(sold)
+        return tuple(
+            offering
+            for one in sold
+            if one.type.architecture in images
+            for zone in sorted(one.zones)
+            for offering in _offered(self._profile, self._settings, one, zone, known, images[one.type.architecture])
+        )
+
+    async def sold(self) -> Sequence[Sold]:
+        return await self._sold.get()
+
+    async def of_name(self, name: str) -> Sold:
+        """InvalidRequest for a size that the profile does not rent."""
+        for one in await self._sold.get():
+            if one.type.name == name:
+                return one
+        raise InvalidRequest(f"profile {self._profile} has no size {name!r}")
+
+    async def known(self) -> Mapping[tuple[str, Market], Price]:
+        """Prices by size and market: on demand what the operator says, else the list's word, else the table's."""
+        table = prices.embedded(self._settings.region)
+        own = prices.of_settings(self._settings.prices, self._now())
+        return {
+            **{(name, Market.ON_DEMAND): price for name, price in table.items()},
+            **await self._listed.get(),
+            **{(name, Market.ON_DEMAND): price for name, price in own.items()},
+        }
+
+    async def told(self) -> list[spi.Price]:
+        """What Azure says that the sizes cost now, asked for anew; ProviderError where the list can't be read."""
+        names = {one.type.name for one in await self._sold.get()}
+        listed = await self._read_list()
+        region = self._settings.region
+        return [spi.Price(name, region, market, one.rate) for (name, market), one in listed.items() if name in names]
+
+    async def quotas(self) -> tuple[Quota, ...]:
+        """Of the families that the profile rents, of all cores on demand in the region, and of the spot market."""
+        region = self._settings.region
+        sold, usages = await asyncio.gather(
+            self._sold.get(),
+            self._calls.pages(Asked("usages"), lambda clients: clients.compute.usage.list(region)),
+        )
+        return told(usages, {one.type.family for one in sold}, region)
+
+    async def skus(self) -> list[dict[str, Any]]:
+        """All sizes of the region, with what keeps this subscription from some."""
+        where = f"location eq '{self._settings.region}'"
+        found = await self._calls.pages(Asked("skus"), lambda clients: clients.compute.resource_skus.list(filter=where))
+        return [one for one in found if one.get("resourceType") == "virtualMachines"]
+
+    async def _images_of(self, sold: Iterable[Sold]) -> Mapping[str, str]:
+        """The image that each architecture would boot; one that has none is not offered."""
+        wanted = {one.type.architecture for one in sold} & set(self._settings.images)
+        return {name: (await self._images.of_architecture(name)).id for name in sorted(wanted)}
+
+    async def _ask_sizes(self) -> Sequence[Sold]:
+        found = sold(await self.skus(), self._settings)
+        if not found:
+            raise InvalidRequest(f"sizes: Azure sells none of them to this subscription in {self._settings.region}")
+        return found
+
+    async def _ask_prices(self) -> Mapping[tuple[str, Market], Price]:
+        """The list's; nothing where it can't be read, so that the table speaks: prices alone stop no VM."""
+        if not self._settings.price_list:
+            return {}
+        try:
+            return await self._read_list()
+        except ProviderError:
+            return {}
+
+    async def _read_list(self) -> Mapping[tuple[str, Market], Price]:
+        pages = await self._calls.price_pages(Asked("prices"), prices.query(self._settings.region))
+        return prices.of_list(pages, self._settings.region, self._now())
+
+
+def sold(skus: Iterable[Mapping[str, Any]], settings: AzureSettings) -> tuple[Sold, ...]:
+    """The sizes that the settings want, by name, each with the zones that the settings and the subscription allow."""
+    found = []
+    for sku in skus:
+        name = str(sku.get("name") or "")
+        if any(fnmatchcase(name, pattern) for pattern in settings.sizes):
+            zones = places(sku, settings)
+            made = size(sku, settings)
+            if zones and made is not None and not (settings.ephemeral and not made.placement):
+                found.append(replace(made, zones=frozenset(zones)))
+    return tuple(sorted(found, key=lambda one: one.type.name))
+
+
+def places(sku: Mapping[str, Any], settings: AzureSettings) -> set[str]:
+    """Zones as offerings name them, or the region where it has none for the size; nothing where it is not to be had."""
+    region = settings.region
+    zones: set[str] = set()
+    there = False
+    for info in sku.get("locationInfo") or ():
+        if str(info.get("location") or "").lower() == region:
+            there = True
+            zones |= set(info.get("zones") or ())
+    denied: set[str] = set()
+    for one in sku.get("restrictions") or ():
+        within = one.get("restrictionInfo") or {}
+        if one.get("type") == "Location" and region in {str(place).lower() for place in within.get("locations") or ()}:
+            return set()
+        if one.get("type") == "Zone":
+            denied |= set(within.get("zones") or ())
+    if not there:
+        return set()
+    if settings.zones:
+        return {f"{region}-{zone}" for zone in zones & set(settings.zones) - denied}
+    if not zones:
+        return {region}
+    return {f"{region}-{zone}" for zone in zones - denied}
+
+
+def size(sku: Mapping[str, Any], settings: AzureSettings) -> Sold | None:
+    """A size as Azure tells it; None for machines that none of the images can boot, or of which too little is said."""
+    said = {str(one.get("name")): str(one.get("value")) for one in sku.get("capabilities") or ()}
+    architecture = _ARCHITECTURES.get(said.get("CpuArchitectureType", "x64").lower(), "")
+    vcpus, memory = said.get("vCPUsAvailable") or said.get("vCPUs", ""), said.get("MemoryGB", "")
+    if architecture not in settings.images or not vcpus.isdecimal() or not memory.replace(".", "", 1).isdecimal():
+        return None
+    name, gpus = str(sku["name"]), said.get("GPUs", "0")
+    count = int(gpus) if gpus.isdecimal() else 0
+    gpu = next(((kind, gib) for pattern, kind, gib in _GPUS if pattern.search(name)), ("", 0)) if count else ("", 0)
+    kind = InstanceType(
+        name=name,
+        capacity=Resources(
+            cpus_milli=int(vcpus) * 1000,
+            memory=int(float(memory) * GIB),
+            disk=sum(settings.scratch) or settings.root_size,
+            gpus=count,
+        ),
+        gpu_type=gpu[0],
+        gpu_memory=gpu[1] * GIB,
+        architecture=architecture,
+        family=str(sku.get("family") or ""),
+    )
+    spot = said.get("LowPriorityCapable", "").lower() == "true" and settings.spot
+    return Sold(
+        kind,
+        frozenset(),
+        frozenset({Market.ON_DEMAND, *([Market.SPOT] if spot else [])}),
+        said.get("TrustedLaunchDisabled", "").lower() != "true",
+        _placement(said, settings.root_size),
+        frozenset(part.strip() for part in said.get("HyperVGenerations", "V1,V2").split(",")),
+    )
+
+
+def _placement(said: Mapping[str, str], root_size: int) -> str:
+    """Where an ephemeral disk of that size fits: the cache first, as it costs the task nothing."""
+    if said.get("EphemeralOSDiskSupported", "").lower() != "true":
+        return ""
+    for placement, key, unit in (
+        ("CacheDisk", "CachedDiskBytes", 1), ("ResourceDisk", "MaxResourceVolumeMB", 2**20),
+        ("NvmeDisk", "NvmeDiskSizeInMiB", 2**20),
+    ):  # fmt: skip
+        text = said.get(key, "")
+        if text.isdecimal() and int(text) * unit >= root_size:
+            return placement
+    return ""
+
+
+def told(usages: Iterable[Mapping[str, Any]], families: Iterable[str], region: str) -> tuple[Quota, ...]:
+    """The quotas of `families` and of the region. Spot has one of its own for all families together."""
+    wanted = {family.lower(): family for family in families}
+    on_demand, found = str(Market.ON_DEMAND), []
+    for usage in usages:
+        name = str((usage.get("name") or {}).get("value") or "")
+        if name == _CORES:
+            scope = Scope(market=on_demand, region=region)
+        elif name == _SPOT_CORES:
+            scope = Scope(market=str(Market.SPOT), region=region)
+        elif name.lower() in wanted:
+            scope = Scope(family=wanted[name.lower()], market=on_demand, region=region)
+        else:
+            continue
+        limit, used = usage.get("limit"), usage.get("currentValue")
+        found.append(Quota(name, scope, QuotaUnit.VCPUS, _number(limit), _number(used)))
+    return tuple(found)
+
+
+def _number(said: object) -> int | None:
+    return said if isinstance(said, int) else None
+
+
+def _offered(
+    profile: ProfileName, settings: AzureSettings, one: Sold, zone: str, known: Mapping[tuple[str, Market], Price],
+    image: str,
+) -> list[Offering]:  # fmt: skip
+    full, spot = known.get((one.type.name, Market.ON_DEMAND)), known.get((one.type.name, Market.SPOT))
+    kept = settings.scratch if settings.ephemeral else (settings.root_size, *settings.scratch)
+    base = Offering(
+        profile=profile, type=one.type, zone=zone, market=Market.ON_DEMAND, rate=None, minimum_ms=_MINIMUM_MS,
+        boot_ms=settings.boot, region=settings.region, image=image,
+        extra_rate=prices.of_extras(settings.region, settings.disk_type, kept, public_address=settings.public_address),
+    )  # fmt: skip
+    found = []
+    if Market.ON_DEMAND in one.markets:
+        found.append(base if full is None else replace(base, **_facts(full), max_rate=full.rate))
+    bid = None if full is None else Rate(full.rate * settings.spot_max_percent // 100)
+    if Market.SPOT in one.markets and spot is not None and (bid is None or spot.rate <= bid):
+        # The bid is as good as the price that it is a part of.
+        facts = _facts(spot) if full is None else {**_facts(spot), "estimated": full.estimated}
+        found.append(replace(base, **facts, market=Market.SPOT, max_rate=bid))
+    return found
+
+
+def _facts(price: Price) -> dict[str, Any]:
+    return {"rate": price.rate, "priced_ms": price.priced_ms, "estimated": price.estimated}

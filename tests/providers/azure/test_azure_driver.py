@@ -1,0 +1,298 @@
+"""What the Azure driver does beyond the suite, on the fake: addresses, guests that shut down, tokens, guards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain.ids import ProfileName, VmId
+from cloud_dispatch.domain.tags import ENDS_AT
+from cloud_dispatch.provider.errors import (
+    CapacityUnavailable,
+    CredentialsRejected,
+    InvalidRequest,
+    NotProven,
+    Transient,
+)
+from cloud_dispatch.provider.spi import (
+    Challenge,
+    HardEnd,
+    Identity,
+    LaunchRequest,
+    LaunchResult,
+    Leftover,
+    LeftoverKind,
+    Level,
+    Operation,
+    ProfileContext,
+    Vm,
+    VmState,
+)
+from cloud_dispatch_azure.driver import AzureProvider, traits
+from tests.fakes.arm.fake import FakeArm
+from tests.fakes.faults import Fault, FaultKind
+from tests.providers.azure import scenes
+
+Connect = Callable[..., AzureProvider]
+VM = VmId("b1-0")
+
+
+@pytest.fixture
+async def connect(fake: FakeArm, tmp_path: Path) -> AsyncIterator[Connect]:
+    """A driver with these settings beyond those for the fake; closed after the test."""
+    made: list[AzureProvider] = []
+
+    def make(**more: object) -> AzureProvider:
+        said = scenes.settings(
+            endpoint_url=fake.url, authority_url=fake.url, prices_url=fake.prices_url, ca_file=fake.ca_file,
+            consistency="0s", **more,
+        )  # fmt: skip
+        made.append(AzureProvider(ProfileContext(ProfileName("azure"), said, tmp_path, now=fake.clock.now)))
+        return made[-1]
+
+    yield make
+    for driver in made:
+        await driver.close()
+
+
+async def until(ask: Callable[[], Awaitable[object]]) -> None:
+    for _ in range(500):
+        if await ask():
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("it did not become so")
+
+
+async def settled(driver: AzureProvider, result: LaunchResult) -> LaunchResult:
+    vms, pending, shortfall = list(result.vms), list(result.pending), result.shortfall
+    for _ in range(500):
+        if not pending:
+            return LaunchResult(tuple(vms), shortfall)
+        answer = await driver.resume(pending.pop(0))
+        vms += answer.vms
+        pending += answer.pending
+        shortfall = shortfall or answer.shortfall
+        await asyncio.sleep(0.02)
+    raise AssertionError("operations are still pending")
+
+
+async def launched(driver: AzureProvider, request: LaunchRequest | None = None) -> tuple[Vm, ...]:
+    result = await settled(driver, await driver.launch(request or scenes.request()))
+    assert result.shortfall is None
+    return result.vms
+
+
+async def gone(driver: AzureProvider) -> bool:
+    return not (await driver.list("contract")).vms
+
+
+async def clean(driver: AzureProvider) -> bool:
+    return not await driver.leftovers("contract")
+
+
+async def test_a_guest_that_shuts_itself_down_is_stopped_and_can_be_ended(fake: FakeArm, connect: Connect) -> None:
+    """It bills on, so that a listing shows it: the dispatcher deletes what is stopped."""
+    driver = connect()
+    await launched(driver)
+    fake.guest_shutdown(VM)
+    (found,) = (await driver.list("contract")).vms
+    assert (found.id, found.state, found.preempted) == (VM, VmState.STOPPED, False)
+    assert "shut down" in found.why
+    assert [vm.name for vm in fake.billed()] == [VM]
+    await driver.terminate(VM)
+    await until(lambda: gone(driver))
+    assert fake.leftovers() == []
+
+
+async def test_an_address_goes_with_its_vm(fake: FakeArm, connect: Connect) -> None:
+    driver = connect(public_address=True)
+    await launched(driver)
+    assert fake.calls["PublicIPAddresses_CreateOrUpdate"] == 1
+    await driver.terminate(VM)
+    await until(lambda: gone(driver))
+    assert fake.leftovers() == []
+
+
+async def test_an_address_that_is_left_is_found_and_deleted(fake: FakeArm, connect: Connect) -> None:
+    driver = connect(public_address=True)
+    await launched(driver)
+    fake.add_faults(Fault(FaultKind.LEFTOVER, code="public-address", times=1))
+    await driver.terminate(VM)
+    await until(lambda: gone(driver))
+    (found,) = await driver.leftovers("contract")
+    assert (found.kind, found.id) == (LeftoverKind.ADDRESS, "b1-0-ip")
+    await driver.delete_leftover(found)
+    await until(lambda: clean(driver))
+    await driver.delete_leftover(found)
+
+
+async def test_an_interface_that_is_left_goes_before_its_address(fake: FakeArm, connect: Connect) -> None:
+    """The address on it can't go first: it is a leftover once the interface is gone."""
+    driver = connect(public_address=True)
+    await launched(driver)
+    fake.add_faults(Fault(FaultKind.LEFTOVER, code="network-interface", times=1))
+    await driver.terminate(VM)
+    await until(lambda: gone(driver))
+    (interface,) = await driver.leftovers("contract")
+    assert interface.kind is LeftoverKind.NIC
+    await driver.delete_leftover(interface)
+
+    async def then_the_address() -> bool:
+        return [one.kind for one in await driver.leftovers("contract")] == [LeftoverKind.ADDRESS]
+
+    await until(then_the_address)
+    await driver.delete_leftover((await driver.leftovers("contract"))[0])
+    await until(lambda: clean(driver))
+    assert fake.leftovers() == []
+
+
+async def test_what_a_vm_has_is_no_leftover_and_is_not_deleted(connect: Connect) -> None:
+    driver = connect()
+    await launched(driver)
+    with pytest.raises(InvalidRequest):
+        await driver.delete_leftover(Leftover("b1-0-nic", LeftoverKind.NIC, scenes.ZONE, {}))
+
+
+async def test_a_refused_launch_leaves_no_interface(fake: FakeArm, connect: Connect) -> None:
+    driver = connect()
+    fake.add_faults(Fault(FaultKind.ERROR, operation="VirtualMachines_CreateOrUpdate", code="SkuNotAvailable"))
+    with pytest.raises(CapacityUnavailable):
+        await driver.launch(scenes.request())
+    assert fake.calls["NetworkInterfaces_CreateOrUpdate"] == fake.calls["NetworkInterfaces_Delete"] == 1
+    await until(lambda: clean(driver))
+
+
+async def test_a_creation_that_fails_later_is_cleared_away(fake: FakeArm, connect: Connect) -> None:
+    """AllocationFailed comes with status 200, inside an operation that was accepted; the driver deletes its VM."""
+    driver = connect()
+    fake.add_faults(Fault(FaultKind.ASYNC_FAILURE, code="ZonalAllocationFailed", times=1))
+    result = await settled(driver, await driver.launch(scenes.request(slots=2)))
+    assert len(result.vms) == 1
+    assert isinstance(result.shortfall, CapacityUnavailable)
+    assert result.shortfall.scope.covers(scenes.offering())
+    assert result.shortfall.scope.zone == scenes.ZONE
+    assert len(fake.all_vms()) == 1
+    assert fake.leftovers() == []
+
+
+async def test_an_operation_that_azure_has_forgotten_is_told_by_its_vm(fake: FakeArm, connect: Connect) -> None:
+    driver = connect()
+    (operation,) = (await driver.launch(scenes.request())).pending
+    await settled(driver, LaunchResult((), pending=(operation,)))
+    fake.estate.operations.clear()
+    (vm,) = (await driver.resume(operation)).vms
+    assert vm.id == VM
+    fake.remove(VM)
+    await until(lambda: gone(driver))
+    result = await driver.resume(operation)
+    assert isinstance(result.shortfall, Transient)
+
+
+async def test_a_token_of_somebody_elses_is_sent_nowhere(connect: Connect) -> None:
+    """Our credentials go along with a look: a token that names another host is none."""
+    driver = connect()
+    for text in ("", "x", "[]", '["a"]', '["b1-0","https://example.com/x","s","z","r","m","f"]'):
+        with pytest.raises(InvalidRequest):
+            await driver.resume(Operation(text, scenes.request().batch, scenes.request().instances))
+
+
+async def test_tokens_that_were_revoked_are_renewed(fake: FakeArm, connect: Connect) -> None:
+    """The credentials are asked for a new token, in the middle of a run."""
+    driver = connect()
+    await driver.list("contract")
+    fake.authority.revoke()
+    await driver.list("contract")
+    fake.authority._good.clear()  # as if they had expired: no challenge, a bare refusal
+    await launched(driver)
+
+
+async def test_credentials_that_are_refused(fake: FakeArm, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret that is wrong, none at all, and rights that are missing: the profile can't be used."""
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "wrong")
+    with pytest.raises(CredentialsRejected, match="AADSTS7000215"):
+        await connect().list("contract")
+    monkeypatch.delenv("AZURE_CLIENT_SECRET")
+    with pytest.raises(CredentialsRejected):
+        await connect().list("contract")
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", fake.environment()["AZURE_CLIENT_SECRET"])
+    fake.denied.add("Microsoft.Compute/virtualMachines/write")
+    with pytest.raises(CredentialsRejected, match="AuthorizationFailed"):
+        await connect().launch(scenes.request())
+
+
+async def test_tags_of_somebody_else_stay(fake: FakeArm, connect: Connect) -> None:
+    """Azure replaces all tags: those that were there are written again, an operator's too."""
+    driver = connect(tags={"team": "batch"}, reaper=True)
+    await launched(driver)
+    assert await driver.extend([VM], scenes.NOW_MS + 1) == frozenset()
+    tags = fake.vm(VM).tags.true
+    assert tags["team"] == "batch"
+    assert tags[ENDS_AT] == str(scenes.NOW_MS + 1)
+    assert (await driver.get(VM)).tags == {**scenes.TAGS, ENDS_AT: str(scenes.NOW_MS + 1)}
+
+
+async def test_another_region_of_the_group_is_another_profile(fake: FakeArm, connect: Connect) -> None:
+    driver = connect()
+    await launched(driver)
+    elsewhere = connect(region="northeurope")
+    assert (await elsewhere.list("contract")).vms == ()
+
+
+async def test_a_proof_names_the_vm_by_its_name(fake: FakeArm, connect: Connect) -> None:
+    """The document has Azure's own id; a driver that never saw it looks once, and a stranger's many ask no more."""
+    await launched(connect())
+    driver = connect(identity_certificates=scenes.trusted())
+    challenge = Challenge(scenes.request().batch, since_ms=0)
+    now = fake.clock.now()
+
+    def proof(vm_id: str) -> str:
+        return scenes.proof(scenes.document(vm_id, challenge.nonce, now))
+
+    assert await driver.identify(proof(fake.vm(VM).vm_id), challenge) == VM
+    asked = fake.calls["VirtualMachines_List"]
+    for number in range(5):
+        with pytest.raises(NotProven):
+            await driver.identify(proof(f"no-such-{number}"), challenge)
+    assert fake.calls["VirtualMachines_List"] <= asked + 1
+
+
+async def test_a_preflight_names_what_is_missing(fake: FakeArm, connect: Connect) -> None:
+    fake.denied.add("Microsoft.Compute/disks/delete")
+    found = await connect(subnet=scenes.SUBNET + "x").preflight("contract")
+    wrong = {one.about: one.text for one in found if one.level is Level.ERROR}
+    assert set(wrong) == {"rights", "subnet"}
+    assert "Microsoft.Compute/disks/delete" in wrong["rights"]
+    loud = [one for one in found if one.about == "reaper"]
+    assert loud
+    assert "no ceiling" in loud[0].text
+    assert not [one for one in await connect(reaper=True).preflight("contract") if one.about == "reaper"]
+
+
+async def test_a_preflight_with_credentials_that_are_refused_says_that_alone(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "wrong")
+    found = await connect().preflight("contract")
+    assert [one.about for one in found if one.level is Level.ERROR] == ["credentials"]
+
+
+async def test_a_console_shows_its_end(fake: FakeArm, connect: Connect) -> None:
+    driver = connect()
+    await launched(driver)
+    fake.write_console(VM, "x" * 100_000 + "end")
+    text = await driver.console(VM)
+    assert len(text) == 65_536
+    assert text.endswith("end")
+
+
+def test_the_traits_say_what_the_settings_allow() -> None:
+    plain = traits(scenes.settings())
+    assert (plain.hard_end, plain.identity, plain.most_slots) == (HardEnd.NONE, Identity.NONE, 1)
+    able = traits(scenes.settings(reaper=True, reaper_period="2m", identity_certificates=scenes.trusted()))
+    assert (able.hard_end, able.hard_end_period_ms) == (HardEnd.EXTENDABLE, 120_000)
+    assert (able.identity, able.most_slots) == (Identity.MADE_OUT, 20)
+    assert able.vm_id(scenes.request().instances[0], scenes.ZONE) == VM
+    assert traits(scenes.settings(spot=False)).spot_notice_ms == 0
