@@ -100,6 +100,13 @@ def issuer(name: str = "issuer") -> tuple[rsa.RSAPrivateKey, x509.Certificate]:
 
 
 @cache
+def intermediate(by: str) -> tuple[rsa.RSAPrivateKey, x509.Certificate]:
+    """One whom `by` lets issue certificates."""
+    key = rsa.generate_private_key(65537, 2048)
+    return key, _certificate(f"between {by}", key, issuer(by), ())
+
+
+@cache
 def signer(dns: str = "metadata.azure.com", by: str = "issuer") -> tuple[rsa.RSAPrivateKey, x509.Certificate]:
     """The metadata service of a region, this year."""
     key = rsa.generate_private_key(65537, 2048)
@@ -125,10 +132,30 @@ def document(vm_id: str, nonce: str, created_ms: int, **more: Any) -> bytes:
     return json.dumps(said).encode()
 
 
+def signature(content: bytes, dns: str = "metadata.azure.com", by: str = "issuer", *options: pkcs7.PKCS7Options) -> str:
+    """A signed message that brings its signer's certificate along, in base64."""
+    return _signed(content, *signer(dns, by), options)
+
+
+def _signed(
+    content: bytes, key: rsa.RSAPrivateKey, own: x509.Certificate, options: tuple[pkcs7.PKCS7Options, ...] = (),
+    *more: x509.Certificate,
+) -> str:  # fmt: skip
+    made = pkcs7.PKCS7SignatureBuilder().set_data(content).add_signer(own, key, hashes.SHA256())
+    for one in more:
+        made = made.add_certificate(one)
+    wanted = [pkcs7.PKCS7Options.Binary, pkcs7.PKCS7Options.NoCapabilities, *options]
+    return base64.b64encode(made.sign(serialization.Encoding.DER, wanted)).decode()
+
+
 def proof(content: bytes, dns: str = "metadata.azure.com", by: str = "issuer", *options: pkcs7.PKCS7Options) -> str:
     """What the metadata service answers."""
-    key, own = signer(dns, by)
-    made = pkcs7.PKCS7SignatureBuilder().set_data(content).add_signer(own, key, hashes.SHA256())
-    wanted = [pkcs7.PKCS7Options.Binary, pkcs7.PKCS7Options.NoCapabilities, *options]
-    message = base64.b64encode(made.sign(serialization.Encoding.DER, wanted)).decode()
-    return json.dumps({"encoding": "pkcs7", "signature": message})
+    return json.dumps({"encoding": "pkcs7", "signature": signature(content, dns, by, *options)})
+
+
+def proof_between(content: bytes, by: str = "issuer", *, whole: bool) -> str:
+    """Of a signer whose issuer is one between; `whole`: the message brings that one's certificate too."""
+    key = rsa.generate_private_key(65537, 2048)
+    own = _certificate("metadata.azure.com", key, intermediate(by), ("metadata.azure.com",))
+    more = (intermediate(by)[1],) if whole else ()
+    return json.dumps({"encoding": "pkcs7", "signature": _signed(content, key, own, (), *more)})

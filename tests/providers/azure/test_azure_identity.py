@@ -67,6 +67,18 @@ def test_a_signer_who_is_named_himself_is_believed_while_he_is_good() -> None:
             identity.document(scenes.proof(GOOD), trusted, years)
 
 
+def test_a_chain_ends_at_whom_the_operator_names() -> None:
+    """At the root, where the message brings who is between; at the one between where he is named himself."""
+    between = scenes.intermediate("issuer")[1].public_bytes(serialization.Encoding.PEM)
+    whole, short = (scenes.proof_between(GOOD, whole=whole) for whole in (True, False))
+    for proof, trusted in ((whole, TRUSTED), (whole, (between,)), (short, (between,))):
+        assert identity.document(proof, trusted, NOW_MS).vm_id == VM_ID
+    stranger = scenes.proof_between(GOOD, "somebody else", whole=True)
+    for proof, trusted in ((short, TRUSTED), (stranger, TRUSTED), (stranger, (between,))):
+        with pytest.raises(NotProven):
+            identity.document(proof, trusted, NOW_MS)
+
+
 def test_without_certificates_nothing_is_believed() -> None:
     with pytest.raises(NotProven):
         identity.document(scenes.proof(GOOD), (), NOW_MS)
