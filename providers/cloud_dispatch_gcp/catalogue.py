@@ -15,11 +15,11 @@ from cloud_dispatch.domain.offering import InstanceType, Market, Offering
 from cloud_dispatch.domain.resources import MIB, Resources
 from cloud_dispatch.provider import spi
 from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, Transient
+from cloud_dispatch.provider.kept import Kept
 from cloud_dispatch_gcp import machines, prices, translate
 from cloud_dispatch_gcp.calls import MAX_PAGES, Calls
 from cloud_dispatch_gcp.errors import Asked
 from cloud_dispatch_gcp.images import Images
-from cloud_dispatch_gcp.kept import Kept
 from cloud_dispatch_gcp.prices import Made, Price, Rates
 from cloud_dispatch_gcp.settings import GIB, GcpSettings, region_of
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from cloud_dispatch.provider.errors import InvalidRequest, VmNotFound
+from cloud_dispatch.provider.kept import Kept
 from cloud_dispatch_gcp.calls import Calls
 from cloud_dispatch_gcp.errors import Asked
-from cloud_dispatch_gcp.kept import Kept
 from cloud_dispatch_gcp.machines import architecture_of
 from cloud_dispatch_gcp.settings import GIB, GcpSettings
 
