@@ -31,6 +31,7 @@ def of_settings(settings: GcpSettings) -> Any:
     made = impersonated_credentials.Credentials(  # type: ignore[no-untyped-call]
         source_credentials=own, target_principal=settings.impersonate, target_scopes=list(SCOPES), **more
     )
+    _at_home(made._source_credentials, settings)  # a copy of them, for the one scope that this needs
     return _at_home(made, settings)
 
 

@@ -32,8 +32,9 @@ from cloud_dispatch.provider.spi import (
     VmState,
 )
 from cloud_dispatch_gcp import plugin
+from tests.fakes.clock import SetClock
 from tests.fakes.faults import Fault, FaultKind
-from tests.fakes.gce import FakeGce
+from tests.fakes.gce import FakeGce, Settings
 from tests.providers.gcp import scenes
 
 Connect = Callable[..., Provider]
@@ -271,3 +272,34 @@ async def test_ids_of_nothing_are_not_found(connect: Connect) -> None:
     await driver.terminate(VmId(""))
     await driver.terminate(VmId("us-central1-a/"))
     assert await driver.tag([VmId("x")], {"cloud-dispatch-x": "1"}) == {"x"}
+
+
+async def test_another_account_is_acted_as(fake: FakeGce, connect: Connect) -> None:
+    """Its tokens are asked for with one's own; who may not have them is told so."""
+    driver = connect(impersonate=scenes.ACCOUNT)
+    assert (await driver.list("contract")).complete
+    assert fake.calls["token"] == 1
+    (who, *_) = await driver.preflight("contract")
+    assert (who.about, who.text) == ("credentials", scenes.ACCOUNT)
+    fake.denied.add("iam.serviceAccounts.getAccessToken")
+    with pytest.raises(CredentialsRejected):
+        await connect(impersonate=scenes.ACCOUNT).list("contract")
+
+
+async def test_the_hard_end_comes_whatever_becomes_of_us(tmp_path: Path) -> None:
+    """Google ends the VM at the end of its time and deletes it with its disk; until then it leaves it alone."""
+    clock = SetClock(scenes.NOW_MS)
+    with FakeGce(Settings(), clock) as fake:
+        said = scenes.settings(endpoint_url=fake.url, credentials_file=str(fake.write_key(tmp_path)))
+        driver = plugin.create(ProfileContext(ProfileName("gcp"), said, tmp_path, now=clock.now))
+        request = asked(fake)
+        (operation,) = (await driver.launch(request)).pending
+        fake.advance(20)
+        (vm,) = (await driver.resume(operation)).vms
+        await driver.close()
+        fake.advance(3_599_000)
+        assert [one.name for one in fake.all_instances()] == [vm.id.partition("/")[2]]
+        late = driver.traits.hard_end_period_ms + driver.traits.stop_lag_ms
+        fake.advance(request.ends_ms + late - clock.now())
+        assert fake.all_instances() == []
+        assert fake.leftovers() == []
