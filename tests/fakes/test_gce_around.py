@@ -22,7 +22,7 @@ from tests.fakes.clock import SetClock
 from tests.fakes.control import running
 from tests.fakes.faults import Fault, FaultKind
 from tests.fakes.gce import PROJECT, FakeGce, Settings
-from tests.fakes.gce.asking import Asker, body
+from tests.fakes.gce.asking import IMAGE, Asker, body
 from tests.fakes.gce.billing import SERVICE
 from tests.fakes.gce.fake import at_home
 from tests.fakes.gce.session import OPERATIONS, Handled
@@ -277,11 +277,15 @@ def test_disks_that_were_left_are_listed_and_deleted(gce: FakeGce, ask: Asker) -
 def test_what_came_with_a_vm_may_stay_behind(gce: FakeGce, ask: Asker, code: str, left: list[str]) -> None:
     """Although it should have gone with it."""
     gce.add_faults(Fault(FaultKind.LEFTOVER, code=code, times=1))
+    disks = [{"boot": True, "autoDelete": True, "initializeParams": {"sourceImage": IMAGE, "labels": {"a": "b"}}}]
     for name in ("one", "two"):
-        ask.insert(name)
+        ask.insert(name, labels={"a": "b"}, disks=disks)
         ask("DELETE", f"{INSTANCES}/{name}")
     gce.advance(20)
     assert [one.partition(" ")[0] for one in gce.leftovers()] == left
+    for kind in ("disk", "address"):
+        _, page = ask("GET", f"aggregated/{kind}{'es' if kind == 'address' else 's'}?filter=labels.a=b")
+        assert (sum(len(scope.keys() - {"warning"}) for scope in page["items"].values()) == 1) is (kind in left)
 
 
 # another process

@@ -10,7 +10,7 @@ from tests.fakes.clock import Clock, RealClock, SetClock
 from tests.fakes.faults import Fault, FaultKind, Faults
 from tests.fakes.gce.project import Hooks, Project
 from tests.fakes.gce.records import Instance
-from tests.fakes.gce.settings import PROJECT, Bucket, Settings
+from tests.fakes.gce.settings import PROJECT, REGION, Bucket, Settings
 from tests.fakes.google.errors import ApiError
 from tests.fakes.google.oauth import Tokens
 from tests.fakes.throttle import TokenBucket
@@ -154,10 +154,12 @@ class Cloud:
         with self.lock:
             self.instance(identity).console += text
 
-    def hold_address(self, name: str = "held", region: str = "us-central1", project: str = PROJECT) -> None:
+    def hold_address(
+        self, name: str = "held", region: str = REGION, project: str = PROJECT, labels: dict[str, str] | None = None
+    ) -> None:  # fmt: skip
         """A static address that nobody uses."""
         with self.lock:
-            self.project(project).hold_address(region, name)
+            self.project(project).hold_address(region, name, labels)
 
     def bill(self) -> list[BillLine]:
         """What has run or runs."""

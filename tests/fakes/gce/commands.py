@@ -37,6 +37,7 @@ def commands(fake: FakeGce) -> dict[str, Command]:
         "shutdown": lambda document: fake.guest_shutdown(document["id"]),
         "console": lambda document: fake.write_console(document["id"], document["text"]),
         "hide": lambda document: fake.hide(document["id"], document["ms"]),
+        "hold-address": lambda document: fake.hold_address(document["name"], labels=document.get("labels")),
         "kill": lambda document: fake.kill(document["id"]),
         "key": lambda document: fake.key,
         "revoke-tokens": lambda document: fake.tokens.revoke_all(),

@@ -236,7 +236,7 @@ class Project:
             if not stays:
                 self.remove_disk(disk)
         if left is not None and left.code in ("", "address"):
-            self.hold_address(vm.region, f"{vm.name}-ip")
+            self.hold_address(vm.region, f"{vm.name}-ip", dict(vm.labels))
         del self.instances[vm.zone, vm.name]
         vm.shown.change(None, self.now + self.settings.changes_ms)
         self.fading[vm.number] = vm
