@@ -134,9 +134,9 @@ def test_real_credentials_get_tokens_and_new_ones(gce: FakeGce, tmp_path: Path) 
     gce.tokens.revoke_all()
     assert session.get(url).status_code == 200  # refused, and traded anew
     assert (gce.calls["token"], gce.calls["zones.list"]) == (2, 3)
-    with pytest.raises(exceptions.Unauthorized):
-        list(vms.list(project=PROJECT, zone=ZONE))
     gce.tokens.revoked.add(CALLER)
+    with pytest.raises(exceptions.Unauthorized):
+        list(vms.list(project=PROJECT, zone=ZONE, retry=None))
     with pytest.raises(RefreshError):
         session.get(url)
 

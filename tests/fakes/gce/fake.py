@@ -83,7 +83,8 @@ class FakeGce(Cloud):
 def at_home(made: Any) -> Any:
     """These credentials, kept from asking Google's own hosts: beside each call google-auth asks them, in the
     background, in which regions credentials may be used."""
-    made._is_regional_access_boundary_lookup_required = lambda: False
+    kind = type(made)  # clients make copies of what they are given
+    made.__class__ = type(kind.__name__, (kind,), {"_is_regional_access_boundary_lookup_required": lambda self: False})
     return made
 
 
