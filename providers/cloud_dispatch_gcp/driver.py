@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cloud_dispatch.domain.ids import InstanceId, VmId
@@ -44,7 +44,7 @@ from cloud_dispatch_gcp.calls import Calls
 from cloud_dispatch_gcp.catalogue import Catalogue
 from cloud_dispatch_gcp.errors import CHANGED, EXISTS, NOT_READY, Asked, in_use, of_operation
 from cloud_dispatch_gcp.images import Images
-from cloud_dispatch_gcp.settings import GcpSettings
+from cloud_dispatch_gcp.settings import GcpSettings, region_of
 
 _CONSOLE_BYTES = 65_536
 _PAGE = 500
@@ -59,7 +59,7 @@ _CALLS_PER_S, _BURST = 25, 250
 _BURST_OF_VMS = 1_000
 #: Somebody else changes the same VM's labels at the same time: so often they are read again.
 _CHANGES = 5
-_WARNED = frozenset({"UNREACHABLE"})
+_UNREACHABLE = "UNREACHABLE"
 
 
 class GcpProvider(Lacking):
@@ -171,11 +171,26 @@ class GcpProvider(Lacking):
             Asked("instances.aggregatedList"), "Instances", "aggregated_list", max_results=_PAGE,
             filter=translate.ours(deployment),
         )  # fmt: skip
-        found = [one for page in pages for scope in page.items.values() for one in scope.instances]
+        found = [one for scope in self._scopes(pages) for one in scope.instances]
         taken_back = await self._taken_back() if any(map(translate.ending_spot, found)) else frozenset()
         # A VM that starts or ends while pages are read may be on two of them.
         vms = {vm.id: vm for vm in (translate.vm(one, taken_back) for one in found)}
-        return Listing(tuple(vms.values()), complete=not _partial(pages))
+        return Listing(tuple(vms.values()), complete=not self._partial(pages))
+
+    def _is_ours(self, place: str) -> bool:
+        """Whether a zone or region, by whatever link, is of this profile: another may have the rest of the project."""
+        name = translate.last(place)
+        return name in self._settings.regions or region_of(name) in self._settings.regions
+
+    def _scopes(self, pages: Sequence[Any]) -> Iterator[Any]:
+        """What was listed of the zones and regions of this profile."""
+        return (scope for page in pages for place, scope in page.items.items() if self._is_ours(place))
+
+    def _partial(self, pages: Sequence[Any]) -> bool:
+        """Whether a zone of ours could not be asked."""
+        away = {place for page in pages for place in page.unreachables}
+        away |= {place for page in pages for place, scope in page.items.items() if scope.warning.code == _UNREACHABLE}
+        return any(map(self._is_ours, away))
 
     async def get(self, vm: VmId) -> Vm:
         found = (await self._get(vm))._pb
@@ -279,15 +294,9 @@ class GcpProvider(Lacking):
             ),
         )
         return (
-            *(
-                translate.disk(one)
-                for page in disks for scope in page.items.values() for one in scope.disks if not one.users
-            ),
-            *(
-                translate.address(one)
-                for page in addresses for scope in page.items.values() for one in scope.addresses if not one.users
-            ),
-        )  # fmt: skip
+            *(translate.disk(one) for scope in self._scopes(disks) for one in scope.disks if not one.users),
+            *(translate.address(one) for scope in self._scopes(addresses) for one in scope.addresses if not one.users),
+        )
 
     async def delete_leftover(self, leftover: Leftover) -> None:
         zone, _, name = leftover.id.partition("/")
@@ -394,10 +403,3 @@ def _place(vm: VmId) -> tuple[str, str]:
     if place is None:
         raise VmNotFound(f"{vm!r} is no VM")
     return place
-
-
-def _partial(pages: Sequence[Any]) -> bool:
-    """Whether a zone could not be asked."""
-    return any(
-        page.unreachables or any(scope.warning.code in _WARNED for scope in page.items.values()) for page in pages
-    )

@@ -195,6 +195,18 @@ async def test_a_zone_that_can_not_be_reached_proves_no_absence(fake: FakeGce, c
     assert (await driver.list("contract")).complete
 
 
+async def test_profiles_of_one_project_have_their_regions_to_themselves(fake: FakeGce, connect: Connect) -> None:
+    """One profile a region, of the same deployment: neither takes the other's VMs for its own, nor waits for its
+    zones."""
+    here, there = connect(), connect(regions=["europe-west4"])
+    (vm,) = (await finished(here, await here.launch(asked(fake)))).vms
+    assert [one.id for one in (await here.list("contract")).vms] == [vm.id]
+    assert (await there.list("contract")).vms == ()
+    fake.unreachable.add("us-central1-a")
+    assert (await there.list("contract")).complete
+    assert not (await here.list("contract")).complete
+
+
 async def test_a_vm_that_was_taken_back_is_told_from_one_that_was_ended(fake: FakeGce, connect: Connect) -> None:
     driver = connect()
     spot = scenes.offering(market=Market.SPOT)
