@@ -25,6 +25,7 @@ BENCHMARKS = {
     "e2e": "bench.e2e",
     "latency": "bench.latency",
     "launch-aws": "bench.launch_aws",
+    "market": "bench.market",
     "plan": "bench.plan",
     "restore": "bench.restore",
     "simulation": "bench.simulation",
