@@ -101,6 +101,7 @@ class Catalogue:
         self._shut_to = {pool.name: closed_to(snapshot, pool, self._shut) for pool in snapshot.pools}
         self._stocks = stocks(snapshot.offerings, self._shut)
         self._shelves: dict[Labels, Shelf] = {}
+        self._kinds: dict[Labels, list[Kind]] = {}
         self._narrowed: dict[tuple[int, Labels], Stock | None] = {}
         self._fronts: dict[tuple[int, ...], list[int]] = {}
         self._hosts: dict[tuple[PoolName, str], Host] = {}
@@ -112,12 +113,19 @@ class Catalogue:
         )
 
     def shelf(self, labels: Labels) -> Shelf:
-        """What carries `labels`."""
+        """What carries `labels`, ready to be searched."""
         shelf = self._shelves.get(labels)
         if shelf is None:
-            kinds = self._labelled(self.shelf(()).kinds, labels) if labels else self._all_kinds()
-            shelf = self._shelves[labels] = Shelf(list(kinds), self._fronts)
+            shelf = self._shelves[labels] = Shelf(self.kinds(labels), self._fronts)
         return shelf
+
+    def kinds(self, labels: Labels) -> list[Kind]:
+        """What carries `labels`."""
+        kinds = self._kinds.get(labels)
+        if kinds is None:
+            found = self._labelled(self.kinds(()), labels) if labels else self._all_kinds()
+            kinds = self._kinds[labels] = list(found)
+        return kinds
 
     def host(self, pool: Pool, offering: Offering) -> Host:
         """What an instance of `offering` would be to tasks in `pool`."""
@@ -139,18 +147,19 @@ class Catalogue:
     def _all_kinds(self) -> Iterator[Kind]:
         for pool in self._pools:
             types: dict[str, bool] = {}
+            alone = self._shut_to[pool.name] is not self._shut
             for stock in self._stocks:
                 if stock.profile in pool.profiles and stock.market in pool.markets:
                     name = stock.type.name
                     if name not in types:
                         types[name] = pool.types.admits(name)
                     if types[name]:
-                        yield self._kind(pool, self._left_to(pool, stock))
+                        yield self._kind(pool, self._left_to(pool, stock) if alone else stock)
 
     def _left_to(self, pool: Pool, stock: Stock) -> Stock:
         """`stock` without what is closed to `pool` alone."""
         shut = self._shut_to[pool.name]
-        if shut is self._shut or all(id(o) in self._shut or id(o) not in shut for o in stock.offerings):
+        if all(id(o) in self._shut or id(o) not in shut for o in stock.offerings):
             return stock
         return Stock(stock.offerings, shut)
 

@@ -5,8 +5,12 @@ planner's own: which pool rents what, what is shut, caps, quotas.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import attrgetter
+from typing import NamedTuple
 
+from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.shape import Shape
@@ -17,8 +21,7 @@ from cloud_dispatch.planner.quotas import Quotas
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(NamedTuple):
     """An offering that could be rented now, and the pools that may."""
 
     offering: Offering
@@ -33,6 +36,18 @@ class Excluded:
     why: str
 
 
+_RATE = attrgetter("offering.rate")
+
+
+def _together(offers: Iterable[Offer]) -> list[Offer]:
+    """Each offering once, with all of its pools."""
+    found: dict[int, Offer] = {}
+    for one in offers:
+        known = found.get(id(one.offering))
+        found[id(one.offering)] = one if known is None else Offer(one.offering, known.pools + one.pools)
+    return list(found.values())
+
+
 class Ranking:
     """The offerings of a snapshot for one task of `shape`. `offers`: those that could be rented, the cheapest first,
     at last those whose price is not known. `unseen`: profiles of which nothing is known."""
@@ -40,30 +55,51 @@ class Ranking:
     def __init__(self, snapshot: Snapshot, shape: Shape) -> None:
         self._snapshot = snapshot
         self._shape = shape
-        self._catalogue = Catalogue(snapshot, Paces())
         self._ledger = Ledger(snapshot)
         self._quotas = Quotas(snapshot.quotas)
-        self.unseen = self._catalogue.unseen
         self.offers = self._ranked()
+
+    @cached_property
+    def _catalogue(self) -> Catalogue:
+        return Catalogue(self._snapshot, Paces())
+
+    @property
+    def unseen(self) -> tuple[ProfileName, ...]:
+        return self._catalogue.unseen
+
+    def _large_enough(self) -> Catalogue:
+        """Without the types that are too small whatever the pool: no more has to be looked at for a ranking."""
+        amounts = self._shape.resources
+        cpus, memory = amounts.cpus_milli, amounts.memory
+        offerings = tuple(
+            one
+            for one in self._snapshot.offerings
+            if (has := one.type.capacity).cpus_milli >= cpus and has.memory >= memory
+        )
+        return Catalogue(replace(self._snapshot, offerings=offerings), Paces())
 
     def _ranked(self) -> list[Offer]:
         need = Need(0, DemandItem(self._shape, 1))
-        found: dict[int, tuple[Offering, list[Pool]]] = {}
-        for kind in self._catalogue.shelf(self._shape.labels).kinds:
+        found: list[Offer] = []
+        unpriced: list[Offer] = []
+        for kind in self._large_enough().kinds(self._shape.labels):
             if not kind.serves(need) or fit_empty(kind.room, need) <= 0:
                 continue
             if self._ledger.room(kind.pool, kind.profile, kind.vcpus) <= 0:
                 continue
-            for offering in (*kind.stock.open, *kind.stock.unpriced):
-                found.setdefault(id(offering), (offering, []))[1].append(kind.pool)
-        offers = [Offer(offering, tuple(pools)) for offering, pools in found.values()]
-        return sorted(offers, key=lambda one: (one.offering.rate is None, one.offering.rate or 0))
+            pools = (kind.pool,)
+            found += [Offer(offering, pools) for offering in kind.stock.open]
+            unpriced += [Offer(offering, pools) for offering in kind.stock.unpriced]
+        if len(self._snapshot.pools) > 1:
+            found, unpriced = _together(found), _together(unpriced)
+        found.sort(key=_RATE)
+        return found + unpriced
 
     def excluded(self) -> list[Excluded]:
         """All others, the cheapest first."""
         rentable = {id(one.offering) for one in self.offers}
         kinds: dict[int, list[Kind]] = {}
-        for kind in self._catalogue.shelf(()).kinds:
+        for kind in self._catalogue.kinds(()):
             for offering in kind.stock.offerings:
                 if id(offering) not in rentable:
                     kinds.setdefault(id(offering), []).append(kind)

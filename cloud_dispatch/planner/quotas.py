@@ -1,4 +1,4 @@
-"""What providers' quotas have room for. Owns which of them bound an offering, and the count of what a plan launches.
+"""What providers' quotas have room for. Owns the count of what a plan launches.
 
 A quota that is used up is like a cap: what it bounds is not what prices are compared with, since it will not be back by
 itself. What is launched elsewhere meanwhile is the provider's to refuse.
@@ -6,45 +6,19 @@ itself. What is launched elsewhere meanwhile is the provider's to refuse.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.planner.needs import UNBOUNDED
+from cloud_dispatch.planner.scopes import Scopes
 from cloud_dispatch.planner.snapshot import QuotaUse
-
-#: What a quota speaks of: type, zone, market, family, region; empty for any.
-_What = tuple[str, str, str, str, str]
-
-
-class Bounds:
-    """Quotas by what they bound: there may be thousands of offerings, and each is bounded by one or two."""
-
-    def __init__(self, quotas: Iterable[QuotaUse]) -> None:
-        self._known: dict[str, dict[_What, list[QuotaUse]]] = {}
-        for one in quotas:
-            key = (one.type, one.zone, one.market, one.family, one.region)
-            self._known.setdefault(one.profile, {}).setdefault(key, []).append(one)
-        self._masks = {name: sorted({tuple(map(bool, key)) for key in known}) for name, known in self._known.items()}
-
-    def __bool__(self) -> bool:
-        return bool(self._known)
-
-    def of(self, offering: Offering) -> list[QuotaUse]:
-        """Those that bound `offering`."""
-        found: list[QuotaUse] = []
-        kind = offering.type
-        own = (kind.name, offering.zone, str(offering.market), kind.family, offering.region)
-        for mask in self._masks.get(offering.profile, ()):
-            kept = [part if used else "" for part, used in zip(own, mask, strict=True)]
-            found += self._known[offering.profile].get((kept[0], kept[1], kept[2], kept[3], kept[4]), ())
-        return found
 
 
 class Quotas:
     """What is left of them, this plan's launches included."""
 
     def __init__(self, quotas: Sequence[QuotaUse]) -> None:
-        self._bounds = Bounds(quotas)
+        self._bounds = Scopes(quotas)
         self._of: dict[int, list[QuotaUse]] = {}
         self._taken: dict[int, int] = {}
 

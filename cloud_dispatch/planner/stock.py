@@ -7,14 +7,14 @@ large and no dearer. The *front* is what is left without them; it makes the sear
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.planner.obstacle import Obstacle
-from cloud_dispatch.planner.quotas import Bounds
+from cloud_dispatch.planner.scopes import Scopes
 from cloud_dispatch.planner.snapshot import Blocked, Snapshot
 
 
@@ -23,6 +23,9 @@ class Shut(NamedTuple):
 
     why: str
     obstacle: Obstacle
+
+
+_BY_PRICE, _BY_ZONE = attrgetter("rate", "zone"), attrgetter("zone")
 
 
 class Stock:
@@ -53,10 +56,13 @@ class Stock:
         self.open = [o for o in free if o.rate is not None]
         self.unpriced = [o for o in free if o.rate is None] if len(self.open) < len(free) else []
         if len(free) > 1:
-            self.open.sort(key=lambda o: (o.rate, o.zone))
-            self.unpriced.sort(key=lambda o: o.zone)
+            self.open.sort(key=_BY_PRICE)
+            if self.unpriced:
+                self.unpriced.sort(key=_BY_ZONE)
         self.rate: Rate | None = self.open[0].rate if self.open else None
-        self.listed: Rate | None = min((o.rate for o in offerings if o.rate is not None), default=None)
+        self.listed: Rate | None = self.rate
+        if len(self.open) < len(offerings):
+            self.listed = min((o.rate for o in offerings if o.rate is not None), default=None)
 
     @property
     def first(self) -> Offering:
@@ -68,7 +74,12 @@ def stocks(offerings: Iterable[Offering], shut: Mapping[int, Shut]) -> list[Stoc
     """`offerings` by profile, type and market, in their order."""
     grouped: dict[tuple[str, str, Market], list[Offering]] = {}
     for offering in offerings:
-        grouped.setdefault((offering.profile, offering.type.name, offering.market), []).append(offering)
+        key = (offering.profile, offering.type.name, offering.market)
+        alike = grouped.get(key)
+        if alike is None:
+            grouped[key] = [offering]
+        else:
+            alike.append(offering)
     return [Stock(alike, shut) for alike in grouped.values()]
 
 
@@ -95,10 +106,6 @@ def front(ranked: Iterable[Stock]) -> list[int]:
     return found
 
 
-#: What a remembered failure speaks of: type, zone, market, family, region, image; empty for any.
-_What = tuple[str, str, str, str, str, str]
-
-
 def closed(snapshot: Snapshot) -> dict[int, Shut]:
     """Why offerings may not be launched now for any pool, by the id of the offering: its profile is silent, a failure
     there is remembered, or a quota has no room for one more."""
@@ -114,12 +121,11 @@ def closed_to(snapshot: Snapshot, pool: Pool, shut: dict[int, Shut]) -> dict[int
 def _closed(snapshot: Snapshot, counts: Callable[[Blocked], bool]) -> dict[int, Shut]:
     silent, problems = frozenset(snapshot.silent), dict(snapshot.problems)
     holding = [block for block in snapshot.blocked if block.until_ms > snapshot.now_ms and counts(block)]
-    blocks, dear = _blocks(block for block in holding if not block.from_rate), _dear(holding)
+    blocks, dear = Scopes(_blocks(block for block in holding if not block.from_rate)), _dear(holding)
     if not silent and not blocks and not dear:
         return {}
-    masks = {name: sorted({tuple(map(bool, key)) for key in known}) for name, known in blocks.items()}
     shut: dict[int, Shut] = {}
-    for offering in snapshot.offerings:
+    for offering in snapshot.offerings if silent or dear else ():
         if offering.profile in silent:
             why = f"profile {offering.profile} can't be listed now, so nothing is launched there"
             if offering.profile in problems:
@@ -129,30 +135,25 @@ def _closed(snapshot: Snapshot, counts: Callable[[Blocked], bool]) -> dict[int, 
         too_dear = dear.get(offering.profile)
         if too_dear is not None and too_dear.covers(offering):
             shut[id(offering)] = Shut(too_dear.reason, too_dear.obstacle)
-            continue
-        kind = offering.type
-        own = (kind.name, offering.zone, str(offering.market), kind.family, offering.region, offering.image)
-        for mask in masks.get(offering.profile, ()):
-            kept = [part if used else "" for part, used in zip(own, mask, strict=True)]
-            found = blocks[offering.profile].get((kept[0], kept[1], kept[2], kept[3], kept[4], kept[5]))
-            if found is not None:
-                seconds = -(-(found.until_ms - snapshot.now_ms) // 1000)
-                where = "/".join(filter(None, (found.profile, *kept)))
-                why = f"{where} blocked for another {seconds}s: {found.reason}"
-                shut[id(offering)] = Shut(why, found.obstacle)
-                break
+    for offering, block in blocks.among(snapshot.offerings):
+        if id(offering) not in shut:
+            seconds = -(-(block.until_ms - snapshot.now_ms) // 1000)
+            why = f"{_where(block)} blocked for another {seconds}s: {block.reason}"
+            shut[id(offering)] = Shut(why, block.obstacle)
     return shut
+
+
+def _where(block: Blocked) -> str:
+    parts = (block.profile, block.type, block.zone, block.market, block.family, block.region, block.image)
+    return "/".join(filter(None, parts))
 
 
 def _used_up(snapshot: Snapshot) -> dict[int, Shut]:
     """Which offerings quotas have no room for."""
-    bounds = Bounds(snapshot.quotas)
     shut: dict[int, Shut] = {}
-    for offering in snapshot.offerings if bounds else ():
-        for one in bounds.of(offering):
-            if one.limit - one.used < one.size(offering):
-                shut[id(offering)] = Shut(one.why(offering), Obstacle.QUOTA)
-                break
+    for offering, one in Scopes(snapshot.quotas).among(snapshot.offerings):
+        if one.limit - one.used < one.size(offering) and id(offering) not in shut:
+            shut[id(offering)] = Shut(one.why(offering), Obstacle.QUOTA)
     return shut
 
 
@@ -164,12 +165,11 @@ def _dear(holding: Iterable[Blocked]) -> dict[str, Blocked]:
     return dear
 
 
-def _blocks(holding: Iterable[Blocked]) -> dict[str, dict[_What, Blocked]]:
-    """Remembered failures by profile and by what they speak of; of equal ones the longest."""
-    blocks: dict[str, dict[_What, Blocked]] = {}
+def _blocks(holding: Iterable[Blocked]) -> Iterable[Blocked]:
+    """Remembered failures; of those that speak of the same the longest."""
+    longest: dict[tuple[str, ...], Blocked] = {}
     for block in holding:
-        known = blocks.setdefault(block.profile, {})
-        key = (block.type, block.zone, block.market, block.family, block.region, block.image)
-        if key not in known or known[key].until_ms < block.until_ms:
-            known[key] = block
-    return blocks
+        key = (block.profile, block.type, block.zone, block.market, block.family, block.region, block.image)
+        if key not in longest or longest[key].until_ms < block.until_ms:
+            longest[key] = block
+    return longest.values()

@@ -69,6 +69,13 @@ def test_each_that_could_not_be_rented_has_its_reason(wanted: Shape, more: dict[
     assert why(found, wanted, BIG.key) == said
 
 
+def test_a_profile_that_sells_only_small_machines_is_not_one_of_which_nothing_is_known() -> None:
+    """What is too small is left out of the search, not of the answer."""
+    found = Ranking(scene(offerings=[SMALL], pools=[pool(MAIN, AWS, GCP)]), shape(4, 8))
+    assert (found.offers, found.unseen) == ([], (GCP,))
+    assert [one.why for one in found.excluded()] == ["asks for 4 cpu, has 2"]
+
+
 def test_an_offering_is_there_with_the_pools_that_may_rent_it() -> None:
     """And why another one may not is no reason against it."""
     pools = [pool(MAIN, caps=Caps(instances=0)), pool(OTHER)]
