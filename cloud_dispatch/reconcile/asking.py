@@ -191,18 +191,23 @@ class Asking:
     def _quotas_are_due(self, profile: ProfileName, view: ProfileView) -> bool:
         if not self._c.settings.providers[profile].traits.quotas:
             return False
-        pressing = view.quotas_doubted or self._quotas_hold_work()
-        after_ms = DOUBTED_QUOTAS_MS if pressing else QUOTAS_MS
+        after_ms = DOUBTED_QUOTAS_MS if view.quotas_doubted else QUOTAS_MS
+        if self._quotas_hold_work():
+            after_ms = AGAIN_MS if self._ours(profile) < view.quotas_rows else DOUBTED_QUOTAS_MS
         return view.quotas_ms is None or self._c.clock.monotonic() - view.quotas_ms >= after_ms
 
     def _quotas_hold_work(self) -> bool:
-        """Whether tasks wait for one: what has ended since the last answer may have made room."""
+        """Whether tasks wait for one: what has ended since the last answer, ours or not, may have made room."""
         return self._c.last is not None and any(Obstacle.QUOTA in one.obstacles for one in self._c.last[1].waiting)
+
+    def _ours(self, profile: ProfileName) -> int:
+        return sum(row.profile == profile for row in self._c.store.instances().values())
 
     async def _ask_quotas(self, profile: ProfileName, view: ProfileView) -> None:
         started, view.quotas_doubted = self._c.clock.monotonic(), False
+        rows, asked_ms = self._ours(profile), self._c.clock.now()
         view.quotas = tuple(await self._c.settings.providers[profile].quotas())
-        view.quotas_ms = started
+        view.quotas_ms, view.quotas_rows, view.quotas_asked_ms = started, rows, asked_ms
 
     # -- what it costs
     def _prices_are_due(self, profile: ProfileName, view: ProfileView) -> bool:

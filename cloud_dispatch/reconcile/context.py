@@ -62,6 +62,9 @@ class ProfileView:
     #: When they were asked for; and whether a launch has been refused for one since.
     quotas_ms: int | None = None
     quotas_doubted: bool = False
+    #: How many instances of ours there were then, and when that was by the wall clock, as rows say it.
+    quotas_rows: int = 0
+    quotas_asked_ms: int = 0
     #: When its price service was asked, milliseconds since the epoch; None: not by this dispatcher.
     prices_ms: int | None = None
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.planner.scopes import Scopes
 from cloud_dispatch.planner.snapshot import QuotaUse
 from cloud_dispatch.provider.spi import Quota, QuotaUnit
-from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.context import Context, ProfileView
 
 #: What is used changes with every launch, anybody's: older answers keep nobody from asking for a VM.
 GOOD_MS = 900_000
@@ -22,7 +25,29 @@ def _known(context: Context) -> Iterator[QuotaUse]:
     now = context.clock.monotonic()
     for profile, view in context.profiles.items():
         if view.quotas_ms is not None and now - view.quotas_ms <= GOOD_MS:
-            yield from filter(None, (use(profile, quota) for quota in view.quotas))
+            told = [known for quota in view.quotas if (known := use(profile, quota)) is not None]
+            yield from _with_ours(context, profile, view, told) if told else ()
+
+
+def _with_ours(
+    context: Context, profile: ProfileName, view: ProfileView, told: Sequence[QuotaUse]
+) -> Iterator[QuotaUse]:
+    """The quotas with what was launched of ours since they were asked for: the next pass must not take the same room
+    again."""
+    rows = context.store.instances().values()
+    keys = Counter(
+        f"{profile}/{row.type}/{row.zone}/{row.market}"
+        for row in rows
+        if row.intended_ms >= view.quotas_asked_ms and row.profile == profile
+    )
+    ours = [(one, keys[one.key]) for one in view.offerings if one.key in keys] if keys else []
+    scopes = Scopes(told)
+    more: Counter[int] = Counter()
+    for one, count in ours:
+        for quota in scopes.of(one):
+            more[id(quota)] += count * quota.size(one)
+    for quota in told:
+        yield replace(quota, used=quota.used + more[id(quota)]) if more[id(quota)] else quota
 
 
 def use(profile: ProfileName, quota: Quota) -> QuotaUse | None:

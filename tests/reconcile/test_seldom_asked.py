@@ -13,6 +13,7 @@ from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pricing import OwnPrice
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.provider.errors import CredentialsRejected, QuotaExceeded, Scope
 from cloud_dispatch.provider.priced import Priced
@@ -88,6 +89,23 @@ async def test_quotas_are_asked_every_few_minutes_and_soon_after_a_refusal(tmp_p
         w.clock.ms += QUOTAS_MS
         await w.passes(5)
         assert asked["quotas"] == 3
+
+
+async def test_what_of_ours_has_ended_makes_room_at_once(tmp_path: Path) -> None:
+    """Work that waits for a quota is not kept for half a minute from what its own VMs have given back."""
+    async with world(tmp_path, cloud=Account(limit=2)) as w:
+        await w.submit(1)
+        await w.passes(2)
+        (row,) = w.rows
+        w.clock.ms += QUOTAS_MS
+        await w.passes(1)  # now it is told that all is used
+        await w.submit(1, shape=Shape(exclusive=True))
+        await w.submit(1, shape=Shape(exclusive=True, max_per_instance=1))
+        await w.passes(2)
+        assert len(w.cloud.requests) == 1
+        await w.fleet.kill(row.id, "to make room")
+        await w.passes(8)
+        assert len(w.cloud.requests) == 2
 
 
 async def test_an_old_answer_keeps_nobody_from_launching(tmp_path: Path) -> None:
