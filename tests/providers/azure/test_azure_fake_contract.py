@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from cloud_dispatch.domain import reaper
 from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import Challenge, LeftoverKind, ProfileContext, Provider
 from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
-from cloud_dispatch.testing.provider_contract_base import ContractBase
+from cloud_dispatch.testing.provider_contract_base import ContractBase, MakeRequest
+from cloud_dispatch.testing.provider_contract_ending import EndingContract
 from cloud_dispatch_azure import plugin
 from tests.fakes.arm.fake import FakeArm
+from tests.fakes.arm.settings import GROUP
 from tests.fakes.faults import Fault, FaultKind
 from tests.providers.azure import scenes
 
@@ -101,6 +105,8 @@ class OnFake(ContractBase):
     settle_s = 20.0
     poll_s = 0.02
     many = 7
+    #: Settings beyond those that all have.
+    more: ClassVar[dict[str, Any]] = {}
 
     @pytest.fixture
     def faults(self, fake: FakeArm, quotas: dict[str, int]) -> FakeFaults:
@@ -111,12 +117,13 @@ class OnFake(ContractBase):
         said = scenes.settings(
             endpoint_url=fake.url, authority_url=fake.url, prices_url=fake.prices_url, ca_file=fake.ca_file,
             consistency="300ms", identity_certificates=scenes.trusted(), tags={"team": "batch"},
+            **self.more,
         )  # fmt: skip
         context = ProfileContext(ProfileName("azure"), said, tmp_path, now=fake.clock.now)
 
         def make() -> Provider:
             driver = plugin.create(context)
-            driver.traits = replace(driver.traits, operation_poll_ms=20)
+            driver.traits = replace(driver.traits, operation_poll_ms=20, stop_lag_ms=STOP_LAG_MS)
             return driver
 
         return make
@@ -131,6 +138,69 @@ class OnFake(ContractBase):
             return scenes.proof(scenes.document(fake.vm(vm).vm_id, challenge.nonce, fake.clock.now()))
 
         return sign
+
+
+PERIOD_MS, STOP_LAG_MS = 200, 1_000
+
+
+class SubscriptionReaper:
+    """The function in a subscription that deletes VMs past their `ends-at` tag, stood in for: the core's own rule, over
+    the SDK. It knows the tags alone: no dispatcher, no driver."""
+
+    def __init__(self, fake: FakeArm) -> None:
+        self._fake = fake
+        self._compute = fake.compute()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="reaper", daemon=True)
+        self.ended: list[VmId] = []
+        self.errors: list[Exception] = []
+
+    def look(self) -> None:
+        found = self._compute.virtual_machines.list(GROUP)
+        late = reaper.overdue([(VmId(vm.name), vm.tags or {}) for vm in found], self._fake.clock.now(), "")
+        for name in late:
+            self._compute.virtual_machines.begin_delete(GROUP, name, polling=False)
+            self.ended.append(name)
+
+    def _live(self) -> None:
+        while not self._over.wait(PERIOD_MS / 1000):
+            try:
+                self.look()
+            except Exception as error:
+                self.errors.append(error)  # the next look makes up for it
+
+    def __enter__(self) -> SubscriptionReaper:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(10)
+
+
+class TestAzureWithReaper(OnFake, EndingContract):
+    """With `reaper = true`, and a function in the subscription that does what it says: ends come, and can be moved."""
+
+    lives_ms = 3_000
+    more: ClassVar[dict[str, Any]] = {"reaper": True, "reaper_period": f"{PERIOD_MS}ms"}
+
+    @pytest.fixture(autouse=True)
+    def reaper(self, fake: FakeArm) -> Iterator[SubscriptionReaper]:
+        with SubscriptionReaper(fake) as reaper:
+            yield reaper
+        assert reaper.errors == []
+
+    @pytest.fixture
+    def now(self, fake: FakeArm) -> Callable[[], int]:
+        return fake.clock.now
+
+    async def test_nobody_else_ends_them(
+        self, provider: Provider, reaper: SubscriptionReaper, now: Callable[[], int], make_request: MakeRequest
+    ) -> None:
+        """What the suite sees end is the reaper's doing: the driver and Azure keep no end."""
+        (vm,) = await self.launched(provider, await make_request(ends_ms=now() + 500))
+        await self.until(lambda: self._ended(provider, vm.id), bool)
+        assert set(reaper.ended) == {vm.id}
 
 
 class TestAzureOnFake(OnFake, ProviderContract):
