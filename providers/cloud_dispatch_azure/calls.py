@@ -26,12 +26,13 @@ from azure.identity import (
     WorkloadIdentityCredential,
 )
 from azure.mgmt.compute import ComputeManagementClient
+from azure.mgmt.core.exceptions import ARMErrorFormat
 from azure.mgmt.network import NetworkManagementClient
 from requests.adapters import HTTPAdapter
 
 from cloud_dispatch.provider.blocking import BlockingCalls
-from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, Transient
-from cloud_dispatch_azure.errors import STALE, Asked, of_answer, of_document, of_exception, retry_after_ms
+from cloud_dispatch.provider.errors import CredentialsRejected, InvalidRequest, ProviderError, Transient
+from cloud_dispatch_azure.errors import STALE, Asked, of_document, of_exception, retry_after_ms
 from cloud_dispatch_azure.settings import AzureSettings
 
 #: Calls under way at once.
@@ -118,7 +119,7 @@ class Calls:
             if response.status_code == 404:
                 return None
             if response.status_code >= 400:
-                raise of_answer(*of_document(document), response.status_code, response.headers, asked)
+                raise HttpResponseError(response=response, error_format=ARMErrorFormat)
             state = str(document.get("status") or "").lower()
             if not state:
                 return Progress(done=response.status_code != 202)
@@ -140,7 +141,7 @@ class Calls:
                 response = clients.compute.send_request(HttpRequest("GET", url if url.startswith(base) else base + url))
                 document = response.json() if response.text().strip() else {}
                 if response.status_code >= 400:
-                    raise of_answer(*of_document(document), response.status_code, response.headers, asked)
+                    raise HttpResponseError(response=response, error_format=ARMErrorFormat)
                 found += document.get("value") or ()
                 url = str(document.get("nextLink") or "")
                 if not url:
@@ -194,8 +195,8 @@ class Calls:
 
     def _call(self, asked: Asked, work: Callable[[Clients], Any]) -> Any:
         """`work`, and once more with a new token where the one that it came with was refused: nothing was done."""
-        clients = self._made()
         try:
+            clients = self._made()
             return work(clients)
         except HttpResponseError as error:
             if error.status_code != 401 or getattr(error.error, "code", "") not in STALE:
@@ -226,7 +227,10 @@ class Calls:
                     "user_agent": "cloud-dispatch",
                     **self._waits(),
                 }
-                credential = credentials(settings)
+                try:
+                    credential = OneAtATime(credentials(settings))
+                except ValueError as error:  # what the environment should say it does not
+                    raise CredentialsRejected(str(error).partition("\n")[0], code="ValueError") from error
                 self._clients = Clients(
                     ComputeManagementClient(credential, settings.subscription, transport=self._transport(), **more),
                     NetworkManagementClient(credential, settings.subscription, transport=self._transport(), **more),
@@ -249,6 +253,23 @@ class Calls:
         verify: str | bool = str(self._settings.ca_file) if self._settings.ca_file else True
         waits: dict[str, Any] = {"connection_timeout": _CONNECT_S, "read_timeout": _ANSWER_S}
         return {**waits, "connection_verify": verify} if self._settings.ca_file else waits
+
+
+class OneAtATime:
+    """A credential that many threads share: the first one's token is what the others find kept. A machine's identity is
+    told so often a second and no more."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._lock = threading.Lock()
+
+    def get_token(self, *scopes: str, **how: Any) -> Any:
+        with self._lock:
+            return self._inner.get_token(*scopes, **how)
+
+    def get_token_info(self, *scopes: str, **how: Any) -> Any:
+        with self._lock:
+            return self._inner.get_token_info(*scopes, **how)
 
 
 def credentials(settings: AzureSettings) -> Any:

@@ -33,6 +33,7 @@ from cloud_dispatch.provider.spi import (
 )
 from cloud_dispatch_azure.driver import AzureProvider, traits
 from tests.fakes.arm.fake import FakeArm
+from tests.fakes.arm.settings import IDENTITY_CLIENT
 from tests.fakes.faults import Fault, FaultKind
 from tests.providers.azure import scenes
 
@@ -206,7 +207,11 @@ async def test_tokens_that_were_revoked_are_renewed(fake: FakeArm, connect: Conn
     fake.authority.revoke()
     await driver.list("contract")
     fake.authority._good.clear()  # as if they had expired: no challenge, a bare refusal
-    await launched(driver)
+    (operation,) = (await driver.launch(scenes.request())).pending
+    fake.authority._good.clear()
+    await settled(driver, LaunchResult((), pending=(operation,)))
+    fake.authority._good.clear()
+    assert [one.text for one in await driver.preflight("contract") if one.level is Level.ERROR] == []
 
 
 async def test_credentials_that_are_refused(fake: FakeArm, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,6 +226,24 @@ async def test_credentials_that_are_refused(fake: FakeArm, connect: Connect, mon
     fake.denied.add("Microsoft.Compute/virtualMachines/write")
     with pytest.raises(CredentialsRejected, match="AuthorizationFailed"):
         await connect().launch(scenes.request())
+
+
+async def test_each_place_of_credentials_is_looked_at(
+    fake: FakeArm, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default the environment is, before anything else; the identity of the machine where the profile says so."""
+    await connect(credential="default").list("contract")
+    for name in ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_ID", "AZURE_TENANT_ID"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", fake.identity_url)
+    await connect(credential="managed").list("contract")
+    assert fake.calls["ManagedIdentity"] == 1
+    await connect(credential="managed", client=IDENTITY_CLIENT).list("contract")
+    with pytest.raises(CredentialsRejected):
+        await connect(credential="managed", client="0" * 8 + IDENTITY_CLIENT[8:]).list("contract")
+    for without in ("environment", "workload"):
+        with pytest.raises(CredentialsRejected):
+            await connect(credential=without).list("contract")
 
 
 async def test_tags_of_somebody_else_stay(fake: FakeArm, connect: Connect) -> None:
