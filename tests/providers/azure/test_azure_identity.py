@@ -95,10 +95,14 @@ def test_without_certificates_nothing_is_believed() -> None:
         (b"{}", {}),
         (b"[]", {}),
         (b"\xff", {}),
-        (json.dumps({**json.loads(GOOD), "timeStamp": {"createdOn": "soon", "expiresOn": "later"}}).encode(), {}),
+        (json.dumps({**json.loads(GOOD), "timeStamp": {"createdOn": "soon", "expiresOn": "?"}}).encode(), {}),
         (json.dumps({**json.loads(GOOD), "timeStamp": None}).encode(), {}),
     ],
-)
+    ids=[
+        "another subscription", "another batch", "older", "expired", "no nonce", "empty", "a list", "no text",
+        "no time", "no times",
+    ],
+)  # fmt: skip
 def test_a_document_that_says_something_else_proves_nothing(content: bytes, more: dict[str, Any]) -> None:
     with pytest.raises(NotProven):
         judged(scenes.proof(content), **more)
