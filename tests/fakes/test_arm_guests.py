@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs7
+from cryptography.x509.verification import PolicyBuilder, Store
 
 from tests.fakes.arm import FakeArm, proofs
 from tests.fakes.arm.metadata import Metadata
@@ -95,7 +96,8 @@ def test_an_attested_document_is_made_out_to_a_nonce_and_signed(ask: Ask, vm: An
     said = json.loads(message[message.index(b'{"licenseType"') : message.index(b'"}', message.index(b'"vmId"')) + 2])
     assert (said["nonce"], said["vmId"], said["subscriptionId"]) == ("1234567890", vm.vm_id, SUBSCRIPTION)
     (own,) = pkcs7.load_der_pkcs7_certificates(message)
-    own.verify_directly_issued_by(x509.load_pem_x509_certificate(proofs.issuer_pem().encode()))
+    store = Store([x509.load_pem_x509_certificate(proofs.issuer_pem().encode())])
+    PolicyBuilder().store(store).build_server_verifier(x509.DNSName("metadata.azure.com")).verify(own, [])
     assert told["encoding"] == "pkcs7"
 
 

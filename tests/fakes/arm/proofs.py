@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import pkcs7
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 SERVICE = "metadata.azure.com"
 _DAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -30,10 +31,20 @@ def _certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(_DAY)
         .not_valid_after(_DAY + datetime.timedelta(days=36_500))
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-    )
+        .add_extension(
+            x509.KeyUsage(
+                digital_signature=not ca, key_encipherment=not ca, content_commitment=False, data_encipherment=False,
+                key_agreement=False, key_cert_sign=ca, crl_sign=ca, encipher_only=False, decipher_only=False,
+            ),
+            critical=True,
+        )
+    )  # fmt: skip
     if not ca:
         made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     return made.sign(signer, hashes.SHA256())
 
 
