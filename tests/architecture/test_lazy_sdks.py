@@ -70,6 +70,12 @@ def test_the_clouds_are_among_the_plugins(driver: str) -> None:
     assert f"cloud_dispatch_{driver}:plugin" in {point.value for point in plugins()}
 
 
+@pytest.mark.parametrize("name", ["cloud_dispatch_gcp:plugin", "cloud_dispatch_gcp:plugin.settings"])
+def test_google_cloud_is_described_without_its_sdk(name: str) -> None:
+    """Whether it was installed since or not."""
+    assert sdks_loaded_by(name) == []
+
+
 def test_a_plugin_that_imports_its_sdk_is_found(tmp_path: Path) -> None:
     """The probe sees the SDK of a plugin that was planted with an import at its top."""
     (tmp_path / "cloud_dispatch_eager.py").write_text("import botocore\nplugin = object()\n")

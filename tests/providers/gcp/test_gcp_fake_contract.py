@@ -92,9 +92,9 @@ class FakeFaults(Faults):
         )
 
     def leave_behind(self, kind: LeftoverKind) -> None:
-        if kind is not LeftoverKind.DISK:
-            pytest.skip("a VM's interface is a part of it, and its address is lent")
-        self.fake.add_faults(Fault(FaultKind.LEFTOVER, code="disk", times=1))
+        if kind is LeftoverKind.NIC:
+            pytest.skip("a VM's interface is a part of it")
+        self.fake.add_faults(Fault(FaultKind.LEFTOVER, code=str(kind), times=1))
 
     def preempt(self, vm: VmId) -> None:
         self.fake.preempt(vm.rpartition("/")[2], notice_ms=0)
