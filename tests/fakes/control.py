@@ -18,6 +18,8 @@ from tests.fakes.server import Reply, Request
 PATH = "/_control"
 _ROOT = Path(__file__).parent.parent.parent
 Command = Callable[[Mapping[str, Any]], Any]
+#: What stands for the number in a request that is carried out many times.
+NUMBER = "{number}"
 
 
 def answered(request: Request, commands: Mapping[str, Command]) -> Reply:
@@ -29,6 +31,22 @@ def answered(request: Request, commands: Mapping[str, Command]) -> Reply:
         body = json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
         return Reply(400, body, "application/json")
     return Reply(200, json.dumps(result).encode(), "application/json")
+
+
+def filling(receive: Callable[[Request], Reply], token: Callable[[], str]) -> Command:
+    """A command that carries out the same request `count` times, its number (from `first` on) where the target or the
+    body says NUMBER: thousands of VMs without an SDK and a wire. One that is refused is an error."""
+
+    def fill(document: Mapping[str, Any]) -> int:
+        body, headers = json.dumps(document["body"]), {"authorization": f"Bearer {token()}"}
+        for number in range(document.get("first", 0), document.get("first", 0) + document["count"]):
+            target, said = (text.replace(NUMBER, str(number)) for text in (document["target"], body))
+            reply = receive(Request(document["method"], target, headers, said.encode()))
+            if reply.status >= 400:
+                raise ValueError(f"number {number} was refused: {reply.body.decode()}")
+        return int(document["count"])
+
+    return fill
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import pytest
 from azure.identity import ClientSecretCredential
 from azure.mgmt.compute import ComputeManagementClient
 
-from tests.fakes.arm.settings import CLIENT, SECRET, SUBSCRIPTION, TENANT
-from tests.fakes.arm_asking import begin, names, refusal
-from tests.fakes.control import running
+from tests.fakes.arm.settings import CLIENT, GROUP, SECRET, SUBSCRIPTION, TENANT
+from tests.fakes.arm_asking import begin, body, names, refusal
+from tests.fakes.control import NUMBER, running
 
 
 @pytest.mark.process
@@ -34,3 +34,20 @@ def test_it_serves_and_is_told_what_to_do() -> None:
         assert fake.do("problems") == {"unmodelled": [], "bugs": []}
         assert fake.do("leftovers") == []
         assert fake.do("calls")["VirtualMachines_CreateOrUpdate"] == 1
+
+
+@pytest.mark.process
+def test_it_is_filled_by_one_request_many_times() -> None:
+    """Numbers go into names; what the fake refuses is told, and nothing is passed over."""
+    target = (
+        f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachines/"
+        f"vm-{NUMBER}?api-version=2026-04-01"
+    )
+    wanted = body(tags={"number": NUMBER})
+    with running("tests.fakes.arm") as fake:
+        assert fake.do("fill", method="PUT", target=target, body=wanted, first=7, count=3) == 3
+        assert {vm["name"]: vm["tags"] for vm in fake.do("inventory")} == {
+            f"vm-{number}": {"number": str(number)} for number in (7, 8, 9)
+        }
+        with pytest.raises(RuntimeError, match="number 0 was refused: .*LocationNotAvailable"):
+            fake.do("fill", method="PUT", target=target, body={**wanted, "location": "moon"}, count=1)

@@ -19,7 +19,7 @@ from google.cloud import compute_v1
 from google.oauth2 import service_account
 
 from tests.fakes.clock import SetClock
-from tests.fakes.control import running
+from tests.fakes.control import NUMBER, running
 from tests.fakes.faults import Fault, FaultKind
 from tests.fakes.gce import PROJECT, FakeGce, Settings
 from tests.fakes.gce.asking import IMAGE, Asker, body
@@ -306,6 +306,16 @@ def test_it_runs_as_a_process(tmp_path: Path) -> None:
         with pytest.raises(exceptions.ServiceUnavailable):
             list(vms.list(project=PROJECT, zone=ZONE, retry=None))
         assert fake.do("problems") == {"unmodelled": [], "bugs": []}
+
+
+def test_it_is_filled_by_one_request_many_times() -> None:
+    """Numbers go into names; what the fake refuses is told, and nothing is passed over."""
+    target = f"/compute/v1/projects/{PROJECT}/zones/{ZONE}/instances"
+    with running("tests.fakes.gce") as fake:
+        assert fake.do("fill", method="POST", target=target, body=body(f"vm-{NUMBER}"), first=7, count=3) == 3
+        assert [vm["name"] for vm in fake.do("inventory")] == ["vm-7", "vm-8", "vm-9"]
+        with pytest.raises(RuntimeError, match="number 7 was refused: .*alreadyExists"):
+            fake.do("fill", method="POST", target=target, body=body(f"vm-{NUMBER}"), first=7, count=1)
 
 
 def body_of_sdk() -> dict[str, Any]:

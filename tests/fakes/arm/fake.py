@@ -6,13 +6,14 @@ from types import TracebackType
 from typing import Any
 
 from tests.fakes.arm import settings as defaults
+from tests.fakes.arm.authority import RESOURCES
 from tests.fakes.arm.cloud import Cloud
 from tests.fakes.arm.commands import commands
 from tests.fakes.arm.gateway import Gateway
 from tests.fakes.arm.settings import Settings
 from tests.fakes.arm.tls import certificate
 from tests.fakes.clock import Clock
-from tests.fakes.control import PATH, answered
+from tests.fakes.control import PATH, answered, filling
 from tests.fakes.server import Reply, Request, Server
 
 
@@ -23,7 +24,11 @@ class FakeArm(Cloud):
     def __init__(self, settings: Settings | None = None, clock: Clock | None = None, *, port: int = 0) -> None:
         super().__init__(settings, clock)
         context, self._ca = certificate()
-        self._commands = {**commands(self), "places": lambda document: self.places()}
+        self._commands = {
+            **commands(self),
+            "places": lambda document: self.places(),
+            "fill": filling(self.receive, lambda: str(self.authority.issue("fill", RESOURCES[0])["access_token"])),
+        }
         self._gateway = Gateway(self, lambda: self.url)
         self._server = Server(self.receive, port=port, tick=self.tick, tls=context)
         self._identity = Server(self._plain)

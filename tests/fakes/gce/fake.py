@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.fakes.clock import Clock
-from tests.fakes.control import PATH, answered
+from tests.fakes.control import PATH, answered, filling
 from tests.fakes.gce.cloud import Cloud
 from tests.fakes.gce.commands import commands
 from tests.fakes.gce.gateway import Gateway
@@ -24,7 +24,8 @@ class FakeGce(Cloud):
 
     def __init__(self, settings: Settings | None = None, clock: Clock | None = None, *, port: int = 0) -> None:
         super().__init__(settings, clock)
-        self._commands, self._gateway = commands(self), Gateway(self)
+        self._gateway = Gateway(self)
+        self._commands = {**commands(self), "fill": filling(self._gateway.handle, self._token)}
         self._server = Server(self._receive, port=port, tick=self.tick)
 
     @property
@@ -65,6 +66,10 @@ class FakeGce(Cloud):
     def stop(self) -> None:
         """Hang up and end the thread."""
         self._server.stop()
+
+    def _token(self) -> str:
+        with self.lock:
+            return self.tokens.new(self.settings.caller, self.timers.now)
 
     def _receive(self, request: Request) -> Reply:
         return answered(request, self._commands) if request.target == PATH else self._gateway.handle(request)
