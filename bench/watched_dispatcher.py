@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.fake_ec2 import IMAGE, ROOT_DEVICE
 from bench.wakeups import TICK_S, lateness
-from cloud_dispatch import bootstrap
+from cloud_dispatch import bootstrap, drivers
 from cloud_dispatch.config import TomlFile, load
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.provider import registry
@@ -58,7 +58,7 @@ class Watch:
 
     def install(self) -> None:
         """Have the composition root tell us what it made."""
-        hosted, assemble = bootstrap.hosted, bootstrap.assemble
+        hosted, assemble = drivers.hosted, bootstrap.assemble
 
         def witnessed(*args: Any) -> Provider:
             self._witness = Witness(hosted(*args))
@@ -69,10 +69,10 @@ class Watch:
             self._task = asyncio.get_running_loop().create_task(self._run(parts.context))
             return parts
 
-        bootstrap.hosted, bootstrap.assemble = witnessed, watched  # type: ignore[attr-defined]
+        drivers.hosted, bootstrap.assemble = witnessed, watched  # type: ignore[attr-defined]
 
     async def _run(self, context: Context) -> None:
-        while (view := context.profiles.get(_PROFILE)) is None or view.listed_ms is None:
+        while not self._listed(context):
             await asyncio.sleep(TICK_S)
         at = time.perf_counter()
         await context.planned.wait()
@@ -82,7 +82,16 @@ class Watch:
         loop = asyncio.get_running_loop()
         if await loop.run_in_executor(None, sys.stdin.readline):
             woken = await self._until_launched(context)
-            _say({"launched": woken[-1], "calls": self._write_launches(), "late": lateness(woken)})
+            _say({"launched": woken[-1], "late": lateness(woken), **self._told()})
+
+    def _listed(self, context: Context) -> bool:
+        """Whether the clock may run: it is known what there is."""
+        view = context.profiles.get(_PROFILE)
+        return view is not None and view.listed_ms is not None
+
+    def _told(self) -> dict[str, Any]:
+        """What else there is to say of the launches."""
+        return {"calls": self._write_launches()}
 
     async def _until_launched(self, context: Context) -> list[float]:
         woken = [time.perf_counter()]

@@ -49,5 +49,5 @@ def test_it_is_filled_by_one_request_many_times() -> None:
         assert {vm["name"]: vm["tags"] for vm in fake.do("inventory")} == {
             f"vm-{number}": {"number": str(number)} for number in (7, 8, 9)
         }
-        with pytest.raises(RuntimeError, match="number 0 was refused: .*LocationNotAvailable"):
+        with pytest.raises(RuntimeError, match=r"number 0 was refused: .*LocationNotAvailable"):
             fake.do("fill", method="PUT", target=target, body={**wanted, "location": "moon"}, count=1)

@@ -314,7 +314,7 @@ def test_it_is_filled_by_one_request_many_times() -> None:
     with running("tests.fakes.gce") as fake:
         assert fake.do("fill", method="POST", target=target, body=body(f"vm-{NUMBER}"), first=7, count=3) == 3
         assert [vm["name"] for vm in fake.do("inventory")] == ["vm-7", "vm-8", "vm-9"]
-        with pytest.raises(RuntimeError, match="number 7 was refused: .*alreadyExists"):
+        with pytest.raises(RuntimeError, match=r"number 7 was refused: .*alreadyExists"):
             fake.do("fill", method="POST", target=target, body=body(f"vm-{NUMBER}"), first=7, count=1)
 
 
