@@ -247,7 +247,8 @@ class Calls:
         if self._session is None:
             self._session = requests.Session()
             self._session.mount("https://", HTTPAdapter(pool_connections=8, pool_maxsize=THREADS))
-        return RequestsTransport(session=self._session, session_owner=False)
+        # A transport that is given heeds its own settings alone, not those of the client that it is given to.
+        return RequestsTransport(session=self._session, session_owner=False, **self._waits())
 
     def _waits(self) -> dict[str, Any]:
         verify: str | bool = str(self._settings.ca_file) if self._settings.ca_file else True

@@ -319,3 +319,15 @@ def test_the_traits_say_what_the_settings_allow() -> None:
     assert (able.identity, able.most_slots) == (Identity.MADE_OUT, 20)
     assert able.vm_id(scenes.request().instances[0], scenes.ZONE) == VM
     assert traits(scenes.settings(spot=False)).spot_notice_ms == 0
+
+
+async def test_the_certificates_of_the_profile_are_trusted_and_waits_are_bounded(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the environment says of others; and no call waits longer than the driver means to."""
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+    driver = connect()
+    assert (await driver.list("contract")).complete
+    assert await driver.offerings()
+    waits = driver._calls._transport().connection_config
+    assert (waits.timeout, waits.read_timeout) == (5, 45)
