@@ -25,6 +25,8 @@ BENCHMARKS = {
     "e2e": "bench.e2e",
     "latency": "bench.latency",
     "launch-aws": "bench.launch_aws",
+    "launch-multi": "bench.launch_multi",
+    "list": "bench.listings",
     "market": "bench.market",
     "plan": "bench.plan",
     "restore": "bench.restore",

@@ -28,15 +28,18 @@ REGION, ZONE, TYPE = "us-east-1", "us-east-1a", "m6i.large"
 POOL, PROFILE = "bench", "aws"
 #: An image that the fake has, and what it calls its root disk.
 IMAGE, ROOT_DEVICE = "ami-0a1b2c3d4e5f60001", "/dev/xvda"
-#: What the fake has for a key, and no file of this machine's to look for others in.
+#: What the fakes of EC2 and Azure have for a key, and no file of this machine's to look for others in.
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "AKIAFAKEFAKEFAKEFAKE",
     "AWS_SECRET_ACCESS_KEY": "fake-secret",
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AZURE_TENANT_ID": "11111111-2222-4333-8444-555555555555",
+    "AZURE_CLIENT_ID": "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee",
+    "AZURE_CLIENT_SECRET": "fake-secret",
 }
-GIVE_UP_SECONDS = 300.0
+FILL_SECONDS = 600.0
 #: Nobody boots, and so nobody looks for the dispatcher where it is said to be. A certificate is what lets VMs prove
 #: which they are, and so share a launch; nobody here proves anything. Without the allowance at most 250 of these VMs
 #: would boot at once as long as none has registered. The account
@@ -75,9 +78,10 @@ end = {{ idle = "1h" }}
 
 @dataclass(frozen=True)
 class Fake:
-    """A fake that runs."""
+    """A fake that runs. `url` is where its back door is."""
 
     url: str
+    name: str = "EC2"
 
     def do(self, command: str, **more: Any) -> Any:
         """Have it do something, or tell something, at its back door."""
@@ -87,7 +91,7 @@ class Fake:
             answer = connection.getresponse()
             document = json.loads(answer.read())
         if answer.status != 200:
-            raise BenchmarkFailed(f"the fake EC2 refused {command}: {document}")
+            raise BenchmarkFailed(f"the fake {self.name} refused {command}: {document}")
         return document
 
     def slow_down(self, latency_ms: int) -> None:
@@ -98,7 +102,7 @@ class Fake:
         """BenchmarkFailed where something was asked of it that it does not have."""
         problems = self.do("problems")
         if any(problems.values()):
-            raise BenchmarkFailed(f"the fake EC2 has not what was asked of it: {problems}")
+            raise BenchmarkFailed(f"the fake {self.name} has not what was asked of it: {problems}")
 
     def calls(self) -> dict[str, int]:
         """How often each operation was asked for."""
@@ -109,17 +113,23 @@ class Fake:
 @contextlib.contextmanager
 def fake_ec2(folder: Path, latency_ms: int) -> Iterator[Fake]:
     """A fake without quotas and throttling, empty, whose every answer takes so long at least."""
-    log = folder / "fake-ec2.log"
+    with fake(folder, "EC2", {"latency_ms": latency_ms, "types": [TYPE]}) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def fake(folder: Path, name: str, settings: Mapping[str, Any]) -> Iterator[Fake]:
+    """The fake of this name as a process."""
+    log = folder / f"fake-{name.lower()}.log"
     log.unlink(missing_ok=True)
-    settings = json.dumps({"latency_ms": latency_ms, "types": [TYPE]})
-    argv = [sys.executable, "-m", "tests.fakes.ec2", "--settings", settings]
+    argv = [sys.executable, "-m", f"tests.fakes.{name.lower()}", "--settings", json.dumps(settings)]
     with running(argv, log, cwd=ROOT) as process:
         told = lambda: log.read_text().endswith("\n")  # noqa: E731
-        wait_until(told, "fake EC2", timeout_seconds=60, watch={log: process})
+        wait_until(told, f"fake {name}", timeout_seconds=60, watch={log: process})
         url = log.read_text().split()[0]
         if not url.startswith("http://"):
-            raise BenchmarkFailed(f"the fake EC2 did not start\n{tail(log)}")
-        yield Fake(url)
+            raise BenchmarkFailed(f"the fake {name} did not start\n{tail(log)}")
+        yield Fake(url, name)
 
 
 def configure(folder: Path, url: str, port: int, least: int = 0) -> Path:
@@ -134,14 +144,14 @@ def configure(folder: Path, url: str, port: int, least: int = 0) -> Path:
         "type": TYPE,
         "zone": ZONE,
         "image": IMAGE,
-        "certificate": _certificate(),
+        "certificate": certificate(),
     }
     text = CONFIGURATION.format(least=least, **{name: toml_value(value) for name, value in values.items()})
     path.write_text(text)
     return path
 
 
-def _certificate() -> str:
+def certificate() -> str:
     """One of nobody's, in PEM."""
     key, name = rsa.generate_private_key(65537, 2048), x509.Name([])
     day = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -156,6 +166,15 @@ def _certificate() -> str:
         .sign(key, hashes.SHA256())
     )
     return made.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def made(module: str, *arguments: str, log: Path) -> None:
+    """Have something made by a process that ends with it; BenchmarkFailed where that does not work."""
+    argv = [sys.executable, "-m", module, *arguments]
+    with log.open("wb") as out:
+        done = subprocess.run(argv, env=environment(), stdout=out, stderr=out, cwd=ROOT, timeout=FILL_SECONDS)
+    if done.returncode:
+        raise BenchmarkFailed(f"{module} did not make what it should\n{tail(log)}")
 
 
 class Helper:

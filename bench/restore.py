@@ -9,14 +9,12 @@ warm client, before and after each start. What is reported is how much longer ou
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.fake_ec2 import Helper, configure, environment, fake_ec2, helper
-from bench.processes import BenchmarkFailed, free_port, tail
-from bench.product import ROOT
+from bench.fake_ec2 import Helper, configure, fake_ec2, helper, made
+from bench.processes import BenchmarkFailed, free_port
 from bench.report import Metric, Repetition, Target
 from bench.yardsticks import take
 from cloud_dispatch.domain.tags import DEPLOYMENT
@@ -24,7 +22,6 @@ from cloud_dispatch.domain.tags import DEPLOYMENT
 INSTANCES, LATENCY_MS = 10_000, 200
 BARE = "boto3"
 ON_TOP = (Target(BARE, 0.3),)
-FILL_SECONDS = 600.0
 
 
 def measure(folder: Path, repeat: int, quick: bool) -> Iterator[Metric]:
@@ -55,13 +52,8 @@ def measure(folder: Path, repeat: int, quick: bool) -> Iterator[Metric]:
 
 
 def fill(config: Path, instances: int, home: Path) -> None:
-    """Have a fleet made; BenchmarkFailed where that does not work."""
-    argv = [sys.executable, "-m", "bench.fleet", str(config), str(instances)]
-    log = home / "fleet.log"
-    with log.open("wb") as out:
-        done = subprocess.run(argv, env=environment(), stdout=out, stderr=out, cwd=ROOT, timeout=FILL_SECONDS)
-    if done.returncode:
-        raise BenchmarkFailed(f"the fleet was not made\n{tail(log)}")
+    """Have a fleet made."""
+    made("bench.fleet", str(config), str(instances), log=home / "fleet.log")
 
 
 def listing(home: Path, peer: Helper, instances: int) -> float:

@@ -7,8 +7,8 @@ from bench.__main__ import BENCHMARKS, parse
 
 def test_benchmarks_of_the_issue_are_there() -> None:
     """The names are an interface: scripts call them."""
-    aws = {"launch-aws", "restore"}
-    assert set(BENCHMARKS) == aws | {"boot", "claims", "e2e", "latency", "market", "plan", "simulation", "spend"}
+    clouds = {"launch-aws", "launch-multi", "list", "restore"}
+    assert set(BENCHMARKS) == clouds | {"boot", "claims", "e2e", "latency", "market", "plan", "simulation", "spend"}
     assert parse(["claims", "--json"]).repeat == 3
 
 
