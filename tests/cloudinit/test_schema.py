@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,20 @@ PROVIDERS = ("silent", *registry.names())
 #: What a profile of it can't do without.
 NEEDED = {
     "aws": 'region = "eu-central-1"\nguest_enforced = true\ncaps = {instances = 1}\nbudget = {month = "$1"}\n',
+    "azure": 'subscription = "0a1b2c3d-0000-4000-8000-000000000001"\nregion = "westeurope"\nresource_group = "lab"\n'
+    'subnet = "/subscriptions/0a1b2c3d-0000-4000-8000-000000000001/resourceGroups/lab/providers/'
+    'Microsoft.Network/virtualNetworks/lab/subnets/vms"\nguest_enforced = true\n'
+    'caps = {instances = 1}\nbudget = {month = "$1"}\n',
+    "gcp": 'project = "some-lab"\nregions = ["europe-west1"]\ncaps = {instances = 1}\nbudget = {month = "$1"}\n',
 }  # fmt: skip
-#: How much user data it takes, where that is not the least.
-ROOM = {"aws": Traits(gzips_user_data=True)}
+
+
+def room(provider: str, settings: Any) -> Traits:
+    """How much user data it takes by its own word; the least for one that makes nothing of the sort."""
+    if provider not in NEEDED:
+        return Traits()
+    told: Traits = importlib.import_module(f"cloud_dispatch_{provider}.driver").traits(settings)
+    return told
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +89,7 @@ def user_data(
     provider: str,
     template: str,
     fragments: str,
-    traits: Traits = Traits(),
+    traits: Traits | None = None,
     spot: bool = True,
 ) -> str:
     """What a launch of a pool with `fragments` would get, by the function that launches use."""
@@ -95,6 +107,7 @@ def user_data(
     config = load(TomlFile(folder / "config.toml"), known)
     tokens = Tokens.open(folder / "state", SystemEntropy())
     trusted = userdata.Trusted("ab" * 32, "cd" * 32)
+    traits = traits or room(provider, config.profiles[ProfileName("x")].settings)
     make = userdata.maker(config, {ProfileName("x"): traits}, tokens, trusted, SystemClock())
     monkeypatch.setattr(registry, "plugin", registry_plugin)
     with monkeypatch.context() as patch:
@@ -122,7 +135,7 @@ def test_cloud_init_accepts_every_document(
         with pytest.raises(InvalidInput, match=r"pools\.p\.boot\.(nvidia|mounts): VMs of profile x are a part of"):
             user_data(tmp_path, monkeypatch, provider, template, FRAGMENTS[fragments])
         return
-    found = user_data(tmp_path, monkeypatch, provider, template, FRAGMENTS[fragments], ROOM.get(provider, Traits()))
+    found = user_data(tmp_path, monkeypatch, provider, template, FRAGMENTS[fragments], None)
     documents = multipart.cloud_configs(found)
     assert len(documents) == (3 if fragments in ("own", "everything") else 1)
     for document in documents:

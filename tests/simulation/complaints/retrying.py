@@ -141,6 +141,15 @@ def _zone_by_zone(world: World, patch: pytest.MonkeyPatch) -> None:
     plants.driver(world, answer)
 
 
+def _tells_no_quotas(world: World, evidence: Evidence) -> None:
+    """As an account of which the right to read them is withheld: a dispatcher that knows its quotas never asks."""
+
+    async def answer(driver: plants.Driver, name: Asked, *args: Any) -> Any:
+        return () if name is Asked.QUOTAS else await driver.pass_on(name, *args)
+
+    plants.driver(world, answer)
+
+
 ZERO_QUOTA = Story(
     10,
     "a-region-without-quota-costs-no-minutes",
@@ -149,6 +158,7 @@ ZERO_QUOTA = Story(
     _no_minutes_lost,
     _zone_by_zone,
     "was asked",
+    stage=_tells_no_quotas,
 )
 
 # -- 11: polling exhausts rate limits
