@@ -6,6 +6,7 @@ Answers are told as JSON documents, in ARM's own words.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ MAX_PAGES = 1_000
 ARM = "https://management.azure.com"
 PRICES = "https://prices.azure.com/api/retail/prices"
 Work = Callable[["Clients"], Any]
+#: It warns of each place without credentials in twenty lines, each time, and says the same in the error that it raises.
+logging.getLogger("azure.identity").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
