@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from cloud_dispatch.domain.ids import VmId
@@ -73,8 +75,11 @@ class ListingContract(ContractBase):
         if not horizon:
             pytest.skip("the driver's lists are never late")
         (vm,) = await self.launched(provider, await make_request())
+        loop = asyncio.get_running_loop()
+        hidden = loop.time()
         faults.hide(vm.id, horizon)
-        assert vm.id not in await self.ids(provider)
+        shown = await self.ids(provider)
+        assert vm.id not in shown or (loop.time() - hidden) * 1000 >= horizon  # a machine that is busy asks too late
         assert await self.known(provider) == {vm.id}
         assert (await provider.get(vm.id)).id == vm.id
 

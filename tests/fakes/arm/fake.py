@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +16,9 @@ from tests.fakes.arm.tls import certificate
 from tests.fakes.clock import Clock
 from tests.fakes.control import PATH, answered, filling
 from tests.fakes.server import Reply, Request, Server
+
+#: How long the SDK's threads may take to find that nobody answers.
+_GONE_S = 5.0
 
 
 class FakeArm(Cloud):
@@ -61,11 +65,15 @@ class FakeArm(Cloud):
         return self
 
     def stop(self) -> None:
-        """Hang up and end the threads; clients that came from here are closed."""
-        for made in self._made:
-            made.close()
+        """Hang up and end the threads, the SDK's that ask for operations too; then close the clients that came from
+        here, so that none of those threads connects anew."""
         self._server.stop()
         self._identity.stop()
+        for thread in threading.enumerate():
+            if thread.name.startswith("LROPoller"):
+                thread.join(_GONE_S)
+        for made in self._made:
+            made.close()
 
     def receive(self, request: Request) -> Reply:
         """Answer a request, however it came."""
