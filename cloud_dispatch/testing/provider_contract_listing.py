@@ -18,6 +18,9 @@ from cloud_dispatch.testing.provider_contract_base import (
     MakeRequest,
 )
 
+#: How often a machine that is busy asks for a listing in time.
+_TRIES = 20
+
 
 class ListingContract(ContractBase):
     async def test_a_listing_shows_one_deployment(self, provider: Provider, make_request: MakeRequest) -> None:
@@ -75,13 +78,20 @@ class ListingContract(ContractBase):
         if not horizon:
             pytest.skip("the driver's lists are never late")
         (vm,) = await self.launched(provider, await make_request())
-        loop = asyncio.get_running_loop()
-        hidden = loop.time()
-        faults.hide(vm.id, horizon)
-        shown = await self.ids(provider)
-        assert vm.id not in shown or (loop.time() - hidden) * 1000 >= horizon  # a machine that is busy asks too late
+        assert vm.id not in await self._shown_within(provider, faults, vm.id, horizon)
         assert await self.known(provider) == {vm.id}
         assert (await provider.get(vm.id)).id == vm.id
+
+    async def _shown_within(self, provider: Provider, faults: Faults, vm: VmId, horizon: int) -> set[VmId]:
+        """What a listing shows that was answered before the VM may be shown again: a machine that is busy asks anew."""
+        loop = asyncio.get_running_loop()
+        for _ in range(_TRIES):
+            hidden = loop.time()
+            faults.hide(vm, horizon)
+            shown = await self.ids(provider)
+            if (loop.time() - hidden) * 1000 < horizon:
+                return shown
+        raise AssertionError(f"no listing was answered within {horizon} ms, in {_TRIES} tries")
 
     async def test_get_of_an_unknown_vm_is_not_found(self, provider: Provider) -> None:
         """Get tells absence apart from every other trouble."""
