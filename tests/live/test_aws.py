@@ -1,128 +1,17 @@
-"""What a real AWS account says to the driver: `pytest -m live_aws`. Rents one small VM at a time, for minutes.
+"""What a real AWS account says to the driver: `pytest -m live_aws` (`suite` says what it needs).
 
 Not run by `make test`, and never yet against AWS itself: there was no account. So that it works when somebody has one,
-`tests/providers/aws/test_aws_live_suite.py` runs it against the fake EC2. It needs a configuration with an aws profile
-in CLOUD_DISPATCH_LIVE_CONFIG, the profile's name in CLOUD_DISPATCH_LIVE_PROFILE (default: aws), and credentials where
-boto3 looks for them. It makes nothing that costs more than MOST_RATE, and ends all that it finds of its own deployment.
+`tests/providers/aws/test_aws_live_suite.py` runs it against the fake EC2.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import time
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from cloud_dispatch.adapters.entropy import SystemEntropy
-from cloud_dispatch.config import TomlFile, load
-from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName
-from cloud_dispatch.domain.money import Rate
-from cloud_dispatch.domain.offering import Market, Offering
-from cloud_dispatch.domain.tags import VmTags
-from cloud_dispatch.provider import registry
-from cloud_dispatch.provider.host import hosted
-from cloud_dispatch.provider.spi import LaunchRequest, Level, ProfileContext, Provider, Vm, VmState
+from tests.live.suite import LiveSuite
 
 pytestmark = [pytest.mark.live_aws, pytest.mark.timeout(1200)]
 
-#: In nano-dollars an hour: five cents.
-MOST_RATE = Rate(50_000_000)
-DEPLOYMENT, STORE = "cloud-dispatch-live", "live-suite"
-#: A VM that nobody ends is cut off by itself after so long.
-USER_DATA = "#cloud-config\nruncmd:\n  - [sh, -c, 'sleep 900; systemctl poweroff']\n"
-PATIENCE_S = 600
 
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-@pytest.fixture
-async def provider(tmp_path: Path) -> AsyncIterator[Provider]:
-    """The driver as a dispatcher has it, in a process of its own. What a test leaves is ended."""
-    path, name = os.environ.get("CLOUD_DISPATCH_LIVE_CONFIG"), os.environ.get("CLOUD_DISPATCH_LIVE_PROFILE", "aws")
-    assert path, "say which account: CLOUD_DISPATCH_LIVE_CONFIG is the path of a configuration with an aws profile"
-    profile = load(TomlFile(Path(path)), registry.plugin).profiles[name]
-    made = hosted(registry.plugin("aws"), ProfileContext(ProfileName(name), profile.settings, tmp_path, now=now_ms))
-    try:
-        yield made
-    finally:
-        for vm in (await made.list(DEPLOYMENT)).vms:
-            await made.terminate(vm.id)
-        await made.close()
-
-
-async def until(condition: Callable[[], Any], what: str) -> Any:
-    """Poll every few seconds until `condition` holds; its value."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := await condition()):
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
-        await asyncio.sleep(0.2 if "CLOUD_DISPATCH_LIVE_FAKE" in os.environ else 5)
-    return value
-
-
-async def cheapest(provider: Provider, market: Market) -> Offering:
-    offered = [one for one in await provider.offerings() if one.market is market and one.rate is not None]
-    assert offered, f"nothing is offered on the market {market}, or no price is known"
-    found = min(offered, key=lambda one: one.rate or 0)
-    assert found.rate is not None
-    assert found.rate <= MOST_RATE, f"{found.type.name} costs more than this suite may spend: name a smaller type"
-    return found
-
-
-async def launched(provider: Provider, market: Market) -> tuple[LaunchRequest, Vm]:
-    offering = await cheapest(provider, market)
-    batch = BatchId(SystemEntropy().name("batch", 12))
-    assert offering.rate is not None
-    tags = VmTags(DEPLOYMENT, STORE, PoolName("live"), batch, offering.rate, now_ms() + 1_800_000).encode()
-    request = LaunchRequest(batch, 1, offering, tags, USER_DATA, now_ms() + 1_800_000)
-    (vm,) = (await provider.launch(request)).vms
-    return request, vm
-
-
-async def test_a_preflight_finds_no_error(provider: Provider) -> None:
-    """Credentials, rights, image, network and quotas are good for launches, by AWS's own word."""
-    found = await provider.preflight(DEPLOYMENT)
-    assert [one for one in found if one.level is Level.ERROR] == []
-
-
-@pytest.mark.parametrize("market", list(Market), ids=str)
-async def test_a_vm_comes_is_found_and_goes_with_all_that_is_its(provider: Provider, market: Market) -> None:
-    """Asked for twice it is one; it carries its tags, takes others, and leaves neither disk nor interface."""
-    request, vm = await launched(provider, market)
-    assert [one.id for one in (await provider.launch(request)).vms] == [vm.id]
-
-    async def listed() -> list[Vm]:
-        return [one for one in (await provider.list(DEPLOYMENT)).vms if one.id == vm.id]
-
-    (found,) = await until(listed, "it is listed")
-    assert request.tags.items() <= dict(found.tags).items()
-    assert found.spot is (market is Market.SPOT)
-
-    async def runs() -> bool:
-        return (await provider.get(vm.id)).state is VmState.RUNNING
-
-    await until(runs, "it runs")
-    await provider.tag([vm.id], {"cloud-dispatch-behaviour": "hold"})
-
-    async def tagged() -> bool:
-        return (await provider.get(vm.id)).tags.get("cloud-dispatch-behaviour") == "hold"
-
-    await until(tagged, "it has its new tag")
-    assert isinstance(await provider.console(vm.id), str)
-    await provider.terminate(vm.id)
-    await provider.terminate(vm.id)
-
-    async def gone() -> bool:
-        return all(one.state is VmState.GONE for one in await listed())
-
-    await until(gone, "it is gone")
-
-    async def clean() -> bool:
-        return not await provider.leftovers(DEPLOYMENT)
-
-    await until(clean, "nothing of it is left")
+class TestAws(LiveSuite):
+    driver = "aws"
