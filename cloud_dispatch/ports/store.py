@@ -302,7 +302,8 @@ class Store(Protocol):
         """What `set_limits` said."""
 
     def standing(self) -> Standing:
-        """How the budgets stand now: what was booked, and what living instances and claims may still cost."""
+        """How the budgets stand now, and not what is booked later: what was booked, and what living instances and
+        claims may still cost."""
 
     def commitments(self) -> Sequence[Commitment]:
         """What each instance that is not gone may bill at most, named by it, and `claim_commitments`."""

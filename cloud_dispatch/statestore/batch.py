@@ -136,7 +136,7 @@ class Batch:
             # One that leaves in this group keeps its commitment: its row counts only from the commit on.
             staying = {name: own for name, own in self.instances.items() if own.state is not InstanceState.GONE}
             living = {name: seat.instance for name, seat in self.memory.seats.items()} | staying
-            self._standing = purse.standing(living.values(), now)
+            self._standing = purse.standing(living.values(), now, follows=True)
         purse.admit(self._standing, changes)
         try:
             paying.raise_all(self.memory, [after for before, after in changes if before is not None], now)

@@ -157,10 +157,13 @@ class Purse:
         within = Span(row.bound_from_ms, row.bound_until_ms)
         self._book(keys_of(instance, self.drivers), row.bound_rate, within, row.bound_most_ms)
 
-    def standing(self, instances: Iterable[Instance], now_ms: int, claims: Iterable[Commitment] = ()) -> Standing:
-        """How the budgets stand with these instances, and what is committed for claims."""
+    def standing(
+        self, instances: Iterable[Instance], now_ms: int, claims: Iterable[Commitment] = (), *, follows: bool = False
+    ) -> Standing:
+        """How the budgets stand with these instances, and what is committed for claims. What is booked later is in it
+        only where it `follows`: then whoever books has to take the commitment out."""
         committed = chain(self.commitments(instances), claims) if self.budgets else ()
-        return Standing(self.budgets, self.spent, committed, now_ms)
+        return Standing(self.budgets, self.spent if follows else dict(self.spent), committed, now_ms)
 
     def commitments(self, instances: Iterable[Instance]) -> Sequence[Commitment]:
         """Those of all instances there are, but for what is gone."""

@@ -110,6 +110,16 @@ class MoneyContract:
         assert (entry.instance, entry.amount, entry.bound) == ("unseen-0", 0, DOLLAR // 2 + LATE)
         assert committed(store, total(10)) == (DOLLAR // 2 + LATE, 0)
 
+    async def test_how_budgets_stand_is_of_one_moment(self, store: Store) -> None:
+        """What is booked while somebody thinks about it must not count twice: it is committed there."""
+        await limited(store, total(10))
+        await store.adopt(replace(slot(), state=_S.IDLE, launched_ms=START_MS, end_lag_ms=0))
+        standing, span = store.standing(), span_at(Window.TOTAL, START_MS)
+        before = standing.spent(total(10), span), standing.committed(total(10), span)
+        await store.change([InstanceChange(slot().id, _E.GONE)])
+        assert committed(store, total(10))[0] > 0
+        assert (standing.spent(total(10), span), standing.committed(total(10), span)) == before == (0, DOLLAR)
+
     async def test_an_intent_beyond_a_limit_is_refused_whole(self, store: Store) -> None:
         """Of two slots one would fit: neither is there, and nothing is committed."""
         await limited(store, total(3, DRIVER))
