@@ -88,7 +88,8 @@ class Asking:
                     answered = asyncio.get_running_loop().create_future()
                     if question in _WAITED:
                         asked[key] = answered
-                    self._c.calls.start(key, self._ask(question, profile, view, answered), profile)
+                    # turns of their own: whatever is launched and ended, VMs are still looked after
+                    self._c.calls.start(key, self._ask(question, profile, view, answered), f"ask:{profile}")
         if asked:
             await asyncio.wait(asked.values(), timeout=PATIENCE_MS / 1000)
             self._late |= {key for key, answered in asked.items() if not answered.done()}
@@ -170,10 +171,11 @@ class Asking:
         return view.offered_ms is None or self._c.clock.monotonic() - view.offered_ms > OFFERINGS_TTL_MS
 
     async def _offer(self, profile: ProfileName, view: ProfileView) -> None:
-        started = self._c.clock.monotonic()
+        started, prices_ms = self._c.clock.monotonic(), view.prices_ms
         admits = self._c.settings.profile_types.get(profile, TypeFilter()).admits
         offered = await self._c.settings.providers[profile].offerings()
-        view.offerings, view.offered_ms = tuple(one for one in offered if admits(one.type.name)), started
+        view.offerings = tuple(one for one in offered if admits(one.type.name))
+        view.offered_ms = started if view.prices_ms == prices_ms else None  # prices that were told since are not in it
         self._heed_prices(profile, view)
 
     def _heed_prices(self, profile: ProfileName, view: ProfileView) -> None:
@@ -204,9 +206,13 @@ class Asking:
         return sum(row.profile == profile for row in self._c.store.instances().values())
 
     async def _ask_quotas(self, profile: ProfileName, view: ProfileView) -> None:
-        started, view.quotas_doubted = self._c.clock.monotonic(), False
+        started, doubted, view.quotas_doubted = self._c.clock.monotonic(), view.quotas_doubted, False
         rows, asked_ms = self._ours(profile), self._c.clock.now()
-        view.quotas = tuple(await self._c.settings.providers[profile].quotas())
+        try:
+            view.quotas = tuple(await self._c.settings.providers[profile].quotas())
+        except BaseException:
+            view.quotas_doubted |= doubted
+            raise
         view.quotas_ms, view.quotas_rows, view.quotas_asked_ms = started, rows, asked_ms
 
     # -- what it costs

@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.money import Rate
-from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pricing import OwnPrice
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.provider.errors import CredentialsRejected, QuotaExceeded, Scope
 from cloud_dispatch.provider.priced import Priced
 from cloud_dispatch.provider.spi import Price, Quota, QuotaUnit
-from cloud_dispatch.reconcile import explain
-from cloud_dispatch.reconcile.asking import DOUBTED_QUOTAS_MS, PRICES_MS, QUOTAS_MS
+from cloud_dispatch.reconcile import asking, explain
+from cloud_dispatch.reconcile.asking import DOUBTED_QUOTAS_MS, OFFERINGS_TTL_MS, PRICES_MS, QUOTAS_MS
+from cloud_dispatch.reconcile.calls import MAX_AT_ONCE
 from cloud_dispatch.reconcile.quotas import GOOD_MS
 from tests.reconcile.examples import NOW, offering
 from tests.reconcile.fake import LOCAL, NAMED, Cloud, ManualClock, World, world
@@ -89,6 +91,63 @@ async def test_quotas_are_asked_every_few_minutes_and_soon_after_a_refusal(tmp_p
         w.clock.ms += QUOTAS_MS
         await w.passes(5)
         assert asked["quotas"] == 3
+
+
+async def test_a_question_that_fails_leaves_quotas_in_doubt(tmp_path: Path) -> None:
+    """What was refused for one is asked about again as soon as it can be, not minutes later."""
+    async with world(tmp_path, cloud=Account()) as w:
+        asked = w.cloud.asked  # type: ignore[attr-defined]
+        await w.passes(2)
+        w.cloud.refusals[offering().key] = QuotaExceeded("no more", scope=Scope(family="f"))
+        await w.submit(1)
+        await w.passes(2)
+        w.cloud.fails = "quotas"  # type: ignore[attr-defined]
+        w.clock.ms += DOUBTED_QUOTAS_MS
+        await w.passes(1)
+        w.cloud.fails = ""  # type: ignore[attr-defined]
+        w.clock.ms += QUOTAS_MS - 2 * DOUBTED_QUOTAS_MS - 10_000
+        await w.passes(1)
+        assert asked["quotas"] == 3
+
+
+async def test_questions_do_not_wait_for_the_turns_of_launches(tmp_path: Path) -> None:
+    """Whatever is launched and ended, and however long its calls take, VMs are still looked after."""
+    async with world(tmp_path) as w:
+        await w.passes(1)
+        busy = asyncio.Event()
+        for number in range(MAX_AT_ONCE + 1):
+            w.context.calls.start(f"launch:{number}", _until(busy), LOCAL)
+        listed = w.context.view(LOCAL).listed_ms
+        w.clock.ms += 60_000
+        await w.loop.one_pass()
+        assert w.context.view(LOCAL).listed_ms != listed
+        busy.set()
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def test_offerings_that_were_under_way_when_prices_were_told_are_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are at the prices of before: for ten minutes launches would go by those."""
+    monkeypatch.setattr(asking, "PATIENCE_MS", 10)
+    async with world(tmp_path, cloud=Account()) as w:
+        answers, going = w.cloud.offerings, asyncio.Event()
+
+        async def slow() -> Sequence[Offering]:
+            await going.wait()
+            return await answers()
+
+        await w.passes(3)
+        w.cloud.offerings = slow  # type: ignore[method-assign]
+        w.clock.ms += max(PRICES_MS, OFFERINGS_TTL_MS) + 1
+        await w.loop.one_pass()
+        assert w.cloud.asked["prices"] == 2  # type: ignore[attr-defined]
+        going.set()
+        await w.context.calls.settle()
+        assert w.context.view(LOCAL).offered_ms is None
 
 
 async def test_what_of_ours_has_ended_makes_room_at_once(tmp_path: Path) -> None:
