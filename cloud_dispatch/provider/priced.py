@@ -13,14 +13,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pricing import OwnPrice
-from cloud_dispatch.ports.executor import Executor
+from cloud_dispatch.ports.executor import Executor, give_way
 from cloud_dispatch.provider.funnel import Call, Wrapper
 from cloud_dispatch.provider.pricebook import Source, Told, plain, priced, read
 from cloud_dispatch.provider.spi import Provider
 
 FILE = "prices.json"
+#: So many take two milliseconds.
+PRICED_AT_ONCE = 150
 
 
 class Priced(Wrapper):
@@ -42,7 +44,7 @@ class Priced(Wrapper):
         told = self.told  # what is told meanwhile is not news to the driver's answer
         result = await self.pass_on(name, *args)
         if name is Call.OFFERINGS:
-            return tuple(offering for offering, _ in self._sourced(result, told))
+            return tuple(offering for offering, _ in await self._sourced(result, told))
         if name is Call.PRICES and result:
             told = Told(self._now(), tuple(result))
             await self._files.run(save, self._file, told)
@@ -55,13 +57,24 @@ class Priced(Wrapper):
         if kept.told_ms > self.told.told_ms:
             self.told = kept
 
-    def _sourced(self, offerings: Sequence[Offering], told: Told) -> list[tuple[Offering, Source]]:
+    async def _sourced(self, offerings: Sequence[Offering], told: Told) -> list[tuple[Offering, Source]]:
+        """In pieces: there may be ten thousand."""
         now, bids = self._now(), self.traits.spot_bid
-        return [priced(offering, self._own, told, now, bids=bids) for offering in offerings]
+        covering: dict[tuple[str, Market], list[OwnPrice]] = {}
+        found: list[tuple[Offering, Source]] = []
+        for number, offering in enumerate(offerings):
+            if number % PRICED_AT_ONCE == PRICED_AT_ONCE - 1:
+                await give_way()
+            kind = (offering.type.name, offering.market)
+            own = covering.get(kind)
+            if own is None:
+                own = covering[kind] = [one for one in self._own if one.covers(*kind)]
+            found.append(priced(offering, own, told, now, bids=bids))
+        return found
 
     async def sourced(self) -> list[tuple[Offering, Source]]:
         """The offerings at the prices that count, each with who says its price."""
-        return self._sourced(await self.pass_on(Call.OFFERINGS), self.told)
+        return await self._sourced(await self.pass_on(Call.OFFERINGS), self.told)
 
     async def asked(self) -> Told:
         """What the price service says now, not kept."""

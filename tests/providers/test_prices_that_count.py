@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pricing import OwnPrice
 from cloud_dispatch.provider.lacking import Lacking
 from cloud_dispatch.provider.pricebook import Source, Told, changes, plain, priced, read
-from cloud_dispatch.provider.priced import FILE, Priced, load, save
+from cloud_dispatch.provider.priced import FILE, PRICED_AT_ONCE, Priced, load, save
 from cloud_dispatch.provider.spi import Price, Traits
 from tests.reconcile.examples import NOW, offering
 
@@ -180,6 +181,28 @@ async def test_what_a_price_service_tells_is_kept_over_a_restart(tmp_path: Path)
     assert (await provider.offerings())[0].rate == 90
     again = wrapped(service, tmp_path, OwnPrice("*", off=1_000))
     assert [(one.rate, source) for one, source in await again.sourced()] == [(81, Source.OPERATOR)]
+
+
+async def test_others_have_turns_while_thousands_are_priced(tmp_path: Path) -> None:
+    """Agents are heard meanwhile: what is priced in one piece is felt by everybody."""
+    service, turns, most = Service(), 0, 10 * PRICED_AT_ONCE
+    service.offers = tuple(offering(f"t{number}", rate=100, priced_ms=NOW - DAY) for number in range(most))
+    own = (OwnPrice("t1*", off=1_000), OwnPrice("*", Rate(50)))
+    provider = wrapped(service, tmp_path, *own)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    await provider.prices()
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(others())
+        found = await provider.sourced()
+        watching.cancel()
+    assert turns >= 10
+    assert [one.rate for one, _ in found] == [at(one, *own)[0].rate for one in service.offers]
 
 
 async def test_what_another_process_keeps_counts_too(tmp_path: Path) -> None:
