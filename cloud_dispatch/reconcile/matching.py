@@ -73,27 +73,28 @@ class Missing:
 
 class Seen(Struct, frozen=True):
     """A row and its VM, both there; `behaviour` is the tag's where it differs from the row's, else None. `nameless`:
-    neither name nor tag says which slot it is."""
+    neither name nor tag says which slot it is. `inherited`: its tags still say that another statestore has it."""
 
     instance: InstanceId
     vm: Vm
     behaviour: Behaviour | None
     nameless: bool = False
+    inherited: bool = False
 
     @property
     def news(self) -> bool:
         """Whether its tags have to be written again."""
-        return self.nameless or self.behaviour is not None
+        return self.nameless or self.inherited or self.behaviour is not None
 
 
 Finding = Bound | Stranger | Foreign | Ended | Missing | Seen
 
 
 def match(
-    vms: Iterable[Vm], rows: Mapping[InstanceId, Instance], *, stores: frozenset[str], complete: bool
+    vms: Iterable[Vm], rows: Mapping[InstanceId, Instance], *, own: str, stores: frozenset[str], complete: bool
 ) -> tuple[Finding, ...]:
-    """Findings for one profile. `rows`: its instances that are not gone. `stores`: the store's own id and those of the
-    stores that it took over. Only a complete listing makes `Missing`."""
+    """Findings for one profile. `rows`: its instances that are not gone. `own`: the store's id; `stores`: it and those
+    of the stores that it took over. Only a complete listing makes `Missing`."""
     by_vm: dict[VmId, Instance] = {}
     unbound: dict[str, list[InstanceId]] = {}
     for row in rows.values():
@@ -111,7 +112,7 @@ def match(
             if vm.state is not VmState.GONE:
                 findings.append(Foreign(vm, facts))
             continue
-        finding = _of_vm(vm, facts, by_vm, unbound)
+        finding = _of_vm(vm, facts, by_vm, unbound, own)
         if finding is not None:
             findings.append(finding)
             if not isinstance(finding, Stranger):
@@ -122,14 +123,15 @@ def match(
 
 
 def _of_vm(
-    vm: Vm, facts: tags.VmTags, by_vm: Mapping[VmId, Instance], unbound: dict[str, list[InstanceId]]
+    vm: Vm, facts: tags.VmTags, by_vm: Mapping[VmId, Instance], unbound: dict[str, list[InstanceId]], own_store: str
 ) -> Bound | Stranger | Ended | Seen | None:
     row = by_vm.get(vm.id)
     if row is not None:
         if vm.state in (VmState.STOPPED, VmState.GONE):
             return Ended(row.id, vm)
         nameless = vm.slot < 0 and facts.slot != slot_of(row.id)[1]
-        return Seen(row.id, vm, facts.behaviour if facts.behaviour != row.behaviour else None, nameless)
+        behaviour = facts.behaviour if facts.behaviour != row.behaviour else None
+        return Seen(row.id, vm, behaviour, nameless, facts.store != own_store)
     if vm.state is VmState.GONE:
         return None
     waiting = unbound.get(facts.batch, [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
 
 import structlog
 
@@ -27,8 +26,6 @@ from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Foreign, Mi
 from cloud_dispatch.reconcile.spend import lag_ms
 from cloud_dispatch.reconcile.together import Together
 
-T = TypeVar("T")
-U = TypeVar("U")
 log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
 #: Tags that VMs shall have, as pairs.
@@ -79,7 +76,8 @@ class Observer:
         provider, rows, listing = self._c.settings.providers[profile], self._c.store.instances(), listed.listing
         # Rows made while the listing was under way prove nothing either way; they are matched, but can't be missing.
         current = {i: row for i, row in rows.items() if row.profile == profile}
-        found = match(listing.vms, current, stores=heritage(self._c.store), complete=listing.complete)
+        own, stores = self._c.store.id, heritage(self._c.store)
+        found = match(listing.vms, current, own=own, stores=stores, complete=listing.complete)
         await self._heed_tags(found, current, profile)
         await self._outlived([current[one.instance] for one in found if isinstance(one, Seen)], profile)
         for finding in sorted(found, key=_guessed):
@@ -269,13 +267,8 @@ class Observer:
                 row = rows.get(finding.instance)
                 if row is not None and row.vm:
                     slot = ((tags.SLOT, str(slot_of(row.id)[1])),) if finding.nameless else ()
-                    yield row.vm, ((tags.BEHAVIOUR, str(row.behaviour)), *slot)
-        inherited = [one for one in found if isinstance(one, Stranger) and one.facts.store != self._c.store.id]
-        if inherited:
-            adopted = {row.vm for row in rows.values()}
-            for one in inherited:
-                if one.vm.id in adopted:
-                    yield one.vm.id, ((tags.STORE, self._c.store.id),)
+                    store = ((tags.STORE, self._c.store.id),) if finding.inherited else ()
+                    yield row.vm, ((tags.BEHAVIOUR, str(row.behaviour)), *slot, *store)
 
     async def _tag(self, provider: Provider, vms: Sequence[VmId], wanted: _Tags) -> None:
         """Once; a tag that did not take is seen by the next listing and set again."""

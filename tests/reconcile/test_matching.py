@@ -22,8 +22,11 @@ def vm(
     return Vm(VmId(name), state, row.type, row.zone, facts.encode(), 5, slot)
 
 
-def findings(*vms: Vm, rows: tuple[Instance, ...] = (INSTANCE,), complete: bool = True) -> list[Finding]:
-    return list(match(vms, {row.id: row for row in rows}, stores=frozenset({"s"}), complete=complete))
+def findings(
+    *vms: Vm, rows: tuple[Instance, ...] = (INSTANCE,), complete: bool = True, others: tuple[str, ...] = ()
+) -> list[Finding]:
+    stores = frozenset({"s", *others})
+    return list(match(vms, {row.id: row for row in rows}, own="s", stores=stores, complete=complete))
 
 
 def test_a_row_with_its_vm_is_seen() -> None:
@@ -46,6 +49,16 @@ def test_another_stores_vms_are_foreign() -> None:
     """A copied control VM or a lost database: reported, never taken for a stranger of ours."""
     other = vm(name="x", store="other")
     assert findings(other, rows=()) == [Foreign(other, tags.of_instance(INSTANCE, "lab", "other"))]
+
+
+def test_what_was_inherited_is_news_until_its_tags_say_whose_it_is() -> None:
+    """A tag that did not take is set again."""
+    old, new = vm(store="other"), vm()
+    (seen,) = findings(old, others=("other",))
+    assert seen == Seen(INSTANCE.id, old, None, inherited=True)
+    assert isinstance(seen, Seen)
+    assert seen.news
+    assert findings(new, others=("other",)) == [Seen(INSTANCE.id, new, None)]
 
 
 def test_vms_without_whole_tags_are_left_alone() -> None:
