@@ -90,8 +90,8 @@ class PriceQuestion(StrEnum):
 
 
 async def _of_prices(config: Config, question: PriceQuestion, profiles: Collection[str], pattern: str) -> pricing.Told:
-    async with for_prices(config, SystemClock()) as everyone:
-        providers = {name: one for name, one in everyone.items() if not profiles or name in profiles}
+    async with for_prices(config, SystemClock()) as every:
+        providers = {name: one for name, one in every.items() if not profiles or name in profiles}
         if question is PriceQuestion.REFRESH:
             return await pricing.refreshed(providers)
         if question is PriceQuestion.DIFF:

@@ -142,6 +142,11 @@ class Instance:
     image: str = ""
 
     @property
+    def offering_key(self) -> str:
+        """The key of what it was launched as (`Offering.key`)."""
+        return f"{self.profile}/{self.type}/{self.zone}/{self.market}"
+
+    @property
     def last_ms(self) -> int | None:
         """When the hand that keeps its hard end has ended it at the latest; None where there is no such hand."""
         return None if self.end_lag_ms is None else self.ends_ms + self.end_lag_ms

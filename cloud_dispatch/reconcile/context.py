@@ -135,7 +135,7 @@ class Context:
     def offering_of(self, row: Instance) -> Offering | None:
         """What `row` was launched as; None when its provider offers it no more."""
         view = self.profiles.get(row.profile)
-        key = f"{row.profile}/{row.type}/{row.zone}/{row.market}"
+        key = row.offering_key
         return next((offering for offering in view.offerings if offering.key == key), None) if view else None
 
     def tell(self, instance: InstanceId) -> None:

@@ -185,7 +185,8 @@ class Launcher:
             await self._doubt_open(batch.instances, f"its withdrawal could not be stored: {error}")
 
     async def _withdraw_unbegun(self) -> None:
-        """Give back the slots of intents after which the store failed: no call was made for them, and none will be."""
+        """Give back the slots of intents after which the store failed, or launching was stopped: no call was made for
+        them, and none will be."""
         rows = self._c.store.instances()
         if rows.keys() <= self._begun:
             return
@@ -196,7 +197,8 @@ class Launcher:
         self._c.in_doubt.difference_update(unbegun)
         await self._c.apply_all(
             unbegun, _E.REFUSED, cause="withdrawn", ended_ms=self._c.clock.now(),
-            reason="the statestore failed before the launch call", expect=frozenset({_S.INTENDED}),
+            reason=str(self._c.stop) if self._stopped() else "the statestore failed before the launch call",
+            expect=frozenset({_S.INTENDED}),
         )  # fmt: skip
 
     def _room(self, pool: Pool, offering: Offering, living: Mapping[InstanceId, Instance]) -> int:

@@ -47,12 +47,12 @@ def _ranked(snapshot: Snapshot, shape: Shape) -> tuple[Ranking, list[Excluded]]:
 
 
 async def _by_money(context: Context, spending: Spending) -> Refusal:
-    left = await spending.left()
+    left, heads = await spending.left(), spending.heads()
 
     def refusal(pool: Pool, offering: Offering) -> str:
         if left is None:
             return ""
-        ends, lag = spending.ends_of(pool, offering), lag_ms(context.settings, offering.profile)
+        ends, lag = spending.ends_of(pool, offering, heads), lag_ms(context.settings, offering.profile)
         (one,) = slots_of(BatchId("none"), pool, offering, 1, context.clock.now(), ends.ends_ms, lag)
         if one.max_rate is None and spending.covers(one):
             return UNPRICED

@@ -36,9 +36,7 @@ def _with_ours(
     again."""
     rows = context.store.instances().values()
     keys = Counter(
-        f"{profile}/{row.type}/{row.zone}/{row.market}"
-        for row in rows
-        if row.intended_ms >= view.quotas_asked_ms and row.profile == profile
+        row.offering_key for row in rows if row.intended_ms >= view.quotas_asked_ms and row.profile == profile
     )
     ours = [(one, keys[one.key]) for one in view.offerings if one.key in keys] if keys else []
     scopes = Scopes(told)

@@ -101,14 +101,14 @@ class Spending:
         return bool(self._c.store.limits())
 
     # -- launches
-    def ends_of(self, pool: Pool, offering: Offering) -> FirstEnds:
-        """The hard ends of a VM that is launched now."""
+    def ends_of(self, pool: Pool, offering: Offering, heads: Upcoming | None = None) -> FirstEnds:
+        """The hard ends of a VM that is launched now. `heads`: what waits, where many are asked for at once."""
         machine = offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
         now, lifetime_ms = self._c.clock.now(), pool.end.lifetime_ms
         if not self.watches:
             return FirstEnds(now + lifetime_ms, now + lifetime_ms, now + lifetime_ms)
         return first_ends(
-            now, offering.boot_ms, self._heads().next_ms(machine), lifetime_ms, self._c.settings.pace,
+            now, offering.boot_ms, (heads or self.heads()).next_ms(machine), lifetime_ms, self._c.settings.pace,
             movable=self._c.settings.moves_ends(offering.profile),
         )  # fmt: skip
 
@@ -214,6 +214,8 @@ class Spending:
         return next((one for one in self._reached if one.stage in stages and one.budget.key in keys), None)
 
     async def _extend(self, extension: Extension, row: Instance, now: int) -> None:
+        if row.id not in self._c.store.instances():
+            return  # gone meanwhile, and booked with the end that it had
         try:
             await self._c.store.change([
                 InstanceChange(InstanceId(extension.name), None, {"ends_ms": extension.ends_ms})
@@ -270,7 +272,7 @@ class Spending:
         store admits it by what is then."""
         covered, committed = self._covered(), self._c.store.committed()
         anywhere = any(key.scope in OF_PAYERS for key in covered)
-        heads, found = self._heads(), list[Holder]()
+        heads, found = self.heads(), list[Holder]()
         for number, (name, row) in enumerate(rows.items()):
             if not number % HOLDERS_AT_ONCE:
                 await give_way()
@@ -304,7 +306,7 @@ class Spending:
         since = row.registered_ms
         return row.state is _S.IDLE and since is not None and now - since < self._c.settings.timing.heartbeat_ms
 
-    def _heads(self) -> Upcoming:
+    def heads(self) -> Upcoming:
         """The first of each shape that waits, in the order of claims."""
         last, typical_ms = self._c.last, self._c.store.typical_ms
         demand = [item for item in last[0].demand if item.count and not item.withheld] if last else []

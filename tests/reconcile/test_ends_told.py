@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.domain.ids import VmId
+from cloud_dispatch.domain.instance import Instance, InstanceEvent
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.errors import Transient
 from cloud_dispatch.provider.spi import HardEnd, Listing
-from cloud_dispatch.reconcile import asking
+from cloud_dispatch.reconcile import asking, spend
 from cloud_dispatch.reconcile.heeded import Heeded
 from cloud_dispatch.spend.commitment import Key, Scope
+from cloud_dispatch.spend.ends import Extension, Renewals
 from cloud_dispatch.spend.windows import Window
 from tests.reconcile.fake import LOCAL, NAMED, POOL, Cloud, ManualClock, World, world
 
@@ -152,3 +154,26 @@ async def test_a_listing_that_may_be_late_is_not_believed(tmp_path: Path, starte
         assert heeded.of(vm.id) == known
         heeded.keep_only(())
         assert heeded.of(vm.id) is None
+
+
+async def test_a_vm_that_is_gone_by_then_keeps_the_end_that_it_was_booked_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have turns while ends are thought about; the ledger has its row."""
+    async with world(tmp_path, **scene()) as w:
+        await ten(w)
+        row = w.rows[0]
+        ended: list[Instance] = []
+
+        async def meanwhile() -> None:
+            if not ended:
+                ended.append(row)
+                await w.context.apply(row.id, InstanceEvent.FAIL)
+                await w.context.apply(row.id, InstanceEvent.GONE, ended_ms=w.clock.ms)
+
+        monkeypatch.setattr(spend, "give_way", meanwhile)
+        moved = Extension(row.id, ANOTHER_MS, w.store.committed()[row.id])
+        found = Renewals((moved,), {})
+        monkeypatch.setattr(spend, "renew", lambda *_: found)
+        await w.loop.one_pass()
+        assert (await w.store.instance(row.id)).ends_ms == row.ends_ms

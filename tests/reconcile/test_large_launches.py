@@ -98,6 +98,26 @@ async def test_a_stop_holds_for_launches_that_wait_for_their_turn(
         assert len(w.rows) == len(w.cloud.vms) == 10 * MAX_AT_ONCE
 
 
+async def test_slots_that_a_stop_has_kept_from_their_call_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped between the commit of the intents and the calls: nothing failed."""
+    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=10)) as w:
+        intend = w.store.intend
+
+        async def intending(intent: LaunchIntent, slots: Sequence[Instance]) -> None:
+            await intend(intent, slots)
+            await w.fleet.stop(StopLevel.LAUNCHES, "enough for today")
+
+        monkeypatch.setattr(w.store, "intend", intending)
+        await w.loop.one_pass()
+        (slot, *_) = [row.id for row in w.rows]
+        await w.passes(3)
+        assert (w.cloud.requests, w.rows) == ([], [])
+        (event,) = [one for one in await w.store.events(instance=slot) if one.action == "instance.gone"]
+        assert "enough for today" in event.detail
+
+
 async def test_a_large_launch_is_an_event_for_each_vm_and_one_line_in_the_log(tmp_path: Path) -> None:
     """A line takes longer than all else that is done for one VM."""
     async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=10)) as w:
