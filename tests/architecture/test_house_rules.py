@@ -14,6 +14,7 @@ CLOCK_EXEMPTIONS: dict[str, str] = {
     "cloud_dispatch/adapters/": "the real clock and the real entropy are made here",
     "cloud_dispatch/agent/adapters.py": "the agent's own adapters: it may import nothing but wire",
     "cloud_dispatch/cli/session.py": "a command is a composition root of its own: it waits in real time",
+    "cloud_dispatch/reapers/aws.py": "the composition root of an account's function",
     "cloud_dispatch/provider/process_child.py": "the composition root of a driver's process",
     "providers/cloud_dispatch_local/vm.py": "the composition root of a local VM, a process of its own",
     "providers/cloud_dispatch_local/watch.py": "the composition root of the local watchdog, a process of its own",

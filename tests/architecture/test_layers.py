@@ -71,6 +71,7 @@ PLANTED = {
     "store-only": ("reconcile", "import sqlalchemy"),
     "no-provider": ("telemetry", "import boto3"),
     "drivers": ("../providers/cloud_dispatch_local", "import cloud_dispatch.statestore"),
+    "reapers": ("reapers", "import structlog"),
     "drivers-apart": ("../providers/cloud_dispatch_aws", "import cloud_dispatch_local"),
 }
 

@@ -72,10 +72,11 @@ class House:
         self.folder = folder
         self.state = folder / "state"
         self.port = free_port()
+        self.deployment = f"t{os.getpid()}x{self.port}"
         self.config = folder / "config.toml"
         self.config.write_text(
             config.format(
-                deployment=f"t{os.getpid()}x{self.port}", state=self.state, port=self.port, cap=cap, idle=idle,
+                deployment=self.deployment, state=self.state, port=self.port, cap=cap, idle=idle,
                 lease=lease, pool=pool,
             )
         )  # fmt: skip

@@ -29,7 +29,7 @@ def test_vms_whose_dispatcher_is_dead_are_ended_by_the_account(make_account: Mak
     house = aws.house
     said = house.config.read_text().replace("guest_enforced = true\n", "").replace('"20s"', '"10m"')
     house.config.write_text(said.replace('lifetime = "10m"', f'lifetime = "{LIFETIME_S}s"'))
-    with AccountReaper(fake, PERIOD_MS) as reaper:
+    with AccountReaper(fake, PERIOD_MS, deployment=house.deployment) as reaper:
         house.up()
         born = house.until(lambda: len(found := ends(fake)) == 2 and found, 30, "two VMs live")
         one = min(born)

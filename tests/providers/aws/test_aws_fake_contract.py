@@ -17,7 +17,7 @@ from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import Challenge, LaunchRequest, LeftoverKind, ProfileContext, Provider
 from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
-from cloud_dispatch.testing.provider_contract_base import ContractBase, MakeRequest
+from cloud_dispatch.testing.provider_contract_base import DEPLOYMENT, ContractBase, MakeRequest
 from cloud_dispatch.testing.provider_contract_ending import EndingContract
 from cloud_dispatch_aws import plugin
 from tests.fakes.ec2 import FakeEc2
@@ -155,7 +155,7 @@ class TestAwsWithReaper(OnFake, EndingContract):
 
     @pytest.fixture(autouse=True)
     def reaper(self, fake: FakeEc2) -> Iterator[AccountReaper]:
-        with AccountReaper(fake, PERIOD_MS) as reaper:
+        with AccountReaper(fake, PERIOD_MS, deployment=DEPLOYMENT) as reaper:
             yield reaper
         assert reaper.errors == []
 

@@ -111,10 +111,13 @@ def test_the_command_ends_what_is_past_its_end_and_nothing_else(
 
 
 def test_the_function_of_an_account_keeps_to_the_same_rule(fake: FakeEc2, vms: dict[str, str]) -> None:
-    """Of every deployment of ours, or of the one that it is told."""
+    """Of the deployment that it is told, and of none where a variable was left empty."""
     assert AccountReaper(fake, deployment="test").look() == [vms["late"]]
-    assert AccountReaper(fake).look() == [vms["foreign"]]
-    assert AccountReaper(fake).look() == []
+    assert AccountReaper(fake, deployment="other").look() == [vms["foreign"]]
+    assert AccountReaper(fake, deployment="other").look() == []
+    with pytest.raises(ValueError):
+        AccountReaper(fake, deployment="").look()
+    assert len(living(fake)) == 4
 
 
 # -- a dispatcher, and its death

@@ -1,0 +1,114 @@
+"""One round of a reaper, whatever the cloud. Owns which VMs are ended, and what is told of it.
+
+A round has no memory: what could not be ended is found again by the next. It says so by an error at its end, once all
+else is done, so that the cloud's own alarm for functions that fail is the reaper's alarm.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from cloud_dispatch.domain.ids import VmId
+from cloud_dispatch.domain.reaper import Tagged, overdue, unreadable
+from cloud_dispatch.domain.tags import DEPLOYMENT, decode
+
+#: What tells a round to end everything of the deployment: Terraform says it when it destroys the function.
+EVERYTHING = "everything"
+PAUSE_S = 5.0
+
+
+class Cloud(Protocol):
+    """What a round needs of a cloud. Errors are the cloud's own; those of a listing end the round."""
+
+    def vms(self) -> Iterable[Tagged]:
+        """All VMs that may be the deployment's and are not on their way out, whole."""
+
+    def end(self, vms: Sequence[VmId]) -> Mapping[VmId, str]:
+        """Have them ended with all that is theirs; those that could not be, with the reason."""
+
+
+class Unfinished(Exception):
+    """Some VMs that should end could not be ended: they are billed until the next round, or an operator, ends them."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round saw and did. `late_ms`: for how long the one that was latest had been past its end."""
+
+    seen: int = 0
+    ended: tuple[VmId, ...] = ()
+    failed: Mapping[VmId, str] = field(default_factory=dict)
+    unreadable: tuple[VmId, ...] = ()
+    late_ms: int = 0
+
+    def view(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "seen": self.seen, "ended": list(self.ended), "failed": dict(self.failed),
+            "unreadable": list(self.unreadable), "late_ms": self.late_ms,
+        }  # fmt: skip
+
+
+def look(cloud: Cloud, now_ms: int, deployment: str, *, everything: bool = False) -> Round:
+    """Once: end what is past its hard end, or `everything` of the deployment, also what can't be read.
+
+    `deployment` is never "": a function that ends VMs of whoever they are must not come of a variable left empty.
+    """
+    if not deployment:
+        raise ValueError("the deployment whose VMs are ended has no name: set DEPLOYMENT")
+    worn = dict(cloud.vms())
+    if everything:
+        wanted = [vm for vm, tags in worn.items() if tags.get(DEPLOYMENT) == deployment]
+    else:
+        wanted = overdue(worn.items(), now_ms, deployment)
+    failed = cloud.end(wanted) if wanted else {}
+    ends = [facts.ends_ms for vm in wanted if (facts := decode(worn[vm]))]
+    return Round(
+        seen=len(worn),
+        ended=tuple(vm for vm in wanted if vm not in failed),
+        failed=failed,
+        unreadable=tuple(unreadable(worn.items(), deployment)),
+        late_ms=0 if everything or not ends else now_ms - min(ends),
+    )
+
+
+def look_at_all(
+    clouds: Mapping[str, Cloud], now: Callable[[], int], deployment: str, *, everything: bool = False
+) -> list[dict[str, Any]]:
+    """A round of each place, one line of log each. Unfinished, when all have been looked at, where something is left or
+    a place could not be looked at."""
+    told: list[dict[str, Any]] = []
+    for place, cloud in clouds.items():
+        try:
+            view = look(cloud, now(), deployment, everything=everything).view()
+        except Exception as error:  # whatever it is, it must not keep the other places' VMs
+            view = {"problem": f"{type(error).__name__}: {error}"}
+        told.append({"place": place, **view})
+        sys.stdout.write(json.dumps(told[-1]) + "\n")
+    if any(one.get("problem") or one.get("failed") for one in told):
+        raise Unfinished(json.dumps(told))
+    return told
+
+
+def end_all(
+    clouds: Mapping[str, Cloud], now: Callable[[], int], deployment: str, left_s: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """End everything of the deployment, again and again until no listing has any of it: then what else is its own can
+    be destroyed. Unfinished when `left_s` says that time runs out. The clouds list also what is on its way out."""
+    while True:
+        try:
+            told = look_at_all(clouds, now, deployment, everything=True)
+        except Unfinished as error:
+            told, problem = [], str(error)
+        else:
+            problem = json.dumps(told)
+            if not any(one["ended"] for one in told):
+                return told
+        if left_s() < 2 * PAUSE_S:
+            raise Unfinished(problem)
+        sleep(PAUSE_S)
