@@ -105,6 +105,9 @@ class Context:
     #: News that are rare, and that much waits for: no others are gathered before the pass that deals with them.
     hurried: asyncio.Event = field(default_factory=asyncio.Event)
     directive_listeners: list[Callable[[InstanceId], None]] = field(default_factory=list)
+    #: Held from the picture to the intents that come of it: who changes what is launched meanwhile waits, or the work
+    #: that his VMs are for is launched for twice. No provider is asked under it.
+    deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: Tasks that could not be started anywhere yet, the oldest first: what fails again says nothing of the machine.
     unstartable: dict[TaskId, None] = field(default_factory=dict)
     #: What is stopped, by who stopped it: the configuration, an operator, a dispatcher that ends with its instances.

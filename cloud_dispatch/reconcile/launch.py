@@ -338,8 +338,12 @@ class Launcher:
         """The provider said no: give the slots back, remember it, try the next offering. Each time there is one less
         of them, and the planner gives `MAX_ALTERNATIVES` at most."""
         error = error or errors.CapacityUnavailable("fewer VMs than asked for")
-        now = self._c.clock.now()
         self._remember(batch.offering, error)
+        async with self._c.deciding:  # a pass between slots and slots would see work that nothing is launched for
+            await self._fail_over(batch, missing, error)
+
+    async def _fail_over(self, batch: _Batch, missing: Sequence[InstanceId], error: errors.ProviderError) -> None:
+        now = self._c.clock.now()
         why = f"{batch.offering.key} refused: {type(error).__name__}: {error.message}"
         await self._c.apply_all(missing, _E.REFUSED, cause="refused", reason=why, ended_ms=now)
         rest = [other for other in batch.alternatives if not self._c.failures.covers(other, now, batch.pool)]

@@ -125,6 +125,18 @@ class Loop:
         await give_way()
         await self._spending.renew()
         await give_way()
+        async with self._c.deciding:
+            decided = await self._plan()
+            await self._launcher.launch([action for action in decided.actions if isinstance(action, Launch)])
+        await self._release(decided)
+        self._launcher.operations.ask()
+        self._reaper.reap()
+        self._leftovers.look()
+        await self._flush_events()
+        self._c.contacts.keep_only(self._c.store.instances().keys())
+        return decided
+
+    async def _plan(self) -> Plan:
         await picture.look(self._c)
         snapshot = picture.take(self._c, self._sources)
         decided = await self._c.planning.run(plan, snapshot)
@@ -134,12 +146,6 @@ class Loop:
             self._c.last_plan_id = await self._c.store.record_plan(
                 snapshot.now_ms, encode_snapshot(snapshot), encode_plan(decided)
             )
-        await self._execute(decided)
-        self._launcher.operations.ask()
-        self._reaper.reap()
-        self._leftovers.look()
-        await self._flush_events()
-        self._c.contacts.keep_only(self._c.store.instances().keys())
         return decided
 
     async def _judge(self) -> None:
@@ -164,8 +170,7 @@ class Loop:
         asked = contacts.new_or_silent(monotonic - quiet_ms, quiet_ms // 8)
         return [rows[name] for name in filter(asked.__contains__, rows)] if asked else []
 
-    async def _execute(self, decided: Plan) -> None:
-        await self._launcher.launch([action for action in decided.actions if isinstance(action, Launch)])
+    async def _release(self, decided: Plan) -> None:
         for action in decided.actions:
             if isinstance(action, Drain):
                 await self._drain(action)

@@ -73,6 +73,33 @@ async def test_a_refusal_fails_over_in_the_same_pass_and_is_remembered(tmp_path:
         assert [b.type for b in w.context.failures.blocked(w.clock.now())] == ["cheap"]
 
 
+async def test_a_pass_in_the_midst_of_a_failover_does_not_launch_for_the_same_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the slots that are given back and those of the next offering there is a commit and an account of money:
+    who looked then would see a task that nothing is on its way for."""
+    cloud = Cloud(ManualClock(), offers=(offering("cheap", rate=1000), offering("dear", rate=1200)))
+    cloud.refusals["local/cheap/z/on-demand"] = CapacityUnavailable("none")
+    left, passes = Spending.left, list[asyncio.Task[object]]()
+
+    async def slow(self: Spending) -> object:
+        if cloud.requests and not passes:
+            passes.append(asyncio.create_task(w.loop.one_pass()))
+            for _ in range(200):
+                await asyncio.sleep(0)
+        return await left(self)
+
+    monkeypatch.setattr(Spending, "left", slow)
+    async with world(tmp_path, cloud=cloud) as w:
+        await w.submit(1)
+        await w.passes()
+        await asyncio.gather(*passes)
+        await w.passes()
+        assert len(passes) == 1
+        assert [r.offering.type.name for r in cloud.requests] == ["cheap", "dear"]
+        assert [row.type for row in w.rows] == ["dear"]
+
+
 async def test_a_partial_fill_gives_the_other_slots_back(tmp_path: Path) -> None:
     """Three asked for, one made: one row lives, nothing is counted twice."""
     async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
