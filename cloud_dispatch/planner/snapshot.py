@@ -156,7 +156,7 @@ class QuotaUse:
         """Why another one does not fit, with `more` used since."""
         unit = "instances" if self.instances else "vcpus"
         used = f"{unit} {self.used + more} of {self.limit}, another {self.size(offering)} wanted"
-        return f"quota {self.name} of profile {self.profile} is used up ({used})"
+        return f"quota {self.name} of profile {self.profile} has no room ({used})"
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def test_what_could_be_rented_comes_cheapest_first_and_unknown_prices_last() -> 
          "aws/a blocked for another 60s: CapacityUnavailable: none"),
         (shape(4, 8), {"caps": Caps(vcpus=4)}, "cap of everything reached (vcpus 0 of 4, another 8 wanted)"),
         (shape(4, 8), {"quotas": (QuotaUse(AWS, "L-1", 10, 4),)},
-         "quota L-1 of profile aws is used up (vcpus 4 of 10, another 8 wanted)"),
+         "quota L-1 of profile aws has no room (vcpus 4 of 10, another 8 wanted)"),
         (shape(4, 8), {"pools": [pool(types=TypeFilter(allow=("small",)))]}, "pool main does not allow type big"),
         (shape(4, 8), {"pools": [pool(markets=(Market.SPOT,))]}, "pool main does not rent on the on-demand market"),
         (shape(4, 8), {"pools": [pool(MAIN, GCP)]}, "no pool is of profile aws"),

@@ -58,7 +58,7 @@ def test_a_plan_launches_no_more_than_a_quota_has_room_for() -> None:
     assert launched(found) == {"big": 2}
     (said,) = found.waiting
     assert (said.left, said.obstacles) == (3, (Obstacle.QUOTA,))
-    assert "quota L-1 of profile aws is used up (vcpus 12 of 13, another 4 wanted)" in said.reason
+    assert "quota L-1 of profile aws has no room (vcpus 12 of 13, another 4 wanted)" in said.reason
 
 
 def test_what_a_quota_forbids_is_not_what_prices_are_compared_with() -> None:
@@ -79,7 +79,7 @@ def test_whoever_waits_is_told_which_quota_it_is() -> None:
     found = plan(snapshot([demand(shape(4, 8), 3)], offerings=[BIG], quotas=(quota(64, 62, family="f"),)))
     (said,) = found.waiting
     assert said.obstacles == (Obstacle.QUOTA,)
-    assert said.reason == "quota L-1 of profile aws is used up (vcpus 62 of 64, another 4 wanted)"
+    assert said.reason == "quota L-1 of profile aws has no room (vcpus 62 of 64, another 4 wanted)"
 
 
 def test_work_goes_to_another_market_or_provider_where_the_pool_allows_it() -> None:

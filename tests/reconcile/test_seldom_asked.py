@@ -64,7 +64,7 @@ async def test_nothing_is_launched_that_a_quota_has_no_room_for(tmp_path: Path) 
         await w.passes(1)
         await w.passes(2)
         assert w.cloud.requests == []
-        assert "quota standard of profile local is used up" in str((await w.fleet.explain_task(task))["reasons"])
+        assert "quota standard of profile local has no room" in str((await w.fleet.explain_task(task))["reasons"])
         assert explain.unserved(w.context)[Obstacle.QUOTA] == 1
         w.cloud.limit = 2  # type: ignore[attr-defined]
         w.clock.ms += DOUBTED_QUOTAS_MS  # what has ended may have made room
