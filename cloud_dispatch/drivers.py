@@ -141,8 +141,9 @@ async def _offers(config: Config, asked: Mapping[str, Any]) -> dict[str, Any]:
     )
     ranking = Ranking(snapshot, shape)
     return await offer_answers.answer(
-        snapshot, ranking, ranking.excluded(), _old_prices(config, clock.now()), asked["limit"]
-    )
+        snapshot, ranking, ranking.excluded(), _old_prices(config, clock.now()), asked["limit"],
+        [(answer.profile, answer.problem) for answer in quotas if answer.problem],
+    )  # fmt: skip
 
 
 def _old_prices(config: Config, now_ms: int) -> offer_answers.Refusal:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cloud_dispatch.cli import show
+from cloud_dispatch.cli.exitcodes import UNAVAILABLE
 from cloud_dispatch.cli.options import ConfigFile, Json
 from cloud_dispatch.cli.prices import hourly
 from cloud_dispatch.cli.session import connect, console, emit, load_config, say
@@ -33,7 +34,7 @@ def offers(
 ) -> None:
     """Rank what could be rented now over all profiles, with the reason for each that could not: too small, a failure
     that is remembered, a cap, a quota, a limit. Without a dispatcher the providers are asked, and only what the
-    configuration says counts.
+    configuration says counts. Where a profile can't say what it offers the exit code is 5, with what the others say.
 
     Example: cloud-dispatch offers --cpus 8 --memory 32GiB --gpu a100:1
     """
@@ -41,6 +42,13 @@ def offers(
     asked |= {"arch": arch, "market": market, "pool": pool, "limit": limit}
     found = _find(config, asked)
     emit(found, as_json, lambda: _render(found))
+    for one in found["unseen"]:
+        why = f": {one['problem']}" if one["problem"] else ""
+        say(show.clean(f"profiles.{one['profile']}: no offerings are known{why}"))
+    for one in found["quotas_unknown"]:
+        say(show.clean(f"profiles.{one['profile']}: quotas are not known, and exclude nothing: {one['problem']}"))
+    if found["unseen"]:
+        raise typer.Exit(UNAVAILABLE)
 
 
 def _asked(cpus: str, memory: str, disk: str, gpu: str) -> dict[str, str | int]:
@@ -90,9 +98,6 @@ def _render(found: Mapping[str, Any]) -> None:
         print("Nothing could be rented now.")
     if found["more"]:
         print(f"{found['more']} more at these prices and above: --limit shows them.")
-    for one in found["unseen"]:
-        why = f": {one['problem']}" if one["problem"] else ""
-        print(show.clean(f"no offerings are known of {one['profile']}{why}"))
     if found["excluded"]:
         rest = [(str(len(one["offerings"])), one["offerings"][0], one["reason"]) for one in found["excluded"]]
         console().print(show.table(("excluded", "the cheapest", "why"), rest))

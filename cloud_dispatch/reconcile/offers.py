@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cloud_dispatch.domain.ids import BatchId
+from cloud_dispatch.domain.ids import BatchId, ProfileName
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.resources import Resources
@@ -16,7 +16,7 @@ from cloud_dispatch.planner.offers import Excluded, Offer, Ranking
 from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.reconcile import picture
-from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.context import Context, Question
 from cloud_dispatch.reconcile.launch import slots_of
 from cloud_dispatch.reconcile.spend import Spending, lag_ms
 
@@ -31,7 +31,9 @@ async def live(context: Context, spending: Spending, shape: Shape, limit: int) -
     """By all that the dispatcher knows now; changes nothing."""
     snapshot = picture.take(context, ())
     ranking, rest = await context.planning.run(_ranked, snapshot, shape)
-    return await answer(snapshot, ranking, rest, await _by_money(context, spending), limit)
+    views = context.profiles.items()
+    unknown = [(name, problem) for name, view in views if (problem := view.problems.get(Question.QUOTAS, ""))]
+    return await answer(snapshot, ranking, rest, await _by_money(context, spending), limit, unknown)
 
 
 def shape_of(asked: Mapping[str, Any]) -> Shape:
@@ -62,9 +64,11 @@ async def _by_money(context: Context, spending: Spending) -> Refusal:
 
 
 async def answer(
-    snapshot: Snapshot, ranking: Ranking, rest: Sequence[Excluded], refusal: Refusal, limit: int
-) -> dict[str, Any]:
-    """The cheapest `limit` that could be rented, and the rest by its reasons."""
+    snapshot: Snapshot, ranking: Ranking, rest: Sequence[Excluded], refusal: Refusal, limit: int,
+    unknown: Sequence[tuple[ProfileName, str]],
+) -> dict[str, Any]:  # fmt: skip
+    """The cheapest `limit` that could be rented, and the rest by its reasons. `unknown`: profiles whose quotas
+    could not be asked, and why."""
     offers: list[dict[str, Any]] = []
     reasons: dict[str, list[Offering]] = {}
     judged = 0
@@ -88,6 +92,7 @@ async def answer(
         "more": len(ranking.offers) - judged,
         "excluded": [{"reason": why, "offerings": [one.key for one in those]} for why, those in reasons.items()],
         "unseen": [{"profile": name, "problem": problems.get(name, "")} for name in ranking.unseen],
+        "quotas_unknown": [{"profile": name, "problem": problem} for name, problem in unknown],
         "stopped": str(snapshot.stop) if snapshot.stop.launches else "",
     }
 

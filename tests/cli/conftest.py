@@ -98,7 +98,8 @@ class StubDispatcher:
             case "GET", ["offers"]:
                 self.offers_asked.append(query)
                 unseen = [{"profile": "aws", "problem": "it can't say what it offers"}]
-                return {"offers": [], "more": 0, "excluded": [], "unseen": unseen, "stopped": "by holidays"}, {}
+                told = {"excluded": [], "unseen": unseen, "quotas_unknown": [], "stopped": "by holidays"}
+                return {"offers": [], "more": 0, **told}, {}
             case "GET", ["plan"]:
                 launch = {
                     "kind": "launch",

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloud_dispatch.cli.exitcodes import NOT_FOUND, OK, USAGE
+from cloud_dispatch.cli.exitcodes import NOT_FOUND, OK, UNAVAILABLE, USAGE
+from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.provider.errors import CredentialsRejected, Scope
+from cloud_dispatch.provider.spi import Quota, QuotaUnit
+from cloud_dispatch.reconcile.spend import PRICE_GOOD_MS
+from cloud_dispatch_local.driver import LocalProvider
 
 CONFIG = """
 [dispatcher]
@@ -83,10 +91,78 @@ def test_wrong_words_are_named(cli: Any, config: str) -> None:
 def test_a_dispatcher_that_runs_is_asked_for_its_view(cli: Any, dispatcher: Any) -> None:
     """In amounts; what is stopped and what is not known is said, and no provider is asked beside it."""
     done = cli("offers", "--cpus", "8", "--memory", "32GiB", "--gpu", "A100:1", "--market", "spot")
-    assert (done.code, done.err) == (OK, "")
+    assert done.code == UNAVAILABLE
     assert dispatcher.offers_asked == [
         {"cpus_milli": "8000", "memory": str(2**35), "disk": "0", "gpus": "1", "gpu_type": "a100", "market": "spot",
          "limit": "20"},
     ]  # fmt: skip
     assert "Nothing is launched now: by holidays" in done.out
-    assert "no offerings are known of aws: it can't say what it offers" in done.out
+    assert done.err == "profiles.aws: no offerings are known: it can't say what it offers\n"
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the account behind local drivers says: an error, quotas or another, and how old its prices are."""
+    says: dict[str, Any] = {"offerings": None, "quotas": (), "priced_ms": time.time_ns() // 1_000_000}
+
+    class Account(LocalProvider):
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            self.traits = replace(self.traits, quotas=True)
+
+        async def offerings(self) -> Sequence[Offering]:
+            if says["offerings"]:
+                raise says["offerings"]
+            return tuple(replace(one, priced_ms=says["priced_ms"]) for one in await super().offerings())
+
+        async def quotas(self) -> Sequence[Quota]:
+            if isinstance(says["quotas"], Exception):
+                raise says["quotas"]
+            return tuple(says["quotas"])
+
+    monkeypatch.setattr("cloud_dispatch_local.driver.LocalProvider", Account)
+    return says
+
+
+def offered(cli: Any, config: str) -> tuple[list[str], dict[str, Any], Any]:
+    """Types that could be rented, the whole answer, and the run."""
+    done = cli("offers", "--config", config, "--json")
+    found = json.loads(done.out)
+    return [one["type"] for one in found["offers"]], found, done
+
+
+def test_without_a_dispatcher_quotas_count(cli: Any, config: str, cloud: dict[str, Any]) -> None:
+    """And where they can't be asked that is told: nothing is excluded by what nobody knows."""
+    assert offered(cli, config)[0] == ["large"]
+    cloud["quotas"] = [Quota("L-1", Scope(), QuotaUnit.INSTANCES, 1, 1)]
+    types, found, done = offered(cli, config)
+    assert (types, done.code) == ([], OK)
+    assert any(one["reason"].startswith("quota L-1 of profile one has no room") for one in found["excluded"])
+    cloud["quotas"] = CredentialsRejected("you may not list quotas", code="AccessDenied")
+    types, found, done = offered(cli, config)
+    assert (types, done.code) == (["large"], OK)
+    assert found["quotas_unknown"][0]["profile"] == "one"
+    assert "profiles.one: quotas are not known" in done.err
+    assert "you may not list quotas (AccessDenied)" in done.err
+
+
+def test_a_profile_that_can_not_say_what_it_offers_is_no_good_answer(
+    cli: Any, config: str, cloud: dict[str, Any]
+) -> None:
+    """Why, and the exit code of what may be better later: a script must not take it for "nothing fits"."""
+    cloud["offerings"] = CredentialsRejected("no credentials were found")
+    types, found, done = offered(cli, config)
+    assert (types, done.code) == ([], UNAVAILABLE)
+    assert found["unseen"] == [{"profile": "one", "problem": "CredentialsRejected: no credentials were found"}]
+    assert "profiles.one: no offerings are known: CredentialsRejected: no credentials were found" in done.err
+
+
+def test_without_a_dispatcher_old_prices_under_a_limit_do_not_count(
+    cli: Any, config: str, cloud: dict[str, Any]
+) -> None:
+    cloud["priced_ms"] -= PRICE_GOOD_MS + 60_000
+    types, found, _ = offered(cli, config)
+    assert types == []
+    assert any("a limit covers it, and the price of one/large" in one["reason"] for one in found["excluded"])
+    Path(config).write_text(CONFIG.replace('budget.day = "100"\n', ""))
+    assert offered(cli, config)[0] == ["large"]
