@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
 import structlog
@@ -69,8 +68,8 @@ class Observer:
 
     async def observe(self) -> None:
         """Deal with the listings that have come, and ask for those that are due."""
-        listed = await self._asking.listings()
-        await asyncio.gather(*(self._match(profile, one) for profile, one in listed.items()))
+        for profile, listed in (await self._asking.listings()).items():
+            await self._match(profile, listed)  # in turn: two profiles may list the same VMs
 
     async def _match(self, profile: ProfileName, listed: Listed) -> None:
         provider, rows, listing = self._c.settings.providers[profile], self._c.store.instances(), listed.listing
@@ -221,6 +220,8 @@ class Observer:
                 row = await self._c.store.instance(instance_id(finding.facts.batch, slot))
             except NotFound:
                 break
+            if row.profile != profile and row.profile in self._c.settings.providers:
+                return  # a profile of the same account lists it too: it is that one's to bind, to keep or to end
             if named or row.vm == finding.vm.id or not was_adopted(row):
                 self._c.calls.start(f"zombie:{finding.vm.id}", self._end_zombie(finding.vm, provider), profile)
                 return

@@ -11,7 +11,7 @@ import pytest
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
-from cloud_dispatch.domain.ids import BatchId, TaskId, VmId
+from cloud_dispatch.domain.ids import BatchId, ProfileName, TaskId, VmId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, EndRules, Pool, TypeFilter
@@ -20,7 +20,7 @@ from cloud_dispatch.planner.plan import Launch
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.ports.store import SyncCall, TaskFilter
 from cloud_dispatch.provider.errors import CapacityUnavailable, Transient
-from cloud_dispatch.provider.spi import VmState
+from cloud_dispatch.provider.spi import Traits, VmState
 from cloud_dispatch.reconcile.launch import Launcher
 from cloud_dispatch.reconcile.spend import Spending
 from tests.reconcile.examples import offering
@@ -270,6 +270,29 @@ async def test_an_operator_can_take_over_another_stores_vms(tmp_path: Path) -> N
         assert now.store == w.store.id
         with pytest.raises(InvalidInput):
             await w.fleet.adopt("not an id")
+
+
+@pytest.mark.parametrize("traits", [NAMED, NAMELESS])
+async def test_profiles_that_list_the_same_vms_leave_each_others_alone(tmp_path: Path, traits: Traits) -> None:
+    """Two profiles of one account and region, for other subnets or rights, say: what one has launched, or is about to,
+    the other sees too. What neither knows is adopted once."""
+    other = ProfileName("other")
+    cloud = Cloud(ManualClock(), traits=traits)
+    async with world(tmp_path, cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
+        w.context.settings = replace(w.context.settings, providers={LOCAL: cloud, other: cloud})
+        w.cloud.lose_reply = True  # found by a listing: whose comes first?
+        await w.passes(1)
+        w.cloud.lose_reply = False
+        await w.passes(6)
+        assert (len(w.rows), len(cloud.vms), cloud.terminated) == (3, 3, [])
+        assert {row.profile for row in w.rows} == {LOCAL}
+        facts = tags.decode(cloud.vms[w.rows[0].vm].tags)
+        assert facts is not None
+        lost = replace(facts, batch=BatchId("lostbatch000"), slot=0)
+        cloud.vms[VmId("vm-lost")] = replace(cloud.vms[w.rows[0].vm], id=VmId("vm-lost"), slot=-1, tags=lost.encode())
+        await w.passes(4)
+        assert sum(row.vm == "vm-lost" for row in w.rows) == 1
+        assert cloud.terminated == []
 
 
 async def test_instances_whose_pool_or_type_left_the_configuration_drain(tmp_path: Path) -> None:
