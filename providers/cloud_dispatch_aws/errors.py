@@ -26,6 +26,7 @@ from cloud_dispatch.provider.errors import (
     Transient,
     VmNotFound,
 )
+from cloud_dispatch.provider.unsent import never_sent
 
 #: Of a launch: another one of the same batch was made with other parameters, or its VMs have ended by now.
 TOKEN_USED = frozenset({"IdempotentParameterMismatch", "IdempotentInstanceTerminated"})
@@ -86,12 +87,10 @@ def of_exception(error: Exception, asked: Asked) -> ProviderError:
     name, text = type(error).__name__, f"{asked.call}: {error}"
     if isinstance(error, _NO_CREDENTIALS):
         return CredentialsRejected(text, code=name)
-    if isinstance(error, _NOT_SENT):
-        return Transient(text, code=name)
     if isinstance(error, _WRONG):
         return InvalidRequest(text, code=name)
     if isinstance(error, (sdk.BotoCoreError, ResponseParserError)):
-        return (InDoubt if asked.changes else Transient)(text, code=name)
+        return (InDoubt if asked.changes and not never_sent(error) else Transient)(text, code=name)
     if isinstance(error, OSError):  # a token's file: what goes wrong on the way to AWS are the SDK's own
         return CredentialsRejected(text, code=name)
     raise error
@@ -101,8 +100,6 @@ _NO_CREDENTIALS = (
     sdk.NoCredentialsError, sdk.PartialCredentialsError, sdk.CredentialRetrievalError, sdk.ProfileNotFound,
     sdk.NoAuthTokenError, sdk.TokenRetrievalError, sdk.SSOError, sdk.InvalidConfigError, sdk.ConfigNotFound,
 )  # fmt: skip
-#: No connection, so that no request was ever sent.
-_NOT_SENT = (sdk.ConnectTimeoutError, sdk.EndpointConnectionError, sdk.ProxyConnectionError)
 _WRONG = (sdk.ParamValidationError, sdk.NoRegionError, sdk.UnknownRegionError, sdk.UnknownServiceError)
 
 

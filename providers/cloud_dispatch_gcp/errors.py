@@ -30,6 +30,7 @@ from cloud_dispatch.provider.errors import (
     Transient,
     VmNotFound,
 )
+from cloud_dispatch.provider.unsent import never_sent
 
 EXISTS = "alreadyExists"
 #: Of a label's change: somebody else has changed them since they were read.
@@ -93,14 +94,10 @@ def of_exception(error: Exception, asked: Asked) -> ProviderError:
         return Transient(text, code=name)
     if isinstance(error, auth.GoogleAuthError):
         return CredentialsRejected(text, code=name)
-    if isinstance(error, (requests.ConnectTimeout, requests.exceptions.SSLError, requests.exceptions.ProxyError)):
-        return Transient(text, code=name)
     if isinstance(error, requests.exceptions.InvalidURL):
         return InvalidRequest(text, code=name)
-    if isinstance(error, requests.ConnectionError) and "NewConnectionError" in text:
-        return Transient(text, code=name)  # no connection, so that no request was ever sent
     if isinstance(error, requests.RequestException):
-        return (InDoubt if asked.changes else Transient)(text, code=name)
+        return (InDoubt if asked.changes and not never_sent(error) else Transient)(text, code=name)
     if isinstance(error, (FileNotFoundError, PermissionError)):
         return CredentialsRejected(text, code=name)
     raise error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 import pytest
@@ -130,6 +131,19 @@ def test_no_answer_leaves_a_change_in_doubt_unless_nothing_was_sent(
     assert type(of_exception(error, LAUNCH)) is launch
     assert type(of_exception(error, CHANGE)) is launch
     assert type(of_exception(error, READ)) is read
+
+
+def made_of(error: Exception, told: Exception) -> Exception:
+    error.__context__ = told
+    return error
+
+
+def test_what_the_sdk_was_told_says_whether_anything_was_sent() -> None:
+    """A refused certificate comes before the request; a proxy's connection may break behind it."""
+    refused = made_of(sdk.SSLError(endpoint_url="u", error="e"), ssl.SSLCertVerificationError("self-signed"))
+    broken = made_of(sdk.ProxyConnectionError(proxy_url="p", error="e"), ConnectionResetError())
+    assert type(of_exception(refused, LAUNCH)) is errors.Transient
+    assert type(of_exception(broken, LAUNCH)) is errors.InDoubt
 
 
 def test_a_bug_is_not_hidden() -> None:

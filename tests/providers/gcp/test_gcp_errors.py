@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from http.client import RemoteDisconnected
+from socket import gaierror
+from typing import Any, cast
+
 import pytest
 import requests
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 from google.cloud import compute_v1
+from urllib3.exceptions import NameResolutionError
 
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider import errors
@@ -19,6 +24,7 @@ LAUNCH = Asked("instances.insert", changes=True, offering=OFFERING)
 GET = Asked("instances.get", vm=True)
 READ = Asked("zones.list")
 DELETE = Asked("instances.delete", changes=True, vm=True)
+NO_SUCH_NAME = NameResolutionError("compute.googleapis.com", cast(Any, None), gaierror(-2))
 QUOTA = "Quota '{}' exceeded.  Limit: 24.0 in region us-central1."
 
 
@@ -118,7 +124,13 @@ def test_an_operation_without_errors_is_none() -> None:
         (requests.ReadTimeout(), LAUNCH, errors.InDoubt),
         (requests.ReadTimeout(), READ, errors.Transient),
         (requests.ConnectionError("Connection aborted"), LAUNCH, errors.InDoubt),
-        (requests.ConnectionError("NewConnectionError: refused"), LAUNCH, errors.Transient),
+        (requests.exceptions.SSLError("the answer broke off"), LAUNCH, errors.InDoubt),
+        (requests.exceptions.ProxyError(RemoteDisconnected("gone")), LAUNCH, errors.InDoubt),
+        (
+            requests.ConnectionError(NameResolutionError("compute", cast(Any, None), gaierror(-2))),
+            LAUNCH,
+            errors.Transient,
+        ),
         (FileNotFoundError("key.json"), READ, errors.CredentialsRejected),
         (api.ServiceUnavailable("x"), READ, errors.Transient),
         (api.Forbidden("x", errors=[{"reason": "rateLimitExceeded"}]), READ, errors.RateLimited),
