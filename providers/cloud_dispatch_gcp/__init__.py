@@ -52,7 +52,7 @@ class GcpPlugin:
     name = "gcp"
     #: Pages of hundreds of VMs are parsed here: in the dispatcher's process that would slow its loop.
     host = Host.PROCESS
-    #: Compute Engine deletes a VM at the end of its `maxRunDuration`, which is set when it is made.
+    #: Compute Engine deletes a VM that runs at the end of its `maxRunDuration`, which is set when it is made.
     hard_end = HardEnd.FIXED
 
     @property
@@ -82,7 +82,8 @@ class GcpPlugin:
         return notes(settings)
 
     def template_variables(self) -> Mapping[str, Any]:
-        """A guest that powers off leaves a stopped VM, which the dispatcher deletes, and else its hard end."""
+        """A guest that powers off leaves a stopped VM without a hard end, whose disk bills until somebody deletes it:
+        the dispatcher, or `reap --overdue`. Staying on until Google deletes it would bill cores and GPUs meanwhile."""
         return {
             "proof": [dict(step) for step in PROOF],
             "notices": [dict(source) for source in NOTICES],

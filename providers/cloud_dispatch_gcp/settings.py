@@ -126,8 +126,15 @@ def region_of(zone: str) -> str:
     return zone.rpartition("-")[0]
 
 
+#: The termination time of a VM that stops is cleared ("Limit the run time of a VM").
+_STOPPED = (
+    "hard end: Google ends VMs that run. One that has powered off is kept, and its disk bills until the dispatcher "
+    "deletes it; where none will come back, `cloud-dispatch reap --overdue --yes` does"
+)
+
+
 def notes(settings: GcpSettings) -> Sequence[str]:
     """What `config check` says without asking anybody."""
     if settings.service_account:
-        return ()
-    return ("service_account: VMs without one can't prove who they are, and each launch makes one VM",)
+        return (_STOPPED,)
+    return (_STOPPED, "service_account: VMs without one can't prove who they are, and each launch makes one VM")

@@ -270,6 +270,19 @@ def test_listings_have_pages_and_filters(ask: Asker, gce: FakeGce) -> None:
     assert ask("GET", "aggregated/instances")[1]["unreachables"] == [f"projects/{PROJECT}/zones/us-central1-b"]
 
 
+def test_what_has_stopped_has_no_end_any_more(ask: Asker, gce: FakeGce) -> None:
+    """maxRunDuration ends what runs: a guest that powers off before leaves its VM and its disk for ever."""
+    ask.insert("off", scheduling={"maxRunDuration": {"seconds": "60"}, "instanceTerminationAction": "DELETE"})
+    gce.advance(20)
+    assert "resourceStatus" in ask("GET", f"{INSTANCES}/off")[1]
+    gce.guest_shutdown("off")
+    gce.advance(600_000)
+    told = ask("GET", f"{INSTANCES}/off")[1]
+    assert told["status"] == "TERMINATED"
+    assert "resourceStatus" not in told
+    assert ask("GET", f"zones/{ZONE}/disks")[1]["items"][0]["users"]
+
+
 def test_a_guest_may_end_itself_and_speak(ask: Asker, gce: FakeGce) -> None:
     """Powering off keeps the VM, TERMINATED, whatever its termination action; so does a host that fails."""
     for name in ("off", "dead"):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.faults import Fault, FaultKind
+from tests.fakes.gce.records import Status
 from tests.fakes.guests.host import cannot
 from tests.system.aws import drivers_of
 from tests.system.gcp import Account, MakeAccount, WatchedGce
@@ -99,6 +100,23 @@ def test_killed_between_a_launch_and_its_record_it_doubles_and_leaks_nothing(mak
     assert house.logs(task) == b"once\n"
     google.until_gone()
     assert len(google.fake.ever()) == 1
+
+
+def test_what_has_powered_off_while_no_dispatcher_lived_is_deleted_by_the_next(make_google: MakeAccount) -> None:
+    """Google keeps a stopped VM, and its disk bills: no hard end comes for it."""
+    google = make_google(cap=1, pool='markets = ["on-demand"]')
+    house = google.house
+    house.up()
+    (task,) = house.submit({"command": ["sh", "-c", "[ $CLOUD_DISPATCH_ATTEMPT = 2 ] || sleep 600"]})
+    house.until(lambda: house.task(task)["state"] == "running", 60, "it runs")
+    house.kill()
+    (left,) = google.fake.living()
+    google.fake.guest_shutdown(left.name)
+    house.until(lambda: left.status == Status.TERMINATED, 20, "it is off")
+    house.up()
+    house.until(lambda: left.status == "", 60, "the dispatcher has deleted it")
+    assert house.until_ended(task)["state"] == "succeeded"
+    google.until_gone()
 
 
 def test_a_launch_whose_answer_is_lost_is_adopted(make_google: MakeAccount) -> None:

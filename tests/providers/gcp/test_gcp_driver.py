@@ -12,6 +12,8 @@ import pytest
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.reaper import overdue
+from cloud_dispatch.domain.tags import DEPLOYMENT
 from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
     CredentialsRejected,
@@ -298,8 +300,28 @@ async def test_another_account_is_acted_as(fake: FakeGce, connect: Connect) -> N
         await connect(impersonate=scenes.ACCOUNT).list("contract")
 
 
+async def test_a_vm_that_has_powered_off_is_past_its_hard_end_until_somebody_deletes_it(tmp_path: Path) -> None:
+    """Google keeps it with its disk; a listing tells of it, and what goes by tags alone finds it and can end it."""
+    clock = SetClock(scenes.NOW_MS)
+    with FakeGce(Settings(), clock) as fake:
+        said = scenes.settings(endpoint_url=fake.url, credentials_file=str(fake.write_key(tmp_path)))
+        driver = plugin.create(ProfileContext(ProfileName("gcp"), said, tmp_path, now=clock.now))
+        await driver.launch(asked(fake))
+        fake.advance(20_000)
+        fake.guest_shutdown(fake.all_instances()[0].name)
+        fake.advance(90 * 86_400_000)
+        (vm,) = (await driver.list(scenes.TAGS[DEPLOYMENT])).vms
+        assert vm.state is VmState.STOPPED
+        assert overdue([(vm.id, vm.tags)], clock.now()) == [vm.id]
+        await driver.terminate(vm.id)
+        fake.advance(60_000)
+        await driver.close()
+        assert fake.all_instances() == []
+        assert fake.leftovers() == []
+
+
 async def test_the_hard_end_comes_whatever_becomes_of_us(tmp_path: Path) -> None:
-    """Google ends the VM at the end of its time and deletes it with its disk; until then it leaves it alone."""
+    """Google ends a VM that runs at the end of its time and deletes it with its disk; until then it is left alone."""
     clock = SetClock(scenes.NOW_MS)
     with FakeGce(Settings(), clock) as fake:
         said = scenes.settings(endpoint_url=fake.url, credentials_file=str(fake.write_key(tmp_path)))

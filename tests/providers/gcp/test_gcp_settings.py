@@ -91,6 +91,7 @@ def test_notices_are_what_the_docs_say_and_agents_understand() -> None:
 
 
 def test_notes_say_what_is_lacking() -> None:
-    (note,) = plugin.notes(settings())
-    assert "service_account" in note
-    assert plugin.notes(settings(service_account=ACCOUNT)) == ()
+    end, account = plugin.notes(settings())
+    assert "service_account" in account
+    assert "reap --overdue" in end
+    assert plugin.notes(settings(service_account=ACCOUNT)) == (end,)
