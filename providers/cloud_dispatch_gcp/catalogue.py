@@ -95,23 +95,19 @@ class Catalogue:
                 region, disk_type, settings.root_size, settings.local_ssds, public_address=settings.public_address
             ),
         )  # fmt: skip
-        full = self._on_demand(one, region, rates)
+        listed = _listed(one, region, rates)
+        said = settings.prices.get(one.type.name)
+        full = listed if said is None else Price(Rate(said), self._now())
         found = [base if full is None else replace(base, **_facts(full), max_rate=full.rate)]
         if settings.spot:
             spot = prices.price(one.made, region, Market.SPOT, rates) if rates else None
-            # There is no bid: spot costs at most what it costs on demand, by Google's word.
-            highest = None if full is None else Rate(max(full.rate, spot.rate if spot else 0))
-            priced = base if spot is None or highest is None else replace(base, **_facts(spot), max_rate=highest)
+            priced = base
+            if spot is not None and listed is not None:
+                # There is no bid: spot costs at most what the list says on demand, by Google's word. What the operator
+                # pays on demand was agreed for that alone.
+                priced = replace(base, **_facts(spot), max_rate=max(listed.rate, spot.rate))
             found.append(replace(priced, market=Market.SPOT))
         return found
-
-    def _on_demand(self, one: Sold, region: str, rates: Rates | None) -> Price | None:
-        """What the operator says, else the catalogue's word, else the embedded table's."""
-        said = self._settings.prices.get(one.type.name)
-        if said is not None:
-            return Price(Rate(said), self._now())
-        listed = prices.price(one.made, region, Market.ON_DEMAND, rates) if rates else None
-        return listed or prices.price(one.made, region, Market.ON_DEMAND, prices.embedded(region))
 
     async def _ask_types(self) -> Sequence[Sold]:
         zones = await self._zones()
@@ -169,6 +165,12 @@ class Catalogue:
                 return prices.of_catalogue(skus, self._now())
             more = f"&pageToken={token}"
         raise Transient(f"skus.list: no end after {MAX_PAGES} pages")
+
+
+def _listed(one: Sold, region: str, rates: Rates | None) -> Price | None:
+    """What a type costs everybody on demand: the catalogue's word, else the embedded table's."""
+    said = prices.price(one.made, region, Market.ON_DEMAND, rates) if rates else None
+    return said or prices.price(one.made, region, Market.ON_DEMAND, prices.embedded(region))
 
 
 def sold(

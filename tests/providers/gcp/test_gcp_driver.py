@@ -180,6 +180,16 @@ async def test_a_custom_type_is_offered_where_its_family_is(fake: FakeGce, conne
     assert [vm.type for vm in result.vms] == ["n2-custom-4-10240"]
 
 
+async def test_a_spot_vm_may_cost_the_list_price_whatever_was_agreed_on_demand(fake: FakeGce, connect: Connect) -> None:
+    """What the operator pays on demand bounds no spot machine; without the list nobody knows what does."""
+    agreed = connect(instance_types=["n2-standard-2"], prices={"n2-standard-2": "0.03"})
+    by_market = {one.market: one for one in await agreed.offerings()}
+    assert by_market[Market.ON_DEMAND].rate == by_market[Market.ON_DEMAND].max_rate == 30_000_000
+    assert by_market[Market.SPOT].max_rate == 97_118_000
+    blind = connect(instance_types=["n2-standard-2"], prices={"n2-standard-2": "0.03"}, price_list=False)
+    assert {one.max_rate for one in await blind.offerings() if one.market is Market.SPOT} == {None}
+
+
 async def test_labels_that_change_meanwhile_are_not_lost(fake: FakeGce, connect: Connect) -> None:
     """Many tags at once on one VM: each is set, as whoever comes late reads again."""
     driver = connect()
