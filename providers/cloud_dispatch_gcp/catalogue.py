@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
+from urllib.parse import urlencode
 
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.money import Rate
@@ -163,7 +164,7 @@ class Catalogue:
             token = page.get("nextPageToken", "")
             if not token:
                 return prices.of_catalogue(skus, self._now())
-            more = f"&pageToken={token}"
+            more = "&" + urlencode({"pageToken": token})
         raise Transient(f"skus.list: no end after {MAX_PAGES} pages")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from google.api_core import exceptions
@@ -232,7 +233,7 @@ def test_skus_have_prices_and_pages(ask: Asker) -> None:
     """Each of one region; what is no price of a VM is among them."""
     token, found = "", []
     while True:
-        _, page = ask("GET", f"{SKUS}?pageSize=50&pageToken={token}&currencyCode=USD")
+        _, page = ask("GET", f"{SKUS}?pageSize=50&pageToken={quote(token)}&currencyCode=USD")
         found += page["skus"]
         token = page["nextPageToken"]
         if not token:

@@ -20,6 +20,8 @@ _FAMILIES = {
     "N2 Custom": (33_191_000, 4_449_000), "E2 Custom": (22_902_170, 3_069_710),
 }  # fmt: skip
 _GPUS = {"Tesla T4": 350_000_000, "L4": 560_040_000, "Tesla A100": 2_933_908_000, "Tesla V100": 2_480_000_000}
+#: Tokens are base64, whose alphabet a query takes for something else.
+_MARK = "+/="
 _PLACES = {"us-central1": ("Americas", 100), "europe-west4": ("Netherlands", 110)}
 
 
@@ -98,13 +100,13 @@ def list_skus(session: Session) -> Any:
         raise session.missing(f"services/{session.params['servicesId']}")
     if session.params.get("currencyCode", "USD") != "USD":
         raise session.unmodelled("another currency than USD")
-    size = min(session.params.get("pageSize") or 5000, 5000)
-    token = session.params.get("pageToken") or "0"
-    if not token.isdecimal():
+    size = min(session.params.get("pageSize") or 5000, session.cloud.settings.skus_a_page)
+    token = session.params.get("pageToken") or f"0{_MARK}"
+    if not token.removesuffix(_MARK).isdecimal() or not token.endswith(_MARK):
         raise ApiError("badRequest", "Invalid page token.", worded=True)
-    start = int(token)
+    start = int(token.removesuffix(_MARK))
     fault = session.cloud.faults.breaks_off("services.skus.list", start // size + 1, session.now)
     if fault is not None:
         raise ApiError(fault.code or "backendError", "the page could not be made")
     page = list(skus()[start : start + size])
-    return {"skus": page, "nextPageToken": str(start + size) if start + size < len(skus()) else ""}
+    return {"skus": page, "nextPageToken": f"{start + size}{_MARK}" if start + size < len(skus()) else ""}

@@ -84,6 +84,7 @@ class Settings:
     appears_ms: int = 0  # a new instance
     labels_ms: int = 0
     changes_ms: int = 0  # a change of state, the end included
+    skus_a_page: int = 5_000  # the most; fewer than were asked for may come
     # limits
     buckets: tuple[Bucket, ...] = ()
     quotas: Mapping[str, int] = field(default_factory=dict)  # by metric, as "PREEMPTIBLE_CPUS", others are ample

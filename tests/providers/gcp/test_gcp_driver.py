@@ -190,6 +190,19 @@ async def test_a_spot_vm_may_cost_the_list_price_whatever_was_agreed_on_demand(f
     assert {one.max_rate for one in await blind.offerings() if one.market is Market.SPOT} == {None}
 
 
+async def test_the_catalogue_is_read_to_its_last_page(tmp_path: Path) -> None:
+    """Its tokens are base64: they have to survive the query."""
+    with FakeGce(Settings(skus_a_page=40), SetClock(scenes.NOW_MS)) as fake:
+        said = scenes.settings(
+            endpoint_url=fake.url, credentials_file=str(fake.write_key(tmp_path)), instance_types=["n2-custom-4-10240"]
+        )
+        driver = plugin.create(ProfileContext(ProfileName("gcp"), said, tmp_path, now=fake.clock.now))
+        offers = await driver.offerings()
+        await driver.close()
+        assert fake.calls["services.skus.list"] > 2
+        assert all(one.rate and not one.estimated for one in offers)
+
+
 async def test_labels_that_change_meanwhile_are_not_lost(fake: FakeGce, connect: Connect) -> None:
     """Many tags at once on one VM: each is set, as whoever comes late reads again."""
     driver = connect()
