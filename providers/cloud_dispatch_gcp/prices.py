@@ -60,11 +60,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What parts cost, in nano-dollars an hour of a core, GiB or GPU, and since when that is known."""
+    """What parts cost, in nano-dollars an hour of a core, GiB or GPU, and when that was true: at `priced_ms`, but for
+    those that `dates` have."""
 
     rates: Mapping[Part, int]
     priced_ms: int
     estimated: bool = False
+    dates: Mapping[Part, int] = field(default_factory=dict)
+
+    def true_ms(self, parts: Iterable[Part]) -> int:
+        """When all of them were true: what is put together is as old as the oldest of it."""
+        return min((self.dates.get(part, self.priced_ms) for part in parts), default=self.priced_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +103,14 @@ def price(made: Made, region: str, market: Market, known: Rates) -> Price | None
         return None
     family = machines.family_of(made.name)
     name = f"{family} custom" if own else family
-    core = known.rates.get(Part("core", name, region, market))
-    ram = known.rates.get(Part("ram", name, region, market))
-    gpu = known.rates.get(Part("gpu", made.gpu, region, market)) if made.gpus else 0
-    if family in ("f1", "g1") or core is None or ram is None or gpu is None:
+    parts = [Part("core", name, region, market), Part("ram", name, region, market)]
+    parts += [Part("gpu", made.gpu, region, market)] if made.gpus else []
+    if family in ("f1", "g1") or not all(part in known.rates for part in parts):
         return None
+    core, ram, *gpu = (known.rates[part] for part in parts)
     thousandths = _SHARED.get(made.name, made.cpus * 1000)
     cores, memory = -(-core * thousandths // 1000), -(-ram * made.memory_mib // 1024)
-    return Price(Rate(cores + memory + gpu * made.gpus), known.priced_ms, known.estimated)
+    return Price(Rate(cores + memory + sum(gpu) * made.gpus), known.true_ms(parts), known.estimated)
 
 
 def of_catalogue(skus: Iterable[Mapping[str, Any]], priced_ms: int) -> Rates:
@@ -121,19 +127,21 @@ def of_catalogue(skus: Iterable[Mapping[str, Any]], priced_ms: int) -> Rates:
 
 
 def embedded(region: str) -> Rates:
-    """What travels with the driver of `region`: estimates, as old as the table says. On demand alone: what spot
+    """What travels with the driver of `region`: estimates, each as old as its table says. On demand alone: what spot
     machines cost changes from day to day."""
     rates: dict[Part, int] = {}
-    dates = []
-    for table in _tables():
+    dates: dict[Part, int] = {}
+    for table in sorted(_tables(), key=lambda one: one["as_of"]):  # of two records the newer one counts
+        found: dict[tuple[str, str], str] = {("gpu", name): dollars for name, dollars in table.get("gpus", {}).items()}
+        for name, (core, ram) in table.get("families", {}).items():
+            found |= {("core", name): core, ("ram", name): ram}
         if region in table["regions"]:
-            dates.append(int(datetime.combine(table["as_of"], time(), UTC).timestamp() * 1000))
-            for name, (core, ram) in table.get("families", {}).items():
-                rates[Part("core", name, region, Market.ON_DEMAND)] = nano(core)
-                rates[Part("ram", name, region, Market.ON_DEMAND)] = nano(ram)
-            for name, dollars in table.get("gpus", {}).items():
-                rates[Part("gpu", name, region, Market.ON_DEMAND)] = nano(dollars)
-    return Rates(rates, min(dates, default=0), estimated=True)
+            parts = {
+                Part(kind, name, region, Market.ON_DEMAND): nano(dollars) for (kind, name), dollars in found.items()
+            }
+            rates |= parts
+            dates |= dict.fromkeys(parts, int(datetime.combine(table["as_of"], time(), UTC).timestamp() * 1000))
+    return Rates(rates, 0, estimated=True, dates=dates)
 
 
 def of_extras(region: str, disk_type: str, disk_bytes: int, local_ssds: int, *, public_address: bool) -> Rate:

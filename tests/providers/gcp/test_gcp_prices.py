@@ -133,17 +133,55 @@ def test_what_has_an_unknown_part_has_no_price(made: Made) -> None:
     assert prices.price(Made("n2-standard-2", 2, 8_192), "europe-west4", DAY, KNOWN) is None
 
 
+def day_ms(*day: int) -> int:
+    return int(datetime(*day, tzinfo=UTC).timestamp()) * 1000  # type: ignore[arg-type, misc]
+
+
 def test_the_table_is_an_estimate_with_a_date() -> None:
     """Whatever it has, it says since when; and it has nothing of spot, which changes from day to day."""
-    for region in ("us-central1", "us-east1"):
+    for region in ("us-central1", "us-east1", "europe-west4", "asia-northeast1"):
         rates = prices.embedded(region)
         assert rates.estimated
-        assert rates.priced_ms >= int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1000
-        found = prices.price(Made("e2-standard-2", 2, 8_192), region, DAY, rates)
-        assert found is not None
-        assert found.rate == 2 * 21_811_590 + 8 * 2_923_530
         assert {one.market for one in rates.rates} == {DAY}
+        assert set(rates.dates) == set(rates.rates)
     assert prices.embedded("mars-north1").rates == {}
+
+
+@pytest.mark.parametrize(
+    ("made", "region", "dollars", "since"),
+    [
+        # the newer of two records
+        (Made("e2-standard-2", 2, 8_192), "us-central1", "0.06701142", (2026, 9, 25)),
+        (Made("e2-standard-2", 2, 8_192), "us-west1", "0.06701142", (2025, 3, 2)),
+        # what others have recorded of whole machine types at the same time
+        (Made("e2-highcpu-2", 2, 2_048), "europe-west6", "0.06921942", (2025, 3, 2)),
+        (Made("e2-highcpu-2", 2, 2_048), "australia-southeast1", "0.07019646", (2025, 3, 2)),
+        (Made("a2-highgpu-2g", 24, 174_080, "a100", 2), "us-east1", "7.34677", (2025, 3, 6)),
+        (Made("a2-highgpu-2g", 24, 174_080, "a100", 2), "europe-west4", "7.495944", (2025, 3, 6)),
+        (Made("n1-standard-4", 4, 15_360), "asia-southeast1", "0.234386", (2025, 3, 2)),
+        (Made("n2d-standard-2", 2, 8_192), "us-east1", "0.084492", (2025, 3, 2)),
+        (Made("c2-standard-4", 4, 16_384), "us-east1", "0.208808", (2025, 3, 2)),
+    ],
+)  # fmt: skip
+def test_the_table_has_the_usual_families_and_regions(
+    made: Made, region: str, dollars: str, since: tuple[int, int, int]
+) -> None:
+    found = prices.price(made, region, DAY, prices.embedded(region))
+    assert found is not None
+    assert (found.rate, found.priced_ms) == (parse_rate(dollars), day_ms(*since))
+
+
+def test_a_price_is_as_old_as_the_oldest_of_its_parts() -> None:
+    known = Rates({**KNOWN.rates}, NOW_MS, dates={part("ram", "n2"): NOW_MS - 7})
+    found = prices.price(Made("n2-standard-2", 2, 8_192), REGION, DAY, known)
+    assert found is not None
+    assert found.priced_ms == NOW_MS - 7
+
+
+def test_what_its_records_contradict_themselves_in_is_not_in_the_table() -> None:
+    """A core of one region and memory of another."""
+    assert prices.price(Made("c2-standard-4", 4, 16_384), "us-east4", DAY, prices.embedded("us-east4")) is None
+    assert prices.price(Made("n2-standard-2", 2, 8_192), "us-west4", DAY, prices.embedded("us-west4")) is None
 
 
 def test_what_comes_with_a_vm_costs_too() -> None:
