@@ -44,5 +44,5 @@ class Quotas:
     def _bounding(self, offering: Offering) -> list[QuotaUse]:
         found = self._of.get(id(offering))
         if found is None:
-            found = self._of[id(offering)] = self._bounds.of(offering)
+            found = self._of[id(offering)] = [one for one in self._bounds.of(offering) if one.size(offering)]
         return found

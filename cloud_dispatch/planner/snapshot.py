@@ -110,6 +110,7 @@ class Blocked:
     region: str = ""
     obstacle: Obstacle = Obstacle.REFUSED
     image: str = ""
+    gpu: str = ""
     pool: str = ""
     template: str = ""
     from_rate: int = 0  # only what can cost so much an hour, nano-dollars; 0: at any price
@@ -127,6 +128,7 @@ class Blocked:
             and self.market in ("", offering.market)
             and self.family in ("", offering.type.family)
             and self.region in ("", offering.region)
+            and self.gpu in ("", offering.type.gpu_type)
             and self.image in ("", offering.image)
             and self.from_rate <= offering.top_rate
         )
@@ -134,8 +136,8 @@ class Blocked:
 
 @dataclass(frozen=True)
 class QuotaUse:
-    """What of a provider's quota, by its own `name`, is used. It bounds the offerings that match; empty fields match
-    anything. Counted in vCPUs, or in `instances`."""
+    """What of a provider's quota, by its own `name`, is used. It bounds the offerings that match and have any of its
+    `unit` (`vcpus`, `gpus`, `instances`); empty fields match anything."""
 
     profile: ProfileName
     name: str
@@ -146,16 +148,18 @@ class QuotaUse:
     market: str = ""
     family: str = ""
     region: str = ""
-    instances: bool = False
+    gpu: str = ""
+    unit: str = "vcpus"
 
     def size(self, offering: Offering) -> int:
-        """What one of `offering` counts for."""
-        return 1 if self.instances else max(offering.type.vcpus, 1)
+        """What one of `offering` counts for; 0 for what it does not bound."""
+        if self.unit == "gpus":
+            return offering.type.capacity.gpus
+        return 1 if self.unit == "instances" else max(offering.type.vcpus, 1)
 
     def why(self, offering: Offering, more: int = 0) -> str:
         """Why another one does not fit, with `more` used since."""
-        unit = "instances" if self.instances else "vcpus"
-        used = f"{unit} {self.used + more} of {self.limit}, another {self.size(offering)} wanted"
+        used = f"{self.unit} {self.used + more} of {self.limit}, another {self.size(offering)} wanted"
         return f"quota {self.name} of profile {self.profile} has no room ({used})"
 
 

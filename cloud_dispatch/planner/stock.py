@@ -144,7 +144,7 @@ def _closed(snapshot: Snapshot, counts: Callable[[Blocked], bool]) -> dict[int, 
 
 
 def _where(block: Blocked) -> str:
-    parts = (block.profile, block.type, block.zone, block.market, block.family, block.region, block.image)
+    parts = (block.profile, block.type, block.zone, block.market, block.family, block.gpu, block.region, block.image)
     return "/".join(filter(None, parts))
 
 
@@ -152,7 +152,7 @@ def _used_up(snapshot: Snapshot) -> dict[int, Shut]:
     """Which offerings quotas have no room for."""
     shut: dict[int, Shut] = {}
     for offering, one in Scopes(snapshot.quotas).among(snapshot.offerings):
-        if one.limit - one.used < one.size(offering) and id(offering) not in shut:
+        if max(one.limit - one.used, 0) < one.size(offering) and id(offering) not in shut:
             shut[id(offering)] = Shut(one.why(offering), Obstacle.QUOTA)
     return shut
 
@@ -169,7 +169,9 @@ def _blocks(holding: Iterable[Blocked]) -> Iterable[Blocked]:
     """Remembered failures; of those that speak of the same the longest."""
     longest: dict[tuple[str, ...], Blocked] = {}
     for block in holding:
-        key = (block.profile, block.type, block.zone, block.market, block.family, block.region, block.image)
+        key = (
+            block.profile, block.type, block.zone, block.market, block.family, block.region, block.image, block.gpu
+        )  # fmt: skip
         if key not in longest or longest[key].until_ms < block.until_ms:
             longest[key] = block
     return longest.values()

@@ -24,6 +24,7 @@ class Scope:
     """What an error speaks of; empty fields mean any. All empty: the whole account.
 
     `family` is the unit of quotas (with `market`, where spot has its own), `type` x `zone` x `market` that of capacity.
+    `gpu` is what tasks call a GPU (`InstanceType.gpu_type`), whatever type it comes with.
     """
 
     type: str = ""
@@ -31,6 +32,7 @@ class Scope:
     market: str = ""
     region: str = ""
     family: str = ""
+    gpu: str = ""
 
     def covers(self, offering: Offering) -> bool:
         """Whether the error speaks of `offering` too."""
@@ -40,6 +42,7 @@ class Scope:
             and self.market in ("", offering.market)
             and self.region in ("", offering.region)
             and self.family in ("", offering.type.family)
+            and self.gpu in ("", offering.type.gpu_type)
         )
 
     @property
@@ -51,7 +54,7 @@ class Scope:
         return " ".join(f"{name}={value}" for name, value in self._given()) or "account"
 
     def _given(self) -> list[tuple[str, str]]:
-        names = ("type", "family", "zone", "market", "region")
+        names = ("type", "family", "gpu", "zone", "market", "region")
         return [(name, value) for name in names if (value := getattr(self, name))]
 
 

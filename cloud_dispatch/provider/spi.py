@@ -126,11 +126,13 @@ class Leftover:
 class QuotaUnit(StrEnum):
     INSTANCES = "instances"
     VCPUS = "vcpus"
+    GPUS = "gpus"
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A limit of the account on what launches may hold in `scope`, by the provider's own `name`. None: not told."""
+    """A limit of the account on what launches may hold in `scope`, by the provider's own `name`. None: not told. One in
+    GPUs bounds only what has any."""
 
     name: str
     scope: Scope

@@ -130,7 +130,7 @@ class FailureMemory:
         self, kind: _Kind, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int,
         took_ms: int = 0, template: str = "", pool: str = "", from_rate: int = 0,
     ) -> Blocked:  # fmt: skip
-        named = (scope.type, scope.zone, scope.market, scope.family, scope.region, template, pool)
+        named = (scope.type, scope.zone, scope.market, scope.family, scope.region, scope.gpu, template, pool)
         key = (kind, offering.profile, *named)
         before = self._entries.get(key)
         if before is not None and before.forget_ms <= now_ms:
@@ -148,6 +148,7 @@ class FailureMemory:
             market=scope.market,
             family=scope.family,
             region=scope.region,
+            gpu=scope.gpu,
             template=template,
             pool=pool,
             from_rate=from_rate,

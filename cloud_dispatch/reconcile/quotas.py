@@ -9,7 +9,7 @@ from dataclasses import replace
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.planner.scopes import Scopes
 from cloud_dispatch.planner.snapshot import QuotaUse
-from cloud_dispatch.provider.spi import Quota, QuotaUnit
+from cloud_dispatch.provider.spi import Quota
 from cloud_dispatch.reconcile.context import Context, ProfileView
 
 #: What is used changes with every launch, anybody's: older answers keep nobody from asking for a VM.
@@ -55,5 +55,5 @@ def use(profile: ProfileName, quota: Quota) -> QuotaUse | None:
     scope = quota.scope
     return QuotaUse(
         profile, quota.name, quota.limit, quota.used, scope.type, scope.zone, scope.market, scope.family, scope.region,
-        instances=quota.unit is QuotaUnit.INSTANCES,
+        gpu=scope.gpu, unit=str(quota.unit),
     )  # fmt: skip

@@ -325,11 +325,10 @@ class GcpProvider(Lacking):
             self._calls.once(asked_project, "Projects", "get"),
             *(self._calls.once(asked_region, "Regions", "get", region=region) for region in regions),
         )
-        told = quotas.of_project(project._pb.quotas)
+        families, gpus = {kind.family for kind in types}, {kind.gpu_type for kind in types if kind.capacity.gpus}
+        told = quotas.of_project(project._pb.quotas, gpus=bool(gpus))
         for region, one in zip(regions, found, strict=True):
-            told += quotas.of_region(
-                region, one._pb.quotas, {kind.family for kind in types}, addresses=self._settings.public_address
-            )
+            told += quotas.of_region(region, one._pb.quotas, families, gpus, addresses=self._settings.public_address)
         return told
 
     async def prices(self) -> Sequence[Price]:

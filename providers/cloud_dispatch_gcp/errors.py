@@ -160,15 +160,25 @@ def _quota_scope(message: str, offering: Offering | None) -> Scope:
     """What a quota is of, as its name says: a family's cores, GPUs, everything of the project, or of the region."""
     match = _METRIC.search(message)
     metric = match[1] if match else ""
+    if offering is not None and "GPUS" in metric:
+        return _gpu_scope(metric, offering)
     if offering is None or metric.endswith("_ALL_REGIONS"):
         return Scope()
     if metric.startswith("PREEMPTIBLE_") and metric.endswith("CPUS"):
         return Scope(market=str(Market.SPOT), region=offering.region)
     if metric == offering.type.family:
         return Scope(family=metric, region=offering.region)
-    if metric.endswith("_GPUS") or "LOCAL_SSD" in metric:
+    if "LOCAL_SSD" in metric:
         return Scope(type=offering.type.name, market=str(offering.market), region=offering.region)
     return Scope(region=offering.region)
+
+
+def _gpu_scope(metric: str, offering: Offering) -> Scope:
+    """GPUs of a kind, of one market where the quota is its own; spot may count against the ordinary one."""
+    if metric.endswith("_ALL_REGIONS"):
+        return Scope(gpu=offering.type.gpu_type)
+    both = offering.market is Market.SPOT and not metric.startswith("PREEMPTIBLE_")
+    return Scope(gpu=offering.type.gpu_type, market="" if both else str(offering.market), region=offering.region)
 
 
 def _retry_after(error: Any) -> str:

@@ -207,12 +207,15 @@ def of_offerings(offered: Sequence[Offering], now_ms: int) -> list[Finding]:
     return found
 
 
+_UNITS = {QuotaUnit.VCPUS: "vCPUs", QuotaUnit.GPUS: "GPUs", QuotaUnit.INSTANCES: "VMs"}
+
+
 def of_quotas(told: Iterable[Quota]) -> list[Finding]:
     """Whether the project may hold anything, and how much more."""
     found = []
     for quota in told:
         about = f"quota {quota.name}" + (f" {quota.scope.region}" if quota.scope.region else "")
-        what = "vCPUs" if quota.unit is QuotaUnit.VCPUS else "VMs"
+        what = _UNITS[quota.unit]
         if quota.limit is not None and quota.used is not None and quota.used >= quota.limit:
             level = Level.WARNING if quota.limit else Level.ERROR
             found.append(Finding(level, about, f"all {quota.limit} {what} are used"))

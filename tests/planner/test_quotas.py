@@ -37,8 +37,8 @@ OTHER = of(offering("other", 4, 16, 110), "g")
         (quota(0, 0, family="f", market="spot", region="r"), "big"),
         (quota(0, 0, family="f", region="s"), "big"),
         (quota(0, 0, type="big", zone="a"), "other"),
-        (quota(5, 4, family="f", instances=True), "big"),
-        (quota(5, 5, family="f", instances=True), "other"),
+        (quota(5, 4, family="f", unit="instances"), "big"),
+        (quota(5, 5, family="f", unit="instances"), "other"),
         (replace(quota(0, 0, family="f"), profile=GCP), "big"),
     ],
 )
@@ -47,6 +47,43 @@ def test_what_a_quota_has_no_room_for_is_not_launched(use: QuotaUse, rented: str
     scene = snapshot([demand(shape(4, 8), 1)], offerings=[BIG, OTHER], quotas=(use,))
     assert launched(plan(scene)) == {rented: 1}
     assert decode_snapshot(encode_snapshot(scene)) == scene
+
+
+def card(name: str, gpus: int, price: int, **rest: Any) -> Offering:
+    return replace(offering(name, 4, 16, price, gpus=gpus, gpu="t4", gpu_memory=16, **rest), region="r")
+
+
+NEAR, FAR = card("near", 1, 100), replace(card("far", 1, 105, zone="b"), region="s")
+
+
+@pytest.mark.parametrize(
+    ("use", "rented"),
+    [
+        (quota(0, 0, gpu="t4", region="r", unit="gpus"), "far"),
+        (quota(1, 1, gpu="t4", region="r", market="on-demand", unit="gpus"), "far"),
+        (quota(2, 1, gpu="t4", region="r", unit="gpus"), "near"),
+        (quota(0, 0, gpu="t4", region="r", market="spot", unit="gpus"), "near"),
+        (quota(0, 0, gpu="a100", region="r", unit="gpus"), "near"),
+    ],
+)
+def test_gpus_go_where_a_quota_has_room_for_them(use: QuotaUse, rented: str) -> None:
+    """A quota of one kind of GPU in one region leaves the same machine elsewhere."""
+    wanted = shape(4, 8, gpus=1, gpu_type="t4")
+    scene = snapshot([demand(wanted, 1)], offerings=[NEAR, FAR], quotas=(use,))
+    assert launched(plan(scene)) == {rented: 1}
+    assert decode_snapshot(encode_snapshot(scene)) == scene
+
+
+def test_a_quota_of_gpus_is_counted_in_gpus_and_bounds_nothing_without() -> None:
+    """Of five more two machines of two fit; what has none is launched as if there were no such quota."""
+    double, plain = card("double", 2, 100), BIG
+    full = quota(8, 3, unit="gpus")
+    wanted = shape(4, 8, gpus=2)
+    found = plan(snapshot([demand(wanted, 5, expected_ms=3_600_000)], offerings=[double], quotas=(full,)))
+    assert launched(found) == {"double": 2}
+    assert "gpus 7 of 8, another 2 wanted" in str(found.waiting)
+    over = quota(0, 3, unit="gpus")
+    assert launched(plan(snapshot([demand(shape(4, 8), 2)], offerings=[plain], quotas=(over,)))) == {"big": 2}
 
 
 def test_a_plan_launches_no_more_than_a_quota_has_room_for() -> None:

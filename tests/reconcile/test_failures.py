@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider import errors
 from cloud_dispatch.reconcile.failures import LONGEST_MS, FailureMemory
@@ -24,6 +26,17 @@ def test_a_quota_blocks_its_family() -> None:
     memory.refused(offering(), errors.QuotaExceeded("vcpus", scope=errors.Scope(family="f")), 0)
     assert memory.covers(offering("u", "other"), 1)
     assert not memory.covers(offering(family="g"), 1)
+
+
+def test_a_quota_of_gpus_blocks_what_has_them() -> None:
+    """Whatever type they come with; the next region and what has no GPU are as good as before."""
+    memory, scope = FailureMemory(), errors.Scope(gpu="t4", region="r1")
+    one = offering(region="r1")
+    card = replace(one, type=replace(one.type, gpu_type="t4"))
+    memory.refused(card, errors.QuotaExceeded("gpus", scope=scope), 0)
+    assert memory.covers(replace(card, type=replace(card.type, name="u"), zone="other"), 1)
+    assert not memory.covers(one, 1)
+    assert not memory.covers(replace(card, region="r2"), 1)
 
 
 def test_an_error_of_a_region_blocks_that_region_only() -> None:

@@ -84,9 +84,14 @@ def machine_type(name: str) -> MachineType | None:
 EVERYWHERE = ("CPUS_ALL_REGIONS", "GPUS_ALL_REGIONS")
 
 
+def cores_of(kind: MachineType) -> str:
+    """The quota of cores that it counts against on demand."""
+    return _OWN_CPU_QUOTA[kind.family]
+
+
 def counted(kind: MachineType, spot: bool, accelerators: dict[str, int]) -> dict[str, int]:
     """What an instance takes of each quota, disks and addresses apart."""
-    cores = "PREEMPTIBLE_CPUS" if spot else _OWN_CPU_QUOTA[kind.family]
+    cores = "PREEMPTIBLE_CPUS" if spot else cores_of(kind)
     used = {"INSTANCES": 1, "CPUS_ALL_REGIONS": kind.cpus, cores: kind.cpus}
     if accelerators:
         used["GPUS_ALL_REGIONS"] = sum(accelerators.values())

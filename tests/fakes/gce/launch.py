@@ -91,9 +91,13 @@ def understand(session: Session) -> Instance:
 
 
 def _counted(session: Session, kind: MachineType, spot: bool, accelerators: dict[str, int]) -> dict[str, int]:
-    """Spot counts apart where the project has a quota for it."""
-    apart = spot and session.project.quota(session.zone.rpartition("-")[0], "PREEMPTIBLE_CPUS") > 0
-    used = catalogue.counted(kind, apart, accelerators)
+    """Spot counts apart where the project has a quota for it: of cores, of each kind of GPU."""
+    region = session.zone.rpartition("-")[0]
+    used = catalogue.counted(kind, spot, accelerators)
+    for metric in [one for one in used if one.startswith("PREEMPTIBLE_") and not session.project.quota(region, one)]:
+        amount = used.pop(metric)
+        plain = metric.removeprefix("PREEMPTIBLE_") if metric.endswith("_GPUS") else catalogue.cores_of(kind)
+        used[plain] = used.get(plain, 0) + amount
     outside = [one for one in session.body.get("networkInterfaces", []) if one.get("accessConfigs")]
     return {**used, "IN_USE_ADDRESSES": len(outside)} if outside else used
 

@@ -19,7 +19,9 @@ from cloud_dispatch.provider.errors import (
     CredentialsRejected,
     InDoubt,
     InvalidRequest,
+    QuotaExceeded,
     RateLimited,
+    Scope,
     Transient,
 )
 from cloud_dispatch.provider.spi import (
@@ -31,6 +33,7 @@ from cloud_dispatch.provider.spi import (
     Operation,
     ProfileContext,
     Provider,
+    QuotaUnit,
     VmState,
 )
 from cloud_dispatch_gcp import plugin
@@ -274,6 +277,43 @@ async def test_a_limit_of_calls_is_one(fake: FakeGce, connect: Connect) -> None:
     fake.add_faults(insert_fault(FaultKind.ERROR, code="rateLimitExceeded"))
     with pytest.raises(RateLimited):
         await driver.launch(asked(fake, 3))
+
+
+async def test_gpus_have_limits_of_their_own(tmp_path: Path) -> None:
+    """Of each kind in its region, spot apart where it has one; of all regions together. What is rented counts."""
+    limits = {
+        ("us-central1", "NVIDIA_T4_GPUS"): 2, ("us-central1", "PREEMPTIBLE_NVIDIA_T4_GPUS"): 3,
+        ("europe-west4", "NVIDIA_T4_GPUS"): 0, ("europe-west4", "PREEMPTIBLE_NVIDIA_T4_GPUS"): 0,
+    }  # fmt: skip
+    with FakeGce(Settings(region_quotas=limits, quotas={"GPUS_ALL_REGIONS": 4}), SetClock(scenes.NOW_MS)) as fake:
+        said = scenes.settings(
+            endpoint_url=fake.url, credentials_file=str(fake.write_key(tmp_path)), instance_types=["n1-standard-4"],
+            regions=["us-central1", "europe-west4"], accelerators={"n1-*": "nvidia-tesla-t4:1"},
+        )  # fmt: skip
+        driver = plugin.create(ProfileContext(ProfileName("gcp"), said, tmp_path, now=fake.clock.now))
+        offers = {(one.zone, one.market): one for one in await driver.offerings()}
+        spot = offers["us-central1-a", Market.SPOT]
+        await driver.launch(asked(fake, offering=spot))
+        fake.advance(20)
+        told = {(one.name, one.scope): one for one in await driver.quotas() if one.unit is QuotaUnit.GPUS}
+        found = {(name, str(scope)): (one.limit, one.used) for (name, scope), one in told.items()}
+        assert found == {
+            ("GPUS_ALL_REGIONS", "account"): (4, 1),
+            ("PREEMPTIBLE_NVIDIA_T4_GPUS", "gpu=t4 market=spot region=us-central1"): (3, 1),
+            ("NVIDIA_T4_GPUS", "gpu=t4 market=on-demand region=us-central1"): (5, 1),
+            ("NVIDIA_T4_GPUS", "gpu=t4 region=europe-west4"): (0, 0),
+        }
+        far = offers["europe-west4-a", Market.SPOT]
+        assert [scope.covers(far) for _, scope in told] == [scope.region in ("", "europe-west4") for _, scope in told]
+        with pytest.raises(QuotaExceeded) as refused:
+            await driver.launch(asked(fake, batch="b1111111111", instances=("b1111111111-0",), offering=far))
+        assert refused.value.scope == Scope(gpu="t4", region="europe-west4")
+        without = plugin.create(ProfileContext(ProfileName("gcp"), scenes.settings(
+            endpoint_url=fake.url, credentials_file=str(fake.write_key(tmp_path)), instance_types=["n2-*"],
+        ), tmp_path, now=fake.clock.now))  # fmt: skip
+        assert not [one for one in await without.quotas() if one.unit is QuotaUnit.GPUS]
+        await driver.close()
+        await without.close()
 
 
 async def test_a_preflight_names_what_is_missing(fake: FakeGce, connect: Connect) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from http.client import RemoteDisconnected
 from socket import gaierror
 from typing import Any, cast
@@ -66,7 +67,6 @@ def test_answers_by_what_to_do(reason: str, status: int, asked: Asked, kind: typ
         ("N2_CPUS", Scope(family="N2_CPUS", region="us-central1")),
         ("PREEMPTIBLE_CPUS", Scope(market="spot", region="us-central1")),
         ("CPUS_ALL_REGIONS", Scope()),
-        ("NVIDIA_T4_GPUS", Scope(type="n2-standard-2", market="on-demand", region="us-central1")),
         ("SSD_TOTAL_GB", Scope(region="us-central1")),
         ("IN_USE_ADDRESSES", Scope(region="us-central1")),
     ],
@@ -74,6 +74,26 @@ def test_answers_by_what_to_do(reason: str, status: int, asked: Asked, kind: typ
 def test_a_quota_speaks_of_what_its_name_says(metric: str, scope: Scope) -> None:
     found = of_answer("quotaExceeded", QUOTA.format(metric), 403, "", LAUNCH)
     assert (type(found), found.scope) == (errors.QuotaExceeded, scope)
+
+
+@pytest.mark.parametrize(
+    ("metric", "market", "scope"),
+    [
+        ("NVIDIA_T4_GPUS", Market.ON_DEMAND, Scope(gpu="t4", market="on-demand", region="us-central1")),
+        ("PREEMPTIBLE_NVIDIA_T4_GPUS", Market.SPOT, Scope(gpu="t4", market="spot", region="us-central1")),
+        ("NVIDIA_T4_GPUS", Market.SPOT, Scope(gpu="t4", region="us-central1")),  # there is none of spot's own
+        ("GPUS_ALL_REGIONS", Market.SPOT, Scope(gpu="t4")),
+    ],
+)
+def test_a_quota_of_gpus_speaks_of_all_types_with_them(metric: str, market: Market, scope: Scope) -> None:
+    """What has none is not kept from the region."""
+    plain = scenes.offering("n1-standard-4", market)
+    gpus = replace(plain.type.capacity, gpus=1)
+    card = replace(plain, type=replace(plain.type, capacity=gpus, gpu_type="t4"))
+    found = of_answer("quotaExceeded", QUOTA.format(metric), 403, "", Asked("instances.insert", True, card))
+    assert (type(found), found.scope) == (errors.QuotaExceeded, scope)
+    assert found.scope.covers(card)
+    assert not found.scope.covers(plain)
 
 
 def test_capacity_is_of_the_type_the_zone_and_the_market() -> None:
