@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from tests.fakes.ec2 import FakeEc2, Settings
 from tests.fakes.ec2.records import Instance, State
@@ -18,6 +15,7 @@ from tests.fakes.ec2.settings import ACCOUNT, REGION
 from tests.fakes.guests.host import Guests
 from tests.providers.aws import scenes
 from tests.system.house import CONFIG, House
+from tests.system.watched import Inventory, Watched
 
 #: The dispatcher's address in the VMs' network.
 SEEN_AT = "10.255.0.1"
@@ -51,9 +49,8 @@ class Profile:
     more: str = ""
 
 
-class WatchedEc2(FakeEc2):
-    """A fake that knows its dispatchers. Leaving it ends them, and fails where inventory and state are not alike, or
-    where something was asked for that the fake has not."""
+class WatchedEc2(Watched, FakeEc2):
+    """A fake EC2 that knows its dispatchers."""
 
     def __init__(self, settings: Settings | None = None, *, patience_s: float = 20) -> None:
         super().__init__(settings)
@@ -75,44 +72,22 @@ class WatchedEc2(FakeEc2):
         with self.lock:
             return [vm for region in self.regions_in_use() for vm in region.ever]
 
-    def differences(self) -> list[str]:
-        """In what inventory and state are not alike: each VM that lives is one instance of a dispatcher's, each that
-        ever was has been one and no more, and no disk or interface is without a VM."""
-        houses = [account.house for account in self.accounts]
-        known = Counter(row["vm"] for house in houses for row in house.instances(past=True) if row["vm"])
-        now = {row["vm"] for house in houses for row in house.instances() if row["vm"]}
-        runs = {name for account in self.accounts for name in account.guests.running()}
-        lives, launched = ({vm.id for vm in vms} - self.strangers for vms in (self.living(), self.ever()))
-        found = [f"{vm} is {times} instances" for vm, times in known.items() if times > 1]
-        found += [f"{vm} lives and is unknown" for vm in lives - now]
-        found += [f"{vm} is known and does not live" for vm in now - lives]
-        found += [f"{vm} was launched and never known" for vm in launched - set(known)]
-        found += [f"{vm} is known and was never launched" for vm in set(known) - launched]
-        found += [f"{vm} runs and is no instance" for vm in runs - {vm.id for vm in self.burning()}]
+    def inventory(self) -> Inventory:
         with self.lock:
-            for region in self.regions_in_use():
-                held = [(volume.id, volume.instance) for volume in region.volumes.values()]
-                held += [(interface.id, interface.instance) for interface in region.interfaces.values()]
-                found += [f"{name} belongs to no VM" for name, vm in held if vm not in region.instances]
-        return found
-
-    def until_alike(self) -> None:
-        """Inventory and state are alike, soon."""
-        deadline = time.monotonic() + self.patience_s
-        while found := self.differences():
-            assert time.monotonic() < deadline, f"inventory and state are not alike: {', '.join(found)}"
-            time.sleep(0.05)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
-        try:
-            if kind is None:
-                self.until_alike()
-        finally:
-            for account in self.accounts:
-                account.close()
-            super().__exit__(kind, error, trace)
+            loose = tuple(
+                part.id
+                for region in self.regions_in_use()
+                for part in (*region.volumes.values(), *region.interfaces.values())
+                if part.instance not in region.instances
+            )
+            launched = frozenset(vm.id for vm in self.ever()) - self.strangers
+            return Inventory(
+                frozenset(vm.id for vm in self.living()) - self.strangers,
+                {vm.id: vm.id for vm in self.burning() if vm.id not in self.strangers},
+                launched,
+                launched,
+                loose,
+            )
 
 
 class Account:

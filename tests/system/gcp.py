@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from tests.fakes.clock import RealClock
 from tests.fakes.gce import PROJECT, FakeGce, Settings
 from tests.fakes.gce.records import Instance, Status
 from tests.fakes.guests.gce import GceGuests
 from tests.system.house import CONFIG, House
+from tests.system.watched import Inventory, Watched
 
 #: The dispatcher's address in the VMs' network.
 SEEN_AT = "10.255.0.1"
@@ -47,9 +45,8 @@ def id_of(vm: Instance) -> str:
     return f"{vm.zone}/{vm.name}"
 
 
-class WatchedGce(FakeGce):
-    """A fake that knows its dispatchers. Leaving it ends them, and fails where inventory and state are not alike, or
-    where something was asked for that the fake has not."""
+class WatchedGce(Watched, FakeGce):
+    """A fake Compute Engine that knows its dispatchers."""
 
     def __init__(self, *, patience_s: float = 20) -> None:
         super().__init__(settings(), RealClock())
@@ -60,36 +57,15 @@ class WatchedGce(FakeGce):
         """What bills, or is about to."""
         return [vm for vm in self.all_instances() if vm.status in (Status.PROVISIONING, Status.STAGING, Status.RUNNING)]
 
-    def differences(self) -> list[str]:
-        """In what inventory and state are not alike: each VM that lives is one instance of a dispatcher's, each that
-        ever was has been one, and no disk is without a VM."""
-        houses = [account.house for account in self.accounts]
-        known = Counter(row["vm"] for house in houses for row in house.instances(past=True) if row["vm"])
-        now = {row["vm"] for house in houses for row in house.instances() if row["vm"]}
-        lives, launched = {id_of(vm) for vm in self.living()}, {id_of(vm) for vm in self.ever() if vm.running_ms}
-        found = [f"{vm} is {times} instances" for vm, times in known.items() if times > 1]
-        found += [f"{vm} lives and is unknown" for vm in lives - now]
-        found += [f"{vm} is known and does not live" for vm in now - lives]
-        found += [f"{vm} ran and was never known" for vm in launched - set(known)]
-        return found + [f"{what} belongs to no VM" for what in self.leftovers()]
-
-    def until_alike(self) -> None:
-        """Inventory and state are alike, soon."""
-        deadline = time.monotonic() + self.patience_s
-        while found := self.differences():
-            assert time.monotonic() < deadline, f"inventory and state are not alike: {', '.join(found)}"
-            time.sleep(0.05)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
-        try:
-            if kind is None:
-                self.until_alike()
-        finally:
-            for account in self.accounts:
-                account.close()
-            super().__exit__(kind, error, trace)
+    def inventory(self) -> Inventory:
+        with self.lock:
+            return Inventory(
+                frozenset(map(id_of, self.living())),
+                {id_of(vm): vm.id for vm in self.all_instances()},
+                frozenset(id_of(vm) for vm in self.ever() if vm.running_ms),
+                frozenset(map(id_of, self.ever())),
+                tuple(self.leftovers()),
+            )
 
 
 class Account:

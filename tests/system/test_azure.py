@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.arm import FakeArm, Settings
 from tests.fakes.faults import Fault, FaultKind
 from tests.fakes.guests.host import Guests, cannot
 from tests.fakes.guests.sources import AZURE
 from tests.providers.azure import scenes
 from tests.system.aws import SEEN_AT, drivers_of
+from tests.system.azure import WatchedArm
 from tests.system.house import CONFIG, House
 
 pytestmark = pytest.mark.skipif(bool(cannot()), reason=cannot() or "it can")
@@ -45,7 +45,7 @@ budget = {{ total = "5" }}
 class Subscription:
     """One deployment whose VMs are those of `fake`."""
 
-    def __init__(self, folder: Path, fake: FakeArm, *, cap: int = 2, pool: str = "", by: str = "issuer") -> None:
+    def __init__(self, folder: Path, fake: WatchedArm, *, cap: int = 2, pool: str = "", by: str = "issuer") -> None:
         issuers = folder / "issuers.pem"
         issuers.write_text(scenes.trusted())
         before, _, after = CONFIG.partition("[profiles.local]")
@@ -66,12 +66,14 @@ class Subscription:
             return scenes.signature(said, "metadata.azure.com", by)
 
         self.guests = Guests(fake, folder / "guests", sign, ways, AZURE)
+        fake.accounts.append(self)
         self.guests.__enter__()
 
     def until_gone(self, within: float = 60) -> None:
         """Nothing is left, by every word there is: the dispatcher's, the fake's, and this host's."""
         self.house.until_no_instance(within)
         self.house.until(lambda: not self.fake.all_vms() and not self.guests.running(), 20, "no VM is left")
+        self.fake.until_alike()
         assert self.fake.leftovers() == []
         ever = [vm.name for vm in self.fake.estate.ever]
         known = [row["vm"] for row in self.house.instances(past=True) if row["vm"]]
@@ -89,21 +91,15 @@ Make = Callable[..., Subscription]
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """Makes a deployment on a fake Azure of the test's own."""
-    made: list[Subscription] = []
-    with FakeArm(Settings(starting_ms=300, deleting_ms=300)) as fake:
+    """Makes a deployment on a fake Azure of the test's own, which at its end looks at it."""
+    with WatchedArm() as fake:
         for name, value in fake.environment().items():
             monkeypatch.setenv(name, value)
 
         def one(**more: object) -> Subscription:
-            made.append(Subscription(tmp_path, fake, **more))  # type: ignore[arg-type]
-            return made[-1]
+            return Subscription(tmp_path, fake, **more)  # type: ignore[arg-type]
 
-        try:
-            yield one
-        finally:
-            for subscription in made:
-                subscription.close()
+        yield one
 
 
 def test_tasks_run_and_everything_is_gone(make: Make) -> None:
