@@ -102,20 +102,38 @@ class Launching:
                 address = await self._part(LeftoverKind.ADDRESS, translate.address_name(instance), body, asked)
             body = translate.nic_body(request, settings, address)
             nic = await self._part(LeftoverKind.NIC, translate.nic_name(instance), body, asked)
-            body = translate.vm_body(request, instance, settings, user_data, image, size, nic)
-            begin = dispatched(
-                "virtual_machines", "begin_create_or_update", group, instance, body,
-                etag="*", match_condition=MatchConditions.IfMissing,
-            )  # fmt: skip
+        except InDoubt:
+            raise
+        except ProviderError:
+            await self._clear(instance)
+            raise
+        body = translate.vm_body(request, instance, settings, user_data, image, size, nic)
+        begin = dispatched(
+            "virtual_machines", "begin_create_or_update", group, instance, body,
+            etag="*", match_condition=MatchConditions.IfMissing,
+        )  # fmt: skip
+        try:
             accepted = await self._calls.begin(asked, begin)
         except InDoubt:
             raise
         except ProviderError as error:
-            if error.code in EXISTS:
-                return await self._there(request, instance)
-            await self._clear(instance)
-            raise
+            return await self._refused(request, instance, error)
         return self._begun(request, instance, accepted)
+
+    async def _refused(self, request: LaunchRequest, instance: InstanceId, error: ProviderError) -> _Slot:
+        """What there is after a creation that Azure refused: the VM by that name where an earlier request has made it.
+        What it would need is cleared away only where there is none."""
+        try:
+            found = await self._shown(instance)
+        except VmNotFound:
+            if error.code in EXISTS:
+                raise Transient(f"launch: {instance} was there, and is no more") from error
+            await self._clear(instance)
+            raise error from None
+        except ProviderError as unseen:
+            text = f"{error.message}; whether there is a VM all the same is not told: {unseen.message}"
+            raise InDoubt(text, code=error.code) from error
+        return self._there(request, instance, found)
 
     def _begun(self, request: LaunchRequest, instance: InstanceId, accepted: Accepted) -> _Slot:
         state = str((accepted.document.get("properties") or {}).get("provisioningState") or "").lower()
@@ -124,14 +142,10 @@ class Launching:
         token = Token.of(instance, accepted.poll, request.offering)
         return _Slot(pending=Operation(token.encode(), request.batch, (instance,)))
 
-    async def _there(self, request: LaunchRequest, instance: InstanceId) -> _Slot:
+    def _there(self, request: LaunchRequest, instance: InstanceId, found: Mapping[str, Any]) -> _Slot:
         """The VM that has the slot's name already."""
-        token = Token.of(instance, "", request.offering)
-        try:
-            found = await self._shown(instance)
-        except VmNotFound as error:
-            raise Transient(f"launch: {instance} was there, and is no more") from error
         if _state(found) in ("creating", *_FAILED):
+            token = Token.of(instance, "", request.offering)
             return _Slot(pending=Operation(token.encode(), request.batch, (instance,)))
         return _Slot(vm=translate.vm(found))
 

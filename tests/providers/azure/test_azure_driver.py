@@ -13,6 +13,7 @@ from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
     CredentialsRejected,
+    InDoubt,
     InvalidRequest,
     NotProven,
     Transient,
@@ -164,6 +165,31 @@ async def test_a_refused_launch_leaves_no_interface(fake: FakeArm, connect: Conn
         await driver.launch(scenes.request())
     assert fake.calls["NetworkInterfaces_CreateOrUpdate"] == fake.calls["NetworkInterfaces_Delete"] == 1
     await until(lambda: clean(driver))
+
+
+@pytest.mark.parametrize("code", ["SkuNotAvailable", "TooManyRequests", "AuthorizationFailed", "Conflict"])
+async def test_a_refusal_of_a_vm_that_is_there_is_no_refusal(fake: FakeArm, connect: Connect, code: str) -> None:
+    """A repeat is refused, and the VM of the first request lives: it is the answer, and keeps what it has."""
+    driver = connect(public_address=True)
+    await launched(driver)
+    fake.add_faults(Fault(FaultKind.ERROR, operation="VirtualMachines_CreateOrUpdate", code=code, times=1))
+    assert [vm.id for vm in await launched(driver)] == [VM]
+    assert fake.calls["NetworkInterfaces_Delete"] == fake.calls["PublicIPAddresses_Delete"] == 0
+
+
+async def test_after_a_refusal_nothing_is_cleared_while_nobody_says_that_there_is_no_vm(
+    fake: FakeArm, connect: Connect
+) -> None:
+    """Carried out, though the answer says otherwise, and then Azure can't be asked."""
+    driver = connect()
+    fake.add_faults(
+        Fault(FaultKind.LOST_ANSWER, operation="VirtualMachines_CreateOrUpdate", code="TooManyRequests", times=1),
+        Fault(FaultKind.ERROR, operation="VirtualMachines_Get", code="ServerBusy", times=1),
+    )
+    with pytest.raises(InDoubt, match="ServerBusy"):
+        await driver.launch(scenes.request())
+    assert fake.calls["NetworkInterfaces_Delete"] == 0
+    assert [vm.name for vm in fake.all_vms()] == [VM]
 
 
 async def test_a_creation_that_fails_later_is_cleared_away(fake: FakeArm, connect: Connect) -> None:
