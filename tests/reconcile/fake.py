@@ -221,6 +221,13 @@ class World:
     def rows(self) -> list[Instance]:
         return list(self.store.instances().values())
 
+    async def booted(self, tasks: int = 1) -> None:
+        """One instance that serves, and its tasks in the queue."""
+        await self.submit(tasks)
+        await self.passes()
+        for row in self.rows:
+            await self.register(row)
+
     async def register(self, row: Instance) -> Instance:
         vm = row.vm or self.cloud.vm_name(row.id)
         return await self.fleet.admit(row.batch, vm, "i", self.proof(row, vm))

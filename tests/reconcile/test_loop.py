@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
-from cloud_dispatch.domain.ids import BatchId, ProfileName, TaskId, VmId
+from cloud_dispatch.domain.ids import TaskId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, EndRules, Pool, TypeFilter
@@ -19,12 +18,12 @@ from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.planner.plan import Launch
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.ports.store import SyncCall, TaskFilter
-from cloud_dispatch.provider.errors import CapacityUnavailable, Transient
-from cloud_dispatch.provider.spi import Traits, VmState
+from cloud_dispatch.provider.errors import CapacityUnavailable
+from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.reconcile.launch import Launcher
 from cloud_dispatch.reconcile.spend import Spending
 from tests.reconcile.examples import offering
-from tests.reconcile.fake import LOCAL, NAMED, NAMELESS, POOL, Cloud, ManualClock, World, world
+from tests.reconcile.fake import LOCAL, NAMED, POOL, Cloud, ManualClock, World, world
 
 S = InstanceState
 
@@ -34,14 +33,6 @@ async def hear(w: World, said: Heard) -> None:
     news = w.fleet.heard(said)
     if news is not None:
         await news
-
-
-async def booted(w: World, tasks: int = 1) -> None:
-    """One instance that serves, and its tasks in the queue."""
-    await w.submit(tasks)
-    await w.passes()
-    for row in w.rows:
-        await w.register(row)
 
 
 async def test_demand_becomes_vms_with_complete_tags(tmp_path: Path) -> None:
@@ -58,54 +49,6 @@ async def test_demand_becomes_vms_with_complete_tags(tmp_path: Path) -> None:
         assert facts.ends_ms == row.ends_ms
         await w.passes(5)
         assert len(w.cloud.requests) == 1, "booting capacity was launched again"
-
-
-async def test_a_refusal_fails_over_in_the_same_pass_and_is_remembered(tmp_path: Path) -> None:
-    """The cheapest has no capacity: the next one is taken at once, and the first is left alone for a while."""
-    cloud = Cloud(ManualClock(), offers=(offering("cheap", rate=1000), offering("dear", rate=1200)))
-    cloud.refusals["local/cheap/z/on-demand"] = CapacityUnavailable("none")
-    async with world(tmp_path, cloud=cloud) as w:
-        await w.submit(1)
-        await w.passes()
-        assert [r.offering.type.name for r in cloud.requests] == ["cheap", "dear"]
-        assert len({r.batch for r in cloud.requests}) == 2
-        assert [row.type for row in w.rows] == ["dear"]
-        assert [b.type for b in w.context.failures.blocked(w.clock.now())] == ["cheap"]
-
-
-async def test_a_pass_in_the_midst_of_a_failover_does_not_launch_for_the_same_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the slots that are given back and those of the next offering there is a commit and an account of money:
-    who looked then would see a task that nothing is on its way for."""
-    cloud = Cloud(ManualClock(), offers=(offering("cheap", rate=1000), offering("dear", rate=1200)))
-    cloud.refusals["local/cheap/z/on-demand"] = CapacityUnavailable("none")
-    left, passes = Spending.left, list[asyncio.Task[object]]()
-
-    async def slow(self: Spending) -> object:
-        if cloud.requests and not passes:
-            passes.append(asyncio.create_task(w.loop.one_pass()))
-            for _ in range(200):
-                await asyncio.sleep(0)
-        return await left(self)
-
-    monkeypatch.setattr(Spending, "left", slow)
-    async with world(tmp_path, cloud=cloud) as w:
-        await w.submit(1)
-        await w.passes()
-        await asyncio.gather(*passes)
-        await w.passes()
-        assert len(passes) == 1
-        assert [r.offering.type.name for r in cloud.requests] == ["cheap", "dear"]
-        assert [row.type for row in w.rows] == ["dear"]
-
-
-async def test_a_partial_fill_gives_the_other_slots_back(tmp_path: Path) -> None:
-    """Three asked for, one made: one row lives, nothing is counted twice."""
-    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
-        w.cloud.grant_at_most = 1
-        await w.passes()
-        assert len(w.cloud.vms) == len([row for row in w.rows if row.vm]) == len(w.rows) == 1
 
 
 async def test_a_lost_reply_is_found_by_the_listing_and_never_launched_again(tmp_path: Path) -> None:
@@ -141,7 +84,7 @@ async def test_a_lost_request_keeps_its_slot_until_absence_is_proved(tmp_path: P
 async def test_a_vm_that_a_list_misses_once_is_not_declared_gone(tmp_path: Path) -> None:
     """One listing without it proves nothing; nor do many, while a get finds it."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         w.cloud.hidden.add(row.vm)
         await w.passes(6)
@@ -157,7 +100,7 @@ async def test_a_vm_that_a_list_misses_once_is_not_declared_gone(tmp_path: Path)
 async def test_claims_of_a_lost_vm_go_back(tmp_path: Path) -> None:
     """An unstarted claim costs no attempt and is claimable again."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         done = await w.store.sync(SyncCall(row.id, 1, want=1))
         assert len(done.claims) == 1
@@ -170,7 +113,7 @@ async def test_claims_of_a_lost_vm_go_back(tmp_path: Path) -> None:
 async def test_a_provider_that_cannot_be_listed_gets_no_launches_and_no_ends(tmp_path: Path) -> None:
     """It falls silent: nothing is launched there, nothing declared missing, until it answers."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         w.cloud.silent = True
         await w.submit(100)
         await w.passes(10)
@@ -184,7 +127,7 @@ async def test_a_provider_that_cannot_be_listed_gets_no_launches_and_no_ends(tmp
 async def test_termination_is_repeated_until_the_provider_says_gone(tmp_path: Path) -> None:
     """Three ignored terminates, a fourth that works; the row is there all the while."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         w.cloud.stubborn = 3
         await w.fleet.kill(row.id, "test")
@@ -200,7 +143,7 @@ async def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
     """Serving instances are unknown until heard, doubt is kept, intents that were never sent are withdrawn; nothing is
     launched or ended meanwhile."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         await w.restart()
         assert [r.state for r in w.rows] == [S.UNKNOWN]
@@ -210,98 +153,13 @@ async def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
         assert [r.state for r in w.rows] == [S.IDLE]
 
 
-async def test_a_store_without_the_rows_adopts_by_tags(tmp_path: Path) -> None:
-    """VMs of this store that it does not know (a restored backup) come back with their pool, rate and behaviour."""
-    async with world(tmp_path) as w:
-        await booted(w)
-        (row,) = w.rows
-        facts = tags.decode(w.cloud.vms[row.vm].tags)
-        assert facts is not None
-        batch = BatchId("lostbatch000")
-        stray = replace(facts, batch=batch, behaviour=Behaviour.HOLD)
-        for n in range(2):
-            name = VmId(f"stray{n}")
-            w.cloud.vms[name] = replace(w.cloud.vms[row.vm], id=name, slot=-1, tags=stray.encode())
-        await w.passes()
-        adopted = [r for r in w.rows if r.batch == batch]
-        assert [(r.state, r.behaviour, r.rate) for r in adopted] == [(S.UNKNOWN, Behaviour.HOLD, row.rate)] * 2
-        assert {r.vm for r in adopted} == {"stray0", "stray1"}
-
-
-async def test_another_stores_vms_are_reported_and_left_alone(tmp_path: Path) -> None:
-    """A copied control VM must not end the original's machines."""
-    async with world(tmp_path) as w:
-        await booted(w)
-        (row,) = w.rows
-        facts = tags.decode(w.cloud.vms[row.vm].tags)
-        assert facts is not None
-        w.cloud.vms[VmId("other")] = replace(
-            w.cloud.vms[row.vm], id=VmId("other"), tags=replace(facts, store="another").encode()
-        )
-        await w.passes(5)
-        assert w.cloud.terminated == []
-        assert any(e.action == "instance.foreign" for e in await w.store.events())
-
-
-async def test_an_operator_can_take_over_another_stores_vms(tmp_path: Path) -> None:
-    """After a lost database: adopted, and tagged as this store's, whatever became of the first calls."""
-    async with world(tmp_path) as w:
-        await booted(w)
-        (row,) = w.rows
-        facts = tags.decode(w.cloud.vms[row.vm].tags)
-        assert facts is not None
-        lost = replace(facts, store="lost", batch=BatchId("lostbatch000"))
-        w.cloud.vms[VmId("other")] = replace(w.cloud.vms[row.vm], id=VmId("other"), tags=lost.encode())
-        await w.passes(2)
-        assert len(w.rows) == 1
-        await w.fleet.adopt("lost")
-        answers = w.cloud.tag
-
-        async def deaf(vms: Sequence[VmId], wanted: Mapping[str, str]) -> frozenset[VmId]:
-            raise Transient("not now")
-
-        w.cloud.tag = deaf  # type: ignore[method-assign]
-        await w.passes(3)
-        w.cloud.tag = answers  # type: ignore[method-assign]
-        await w.passes(2)
-        assert {r.vm for r in w.rows} == {row.vm, "other"}
-        now = tags.decode(w.cloud.vms[VmId("other")].tags)
-        assert now is not None
-        assert now.store == w.store.id
-        with pytest.raises(InvalidInput):
-            await w.fleet.adopt("not an id")
-
-
-@pytest.mark.parametrize("traits", [NAMED, NAMELESS])
-async def test_profiles_that_list_the_same_vms_leave_each_others_alone(tmp_path: Path, traits: Traits) -> None:
-    """Two profiles of one account and region, for other subnets or rights, say: what one has launched, or is about to,
-    the other sees too. What neither knows is adopted once."""
-    other = ProfileName("other")
-    cloud = Cloud(ManualClock(), traits=traits)
-    async with world(tmp_path, cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
-        w.context.settings = replace(w.context.settings, providers={LOCAL: cloud, other: cloud})
-        w.cloud.lose_reply = True  # found by a listing: whose comes first?
-        await w.passes(1)
-        w.cloud.lose_reply = False
-        await w.passes(6)
-        assert (len(w.rows), len(cloud.vms), cloud.terminated) == (3, 3, [])
-        assert {row.profile for row in w.rows} == {LOCAL}
-        facts = tags.decode(cloud.vms[w.rows[0].vm].tags)
-        assert facts is not None
-        lost = replace(facts, batch=BatchId("lostbatch000"), slot=0)
-        cloud.vms[VmId("vm-lost")] = replace(cloud.vms[w.rows[0].vm], id=VmId("vm-lost"), slot=-1, tags=lost.encode())
-        await w.passes(4)
-        assert sum(row.vm == "vm-lost" for row in w.rows) == 1
-        assert cloud.terminated == []
-
-
 async def test_instances_whose_pool_or_type_left_the_configuration_drain(tmp_path: Path) -> None:
     """A pool that is gone, a type that is denied now: what runs there finishes, nothing new is launched for it."""
     for change in ("pool", "type"):
         folder = tmp_path / change
         folder.mkdir()
         async with world(folder) as w:
-            await booted(w)
+            await w.booted()
             (row,) = w.rows
             pool = w.context.settings.pools[POOL]
             pools = {} if change == "pool" else {POOL: replace(pool, types=TypeFilter(deny=("t",)))}
@@ -315,7 +173,7 @@ async def test_instances_whose_pool_or_type_left_the_configuration_drain(tmp_pat
 async def test_a_vm_whose_instance_is_gone_is_ended(tmp_path: Path) -> None:
     """A zombie: declared gone by a provider that was wrong, seen again, ended."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         vm = w.cloud.vms.pop(row.vm)
         await w.passes(6)
@@ -327,7 +185,7 @@ async def test_a_vm_whose_instance_is_gone_is_ended(tmp_path: Path) -> None:
 async def test_a_stopped_vm_is_deleted(tmp_path: Path) -> None:
     """An operating system that shut down leaves a VM that still bills for its disk."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         w.cloud.vms[row.vm] = replace(w.cloud.vms[row.vm], state=VmState.STOPPED)
         await w.passes(4)
@@ -364,7 +222,7 @@ async def test_a_vm_that_stops_while_booting_is_no_reason_to_try_again_at_once(t
 async def test_silence_fails_an_instance_after_its_lease(tmp_path: Path) -> None:
     """Out of contact first, failed and ended later."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         await w.passes(5, step_ms=10_000)
         assert [r.state for r in w.rows if r.id == row.id] == [S.OUT_OF_CONTACT]
@@ -377,7 +235,7 @@ async def test_silence_fails_an_instance_after_its_lease(tmp_path: Path) -> None
 async def test_idle_instances_are_drained_fenced_and_ended(tmp_path: Path) -> None:
     """Drain is asked with a token, confirmed with the same token, then the VM is deleted."""
     async with world(tmp_path, pool=Pool(POOL, (LOCAL,), end=EndRules(idle_ms=2_000))) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         await w.store.cancel(TaskFilter(states=frozenset({TaskState.QUEUED})))
         await w.passes(4)
@@ -395,7 +253,7 @@ async def test_idle_instances_are_drained_fenced_and_ended(tmp_path: Path) -> No
 async def test_a_drain_can_be_taken_back_until_it_is_confirmed(tmp_path: Path) -> None:
     """Drained, then wanted again."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         await w.fleet.drain(row.id, "")
         assert (await w.fleet.resume(row.id, "")).reason == "resumed by an operator"  # not why it left any more
@@ -410,7 +268,7 @@ async def test_a_drain_can_be_taken_back_until_it_is_confirmed(tmp_path: Path) -
 async def test_behaviour_is_kept_as_a_tag(tmp_path: Path) -> None:
     """So that a store that lost its rows knows it; the row beats the tag."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         await w.fleet.hold(row.id, "look")
         await w.passes(2)
@@ -422,7 +280,7 @@ async def test_behaviour_is_kept_as_a_tag(tmp_path: Path) -> None:
 async def test_a_hold_of_what_is_over_can_be_taken_back(tmp_path: Path) -> None:
     """Its agent ended while it was held: it stays to be looked at, and goes once it is let go."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         await w.fleet.hold(row.id, "look")
         await hear(w, Heard(row.id, "i", "drained", ending="lifetime"))
@@ -431,42 +289,6 @@ async def test_a_hold_of_what_is_over_can_be_taken_back(tmp_path: Path) -> None:
         await w.fleet.resume(row.id, "seen")
         await w.passes(3)
         assert not [r for r in w.rows if r.id == row.id]
-
-
-async def test_a_named_vm_is_adopted_as_what_its_name_says(tmp_path: Path) -> None:
-    """Its agent knows itself by that name: the batch's VMs may be listed in any order, the first may be gone."""
-    cloud = Cloud(ManualClock(), traits=NAMED)
-    async with world(tmp_path / "old", cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
-        await w.passes(2)
-        names = {row.vm: row.id for row in w.rows}
-        store = w.store.id
-    first = min(cloud.vms)
-    cloud.vms = dict(reversed([item for item in cloud.vms.items() if item[0] != first]))
-    async with world(tmp_path / "new", cloud=cloud) as w:
-        await w.fleet.adopt(store)
-        await w.passes(2)
-        assert {row.vm: row.id for row in w.rows} == {vm: own for vm, own in names.items() if vm != first}
-        assert len(w.rows) == 2
-
-
-async def test_a_vm_without_a_name_is_tagged_with_its_slot_and_adopted_by_it(tmp_path: Path) -> None:
-    """Its agent speaks as the slot that it was bound to: a store that knows nothing must not take it for another."""
-    cloud = Cloud(ManualClock(), traits=NAMELESS)
-    async with world(tmp_path / "old", cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
-        await w.passes(3)
-        names = {row.vm: row.id for row in w.rows}
-        store = w.store.id
-    first = min(cloud.vms)
-    cloud.vms = dict(reversed([item for item in cloud.vms.items() if item[0] != first]))
-    untagged = next(iter(cloud.vms))
-    facts = {key: value for key, value in cloud.vms[untagged].tags.items() if key != tags.SLOT}
-    cloud.vms[untagged] = replace(cloud.vms[untagged], tags=facts)
-    async with world(tmp_path / "new", cloud=cloud) as w:
-        await w.fleet.adopt(store)
-        await w.passes(2)
-        (known,) = (vm for vm in names if vm not in (first, untagged))
-        assert {row.vm: row.id for row in w.rows}[known] == names[known]
-        assert {row.vm for row in w.rows} == {known, untagged}
 
 
 async def test_caps_hold_whatever_is_in_flight(tmp_path: Path) -> None:
@@ -483,7 +305,7 @@ async def test_caps_hold_whatever_is_in_flight(tmp_path: Path) -> None:
 async def test_every_action_has_a_reason_and_a_stored_plan(tmp_path: Path) -> None:
     """P6: explain answers from the record."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         why = await w.fleet.explain_instance(row.id)
         assert any("launched" in reason for reason in why["reasons"])
@@ -493,7 +315,7 @@ async def test_every_action_has_a_reason_and_a_stored_plan(tmp_path: Path) -> No
 async def test_a_machine_that_can_start_nothing_is_drained(tmp_path: Path) -> None:
     """Three in a row, with no success between; it would fail the whole queue otherwise."""
     async with world(tmp_path) as w:
-        await booted(w)
+        await w.booted()
         (row,) = w.rows
         one, two, three, four, five = map(TaskId, range(1, 6))
         for unstartable, started in (((one, two), 0), ((), 1), ((three, four), 0)):

@@ -1,0 +1,141 @@
+"""VMs that the store has no row for, or another profile or statestore has: whose they are, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain import tags
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
+from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.provider.errors import Transient
+from cloud_dispatch.provider.spi import Traits
+from tests.reconcile.fake import LOCAL, NAMED, NAMELESS, POOL, Cloud, ManualClock, world
+
+S = InstanceState
+
+
+async def test_a_store_without_the_rows_adopts_by_tags(tmp_path: Path) -> None:
+    """VMs of this store that it does not know (a restored backup) come back with their pool, rate and behaviour."""
+    async with world(tmp_path) as w:
+        await w.booted()
+        (row,) = w.rows
+        facts = tags.decode(w.cloud.vms[row.vm].tags)
+        assert facts is not None
+        batch = BatchId("lostbatch000")
+        stray = replace(facts, batch=batch, behaviour=Behaviour.HOLD)
+        for n in range(2):
+            name = VmId(f"stray{n}")
+            w.cloud.vms[name] = replace(w.cloud.vms[row.vm], id=name, slot=-1, tags=stray.encode())
+        await w.passes()
+        adopted = [r for r in w.rows if r.batch == batch]
+        assert [(r.state, r.behaviour, r.rate) for r in adopted] == [(S.UNKNOWN, Behaviour.HOLD, row.rate)] * 2
+        assert {r.vm for r in adopted} == {"stray0", "stray1"}
+
+
+async def test_another_stores_vms_are_reported_and_left_alone(tmp_path: Path) -> None:
+    """A copied control VM must not end the original's machines."""
+    async with world(tmp_path) as w:
+        await w.booted()
+        (row,) = w.rows
+        facts = tags.decode(w.cloud.vms[row.vm].tags)
+        assert facts is not None
+        w.cloud.vms[VmId("other")] = replace(
+            w.cloud.vms[row.vm], id=VmId("other"), tags=replace(facts, store="another").encode()
+        )
+        await w.passes(5)
+        assert w.cloud.terminated == []
+        assert any(e.action == "instance.foreign" for e in await w.store.events())
+
+
+async def test_an_operator_can_take_over_another_stores_vms(tmp_path: Path) -> None:
+    """After a lost database: adopted, and tagged as this store's, whatever became of the first calls."""
+    async with world(tmp_path) as w:
+        await w.booted()
+        (row,) = w.rows
+        facts = tags.decode(w.cloud.vms[row.vm].tags)
+        assert facts is not None
+        lost = replace(facts, store="lost", batch=BatchId("lostbatch000"))
+        w.cloud.vms[VmId("other")] = replace(w.cloud.vms[row.vm], id=VmId("other"), tags=lost.encode())
+        await w.passes(2)
+        assert len(w.rows) == 1
+        await w.fleet.adopt("lost")
+        answers = w.cloud.tag
+
+        async def deaf(vms: Sequence[VmId], wanted: Mapping[str, str]) -> frozenset[VmId]:
+            raise Transient("not now")
+
+        w.cloud.tag = deaf  # type: ignore[method-assign]
+        await w.passes(3)
+        w.cloud.tag = answers  # type: ignore[method-assign]
+        await w.passes(2)
+        assert {r.vm for r in w.rows} == {row.vm, "other"}
+        now = tags.decode(w.cloud.vms[VmId("other")].tags)
+        assert now is not None
+        assert now.store == w.store.id
+        with pytest.raises(InvalidInput):
+            await w.fleet.adopt("not an id")
+
+
+@pytest.mark.parametrize("traits", [NAMED, NAMELESS])
+async def test_profiles_that_list_the_same_vms_leave_each_others_alone(tmp_path: Path, traits: Traits) -> None:
+    """Two profiles of one account and region, for other subnets or rights, say: what one has launched, or is about to,
+    the other sees too. What neither knows is adopted once."""
+    other = ProfileName("other")
+    cloud = Cloud(ManualClock(), traits=traits)
+    async with world(tmp_path, cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
+        w.context.settings = replace(w.context.settings, providers={LOCAL: cloud, other: cloud})
+        w.cloud.lose_reply = True  # found by a listing: whose comes first?
+        await w.passes(1)
+        w.cloud.lose_reply = False
+        await w.passes(6)
+        assert (len(w.rows), len(cloud.vms), cloud.terminated) == (3, 3, [])
+        assert {row.profile for row in w.rows} == {LOCAL}
+        facts = tags.decode(cloud.vms[w.rows[0].vm].tags)
+        assert facts is not None
+        lost = replace(facts, batch=BatchId("lostbatch000"), slot=0)
+        cloud.vms[VmId("vm-lost")] = replace(cloud.vms[w.rows[0].vm], id=VmId("vm-lost"), slot=-1, tags=lost.encode())
+        await w.passes(4)
+        assert sum(row.vm == "vm-lost" for row in w.rows) == 1
+        assert cloud.terminated == []
+
+
+async def test_a_named_vm_is_adopted_as_what_its_name_says(tmp_path: Path) -> None:
+    """Its agent knows itself by that name: the batch's VMs may be listed in any order, the first may be gone."""
+    cloud = Cloud(ManualClock(), traits=NAMED)
+    async with world(tmp_path / "old", cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
+        await w.passes(2)
+        names = {row.vm: row.id for row in w.rows}
+        store = w.store.id
+    first = min(cloud.vms)
+    cloud.vms = dict(reversed([item for item in cloud.vms.items() if item[0] != first]))
+    async with world(tmp_path / "new", cloud=cloud) as w:
+        await w.fleet.adopt(store)
+        await w.passes(2)
+        assert {row.vm: row.id for row in w.rows} == {vm: own for vm, own in names.items() if vm != first}
+        assert len(w.rows) == 2
+
+
+async def test_a_vm_without_a_name_is_tagged_with_its_slot_and_adopted_by_it(tmp_path: Path) -> None:
+    """Its agent speaks as the slot that it was bound to: a store that knows nothing must not take it for another."""
+    cloud = Cloud(ManualClock(), traits=NAMELESS)
+    async with world(tmp_path / "old", cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
+        await w.passes(3)
+        names = {row.vm: row.id for row in w.rows}
+        store = w.store.id
+    first = min(cloud.vms)
+    cloud.vms = dict(reversed([item for item in cloud.vms.items() if item[0] != first]))
+    untagged = next(iter(cloud.vms))
+    facts = {key: value for key, value in cloud.vms[untagged].tags.items() if key != tags.SLOT}
+    cloud.vms[untagged] = replace(cloud.vms[untagged], tags=facts)
+    async with world(tmp_path / "new", cloud=cloud) as w:
+        await w.fleet.adopt(store)
+        await w.passes(2)
+        (known,) = (vm for vm in names if vm not in (first, untagged))
+        assert {row.vm: row.id for row in w.rows}[known] == names[known]
+        assert {row.vm for row in w.rows} == {known, untagged}
