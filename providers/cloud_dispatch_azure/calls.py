@@ -118,11 +118,9 @@ class Calls:
 
         def look(clients: Clients) -> Progress | None:
             response = clients.compute.send_request(HttpRequest("GET", poll))
-            document = response.json() if response.text().strip() else {}
             if response.status_code == 404:
                 return None
-            if response.status_code >= 400:
-                raise HttpResponseError(response=response, error_format=ARMErrorFormat)
+            document = _told(response)
             state = str(document.get("status") or "").lower()
             if not state:
                 return Progress(done=response.status_code != 202)
@@ -141,10 +139,9 @@ class Calls:
             found: list[dict[str, Any]] = []
             base = self._settings.endpoint_url or ARM
             for _ in range(MAX_PAGES):
-                response = clients.compute.send_request(HttpRequest("GET", url if url.startswith(base) else base + url))
-                document = response.json() if response.text().strip() else {}
-                if response.status_code >= 400:
-                    raise HttpResponseError(response=response, error_format=ARMErrorFormat)
+                document = _told(
+                    clients.compute.send_request(HttpRequest("GET", url if url.startswith(base) else base + url))
+                )
                 found += document.get("value") or ()
                 url = str(document.get("nextLink") or "")
                 if not url:
@@ -303,6 +300,14 @@ def credentials(settings: AzureSettings) -> Any:
 
 def next_page(document: Mapping[str, Any]) -> str:
     return str(document.get("NextPageLink") or "")
+
+
+def _told(response: Any) -> dict[str, Any]:
+    """The document of an answer that is none of the SDK's models; {} for an empty one."""
+    if response.status_code >= 400:
+        raise HttpResponseError(response=response, error_format=ARMErrorFormat)
+    found: dict[str, Any] = response.json() if response.text().strip() else {}
+    return found
 
 
 def _document(made: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from json import JSONDecodeError
 from typing import Any
 
 from azure.core import exceptions as sdk
@@ -100,14 +101,17 @@ def of_exception(error: Exception, asked: Asked) -> ProviderError:
     name, text = type(error).__name__, f"{asked.call}: {_first_line(str(error))}"
     if isinstance(error, sdk.HttpResponseError) and error.response is not None and not _of_identity(error):
         code, message = said(error)
+        status = error.status_code or 0
+        if status < 400:  # no refusal, and nothing that can be read
+            return (InDoubt if asked.changes else Transient)(text, code=code or str(status))
         answered: Any = error.response
         headers: Mapping[str, str] = answered.headers
-        return of_answer(code, message, error.status_code or 0, headers, asked)
+        return of_answer(code, message, status, headers, asked)
     if isinstance(error, sdk.ClientAuthenticationError):
         return CredentialsRejected(text, code=name)
     if isinstance(error, sdk.ServiceRequestError):
         return Transient(text, code=name)
-    if isinstance(error, (sdk.AzureError, ConnectionError, TimeoutError)):
+    if isinstance(error, (sdk.AzureError, ConnectionError, TimeoutError, JSONDecodeError)):
         return (InDoubt if asked.changes else Transient)(text, code=name)
     if isinstance(error, OSError):  # a token's or a certificate's file
         return CredentialsRejected(text, code=name)
@@ -149,6 +153,8 @@ def of_document(document: Mapping[str, Any]) -> tuple[str, str]:
 
 def of_answer(code: str, message: str, status: int, headers: Mapping[str, str], asked: Asked) -> ProviderError:
     """The class of an error that ARM answered."""
+    if status == 412 and not code:  # a condition that does not hold has no other meaning
+        code = "PreconditionFailed"
     text = f"{asked.call}: {code}: {message}" if code else f"{asked.call}: {status}: {message}"
     wait = retry_after_ms(headers)
     if code in _RATE or status == 429:

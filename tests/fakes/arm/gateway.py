@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.fakes.arm import operations
@@ -17,6 +18,8 @@ from tests.fakes.server import Fate, Reply, Request
 
 _JSON = "application/json; charset=utf-8"
 _THROTTLED = frozenset({"TooManyRequests", "SubscriptionRequestsThrottled", "RetryableError"})
+#: What LOST_ANSWER answers with for these codes: what nobody can read, as JSON or as a page of some proxy's.
+_UNREADABLE = {"cut-json": ('{"name":', _JSON), "page": ("<html>welcome</html>", "text/html")}
 TOKEN, IDENTITY = "Token", "ManagedIdentity"
 
 
@@ -68,7 +71,7 @@ class Gateway:
         struck = self._cloud.faults.strike(route.struck_as(session), self._cloud.clock.now())
         latency = self._cloud.settings.latencies_ms.get(route.name, self._cloud.settings.latency_ms)
         try:
-            reply = self._reply(self._run(session, struck))
+            reply = _garbled(self._reply(self._run(session, struck)), struck)
         except Unmodelled:
             raise
         except ArmError as error:
@@ -116,7 +119,7 @@ class Gateway:
                 "your credentials.",
             )
         answer = route.run(session)
-        if struck.lost is not None and struck.lost.code:
+        if struck.lost is not None and struck.lost.code and struck.lost.code not in _UNREADABLE:
             raise ArmError(struck.lost.code, f"{route.name} was carried out, and the answer says otherwise")
         return answer
 
@@ -170,6 +173,15 @@ def _refusal(fault: Fault, name: str) -> ArmError:
     if fault.code in _THROTTLED:
         return throttled(fault.code, message, retry_s)
     return ArmError(fault.code, message, headers=(("Retry-After", str(retry_s)),) if retry_s else ())
+
+
+def _garbled(reply: Reply, struck: Struck) -> Reply:
+    """The answer, or in its place what can't be read, with the same status."""
+    found = _UNREADABLE.get(struck.lost.code) if struck.lost is not None else None
+    if found is None:
+        return reply
+    body, kind = found
+    return replace(reply, body=body.encode(), content_type=kind)
 
 
 def _meet(reply: Reply, struck: Struck, latency_ms: int) -> Reply:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.domain.ids import ProfileName, VmId
+from cloud_dispatch.domain.ids import BatchId, InstanceId, ProfileName, VmId
 from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
@@ -190,6 +190,32 @@ async def test_after_a_refusal_nothing_is_cleared_while_nobody_says_that_there_i
         await driver.launch(scenes.request())
     assert fake.calls["NetworkInterfaces_Delete"] == 0
     assert [vm.name for vm in fake.all_vms()] == [VM]
+
+
+@pytest.mark.parametrize("answer", ["cut-json", "page"])
+async def test_an_answer_that_nobody_can_read_to_a_change_is_in_doubt(
+    fake: FakeArm, connect: Connect, answer: str
+) -> None:
+    """It was carried out, for all that is known; a question is asked again."""
+    driver = connect()
+    for operation in ("NetworkInterfaces_CreateOrUpdate", "VirtualMachines_CreateOrUpdate"):
+        fake.add_faults(Fault(FaultKind.LOST_ANSWER, operation=operation, code=answer, times=1))
+        with pytest.raises(InDoubt):
+            await driver.launch(scenes.request())
+    assert fake.calls["NetworkInterfaces_Delete"] == 0
+    assert [vm.id for vm in await launched(driver)] == [VM]
+    fake.add_faults(Fault(FaultKind.LOST_ANSWER, operation="VirtualMachines_Update", code=answer, times=1))
+    with pytest.raises(InDoubt):
+        await driver.tag([VM], {"more": "1"})
+    fake.add_faults(Fault(FaultKind.LOST_ANSWER, operation="VirtualMachines_List", code=answer, times=1))
+    with pytest.raises(Transient):
+        await driver.list("contract")
+    fake.add_faults(Fault(FaultKind.LOST_ANSWER, operation="Operations_Get", code=answer, times=1))
+    (pending,) = (await driver.launch(scenes.request(batch=BatchId("b2"), instances=(InstanceId("b2-0"),)))).pending
+    with pytest.raises(Transient):
+        await driver.resume(pending)
+    (vm,) = (await settled(driver, LaunchResult((), pending=(pending,)))).vms
+    assert vm.id == "b2-0"
 
 
 async def test_a_creation_that_fails_later_is_cleared_away(fake: FakeArm, connect: Connect) -> None:

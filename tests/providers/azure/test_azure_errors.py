@@ -8,7 +8,7 @@ from azure.core import exceptions as sdk
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.errors import Scope
-from cloud_dispatch_azure.errors import Asked, of_answer, of_document, of_exception, retry_after_ms
+from cloud_dispatch_azure.errors import EXISTS, Asked, of_answer, of_document, of_exception, retry_after_ms
 from tests.providers.azure.scenes import FAMILY, REGION, SIZE, ZONE, offering
 
 LAUNCH = Asked("launch", changes=True, offering=offering())
@@ -38,6 +38,7 @@ GET, TAG = Asked("get", vm=True), Asked("tag", changes=True, vm=True)
         ("Conflict", 409, errors.Transient),
         ("InternalServerError", 500, errors.InDoubt),
         ("", 503, errors.InDoubt),
+        ("", 408, errors.InDoubt),
         ("SomethingNew", 400, errors.InvalidRequest),
     ],
 )
@@ -113,6 +114,11 @@ def test_of_several_errors_the_one_that_says_why() -> None:
 def test_what_never_was_an_answer(error: Exception, asked: Asked, kind: type[errors.ProviderError]) -> None:
     """Not sent: nothing was done. Sent and not answered: a change may have been made."""
     assert type(of_exception(error, asked)) is kind
+
+
+def test_a_condition_that_does_not_hold_is_told_by_its_status_too() -> None:
+    """Whoever answers a repeat with 412 alone says as much as ARM does with its code."""
+    assert of_answer("", "words", 412, {}, LAUNCH).code in EXISTS
 
 
 def test_a_bug_of_ours_is_not_hidden() -> None:
