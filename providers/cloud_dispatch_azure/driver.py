@@ -232,11 +232,14 @@ class AzureProvider(Lacking):
             since_ms=challenge.since_ms,
             now_ms=now,
         )
-        if said.vm_id not in self._names:
-            await self._all.get()
+        known = self._names.get(said.vm_id)
+        if known is not None:
+            return known
+        listed_ms = await self._all.get()
         if said.vm_id in self._names:
             return self._names[said.vm_id]
-        if now - challenge.since_ms <= self.traits.consistency_ms:
+        # Its document says when it was there at the latest: a listing from before, or from just after, proves nothing.
+        if listed_ms < said.created_ms + self.traits.consistency_ms:
             raise Transient("Azure does not list that VM yet")
         raise NotProven("there is no such VM in the profile's resource group")
 
@@ -273,7 +276,10 @@ class AzureProvider(Lacking):
         }
 
     async def _ask_names(self) -> int:
-        return len(await self._described())
+        """When it was asked, as old as that may be while Azure refuses to be asked again."""
+        asked_ms = int(self._now())
+        await self._described()
+        return asked_ms
 
     def _remember(self, found: Mapping[str, Any]) -> None:
         vm_id = str((found.get("properties") or {}).get("vmId") or "").lower()

@@ -47,12 +47,12 @@ async def connect(fake: FakeArm, tmp_path: Path) -> AsyncIterator[Connect]:
     """A driver with these settings beyond those for the fake; closed after the test."""
     made: list[AzureProvider] = []
 
-    def make(**more: object) -> AzureProvider:
+    def make(now: Callable[[], int] = fake.clock.now, **more: object) -> AzureProvider:
         said = scenes.settings(
             endpoint_url=fake.url, authority_url=fake.url, prices_url=fake.prices_url, ca_file=fake.ca_file,
-            consistency="0s", **more,
+            **{"consistency": "0s", **more},
         )  # fmt: skip
-        made.append(AzureProvider(ProfileContext(ProfileName("azure"), said, tmp_path, now=fake.clock.now)))
+        made.append(AzureProvider(ProfileContext(ProfileName("azure"), said, tmp_path, now=now)))
         return made[-1]
 
     yield make
@@ -332,6 +332,46 @@ async def test_a_proof_names_the_vm_by_its_name(fake: FakeArm, connect: Connect)
         with pytest.raises(NotProven):
             await driver.identify(proof(f"no-such-{number}"), challenge)
     assert fake.calls["VirtualMachines_List"] <= asked + 1
+
+
+async def test_a_listing_that_is_older_than_a_vm_does_not_prove_that_there_is_none(
+    fake: FakeArm, connect: Connect
+) -> None:
+    """While Azure refuses to list, what it listed before says nothing of a VM that came since."""
+    ahead_ms = 0
+    driver = connect(now=lambda: fake.clock.now() + ahead_ms, identity_certificates=scenes.trusted())
+    challenge = Challenge(scenes.request().batch, since_ms=0)
+    document = scenes.document("no-such", challenge.nonce, fake.clock.now())
+    with pytest.raises(NotProven):
+        await driver.identify(scenes.proof(document), challenge)
+    await launched(connect())
+    proof = scenes.proof(scenes.document(fake.vm(VM).vm_id, challenge.nonce, fake.clock.now() + 5_000))
+    ahead_ms = 10_000
+    fake.add_faults(Fault(FaultKind.ERROR, operation="VirtualMachines_List", code="TooManyRequests", times=1))
+    with pytest.raises(Transient):
+        await driver.identify(proof, challenge)
+    ahead_ms = 100_000
+    assert await driver.identify(proof, challenge) == VM
+
+
+async def test_a_vm_that_azure_does_not_list_yet_may_ask_again(fake: FakeArm, connect: Connect) -> None:
+    """For as long as lists may be late, by its document's time: a launch may be long over when its VM asks."""
+    ahead_ms = 0
+    driver = connect(
+        now=lambda: fake.clock.now() + ahead_ms, identity_certificates=scenes.trusted(), consistency="1m"
+    )  # fmt: skip
+    await launched(connect())
+    fake.hide(VM, 3_600_000)
+    challenge = Challenge(scenes.request().batch, since_ms=fake.clock.now() - 300_000)
+    proof = scenes.proof(scenes.document(fake.vm(VM).vm_id, challenge.nonce, fake.clock.now()))
+    with pytest.raises(Transient):
+        await driver.identify(proof, challenge)
+    ahead_ms = 30_000
+    with pytest.raises(Transient):
+        await driver.identify(proof, challenge)
+    ahead_ms = 70_000
+    with pytest.raises(NotProven):
+        await driver.identify(proof, challenge)
 
 
 async def test_a_preflight_names_what_is_missing(fake: FakeArm, connect: Connect) -> None:
