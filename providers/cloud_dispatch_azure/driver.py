@@ -45,7 +45,7 @@ from cloud_dispatch.provider.spi import (
     Traits,
     Vm,
 )
-from cloud_dispatch_azure import identity, preflight, translate
+from cloud_dispatch_azure import identity, paths, preflight, translate
 from cloud_dispatch_azure.calls import Calls
 from cloud_dispatch_azure.catalogue import Catalogue
 from cloud_dispatch_azure.errors import EXISTS, IN_USE, Asked
@@ -181,11 +181,9 @@ class AzureProvider(Lacking):
     async def leftovers(self, deployment: str) -> Sequence[Leftover]:
         if not deployment:
             return ()
-        group = self._settings.resource_group
+        kinds = (LeftoverKind.DISK, LeftoverKind.NIC, LeftoverKind.ADDRESS)
         disks, nics, addresses = await asyncio.gather(
-            self._calls.pages(Asked("disks"), lambda clients: clients.compute.disks.list_by_resource_group(group)),
-            self._calls.pages(Asked("interfaces"), lambda clients: clients.network.network_interfaces.list(group)),
-            self._calls.pages(Asked("addresses"), lambda clients: clients.network.public_ip_addresses.list(group)),
+            *(self._calls.listed(Asked(f"{kind}s"), paths.parts(self._settings, kind)) for kind in kinds)
         )
         return (
             *self._left(translate.idle_disks(disks), LeftoverKind.DISK, deployment),
@@ -259,8 +257,7 @@ class AzureProvider(Lacking):
 
     async def _described(self) -> Sequence[dict[str, Any]]:
         """Those of our group in our region: another profile may have another one in the same group."""
-        group = self._settings.resource_group
-        found = await self._calls.pages(Asked("list"), lambda clients: clients.compute.virtual_machines.list(group))
+        found = await self._calls.listed(Asked("list"), paths.machines(self._settings))
         here = [one for one in found if self._here(one)]
         for one in here:
             self._remember(one)
@@ -268,9 +265,7 @@ class AzureProvider(Lacking):
 
     async def _views(self) -> dict[str, Mapping[str, Any]]:
         """The instance views of the subscription's VMs by their id in lower case: lists don't agree on its spelling."""
-        found = await self._calls.pages(
-            Asked("list"), lambda clients: clients.compute.virtual_machines.list_all(status_only="true")
-        )
+        found = await self._calls.listed(Asked("list"), paths.states(self._settings))
         return {
             str(one.get("id", "")).lower(): (one.get("properties") or {}).get("instanceView") or {} for one in found
         }

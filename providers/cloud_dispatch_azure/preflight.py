@@ -16,7 +16,7 @@ from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.resources import format_bytes
 from cloud_dispatch.provider.errors import CredentialsRejected, ProviderError
 from cloud_dispatch.provider.spi import Finding, Level, Provider, Quota
-from cloud_dispatch_azure import doubts, policy, prices
+from cloud_dispatch_azure import doubts, paths, policy, prices
 from cloud_dispatch_azure.calls import Calls
 from cloud_dispatch_azure.catalogue import Catalogue, Sold, places
 from cloud_dispatch_azure.errors import Asked
@@ -83,9 +83,7 @@ class _Examination:
 
     async def _subscription(self) -> list[Finding]:
         """The states of its VMs are what every listing needs."""
-        await self._means.calls.pages(
-            Asked("list"), lambda clients: clients.compute.virtual_machines.list_all(status_only="true")
-        )
+        await self._means.calls.listed(Asked("list"), paths.states(self._settings))
         return [Finding(Level.OK, "subscription", f"{self._settings.subscription} can be read")]
 
     async def _group(self) -> list[Finding]:
@@ -95,9 +93,9 @@ class _Examination:
 
     async def _rights(self) -> list[Finding]:
         """What may be done in the group, as Azure says; with what the network and the rest are used is left to it."""
-        group = f"/subscriptions/{self._settings.subscription}/resourceGroups/{self._settings.resource_group}"
+        group = paths.group(self._settings)
         try:
-            granted = await self._means.calls.permissions(Asked("permissions"), group)
+            granted = await self._means.calls.listed(Asked("permissions"), paths.permissions(group))
         except ProviderError as error:
             return [Finding(Level.WARNING, "rights", f"they can't be told: {error.message}")]
         return of_rights(policy.changes(self._settings), granted)

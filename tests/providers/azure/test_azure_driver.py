@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -32,6 +35,7 @@ from cloud_dispatch.provider.spi import (
     Vm,
     VmState,
 )
+from cloud_dispatch_azure import paths
 from cloud_dispatch_azure.driver import AzureProvider, traits
 from tests.fakes.arm.fake import FakeArm
 from tests.fakes.arm.settings import IDENTITY_CLIENT
@@ -242,6 +246,39 @@ async def test_an_operation_that_azure_has_forgotten_is_told_by_its_vm(fake: Fak
     await until(lambda: gone(driver))
     result = await driver.resume(operation)
     assert isinstance(result.shortfall, Transient)
+
+
+async def test_a_next_page_that_is_elsewhere_is_not_asked_for(fake: FakeArm, connect: Connect) -> None:
+    """Our credentials would go along."""
+    driver = connect()
+    await launched(driver, scenes.request(slots=2))
+    fake.settings = replace(fake.settings, page=1)
+    assert len((await driver.list("contract")).vms) == 2
+    fake._gateway._url = lambda: "https://elsewhere.example"
+    with pytest.raises(Transient, match="next page is elsewhere"):
+        await driver.list("contract")
+
+
+def test_listings_are_asked_for_as_the_sdk_asks_for_them(fake: FakeArm) -> None:
+    """Of the same places, in the same version: what is listed looks like what is got."""
+    asked: list[str] = []
+
+    def heard(request: Any) -> None:
+        asked.append(request.http_request.url)
+
+    def parsed(url: str) -> tuple[str, list[tuple[str, str]]]:
+        split = urlsplit(url)
+        return split.path, sorted(parse_qsl(split.query))
+
+    group, settings = fake.settings.groups[0], scenes.settings()
+    compute, network = fake.compute(), fake.network()
+    list(compute.virtual_machines.list(group, raw_request_hook=heard))
+    list(compute.virtual_machines.list_all(status_only="true", raw_request_hook=heard))
+    list(compute.disks.list_by_resource_group(group, raw_request_hook=heard))
+    list(network.network_interfaces.list(group, raw_request_hook=heard))
+    list(network.public_ip_addresses.list(group, raw_request_hook=heard))
+    ours = [paths.machines(settings), paths.states(settings), *(paths.parts(settings, kind) for kind in LeftoverKind)]
+    assert [parsed(url) for url in asked] == [parsed(path) for path in ours]
 
 
 async def test_a_token_of_somebody_elses_is_sent_nowhere(connect: Connect) -> None:
