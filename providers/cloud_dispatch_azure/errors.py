@@ -66,12 +66,12 @@ _CREDENTIALS = frozenset(
         "ReadOnlyDisabledSubscription", "DisabledSubscription", "AadAuthFailure", *STALE,
     }
 )  # fmt: skip
-#: Between two states, or another hand was at it: nothing was done.
+#: Between two states, or another hand was at it: nothing was done. The last are all that some operations say.
 _AGAIN = frozenset(
     {
         "RetryableError", "AnotherOperationInProgress", "Conflict", "AttachDiskWhileBeingDetached",
         "ReferencedResourceNotProvisioned", "OperationPreempted", "OperationCanceled",
-        "CannotPerformOperationOnResourceBeingDeleted",
+        "CannotPerformOperationOnResourceBeingDeleted", "failed", "canceled", "cancelled",
     }
 )  # fmt: skip
 _WRONG = frozenset({"RequestDisallowedByPolicy", "ScopeLocked", "MissingSubscriptionRegistration"})
@@ -87,7 +87,8 @@ _REGIONAL = re.compile(r"total regional", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the call was. `changes`: it may have been carried out though no answer came; `offering`: it is a launch."""
+    """What the call was. `changes`: it may have been carried out though no answer came; `offering`: it is a launch, or
+    asks what has become of one."""
 
     call: str
     changes: bool = False
@@ -171,7 +172,8 @@ def of_answer(code: str, message: str, status: int, headers: Mapping[str, str], 
     if code in _AGAIN:
         return Transient(text, code=code, retry_after_ms=wait)
     if code in _SERVER or status >= 500 or status == 408:
-        return (InDoubt if asked.offering is not None else Transient)(text, code=code, retry_after_ms=wait)
+        doubted = asked.changes and asked.offering is not None
+        return (InDoubt if doubted else Transient)(text, code=code, retry_after_ms=wait)
     if status in (401, 403) and not code:
         return CredentialsRejected(text, code=str(status))
     return InvalidRequest(text, code=code or str(status))

@@ -19,6 +19,7 @@ from cloud_dispatch.provider.errors import (
     InDoubt,
     InvalidRequest,
     NotProven,
+    ProviderError,
     Transient,
 )
 from cloud_dispatch.provider.spi import (
@@ -233,6 +234,27 @@ async def test_a_creation_that_fails_later_is_cleared_away(fake: FakeArm, connec
     assert result.shortfall.scope.zone == scenes.ZONE
     assert len(fake.all_vms()) == 1
     assert fake.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("InternalExecutionError", Transient),
+        ("OperationPreempted", Transient),
+        ("canceled", Transient),
+        ("AllocationFailed", CapacityUnavailable),
+    ],
+)
+async def test_a_creation_that_has_failed_is_not_in_doubt(
+    fake: FakeArm, connect: Connect, code: str, kind: type[ProviderError]
+) -> None:
+    """Azure says that it failed, and its VM is gone: whatever the reason, there is none."""
+    driver = connect()
+    fake.add_faults(Fault(FaultKind.ASYNC_FAILURE, code=code, times=1))
+    result = await settled(driver, await driver.launch(scenes.request()))
+    assert result.vms == ()
+    assert type(result.shortfall) is kind
+    assert fake.all_vms() == []
 
 
 async def test_an_operation_that_azure_has_forgotten_is_told_by_its_vm(fake: FakeArm, connect: Connect) -> None:
