@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import requests
 from azure.core import PipelineClient
 from azure.core.exceptions import HttpResponseError
-from azure.core.pipeline.policies import UserAgentPolicy
+from azure.core.pipeline.policies import ContentDecodePolicy, RequestIdPolicy, UserAgentPolicy
 from azure.core.pipeline.transport import RequestsTransport
 from azure.core.rest import HttpRequest
 from azure.identity import (
@@ -28,6 +28,7 @@ from azure.identity import (
 )
 from azure.mgmt.compute import ComputeManagementClient
 from azure.mgmt.core.exceptions import ARMErrorFormat
+from azure.mgmt.core.policies import ARMChallengeAuthenticationPolicy, ARMHttpLoggingPolicy
 from azure.mgmt.network import NetworkManagementClient
 from requests.adapters import HTTPAdapter
 
@@ -221,20 +222,18 @@ class Calls:
         with self._making:
             if self._clients is None:
                 settings = self._settings
-                more: dict[str, Any] = {
-                    "base_url": settings.endpoint_url or ARM,
-                    "credential_scopes": [f"{ARM}/.default"],
-                    "retry_total": 0,
-                    "user_agent": "cloud-dispatch",
-                    **self._waits(),
-                }
                 try:
                     credential = OneAtATime(credentials(settings))
                 except ValueError as error:  # what the environment should say it does not
                     raise CredentialsRejected(str(error).partition("\n")[0], code="ValueError") from error
+                base, transport = settings.endpoint_url or ARM, self._transport()
                 self._clients = Clients(
-                    ComputeManagementClient(credential, settings.subscription, transport=self._transport(), **more),
-                    NetworkManagementClient(credential, settings.subscription, transport=self._transport(), **more),
+                    ComputeManagementClient(
+                        credential, settings.subscription, base, transport=transport, policies=_policies(credential)
+                    ),
+                    NetworkManagementClient(
+                        credential, settings.subscription, base, transport=transport, policies=_policies(credential)
+                    ),
                 )
             return self._clients
 
@@ -255,6 +254,19 @@ class Calls:
         verify: str | bool = str(self._settings.ca_file) if self._settings.ca_file else True
         waits: dict[str, Any] = {"connection_timeout": _CONNECT_S, "read_timeout": _ANSWER_S}
         return {**waits, "connection_verify": verify} if self._settings.ca_file else waits
+
+
+def _policies(credential: Any) -> list[Any]:
+    """What a request goes through, in place of what the SDK would put there: that repeats requests, follows them
+    elsewhere, and where a subscription has not registered a kind of resource registers it, which is not ours to do, and
+    waits for that without an end."""
+    return [
+        RequestIdPolicy(),
+        UserAgentPolicy("cloud-dispatch"),
+        ContentDecodePolicy(),
+        ARMChallengeAuthenticationPolicy(credential, f"{ARM}/.default"),
+        ARMHttpLoggingPolicy(),
+    ]
 
 
 class OneAtATime:

@@ -169,6 +169,8 @@ def _found(method: str, path: str) -> tuple[Route, dict[str, str]] | None:
 
 def _refusal(fault: Fault, name: str) -> ArmError:
     message = f"{name} was refused by a fault of the fake"
+    if fault.code == "MissingSubscriptionRegistration":
+        message = "The subscription is not registered to use namespace 'Microsoft.Compute'."
     retry_s = -(-fault.retry_after_ms // 1000)
     if fault.code in _THROTTLED:
         return throttled(fault.code, message, retry_s)

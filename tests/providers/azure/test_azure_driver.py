@@ -197,6 +197,19 @@ async def test_after_a_refusal_nothing_is_cleared_while_nobody_says_that_there_i
     assert [vm.name for vm in fake.all_vms()] == [VM]
 
 
+async def test_nothing_is_registered_in_the_subscription(fake: FakeArm, connect: Connect) -> None:
+    """What the operator has to do once is told and not done: the fake has no registrations, and would say so."""
+    code = "MissingSubscriptionRegistration"
+    for operation in ("VirtualMachines_CreateOrUpdate", "VirtualMachines_List"):
+        fake.add_faults(Fault(FaultKind.ERROR, operation=operation, code=code, times=1))
+    driver = connect()
+    with pytest.raises(InvalidRequest, match="not registered to use namespace"):
+        await driver.launch(scenes.request())
+    with pytest.raises(InvalidRequest, match="not registered to use namespace"):
+        await driver.list("contract")
+    assert fake.problems == []
+
+
 @pytest.mark.parametrize("answer", ["cut-json", "page"])
 async def test_an_answer_that_nobody_can_read_to_a_change_is_in_doubt(
     fake: FakeArm, connect: Connect, answer: str
