@@ -209,7 +209,7 @@ AZURE: Mapping[str, tuple[str, str, str]] = {
         "`default`",
         "Where the SDK looks for credentials: in each place in turn, or in one.",
     ),
-    "tenant": ("id", "the SDK's choice", "The tenant of a workload identity or of the command line's user."),
+    "tenant": ("id", "the SDK's choice", "The tenant that tokens are asked of; a machine's identity has one alone."),
     "client": ("id", "the SDK's choice", "Which managed or workload identity, where there are several."),
     "endpoint_url": ("URL with https", "none", "Asked in place of Azure: a fake of it in tests."),
     "authority_url": ("URL with https", "none", "Asked for tokens in place of Microsoft Entra."),

@@ -114,7 +114,7 @@ class Calls:
 
     async def progress(self, asked: Asked, poll: str) -> Progress | None:
         """One look at a long-running call; None where Azure has forgotten it. Only ARM is asked: a token goes along."""
-        if urlsplit(poll).netloc != urlsplit(self._settings.endpoint_url or ARM).netloc:
+        if not same_place(poll, self._settings.endpoint_url or ARM):
             raise InvalidRequest(f"{asked.call}: {poll[:200]!r} is no place of Azure's")
 
         def look(clients: Clients) -> Progress | None:
@@ -146,7 +146,7 @@ class Calls:
                 url = str(document.get("nextLink") or "")
                 if not url:
                     return found
-                if urlsplit(url).netloc != urlsplit(base).netloc:  # a token goes along
+                if not same_place(url, base):  # a token goes along
                     raise Transient(f"{asked.call}: its next page is elsewhere, at {url[:200]!r}")
             raise Transient(f"{asked.call}: no end after {MAX_PAGES} pages")
 
@@ -158,7 +158,7 @@ class Calls:
 
         def read(_: object) -> list[str]:
             url, pages = self._settings.prices_url or PRICES, []
-            host, parameters = urlsplit(url).hostname, dict(query)
+            base, parameters = url, dict(query)
             client: Any = PipelineClient(url, transport=self._transport(), retry_total=0, **self._waits())
             for _page in range(most):
                 response = client.send_request(HttpRequest("GET", url, params=parameters))
@@ -169,7 +169,7 @@ class Calls:
                 url, parameters = next_page(response.json()), {}
                 if not url:
                     return pages
-                if urlsplit(url).hostname != host:
+                if not same_place(url, base):
                     raise Transient(f"{asked.call}: its next page is elsewhere, at {url[:200]!r}")
             raise Transient(f"{asked.call}: no end after {most} pages")
 
@@ -223,7 +223,7 @@ class Calls:
             if self._clients is None:
                 settings = self._settings
                 try:
-                    credential = OneAtATime(credentials(settings))
+                    credential = OneAtATime(credentials(settings), settings.tenant)
                 except ValueError as error:  # what the environment should say it does not
                     raise CredentialsRejected(str(error).partition("\n")[0], code="ValueError") from error
                 base, transport = settings.endpoint_url or ARM, self._transport()
@@ -271,19 +271,20 @@ def _policies(credential: Any) -> list[Any]:
 
 class OneAtATime:
     """A credential that many threads share: the first one's token is what the others find kept. A machine's identity is
-    told so often a second and no more."""
+    told so often a second and no more. `tenant` "": the one of the credential's own."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, tenant: str = "") -> None:
         self._inner = inner
         self._lock = threading.Lock()
+        self._tenant = {"tenant_id": tenant} if tenant else {}
 
     def get_token(self, *scopes: str, **how: Any) -> Any:
         with self._lock:
-            return self._inner.get_token(*scopes, **how)
+            return self._inner.get_token(*scopes, **{**how, **self._tenant})
 
-    def get_token_info(self, *scopes: str, **how: Any) -> Any:
+    def get_token_info(self, *scopes: str, options: Any = None) -> Any:
         with self._lock:
-            return self._inner.get_token_info(*scopes, **how)
+            return self._inner.get_token_info(*scopes, options={**(options or {}), **self._tenant})
 
 
 def credentials(settings: AzureSettings) -> Any:
@@ -295,20 +296,34 @@ def credentials(settings: AzureSettings) -> Any:
     if settings.authority_url:
         more.update(authority)
     client: dict[str, Any] = {"client_id": settings.client} if settings.client else {}
+    tenant: dict[str, Any] = {"tenant_id": settings.tenant} if settings.tenant else {}
+    others: dict[str, Any] = {"additionally_allowed_tenants": [settings.tenant]} if settings.tenant else {}
     match settings.credential:
         case "environment":
-            return EnvironmentCredential(**more)
+            return EnvironmentCredential(**others, **more)
         case "managed":
             return ManagedIdentityCredential(**client)
         case "workload":
-            tenant = {"tenant_id": settings.tenant} if settings.tenant else {}
             return WorkloadIdentityCredential(**client, **tenant, **more)
         case "cli":
             return AzureCliCredential(tenant_id=settings.tenant)
         case _:
             if settings.client:
                 more["managed_identity_client_id"] = settings.client
-            return DefaultAzureCredential(exclude_interactive_browser_credential=True, **more)
+            return DefaultAzureCredential(exclude_interactive_browser_credential=True, **others, **more)
+
+
+def same_place(url: str, base: str) -> bool:
+    """Whether both are of one host and port, over TLS, however they are spelled."""
+
+    def place(text: str) -> tuple[str, str | None, int]:
+        split = urlsplit(text)
+        return split.scheme, split.hostname, split.port or 443
+
+    try:
+        return place(url) == place(base)
+    except ValueError:  # a port that is none
+        return False
 
 
 def next_page(document: Mapping[str, Any]) -> str:

@@ -126,6 +126,8 @@ class AzureSettings(BaseModel):
             _tag(key, value)
         if self.client and self.credential not in ("default", "managed", "workload"):
             raise ValueError(f"client: credential = {self.credential!r} has no client to choose")
+        if self.tenant and self.credential == "managed":
+            raise ValueError("tenant: a machine's identity is of one tenant, and has no other to choose")
         if self.ephemeral and self.spot and self.eviction == "deallocate":
             raise ValueError('eviction: a VM with an ephemeral disk can\'t be deallocated; expected "delete"')
         return self

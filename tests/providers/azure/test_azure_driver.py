@@ -37,9 +37,10 @@ from cloud_dispatch.provider.spi import (
     VmState,
 )
 from cloud_dispatch_azure import paths
+from cloud_dispatch_azure.calls import same_place
 from cloud_dispatch_azure.driver import AzureProvider, traits
 from tests.fakes.arm.fake import FakeArm
-from tests.fakes.arm.settings import IDENTITY_CLIENT
+from tests.fakes.arm.settings import IDENTITY_CLIENT, TENANT
 from tests.fakes.faults import Fault, FaultKind
 from tests.providers.azure import scenes
 
@@ -368,6 +369,30 @@ async def test_each_place_of_credentials_is_looked_at(
     for without in ("environment", "workload"):
         with pytest.raises(CredentialsRejected):
             await connect(credential=without).list("contract")
+
+
+@pytest.mark.parametrize("credential", ["default", "environment"])
+async def test_tokens_are_asked_of_the_tenant_of_the_profile(
+    fake: FakeArm, connect: Connect, monkeypatch: pytest.MonkeyPatch, credential: str
+) -> None:
+    """Whatever tenant the environment names."""
+    other = "0" * 8 + TENANT[8:]
+    with pytest.raises(CredentialsRejected):
+        await connect(credential=credential, tenant=other).list("contract")
+    monkeypatch.setenv("AZURE_TENANT_ID", other)
+    assert (await connect(credential=credential, tenant=TENANT).list("contract")).complete
+
+
+def test_a_place_is_the_same_however_it_is_spelled() -> None:
+    """A token goes to that place alone, and over TLS."""
+    arm = "https://management.azure.com"
+    for same in (f"{arm}/x?y", "https://MANAGEMENT.azure.com/x", f"{arm}:443/x"):
+        assert same_place(same, arm)
+    for other in (
+        "http://management.azure.com/x", f"{arm}:8443/x", f"{arm}.example/x", "https://example/management.azure.com",
+        "https://management.azure.com@example/x", "/x", "", f"{arm}:port/x", "https://[x",
+    ):  # fmt: skip
+        assert not same_place(other, arm)
 
 
 async def test_tags_of_somebody_else_stay(fake: FakeArm, connect: Connect) -> None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from cloud_dispatch_azure import doubts, plugin
 from cloud_dispatch_azure.settings import AzureSettings
+from tests.fakes.arm import settings as fake
 from tests.providers.azure import scenes
 
 
@@ -31,6 +32,7 @@ def test_their_json_gives_the_same_settings_again() -> None:
         {"tags": {"a": "x" * 257}}, {"tags": {f"t{number}": "x" for number in range(41)}}, {"ssh_key": "password"},
         {"admin_user": "Root User"}, {"credential": "password"}, {"spot": "yes"},
         {"credential": "environment", "client": "0" * 8 + "-0000-0000-0000-" + "0" * 12},
+        {"credential": "managed", "tenant": fake.TENANT},
         {"ephemeral": True, "eviction": "deallocate"},
     ],
     ids=str,
