@@ -27,6 +27,7 @@ from cloud_dispatch.provider.errors import (
     Transient,
     VmNotFound,
 )
+from cloud_dispatch.provider.unsent import never_sent
 
 #: Of a creation that asked for there being none: there is one by this name.
 EXISTS = frozenset({"PreconditionFailed", "ConditionNotMet"})
@@ -109,8 +110,10 @@ def of_exception(error: Exception, asked: Asked) -> ProviderError:
         headers: Mapping[str, str] = answered.headers
         return of_answer(code, message, status, headers, asked)
     if isinstance(error, sdk.ClientAuthenticationError):
-        return CredentialsRejected(text, code=name)
-    if isinstance(error, sdk.ServiceRequestError):
+        # Without a token nothing was sent, and an authority that can't be reached has refused nobody.
+        unheard = isinstance(error.__cause__, (sdk.ServiceRequestError, sdk.ServiceResponseError))
+        return (Transient if unheard else CredentialsRejected)(text, code=name)
+    if isinstance(error, sdk.AzureError) and never_sent(error):
         return Transient(text, code=name)
     if isinstance(error, (sdk.AzureError, ConnectionError, TimeoutError, JSONDecodeError)):
         return (InDoubt if asked.changes else Transient)(text, code=name)

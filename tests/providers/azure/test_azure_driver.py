@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -54,10 +55,8 @@ async def connect(fake: FakeArm, tmp_path: Path) -> AsyncIterator[Connect]:
     made: list[AzureProvider] = []
 
     def make(now: Callable[[], int] = fake.clock.now, **more: object) -> AzureProvider:
-        said = scenes.settings(
-            endpoint_url=fake.url, authority_url=fake.url, prices_url=fake.prices_url, ca_file=fake.ca_file,
-            **{"consistency": "0s", **more},
-        )  # fmt: skip
+        places = {"endpoint_url": fake.url, "authority_url": fake.url, "prices_url": fake.prices_url}
+        said = scenes.settings(**{**places, "ca_file": fake.ca_file, "consistency": "0s", **more})
         made.append(AzureProvider(ProfileContext(ProfileName("azure"), said, tmp_path, now=now)))
         return made[-1]
 
@@ -351,6 +350,14 @@ async def test_credentials_that_are_refused(fake: FakeArm, connect: Connect, mon
     fake.denied.add("Microsoft.Compute/virtualMachines/write")
     with pytest.raises(CredentialsRejected, match="AuthorizationFailed"):
         await connect().launch(scenes.request())
+
+
+async def test_an_authority_that_is_not_reached_has_refused_nobody(connect: Connect) -> None:
+    """The profile is asked again, and not put aside."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(Transient):
+        await connect(authority_url=f"https://127.0.0.1:{port}").list("contract")
 
 
 async def test_each_place_of_credentials_is_looked_at(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from socket import gaierror
+from typing import Any, cast
+
 import pytest
+import requests
 from azure.core import exceptions as sdk
+from urllib3.exceptions import MaxRetryError, NameResolutionError, NewConnectionError, ReadTimeoutError
 
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider import errors
@@ -100,10 +105,23 @@ def test_of_several_errors_the_one_that_says_why() -> None:
     assert of_document({"error": "text"}) == ("", "")
 
 
+NO_SUCH_NAME = NameResolutionError("management.azure.com", cast(Any, None), gaierror(-2))
+
+
+def unsent(told: Exception) -> sdk.ServiceRequestError:
+    """The SDK's own word for most of what goes wrong with a connection, whenever it does."""
+    return sdk.ServiceRequestError(told, error=told)
+
+
 @pytest.mark.parametrize(
     ("error", "asked", "kind"),
     [
-        (sdk.ServiceRequestError("no connection"), LAUNCH, errors.Transient),
+        (unsent(NewConnectionError(cast(Any, None), "refused")), LAUNCH, errors.Transient),
+        (unsent(requests.ConnectionError(MaxRetryError(cast(Any, None), "u", NO_SUCH_NAME))), LAUNCH, errors.Transient),
+        (unsent(requests.exceptions.SSLError("the answer broke off")), LAUNCH, errors.InDoubt),
+        (unsent(requests.ConnectionError(ReadTimeoutError(cast(Any, None), "u", "late"))), LAUNCH, errors.InDoubt),
+        (unsent(requests.ConnectionError(ReadTimeoutError(cast(Any, None), "u", "late"))), GET, errors.Transient),
+        (unsent(requests.ConnectionError(ConnectionResetError())), TAG, errors.InDoubt),
         (sdk.ServiceResponseError("no answer"), LAUNCH, errors.InDoubt),
         (sdk.ServiceResponseError("no answer"), GET, errors.Transient),
         (sdk.IncompleteReadError("cut short"), TAG, errors.InDoubt),
