@@ -88,6 +88,12 @@ def reads(settings: AzureSettings) -> list[str]:
     ]
 
 
+def unseen(settings: AzureSettings) -> list[str]:
+    """Those that nothing but a launch shows: Azure tells rights of a group, and the others are tried by looking."""
+    untried = {"Microsoft.Compute/locations/operations/read", "Microsoft.Compute/diskEncryptionSets/read"}
+    return [one for one in (*uses(settings), *reads(settings)) if one.endswith("/action") or one in untried]
+
+
 def _role(name: str, description: str, actions: list[str], scopes: list[str]) -> Mapping[str, Any]:
     return {
         "Name": name,

@@ -92,13 +92,14 @@ class _Examination:
         return [Finding(Level.OK, "resource_group", text)]
 
     async def _rights(self) -> list[Finding]:
-        """What may be done in the group, as Azure says; with what the network and the rest are used is left to it."""
+        """What may be done in the group, as Azure says, and what else is needed that it does not say."""
         group = paths.group(self._settings)
         try:
             granted = await self._means.calls.listed(Asked("permissions"), paths.permissions(group))
         except ProviderError as error:
             return [Finding(Level.WARNING, "rights", f"they can't be told: {error.message}")]
-        return of_rights(policy.changes(self._settings), granted)
+        text = f"outside of the group nothing but a launch shows: {', '.join(policy.unseen(self._settings))}"
+        return [*of_rights(policy.changes(self._settings), granted), Finding(Level.WARNING, "rights", text)]
 
     async def _subnet(self) -> list[Finding]:
         found = _SUBNET.fullmatch(self._settings.subnet)

@@ -490,6 +490,21 @@ async def test_a_preflight_names_what_is_missing(fake: FakeArm, connect: Connect
     assert not [one for one in await connect(reaper=True).preflight("contract") if one.about == "reaper"]
 
 
+async def test_a_preflight_names_the_rights_that_it_cannot_see(connect: Connect) -> None:
+    """Those on what is used outside of the group; what looking has tried is not among them."""
+    plain, more = connect(), connect(security_group=f"{scenes.SUBNET.partition('/virtual')[0]}/networkSecurityGroups/a")
+    for driver, joins in ((plain, 1), (more, 2)):
+        (text,) = [
+            one.text
+            for one in await driver.preflight("contract")
+            if (one.level, one.about) == (Level.WARNING, "rights")
+        ]
+        assert "Microsoft.Network/virtualNetworks/subnets/join/action" in text
+        assert "Microsoft.Compute/locations/operations/read" in text
+        assert text.count("/join/action") == joins
+        assert "subnets/read" not in text
+
+
 async def test_a_preflight_with_credentials_that_are_refused_says_that_alone(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
