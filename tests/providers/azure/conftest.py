@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.provider.spi import ProfileContext
+from cloud_dispatch_azure.driver import AzureProvider
 from tests.fakes.arm.fake import FakeArm
 from tests.fakes.arm.settings import Settings
 from tests.fakes.clock import RealClock
+from tests.providers.azure import scenes
+from tests.providers.azure.steps import Connect
 
 
 @pytest.fixture
@@ -24,3 +30,19 @@ def fake(quotas: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Fa
         for name, value in fake.environment().items():
             monkeypatch.setenv(name, value)
         yield fake
+
+
+@pytest.fixture
+async def connect(fake: FakeArm, tmp_path: Path) -> AsyncIterator[Connect]:
+    """A driver with these settings beyond those for the fake; closed after the test."""
+    made: list[AzureProvider] = []
+
+    def make(now: Callable[[], int] = fake.clock.now, **more: object) -> AzureProvider:
+        places = {"endpoint_url": fake.url, "authority_url": fake.url, "prices_url": fake.prices_url}
+        said = scenes.settings(**{**places, "ca_file": fake.ca_file, "consistency": "0s", **more})
+        made.append(AzureProvider(ProfileContext(ProfileName("azure"), said, tmp_path, now=now)))
+        return made[-1]
+
+    yield make
+    for driver in made:
+        await driver.close()
