@@ -44,6 +44,7 @@ from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel
 from cloud_dispatch.domain.stop import decode as decode_stop
+from cloud_dispatch.install import copies
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
@@ -382,9 +383,20 @@ def backup(config: Config, target: Path) -> None:
     statestore.backup(config.store_url, target)
 
 
+def backup_into(config: Config, folder: Path, keep: int) -> Path:
+    """A copy of all that a new control VM needs, in `folder`, where the newest `keep` stay."""
+    return copies.make(folder, config.state_dir, SystemClock().now(), keep, lambda path: backup(config, path))
+
+
 def restore(config: Config, source: Path) -> None:
-    """Make the statestore from the backup `source`; Conflict where there is one already, in use or not."""
-    statestore.restore(source, config.store_url, now_ms=SystemClock().now())
+    """Make the statestore from the backup `source`, a file or a folder of `backup_into`; Conflict where there is one
+    already, in use or not."""
+    if not source.is_dir():
+        statestore.restore(source, config.store_url, now_ms=SystemClock().now())
+        return
+    copies.check(source, config.state_dir)
+    statestore.restore(source / copies.STORE, config.store_url, now_ms=SystemClock().now())
+    copies.bring(source, config.state_dir)
 
 
 def reap(config: Config, deployment: str, *, end: bool, overdue: bool = False) -> list[dict[str, str | int]]:

@@ -20,6 +20,7 @@ from cloud_dispatch.cli import (
     cost,
     demo,
     iam_policy,
+    install,
     instances,
     logs,
     offers,
@@ -52,7 +53,7 @@ app = typer.Typer(
 )
 for module in (
     up, submit, tasks, logs, instances, plan, offers, prices, simulate, config_file, iam_policy, boot_documents, store,
-    recover, budget, cost, breakers, stop, operator_token, demo,
+    recover, budget, cost, breakers, stop, operator_token, install, demo,
 ):  # fmt: skip
     module.register(app)
 

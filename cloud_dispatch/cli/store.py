@@ -26,23 +26,34 @@ def group() -> None:
 
 
 def backup(
-    target: Annotated[Path, typer.Argument(help="File to write; must not exist.")],
+    target: Annotated[Path | None, typer.Argument(help="File to write; must not exist.")] = None,
+    into: Annotated[
+        Path | None, typer.Option("--into", help="Instead of a file: a folder, in which each copy is one of its own.")
+    ] = None,
+    keep: Annotated[int, typer.Option("--keep", help="With --into: so many copies stay.", min=1)] = 48,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Copy the statestore to a file, consistent and whole, also while a dispatcher runs on it.
+    """Copy the statestore, consistent and whole, also while a dispatcher runs on it: to a file, or with --into with
+    the keys and certificates that belong to it, which is all that a new control VM needs.
 
-    Example: cloud-dispatch backup /backups/queue.sqlite
+    Example: cloud-dispatch backup --into /backups --keep 48
     """
+    if (target is None) is (into is None):
+        raise typer.BadParameter("name a file, or a folder with --into")
     settings = load_config(config)
     from cloud_dispatch import bootstrap
 
-    bootstrap.backup(settings, target.absolute())
-    emit({"backup": str(target)}, as_json, lambda: print(f"The statestore was copied to {target}."))
+    if into is not None:
+        made = bootstrap.backup_into(settings, into.absolute(), keep)
+        emit({"backup": str(made)}, as_json, lambda: print(f"The dispatcher's state was copied to {made}."))
+    elif target is not None:
+        bootstrap.backup(settings, target.absolute())
+        emit({"backup": str(target)}, as_json, lambda: print(f"The statestore was copied to {target}."))
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(help="A file that `backup` wrote.")],
+    source: Annotated[Path, typer.Argument(help="A file that `backup` wrote, or a folder that it made with --into.")],
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:

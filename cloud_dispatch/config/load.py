@@ -5,6 +5,7 @@ Knows drivers only through the `plugins` callable that it is given.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, Field, ValidationError
 
+from cloud_dispatch.config import secrets
 from cloud_dispatch.config.checks import GUEST_ENFORCED, check_money, check_tls, cross_check, money_notes
 from cloud_dispatch.config.problems import InvalidConfig, Problem, from_validation
 from cloud_dispatch.config.schema import (
@@ -94,7 +96,8 @@ class Config(Section):
     @property
     def store_url(self) -> str:
         """The statestore's URL, with its password; the SQLite file in the state folder unless set."""
-        return self.store.url.get_secret_value() or f"sqlite:///{self.state_dir / 'store.sqlite'}"
+        told = secrets.found(self.store.url.get_secret_value(), os.environ, place="store.url")
+        return told or f"sqlite:///{self.state_dir / 'store.sqlite'}"
 
     @property
     def base_url(self) -> str:

@@ -26,6 +26,7 @@ from pydantic import (
 
 from cloud_dispatch.config.boot import BootSection
 from cloud_dispatch.config.quantities import Cpus, Dollars, Duration, Percent, Size
+from cloud_dispatch.config.secrets import is_reference
 from cloud_dispatch.domain.masking import masked
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pricing import parse_price, parse_types
@@ -80,8 +81,8 @@ class StoreUrl(Secret[str]):
 
 def _store_url(url: StoreUrl) -> StoreUrl:
     text = url.get_secret_value()
-    if text and not text.startswith(("sqlite:///", "postgresql")):
-        raise ValueError('expected "sqlite:///PATH" or "postgresql://..." or nothing')
+    if text and not text.startswith(("sqlite:///", "postgresql")) and not is_reference(text):
+        raise ValueError('expected "sqlite:///PATH", "postgresql://...", "credential:NAME", "env:NAME" or nothing')
     return url
 
 

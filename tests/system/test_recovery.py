@@ -8,6 +8,8 @@ import subprocess
 import time
 from typing import Any
 
+import pytest
+
 from tests.system.house import House
 
 
@@ -15,24 +17,37 @@ def command(house: House, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(house.command(*words), capture_output=True, text=True, timeout=90)
 
 
-def test_a_backup_taken_while_it_runs_restores_the_queue_and_finds_the_machines(house: House) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_backup_taken_while_it_runs_restores_the_queue_and_finds_the_machines(house: House, whole: bool) -> None:
     """The restored store knows its tasks and instances; what was launched after the backup is adopted by its tags, and
-    every task ends."""
+    every task ends. `whole`: onto a control VM that has nothing of the old one, agents and operator know it again."""
     first = house.submit(*({"command": ["sleep", "1"]} for _ in range(4)))
-    house.until(lambda: house.instances(), 30, "an instance is launched")
-    copy = house.folder / "copy.sqlite"
-    done = command(house, "backup", str(copy))
+    serving = house.until(
+        lambda: [one["id"] for one in house.instances() if one["state"] in ("idle", "busy")], 30, "one serves"
+    )
+    known = serving[0]
+    copy = house.folder / "copies" if whole else house.folder / "copy.sqlite"
+    done = command(house, "backup", *(["--into"] if whole else []), str(copy))
     assert done.returncode == 0, done.stderr
+    if whole:
+        (copy,) = copy.iterdir()
     refused = command(house, "restore", str(copy))
     assert refused.returncode == 4, refused
     assert "in use" in refused.stderr
     house.kill()
     for file in house.state.glob("store.sqlite*"):
         file.unlink()
+    if whole:
+        shutil.rmtree(house.state / "keys")
+        shutil.rmtree(house.state / "tls", ignore_errors=True)
     done = command(house, "restore", str(copy))
     assert done.returncode == 0, done.stderr
     assert command(house, "db", "check").returncode == 0
     house.up()
+    house.until(
+        lambda: any(one["id"] == known and one["state"] in ("idle", "busy") for one in house.instances(past=True)),
+        20, "an agent of before is heard again",
+    )  # fmt: skip
     house.until_all_ended(len(first), within=60)
     house.until_no_instance()
 

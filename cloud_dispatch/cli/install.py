@@ -1,0 +1,52 @@
+"""`install`: make this machine a control VM."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloud_dispatch.cli.options import Json
+from cloud_dispatch.cli.session import emit, load_config
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(install)
+
+
+def install(
+    config: Annotated[Path, typer.Option("--config", help="The dispatcher's configuration.")] = Path(
+        "/etc/cloud-dispatch/config.toml"
+    ),
+    user: Annotated[str, typer.Option("--user", help="The user that it runs as; made where there is none.")] = (
+        "cloud-dispatch"
+    ),
+    start: Annotated[bool, typer.Option("--start/--no-start", help="Now; with the machine in any case.")] = True,
+    show: Annotated[bool, typer.Option("--print", help="Print the units and do nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run the dispatcher as a service of systemd, with a copy of its state every hour. As root; a second time it puts
+    right what has changed. What a credential of the configuration needs lies in /etc/cloud-dispatch/credentials.
+
+    Example: cloud-dispatch install --config /etc/cloud-dispatch/config.toml
+    """
+    settings = load_config(config)
+    from cloud_dispatch.domain.errors import InvalidInput, Unavailable
+    from cloud_dispatch.install import host
+    from cloud_dispatch.install.units import Place, units
+
+    program = Path(sys.executable).with_name("cloud-dispatch")
+    if not program.exists():
+        raise Unavailable(f"there is no {program}", hint="install cloud-dispatch into an environment of its own")
+    try:
+        files = units(place := Place(program, config.absolute(), settings.state_dir, user))
+    except ValueError as error:
+        raise InvalidInput(str(error), hint="systemd could not start it") from None
+    if show:
+        emit({"units": files}, as_json, lambda: print("\n".join(f"# {name}\n{text}" for name, text in files.items())))
+        return
+    changed = host.install(place, files, start=start)
+    what = f"{', '.join(changed)} written" if changed else "nothing was to be changed"
+    emit({"changed": changed}, as_json, lambda: print(f"The dispatcher is a service of this machine; {what}."))

@@ -1,0 +1,100 @@
+"""Copies of a dispatcher's state: a folder each, with the statestore and what agents know the dispatcher by. Owns their
+names, that one is whole or not there, and which are kept.
+
+Without the keys agents that run are not heard any more, and the operator's token is unknown; without the certificates
+of before agents don't believe that it is their dispatcher.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from cloud_dispatch.domain.errors import Conflict, InvalidInput
+
+STORE = "store.sqlite"
+#: Folders of the state that are copied with it, as far as they are there.
+FOLDERS = ("keys", "tls")
+_NAME = re.compile(r"\d{8}T\d{6}Z")
+
+
+def make(folder: Path, state: Path, now_ms: int, keep: int, copy_store: Callable[[Path], None]) -> Path:
+    """A copy of `state` in `folder`, made with `copy_store` and named by its moment; then all but the newest `keep`
+    are deleted. Conflict where there is one of this second."""
+    moment = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
+    made = folder / moment.strftime("%Y%m%dT%H%M%SZ")
+    if made.exists():
+        raise Conflict(f"{made} exists", hint="one a second can be made")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = folder / f".{made.name}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(mode=0o700)
+    try:
+        copy_store(part / STORE)
+        for name in FOLDERS:
+            if (state / name).is_dir():
+                _copy(state / name, part / name)
+        part.rename(made)
+        _sync(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    for old in sorted(one for one in folder.iterdir() if _NAME.fullmatch(one.name))[: -max(keep, 1)]:
+        shutil.rmtree(old)
+    return made
+
+
+def check(source: Path, state: Path) -> None:
+    """InvalidInput where `source` is no copy; Conflict where `state` has other keys or certificates than it."""
+    if not (source / STORE).is_file():
+        raise InvalidInput(f"{source} is no copy of a dispatcher's state", hint=f"it has no {STORE}")
+    for name in FOLDERS:
+        kept, there = source / name, state / name
+        if kept.is_dir() and there.is_dir() and _texts(there) != _texts(kept):
+            raise Conflict(f"{there} holds something else than the copy", hint="move it away first")
+
+
+def bring(source: Path, state: Path) -> None:
+    """What belongs to the statestore in the copy `source`, to where a dispatcher has it, after `check`; what is there
+    already is left. Root gives it to the owner of `state`."""
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in FOLDERS:
+        kept, there = source / name, state / name
+        if kept.is_dir() and not there.is_dir():
+            part = state / f".{name}.part"
+            shutil.rmtree(part, ignore_errors=True)
+            _copy(kept, part)
+            part.rename(there)
+    _sync(state)
+    if os.geteuid() == 0:
+        owner = state.stat()
+        for path in (state / STORE, *(one for name in FOLDERS for one in ((state / name), *(state / name).glob("*")))):
+            if path.exists():
+                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.mkdir(mode=0o700)
+    for file in sorted(one for one in source.iterdir() if one.is_file()):
+        own = target / file.name
+        fd = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "wb") as out:
+            out.write(file.read_bytes())
+            out.flush()
+            os.fsync(out.fileno())
+    _sync(target)
+
+
+def _texts(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

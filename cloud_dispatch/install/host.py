@@ -1,0 +1,78 @@
+"""Put the units onto this machine. Owns what is made, in which order, and that a second time changes nothing else.
+
+Each step may be done already. Files are written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from cloud_dispatch.domain.errors import Unavailable
+from cloud_dispatch.install.units import SERVICE, TIMER, Place
+
+UNITS = Path("/etc/systemd/system")
+_SECONDS = 120
+#: Runs a program with these words; Unavailable with what it said where it fails.
+Run = Callable[[Sequence[str]], None]
+
+
+def run(words: Sequence[str]) -> None:
+    """`words` as a program."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{words[0]} can't be run: {error}", hint="the command needs root and systemd") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise Unavailable(f"{' '.join(words)} failed: {said}", hint="the command needs root and systemd")
+
+
+def install(place: Place, files: Mapping[str, str], *, start: bool, execute: Run = run) -> list[str]:
+    """Make the user, the folders and the units, and have systemd start them now and with the machine. The names of the
+    units that were not so before. OSError where a file can't be written."""
+    if not has_user(place.user):
+        execute(["useradd", "--system", "--home-dir", str(place.state), "--shell", "/usr/sbin/nologin", place.user])
+    folder(place.state, 0o700, place.user)
+    folder(place.credentials, 0o700, None)
+    changed = [name for name, text in files.items() if put(UNITS / name, text)]
+    execute(["systemctl", "daemon-reload"])
+    for name in (SERVICE, TIMER):
+        execute(["systemctl", "enable", *(["--now"] if start else []), name])
+    if start and SERVICE in changed:
+        execute(["systemctl", "restart", SERVICE])  # it may have run by the unit of before
+    return changed
+
+
+def has_user(name: str) -> bool:
+    """Whether the machine knows the user."""
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def folder(path: Path, mode: int, owner: str | None) -> None:
+    """Make it with this mode, the owner's (None: of whoever makes it); one that is there stays as it is."""
+    if path.is_dir():
+        return
+    path.mkdir(mode=mode, parents=True)
+    path.chmod(mode)
+    if owner is not None:
+        shutil.chown(path, owner, owner)
+
+
+def put(path: Path, text: str) -> bool:
+    """Write `text`; False where it says so already."""
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return False
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.chmod(0o644)
+    os.replace(fresh, path)
+    return True

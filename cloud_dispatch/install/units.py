@@ -1,0 +1,157 @@
+"""The units of systemd that run the dispatcher and copy its state. Owns their text; pure.
+
+The dispatcher needs its state folder, its configuration, the network and nothing else of the machine, so that the rest
+is closed to it; `systemd-analyze security` puts it under 3 of 10. What stays open, and why:
+
+- no filter of addresses: providers' and agents' addresses are not known beforehand.
+- no MemoryDenyWriteExecute: libraries with compiled parts may make callbacks at run time, and a driver's are not ours.
+- the local provider's VMs are processes of the machine, which a service so closed can't make: it is for trying things.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+SERVICE, BACKUP, TIMER = "cloud-dispatch.service", "cloud-dispatch-backup.service", "cloud-dispatch-backup.timer"
+
+_PLAIN = re.compile(r"[A-Za-z0-9._+@/-]+")
+_CLOSED = """\
+CapabilityBoundingSet=
+AmbientCapabilities=
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+PrivateUsers=yes
+PrivateMounts=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+ProcSubset=pid
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+KeyringMode=private
+RemoveIPC=yes
+DevicePolicy=closed
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
+UMask=0077
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is where. `program`: the installed command, by which the units call it. `keep`: so many backups."""
+
+    program: Path
+    config: Path
+    state: Path
+    user: str = "cloud-dispatch"
+    credentials: Path = Path("/etc/cloud-dispatch/credentials")
+    keep: int = 48
+
+    @property
+    def backups(self) -> Path:
+        """A folder for each."""
+        return self.state / "backups"
+
+
+def units(place: Place) -> dict[str, str]:
+    """Their texts by their names."""
+    return {SERVICE: _service(place), BACKUP: _backup(place), TIMER: _timer()}
+
+
+def _executable(path: Path) -> str:
+    """systemd takes the first word of a command as it is: what would have to be escaped there can't be."""
+    if not _PLAIN.fullmatch(str(path)):
+        raise ValueError(f"{str(path)!r} can't be the program of a unit: it has signs beside A-Z a-z 0-9 . _ + @ - /")
+    return str(path)
+
+
+def quoted(text: object) -> str:
+    """One word of a command line in a unit, whatever is in it. ValueError for what no unit can hold."""
+    word = _line(text)
+    for sign, escaped in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
+        word = word.replace(sign, escaped)
+    return f'"{word}"'
+
+
+def _line(text: object) -> str:
+    line = str(text)
+    if any(ord(sign) < 32 for sign in line):
+        raise ValueError(f"{line!r} has a sign in it that no unit can hold")
+    return line
+
+
+def _common(place: Place) -> str:
+    # Of a setting's value systemd expands %; a list of paths is quoted as a command is, one path alone is not.
+    user, credentials = (_line(value).replace("%", "%%") for value in (place.user, place.credentials))
+    state = quoted(place.state).replace("$$", "$")
+    credential = f"LoadCredential=cloud-dispatch:{credentials}\n"
+    return f"User={user}\nGroup={user}\nReadWritePaths={state}\n{_CLOSED}{credential}"
+
+
+def _service(place: Place) -> str:
+    command = f"{_executable(place.program)} up --config {quoted(place.config)}"
+    return f"""\
+[Unit]
+Description=cloud-dispatch: rents machines for a queue of work, and gives them back
+Wants=network-online.target
+After=network-online.target
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+ExecStart={command}
+# VMs run on without it, and it finds them again: what is needed is that it comes back.
+Restart=always
+RestartSec=5
+RestartPreventExitStatus=2
+KillMode=mixed
+TimeoutStopSec=90
+LimitNOFILE=65536
+{_common(place)}
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _backup(place: Place) -> str:
+    command = f"{_executable(place.program)} backup --into {quoted(place.backups)} --keep {place.keep}"
+    return f"""\
+[Unit]
+Description=cloud-dispatch: a copy of the statestore and its keys
+
+[Service]
+Type=oneshot
+ExecStart={command} --config {quoted(place.config)}
+Nice=10
+IOSchedulingClass=idle
+{_common(place)}"""
+
+
+def _timer() -> str:
+    return """\
+[Unit]
+Description=cloud-dispatch: a copy of the statestore every hour
+
+[Timer]
+OnCalendar=hourly
+RandomizedDelaySec=300
+Persistent=yes
+
+[Install]
+WantedBy=timers.target
+"""

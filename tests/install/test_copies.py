@@ -1,0 +1,81 @@
+"""Copies of a dispatcher's state: whole, kept in number, and brought back with what belongs to them."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain.errors import Conflict, InvalidInput
+from cloud_dispatch.install import copies
+
+NOW = 1_700_000_000_000
+
+
+def state(folder: Path) -> Path:
+    for name in ("keys/join", "tls/ca.pem"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(f"secret of {name}")
+    return folder
+
+
+def copied(path: Path) -> None:
+    path.write_text("rows")
+
+
+def test_a_copy_has_all_that_a_new_control_vm_needs(tmp_path: Path) -> None:
+    """Nobody else may read it."""
+    made = copies.make(tmp_path / "copies", state(tmp_path / "old"), NOW, 3, copied)
+    assert made.name == "20231114T221320Z"
+    assert {str(file.relative_to(made)) for file in made.rglob("*") if file.is_file()} == {
+        "store.sqlite", "keys/join", "tls/ca.pem",
+    }  # fmt: skip
+    for path in (made.parent, made, made / "keys"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert stat.S_IMODE((made / "keys" / "join").stat().st_mode) == 0o600
+    new = tmp_path / "new"
+    copies.check(made, new)
+    copies.bring(made, new)
+    assert (new / "keys" / "join").read_text() == "secret of keys/join"
+    assert (new / "tls" / "ca.pem").read_text() == "secret of tls/ca.pem"
+
+
+def test_the_newest_are_kept_and_nothing_else_is_touched(tmp_path: Path) -> None:
+    folder, own = tmp_path / "copies", state(tmp_path / "old")
+    made = [copies.make(folder, own, NOW + second * 1_000, 2, copied) for second in range(4)]
+    assert sorted(one.name for one in folder.iterdir()) == [one.name for one in made[2:]]
+    (folder / "notes.txt").write_text("mine")
+    copies.make(folder, own, NOW + 9_000, 1, copied)
+    assert (folder / "notes.txt").exists()
+    assert len(list(folder.iterdir())) == 2
+    with pytest.raises(Conflict):
+        copies.make(folder, own, NOW + 9_000, 1, copied)
+
+
+def test_a_copy_that_fails_is_not_there_and_costs_none_of_before(tmp_path: Path) -> None:
+    folder, own = tmp_path / "copies", state(tmp_path / "old")
+    before = copies.make(folder, own, NOW, 1, copied)
+
+    def full(path: Path) -> None:
+        path.write_text("ro")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        copies.make(folder, own, NOW + 1_000, 1, full)
+    assert list(folder.iterdir()) == [before]
+
+
+def test_other_keys_are_not_overwritten(tmp_path: Path) -> None:
+    """Agents that run know the dispatcher by them; the same ones are no obstacle."""
+    own = state(tmp_path / "old")
+    made = copies.make(tmp_path / "copies", own, NOW, 1, copied)
+    copies.check(made, own)
+    (own / "keys" / "join").write_text("another")
+    with pytest.raises(Conflict, match="keys"):
+        copies.check(made, own)
+    shutil.rmtree(made / "keys")
+    copies.check(made, own)
+    with pytest.raises(InvalidInput, match=r"store\.sqlite"):
+        copies.check(tmp_path, own)

@@ -1,0 +1,62 @@
+"""What `install` does to a machine; stood in for are systemctl and useradd, which write down what they were told."""
+
+from __future__ import annotations
+
+import getpass
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain.errors import Unavailable
+from cloud_dispatch.install import host
+from cloud_dispatch.install.units import BACKUP, SERVICE, TIMER, Place, units
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    (tmp_path / "units").mkdir()
+    monkeypatch.setattr(host, "UNITS", tmp_path / "units")
+    return Place(
+        Path("/opt/bin/cloud-dispatch"), tmp_path / "config.toml", tmp_path / "state", getpass.getuser(),
+        tmp_path / "credentials",
+    )  # fmt: skip
+
+
+def test_a_second_time_changes_nothing(place: Place) -> None:
+    """Folders are closed to others; the service is started again only where its unit has changed."""
+    told: list[Sequence[str]] = []
+    assert host.install(place, units(place), start=True, execute=told.append) == [SERVICE, BACKUP, TIMER]
+    assert [words[1:] for words in told] == [
+        ["daemon-reload"], ["enable", "--now", SERVICE], ["enable", "--now", TIMER], ["restart", SERVICE],
+    ]  # fmt: skip
+    for folder in (place.state, place.credentials):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    del told[:]
+    assert host.install(place, units(place), start=True, execute=told.append) == []
+    assert ["systemctl", "restart", SERVICE] not in told
+    assert host.install(place, {**units(place), BACKUP: "[Unit]\n"}, start=False, execute=told.append) == [BACKUP]
+    assert told[-1] == ["systemctl", "enable", TIMER]
+
+
+def test_a_user_that_is_not_there_is_made_first(place: Place) -> None:
+    told: list[Sequence[str]] = []
+
+    def made(words: Sequence[str]) -> None:
+        told.append(words)
+        raise Unavailable("no right")
+
+    stranger = Place(place.program, place.config, place.state, "nobody-of-that-name")
+    with pytest.raises(Unavailable):
+        host.install(stranger, units(stranger), start=True, execute=made)
+    assert told[0][0] == "useradd"
+    assert told[0][-1] == "nobody-of-that-name"
+    assert not list(host.UNITS.iterdir())
+
+
+def test_a_program_that_fails_is_told_with_its_words() -> None:
+    with pytest.raises(Unavailable, match="it is broken"):
+        host.run(["sh", "-c", "echo it is broken >&2; exit 3"])
+    with pytest.raises(Unavailable, match="can't be run"):
+        host.run(["/nowhere/systemctl", "daemon-reload"])

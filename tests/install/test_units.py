@@ -1,0 +1,89 @@
+"""The units of a control VM: what systemd itself says of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.install.units import BACKUP, SERVICE, TIMER, Place, quoted, units
+
+ANALYZE = shutil.which("systemd-analyze")
+#: Of ten; systemd's own words: below 3 is "OK", from 5 on "medium".
+MOST_EXPOSED = 3.0
+judged = pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze, which judges units, is not on this machine")
+
+
+def place(folder: Path, name: str = "own") -> Place:
+    program = folder / "bin" / "cloud-dispatch"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    return Place(program, folder / name / "config.toml", folder / name / "state", user="root")
+
+
+def written(folder: Path, files: dict[str, str]) -> list[Path]:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return [folder / name for name in files]
+
+
+def exposure(unit: Path) -> float:
+    """What `systemd-analyze security` says, 0 to 10."""
+    words = [str(ANALYZE), "security", "--offline=true", "--json=short", "--no-pager", str(unit)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    table = json.loads(done.stdout)
+    assert table, done.stderr
+    words = [str(ANALYZE), "security", "--offline=true", "--no-pager", str(unit)]
+    said = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60).stdout
+    (line,) = [line for line in said.splitlines() if "Overall exposure level" in line]
+    return float(line.split(":")[1].split()[0])
+
+
+@judged
+@pytest.mark.parametrize("unit", [SERVICE, BACKUP])
+def test_what_a_service_may_do_is_little(tmp_path: Path, unit: str) -> None:
+    files = units(place(tmp_path))
+    written(tmp_path, files)
+    assert exposure(tmp_path / unit) < MOST_EXPOSED
+    (tmp_path / unit).write_text(files[unit].replace("CapabilityBoundingSet=\n", "").replace("SystemCallFilter", "#"))
+    assert exposure(tmp_path / unit) > MOST_EXPOSED
+
+
+@judged
+def test_systemd_understands_every_line(tmp_path: Path) -> None:
+    """Also where paths have signs that mean something to it. It says nothing, and does say what it does not know."""
+    paths = written(tmp_path, units(place(tmp_path, 'of 100% $HOME "x"')))
+    words = [str(ANALYZE), "verify", "--man=no", *map(str, paths)]
+    environment = {**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    ours = [line for line in done.stderr.splitlines() if "cloud-dispatch" in line]
+    assert ours == []
+    paths[0].write_text(paths[0].read_text().replace("[Service]", "[Service]\nProtectAll=yes"))
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    assert "ProtectAll" in done.stderr
+
+
+def test_the_timer_starts_the_backup_of_its_name(tmp_path: Path) -> None:
+    """A timer starts the service that is called as it is."""
+    assert TIMER.removesuffix(".timer") == BACKUP.removesuffix(".service")
+    files = units(place(tmp_path))
+    assert set(files) == {SERVICE, BACKUP, TIMER}
+    assert f"backup --into {quoted(tmp_path / 'own' / 'state' / 'backups')} --keep 48" in files[BACKUP]
+
+
+def test_a_path_that_no_unit_can_hold_is_refused(tmp_path: Path) -> None:
+    """Its second line would be a setting."""
+    for odd in ("a\nUser=root", "a b", "a%n", "a$b"):
+        with pytest.raises(ValueError, match="can't be the program"):
+            units(Place(tmp_path / odd, tmp_path / "c", tmp_path / "s"))
+    with pytest.raises(ValueError, match="no unit can hold"):
+        units(Place(tmp_path / "a", tmp_path / "c\nUser=root", tmp_path / "s"))
+    with pytest.raises(ValueError, match="no unit can hold"):
+        units(Place(tmp_path / "a", tmp_path / "c", tmp_path / "s\nUser=root"))
+    with pytest.raises(ValueError, match="no unit can hold"):
+        units(Place(tmp_path / "a", tmp_path / "c", tmp_path / "s", user="x\nUser=root"))
