@@ -1,4 +1,4 @@
-"""The conformance suite of provider drivers, version 4. Owns what every driver must do; knows no driver.
+"""The conformance suite of provider drivers, version 5. Owns what every driver must do; knows no driver.
 
 A driver's own tests make it run by subclassing `ProviderContract` and giving its fixtures:
 
@@ -34,7 +34,7 @@ from cloud_dispatch.testing.provider_contract_tags import TagContract
 
 __all__ = ["VERSION", "Faults", "ProviderContract"]
 
-VERSION = 4
+VERSION = 5
 
 
 class ProviderContract(

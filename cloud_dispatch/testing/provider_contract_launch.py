@@ -120,6 +120,20 @@ class LaunchContract(ContractBase):
         assert (second[0].id, second[0].created_ms) == (first.id, first.created_ms)
         assert len(await self.known(provider)) == 2
 
+    async def test_a_vm_of_another_batch_is_not_taken_for_the_slots_own(
+        self, provider: Provider, make_request: MakeRequest
+    ) -> None:
+        """A slot's name that another batch's VM has is an invalid request, and that VM stays as it is."""
+        if not provider.traits.named_slots:
+            pytest.skip("the driver does not name slots")
+        request = await make_request()
+        (vm,) = await self.launched(provider, request)
+        strange = replace(await make_request(), instances=request.instances)
+        await self._refused(provider, strange, InvalidRequest)
+        found = await self.running(provider, vm.id)
+        assert (found.created_ms, dict(found.tags)) == (vm.created_ms, dict(request.tags))
+        assert await self.known(provider) == {vm.id}
+
     async def test_partial_capacity_gives_what_there_is_and_says_why(
         self, provider: Provider, connect: Connect, faults: Faults, make_request: MakeRequest
     ) -> None:

@@ -2,7 +2,7 @@
 cleared away, and how a creation that was accepted is followed to its end.
 
 A repeat makes only what is missing: the VM is asked for with `If-None-Match: *`, so that one which is there stays as it
-is, and its name says whose it is.
+is. By its name it is found, by its batch's tag it is told from somebody else's.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any
 from azure.core import MatchConditions
 
 from cloud_dispatch.domain.ids import InstanceId, VmId
+from cloud_dispatch.domain.tags import BATCH
 from cloud_dispatch.provider.errors import (
     InDoubt,
+    InvalidRequest,
     ProviderError,
     RateLimited,
     Transient,
@@ -121,8 +123,8 @@ class Launching:
         return self._begun(request, instance, accepted)
 
     async def _refused(self, request: LaunchRequest, instance: InstanceId, error: ProviderError) -> _Slot:
-        """What there is after a creation that Azure refused: the VM by that name where an earlier request has made it.
-        What it would need is cleared away only where there is none."""
+        """What there is after a creation that Azure refused: the VM by that name where an earlier request for the batch
+        has made it. What it would need is cleared away only where there is none: else it is that one's."""
         try:
             found = await self._shown(instance)
         except VmNotFound:
@@ -133,7 +135,12 @@ class Launching:
         except ProviderError as unseen:
             text = f"{error.message}; whether there is a VM all the same is not told: {unseen.message}"
             raise InDoubt(text, code=error.code) from error
-        return self._there(request, instance, found)
+        if (found.get("tags") or {}).get(BATCH) == request.batch:
+            return self._there(request, instance, found)
+        if error.code in EXISTS:
+            text = f"launch: the name {instance} is taken by a VM that is not of the batch {request.batch}"
+            raise InvalidRequest(text, code=error.code) from error
+        raise error
 
     def _begun(self, request: LaunchRequest, instance: InstanceId, accepted: Accepted) -> _Slot:
         state = str((accepted.document.get("properties") or {}).get("provisioningState") or "").lower()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId, instance_id
+from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId, instance_id, slot_of
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
 from cloud_dispatch.provider.errors import (
@@ -81,6 +81,12 @@ class Forgetful(MemoryProvider):
 @breaks("test_a_repeated_launch_makes_nothing_new", TOKENS)
 @breaks("test_a_launch_in_doubt_and_repeated_gives_the_same_vms", TOKENS)
 class IgnoresTheToken(Forgetful): ...
+
+
+@breaks("test_a_vm_of_another_batch_is_not_taken_for_the_slots_own")
+class GoesByTheNameAlone(MemoryProvider):
+    def present(self, request: LaunchRequest, slots: Sequence[InstanceId]) -> dict[InstanceId, Record]:
+        return super().present(replace(request, batch=slot_of(slots[0])[0]), slots)
 
 
 @breaks("test_a_repeat_that_asks_for_something_else_makes_nothing_new", TOKENS)

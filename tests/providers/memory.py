@@ -324,10 +324,12 @@ class MemoryProvider:
             raise InvalidRequest(f"no such offering {offering.key}")
 
     def present(self, request: LaunchRequest, slots: Sequence[InstanceId]) -> dict[InstanceId, Record]:
-        """The slots' VMs that are there; InvalidRequest where the token was for something else."""
+        """The slots' VMs that are there; InvalidRequest where the token was for something else, or a name is taken."""
         living = self.cloud.living()
         found = {instance_id(item.request.batch, item.slot): item for item in living}
         present = {slot: found[slot] for slot in slots if slot in found}
+        if any(item.request.batch != request.batch for item in present.values()):
+            raise InvalidRequest("the name is taken by another batch's VM")
         if not self.traits.named_slots and any(item.request.offering != request.offering for item in present.values()):
             raise InvalidRequest("the token was used for another request", code="IdempotentParameterMismatch")
         return present

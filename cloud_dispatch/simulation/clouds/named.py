@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Sequence
 
 from cloud_dispatch.domain.ids import InstanceId, VmId, slot_of
 from cloud_dispatch.domain.offering import Market
-from cloud_dispatch.provider.errors import InDoubt, ProviderError, RateLimited, Transient
+from cloud_dispatch.provider.errors import InDoubt, InvalidRequest, ProviderError, RateLimited, Transient
 from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Operation, VmState
 from cloud_dispatch.simulation.clouds.account import Order
 from cloud_dispatch.simulation.clouds.driver import CloudDriver, bid_of, scope_of, wanted
@@ -50,6 +50,8 @@ class NamedDriver(CloudDriver):
         name = self._name(slot, request.offering.zone)
         existing = account.register.find(name)
         if existing is not None and (existing.state is not VmState.GONE or existing.shell):
+            if existing.batch != request.batch:
+                raise InvalidRequest(f"{name} is of another batch than {request.batch}", code="alreadyExists")
             return existing
         scope = scope_of(request)
         pool = account.stock.pool(*scope)

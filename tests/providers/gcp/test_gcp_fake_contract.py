@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,13 +152,3 @@ class TestGcpOnFake(ProviderContract):
         text = "#cloud-config\nruncmd: [echo]\n"
         (vm,) = await self.launched(provider, await make_request(user_data=text))
         assert fake.instance(vm.id.rpartition("/")[2]).metadata["user-data"] == text
-
-    async def test_a_name_of_somebody_else_is_not_taken_for_ours(
-        self, provider: Provider, make_request: MakeRequest
-    ) -> None:
-        """A VM that has the slot's name and another batch's label is no answer, and stays as it is."""
-        request = await make_request()
-        await self.launched(provider, request)
-        strange = replace(request, batch=type(request.batch)("c99999999997"))
-        with pytest.raises(errors.InvalidRequest):
-            await provider.launch(strange)
