@@ -33,7 +33,7 @@ def iam_policy(
         hint = 'write deployment = "NAME": the rights are for what carries its tag'
         raise InvalidInput("it has no name yet", place="dispatcher.deployment", hint=hint)
     made = {
-        name: registry.plugin(one.driver).policy(one.settings, settings.dispatcher.deployment)
+        name: registry.plugin(one.driver).policy(one.settings, settings.dispatcher.deployment, name)
         for name, one in settings.profiles.items()
         if profile in ("", name)
     }

@@ -54,11 +54,11 @@ class LoadedPlugin:
     def settings(self) -> type[Any]:
         return self._inner.settings
 
-    def policy(self, settings: Any, deployment: str) -> Mapping[str, Any] | None:
+    def policy(self, settings: Any, deployment: str, profile: str) -> Mapping[str, Any] | None:
         """The least that the dispatcher's credentials must be allowed; None where the driver has no words for it."""
         make = getattr(self._inner, "policy", None)
         try:
-            return None if make is None else make(settings, deployment)
+            return None if make is None else make(settings, deployment, profile)
         except ImportError as error:
             raise self.missing(error) from error
 

@@ -378,9 +378,9 @@ class Plugin(Protocol):
     It may have an attribute `host: Host`, where its drivers want to run; without, in a thread. And one `bills: bool`;
     only with False may a profile do without a cap and a spending limit. And one `hard_end: HardEnd`, the best that any
     of its drivers can do (what one does is in its traits); without, a hand that keeps ends and can move them. Where it
-    says NONE and VMs cost money, a profile needs `guest_enforced = true`. And a method `policy(settings, deployment)`:
-    the least that the dispatcher's credentials must be allowed, a JSON document in the provider's own form. And one
-    `notes(settings)`: what may be wrong with them, told by `config check` without asking anybody.
+    says NONE and VMs cost money, a profile needs `guest_enforced = true`. And a method `policy(settings, deployment,
+    profile)`: the least that the dispatcher's credentials must be allowed, a JSON document in the provider's own form.
+    And one `notes(settings)`: what may be wrong with them, told by `config check` without asking anybody.
     """
 
     name: str

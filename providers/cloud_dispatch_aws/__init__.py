@@ -58,7 +58,7 @@ class AwsPlugin:
 
         return AwsProvider(context)
 
-    def policy(self, settings: Any, deployment: str) -> Mapping[str, Any]:
+    def policy(self, settings: Any, deployment: str, profile: str) -> Mapping[str, Any]:
         """An IAM policy. Needs no SDK."""
         from cloud_dispatch_aws.policy import document
 

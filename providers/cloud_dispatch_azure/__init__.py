@@ -51,11 +51,11 @@ class AzurePlugin:
 
         return AzureProvider(context)
 
-    def policy(self, settings: Any, deployment: str) -> Mapping[str, Any]:
-        """A custom role. Needs no SDK."""
+    def policy(self, settings: Any, deployment: str, profile: str) -> Mapping[str, Any]:
+        """Custom roles, and where to assign them. Needs no SDK."""
         from cloud_dispatch_azure.policy import document
 
-        return document(settings, deployment)
+        return document(settings, deployment, profile)
 
     def notes(self, settings: Any) -> Sequence[str]:
         """What may be wrong with a profile. ImportError without the SDK; imports it not."""

@@ -9,35 +9,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cloud_dispatch_azure import paths
 from cloud_dispatch_azure.settings import AzureSettings
 
 _VM, _DISK = "Microsoft.Compute/virtualMachines", "Microsoft.Compute/disks"
 _NIC, _ADDRESS = "Microsoft.Network/networkInterfaces", "Microsoft.Network/publicIPAddresses"
 _SUBNET = "Microsoft.Network/virtualNetworks/subnets"
-_PERMISSIONS = "Microsoft.Authorization/permissions/read"
 
 
-def document(settings: AzureSettings, deployment: str) -> dict[str, Any]:
-    """The roles for one profile, each to be assigned on its scopes: changes on the group, reads on the subscription."""
-    subscription = f"/subscriptions/{settings.subscription}"
-    group = f"{subscription}/resourceGroups/{settings.resource_group}"
-    used = [one for one in (settings.subnet, settings.security_group, settings.disk_encryption_set) if one]
+def document(settings: AzureSettings, deployment: str, profile: str) -> dict[str, Any]:
+    """The roles for one profile, and where each is to be assigned: changes on the group, use on what is used, reads on
+    the subscription. A custom role's name is the only one of its kind in a tenant, so that it names the profile too."""
+    name = f"cloud-dispatch {deployment} {profile}"
+    made = (
+        (f"{name}: VMs", "Makes and ends the VMs of its group.", changes(settings), [_group(settings)]),
+        (f"{name}: use", "Puts VMs into a network, and boots images.", uses(settings), used(settings)),
+        (f"{name}: look", "Reads sizes, images, limits and states.", reads(settings), [paths.subscription(settings)]),
+    )
     return {
-        "roles": [
-            _role(
-                f"cloud-dispatch {deployment}: VMs", "Makes and ends the VMs of its group.", changes(settings),
-                [group],
-            ),
-            _role(
-                f"cloud-dispatch {deployment}: use", "Puts VMs into a network.", uses(settings),
-                [*used, *images(settings)],
-            ),
-            _role(
-                f"cloud-dispatch {deployment}: look", "Reads sizes, images, limits and states.", reads(settings),
-                [subscription],
-            ),
-        ]
-    }  # fmt: skip
+        "roles": [_role(*one) for one in made],
+        "assignments": [{"role": role, "scope": scope} for role, _, _, scopes in made for scope in scopes],
+    }
+
+
+def _group(settings: AzureSettings) -> str:
+    """As it is written, not as it stands in an address."""
+    return f"{paths.subscription(settings)}/resourceGroups/{settings.resource_group}"
+
+
+def used(settings: AzureSettings) -> list[str]:
+    """What the settings name and VMs need beside their group. Of an image of a gallery its definition, as that is read
+    too, and a right on it is one on its versions."""
+    named = [settings.subnet, settings.security_group, settings.disk_encryption_set]
+    return list(dict.fromkeys([*filter(None, named), *(_definition(name) for name in images(settings))]))
+
+
+def _definition(image: str) -> str:
+    return image.partition("/versions/")[0]
+
+
+def _bound(scope: str) -> str:
+    """The subscription or resource group that a scope is in: where a role can be assigned may be said by these alone,
+    though it is then assigned on less."""
+    parts = scope.split("/")
+    return "/".join(parts[: 5 if len(parts) > 4 and parts[3].lower() == "resourcegroups" else 3])
 
 
 def changes(settings: AzureSettings) -> list[str]:
@@ -103,5 +118,5 @@ def _role(name: str, description: str, actions: list[str], scopes: list[str]) ->
         "NotActions": [],
         "DataActions": [],
         "NotDataActions": [],
-        "AssignableScopes": scopes,
+        "AssignableScopes": list(dict.fromkeys(_bound(scope) for scope in scopes)),
     }

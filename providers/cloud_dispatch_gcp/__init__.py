@@ -67,7 +67,7 @@ class GcpPlugin:
 
         return GcpProvider(context)
 
-    def policy(self, settings: Any, deployment: str) -> Mapping[str, Any]:
+    def policy(self, settings: Any, deployment: str, profile: str) -> Mapping[str, Any]:
         """A custom IAM role, as `gcloud iam roles create --file` reads it. Needs no SDK."""
         from cloud_dispatch_gcp.policy import role
 

@@ -111,13 +111,8 @@ class Gateway:
         route = session.route
         if struck.refused is not None:
             raise _refusal(struck.refused, route.name)
-        if route.action and route.action.lower() in {action.lower() for action in self._cloud.denied}:
-            raise ArmError(
-                "AuthorizationFailed",
-                f"The client does not have authorization to perform action '{route.action}' over scope "
-                f"'{session.path}' or the scope is invalid. If access was recently granted, please refresh "
-                "your credentials.",
-            )
+        if route.action:
+            session.permit(route.action)
         answer = route.run(session)
         if struck.lost is not None and struck.lost.code and struck.lost.code not in _UNREADABLE:
             raise ArmError(struck.lost.code, f"{route.name} was carried out, and the answer says otherwise")

@@ -15,6 +15,7 @@ from tests.fakes.arm.settings import Image
 
 DISKS, NICS = "Microsoft.Compute/disks", "Microsoft.Network/networkInterfaces"
 ADDRESSES = "Microsoft.Network/publicIPAddresses"
+SUBNETS, SECURITY_GROUPS = "Microsoft.Network/virtualNetworks/subnets", "Microsoft.Network/networkSecurityGroups"
 
 
 def identity(session: Session, kind: str, name: str) -> str:
@@ -53,6 +54,7 @@ def _free_interface(session: Session, reference: Mapping[str, Any]) -> Part:
         raise ArmError(
             "InvalidResourceReference", f"Resource {reference.get('id')} referenced by resource was not found."
         )
+    session.permit(f"{NICS}/join/action", found.id)
     if found.holder:
         raise ArmError("NicInUse", f"Network Interface {found.id} is used by existing resource {found.holder}.", 400)
     return found
@@ -107,12 +109,16 @@ def interface_body(
     subnet = _known(session.estate.subnet_ids(session.subscription), first.get("subnet"), "subnet")
     if subnet is None:
         raise ArmError("InvalidParameter", "the IP configuration names no subnet")
+    session.permit(f"{SUBNETS}/join/action", subnet)
     group = _known(session.estate.security_group_ids(session.subscription), given.get("networkSecurityGroup"), "group")
+    if group:
+        session.permit(f"{SECURITY_GROUPS}/join/action", group)
     address = None
     if first.get("publicIPAddress"):
         address = session.estate.parts.get(str(first["publicIPAddress"].get("id", "")).lower())
         if address is None:
             raise ArmError("InvalidResourceReference", f"{first['publicIPAddress']} was not found.")
+        session.permit(f"{ADDRESSES}/join/action", address.id)
         if address.holder:
             raise ArmError("PublicIPAddressInUse", f"{address.id} is used already.", 400)
     told = {
@@ -202,6 +208,7 @@ def _disk(
     session: Session, told: dict[str, Any], kind: str, gb: int, location: str, zone: str, tags: dict[str, str]
 ) -> Part:
     name = identity(session, DISKS, told["name"])
+    session.permit(f"{DISKS}/write", name)
     told["managedDisk"]["id"] = name
     body: dict[str, Any] = {
         "sku": {"name": kind, "tier": kind.partition("_")[0]},

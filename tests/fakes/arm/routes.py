@@ -66,6 +66,23 @@ class Session:
         """How old the world is that this read shows."""
         return self.cloud.faults.staleness_ms(self.route.name, self.now)
 
+    def permit(self, action: str, linked: str = "") -> None:
+        """Refuse without this right; `linked`: the other resource that it is wanted on."""
+        if action.lower() not in {one.lower() for one in self.cloud.denied}:
+            return
+        if linked:
+            raise ArmError(
+                "LinkedAuthorizationFailed",
+                f"The client has permission to perform action '{self.route.action}' on scope '{self.path}'; however, "
+                f"it does not have permission to perform action '{action}' on the linked scope '{linked}' or the "
+                "linked scope is invalid.",
+            )
+        raise ArmError(
+            "AuthorizationFailed",
+            f"The client does not have authorization to perform action '{action}' over scope '{self.path}' or the "
+            "scope is invalid. If access was recently granted, please refresh your credentials.",
+        )
+
     def accepted(self, operation: Operation, status: int = 202, text: str = "") -> Answer:
         """The answer that says where to ask how an operation goes on."""
         place = (

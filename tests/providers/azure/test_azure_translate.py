@@ -212,7 +212,9 @@ def test_what_a_size_can_do_is_read() -> None:
 def test_the_role_has_every_right_on_its_group_alone() -> None:
     """Changes are of the group; the subscription is only read; the network is only used."""
     said = policy.document(
-        scenes.settings(security_group=scenes.SUBNET.partition("virtualNetworks")[0] + "networkSecurityGroups/x"), "lab"
+        scenes.settings(security_group=scenes.SUBNET.partition("virtualNetworks")[0] + "networkSecurityGroups/x"),
+        "lab",
+        "west",
     )
     change, use, look = said["roles"]
     assert change["AssignableScopes"] == [

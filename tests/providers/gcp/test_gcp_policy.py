@@ -92,7 +92,7 @@ async def test_without_one_of_them_something_fails(
 
 
 def test_the_role_is_one_that_gcloud_reads() -> None:
-    made = plugin.policy(scenes.settings(), "lab")
+    made = plugin.policy(scenes.settings(), "lab", "iowa")
     assert set(made) == {"title", "description", "stage", "includedPermissions"}
     assert "lab" in made["description"]
     names = made["includedPermissions"]
