@@ -15,13 +15,13 @@ from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import InstanceType, Market, Offering
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.provider import spi
-from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, Scope
+from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, Scope, Transient
 from cloud_dispatch.provider.kept import Kept
 from cloud_dispatch.provider.spi import Quota, QuotaUnit
 from cloud_dispatch_azure import prices
 from cloud_dispatch_azure.calls import Calls
 from cloud_dispatch_azure.errors import Asked
-from cloud_dispatch_azure.images import Images
+from cloud_dispatch_azure.images import Image, Images
 from cloud_dispatch_azure.prices import Price
 from cloud_dispatch_azure.settings import GIB, AzureSettings
 
@@ -52,6 +52,10 @@ class Sold:
     placement: str = ""
     generations: frozenset[str] = frozenset({"V1", "V2"})
 
+    def boots(self, image: Image) -> bool:
+        """Whether it can, by its generation; believed of an image of which nothing is told."""
+        return not image.known or image.generation in self.generations
+
 
 class Catalogue:
     """The offerings of one profile. Sizes and zones are good for hours, and so are prices: Azure's change seldom."""
@@ -74,9 +78,9 @@ class Catalogue:
         return tuple(
             offering
             for one in sold
-            if one.type.architecture in images
+            if (image := images.get(one.type.architecture)) is not None and one.boots(image)
             for zone in sorted(one.zones)
-            for offering in _offered(self._profile, self._settings, one, zone, known, images[one.type.architecture])
+            for offering in _offered(self._profile, self._settings, one, zone, known, image.id)
         )
 
     async def sold(self) -> Sequence[Sold]:
@@ -121,10 +125,10 @@ class Catalogue:
         found = await self._calls.pages(Asked("skus"), lambda clients: clients.compute.resource_skus.list(filter=where))
         return [one for one in found if one.get("resourceType") == "virtualMachines"]
 
-    async def _images_of(self, sold: Iterable[Sold]) -> Mapping[str, str]:
+    async def _images_of(self, sold: Iterable[Sold]) -> Mapping[str, Image]:
         """The image that each architecture would boot; one that has none is not offered."""
         wanted = {one.type.architecture for one in sold} & set(self._settings.images)
-        return {name: (await self._images.of_architecture(name)).id for name in sorted(wanted)}
+        return {name: await self._images.of_architecture(name) for name in sorted(wanted)}
 
     async def _ask_sizes(self) -> Sequence[Sold]:
         found = sold(await self.skus(), self._settings)
@@ -142,8 +146,11 @@ class Catalogue:
             return {}
 
     async def _read_list(self) -> Mapping[tuple[str, Market], Price]:
-        pages = await self._calls.price_pages(Asked("prices"), prices.query(self._settings.region))
-        return prices.of_list(pages, self._settings.region, self._now())
+        try:
+            pages = await self._calls.price_pages(Asked("prices"), prices.query(self._settings.region))
+            return prices.of_list(pages, self._settings.region, self._now())
+        except ValueError as error:  # what answers at that address is no price list
+            raise Transient(f"prices: the answer is no list of prices: {error}") from error
 
 
 def sold(skus: Iterable[Mapping[str, Any]], settings: AzureSettings) -> tuple[Sold, ...]:
@@ -269,12 +276,20 @@ def _offered(
     found = []
     if Market.ON_DEMAND in one.markets:
         found.append(base if full is None else replace(base, **_facts(full), max_rate=full.rate))
-    bid = None if full is None else Rate(full.rate * settings.spot_max_percent // 100)
-    if Market.SPOT in one.markets and spot is not None and (bid is None or spot.rate <= bid):
-        # The bid is as good as the price that it is a part of.
-        facts = _facts(spot) if full is None else {**_facts(spot), "estimated": full.estimated}
-        found.append(replace(base, **facts, market=Market.SPOT, max_rate=bid))
+    if Market.SPOT in one.markets:
+        bid = None if full is None else Rate(full.rate * settings.spot_max_percent // 100)
+        found.append(_on_spot(replace(base, market=Market.SPOT, max_rate=bid), full, spot))
     return found
+
+
+def _on_spot(bidding: Offering, full: Price | None, spot: Price | None) -> Offering:
+    """At its price. One that is not told, or is above the bid and launches nothing, counts as not known."""
+    if spot is None:
+        return bidding
+    # The bid is as good as the price that it is a part of.
+    facts = _facts(spot) if full is None else {**_facts(spot), "estimated": full.estimated}
+    over = bidding.max_rate is not None and spot.rate > bidding.max_rate
+    return replace(bidding, **{**facts, "rate": None} if over else facts)
 
 
 def _facts(price: Price) -> dict[str, Any]:

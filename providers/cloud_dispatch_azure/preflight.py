@@ -17,13 +17,15 @@ from cloud_dispatch.domain.resources import format_bytes
 from cloud_dispatch.provider.errors import CredentialsRejected, ProviderError
 from cloud_dispatch.provider.spi import Finding, Level, Provider, Quota
 from cloud_dispatch_azure import doubts, paths, policy, prices
-from cloud_dispatch_azure.calls import Calls
+from cloud_dispatch_azure.calls import PRICES, Calls
 from cloud_dispatch_azure.catalogue import Catalogue, Sold, places
 from cloud_dispatch_azure.errors import Asked
 from cloud_dispatch_azure.images import Image, Images
 from cloud_dispatch_azure.settings import AzureSettings
 
 _WEEK_MS = 7 * 86_400_000
+#: So many of several are named.
+_NAMED = 4
 _SUBNET = re.compile(
     r"/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Network/virtualNetworks/([^/]+)/subnets/(.+)",
     re.I,
@@ -67,6 +69,7 @@ class _Examination:
             ("security_group", self._security_group),
             ("images", self._images),
             ("sizes", self._sizes),
+            ("prices", self._prices),
             ("quotas", self._quotas),
             ("leftovers", self._leftovers),
         )
@@ -132,6 +135,17 @@ class _Examination:
         images = [await means.images.of_architecture(name) for name in self._settings.images]
         return found + of_generations(sold, images) + of_offerings(offered, sold, self._settings, means.now())
 
+    async def _prices(self) -> list[Finding]:
+        """What the list says, asked for anew: that it can't be read stops no VM, but for its price."""
+        if not self._settings.price_list:
+            return []
+        where = self._settings.prices_url or PRICES
+        try:
+            listed = await self._means.catalogue.told()
+        except ProviderError as error:
+            return [Finding(Level.WARNING, "prices", f"the list at {where} can't be read: {error.message}")]
+        return [Finding(Level.OK, "prices", f"{len(listed)} of the profile's sizes and markets are on the list")]
+
     async def _quotas(self) -> list[Finding]:
         return of_quotas(await self._means.driver.quotas())
 
@@ -194,15 +208,17 @@ def of_patterns(skus: Sequence[Mapping[str, Any]], settings: AzureSettings) -> l
     return found
 
 
-def of_generations(sold: Iterable[Sold], images: Iterable[Image]) -> list[Finding]:
-    """Sizes that can't boot their architecture's image: an error, since launches of them fail."""
+def of_generations(sold: Sequence[Sold], images: Iterable[Image]) -> list[Finding]:
+    """Sizes that are not offered, since they can't boot their architecture's image."""
     found = []
-    by_architecture = {image.architecture: image for image in images if image.known}
-    for one in sold:
-        image = by_architecture.get(one.type.architecture)
-        if image is not None and image.generation not in one.generations:
-            text = f"{one.type.name} boots no image of generation {image.generation}, as {image.id} is"
-            found.append(Finding(Level.ERROR, "sizes", text))
+    for image in images:
+        kept = [one.type.name for one in sold if one.type.architecture == image.architecture and not one.boots(image)]
+        if kept:
+            text = (
+                f"{len(kept)} are not offered ({', '.join(kept[:3])}): they boot no image of generation "
+                f"{image.generation}, as {image.id} is"
+            )
+            found.append(Finding(Level.WARNING, "sizes", text))
     return found
 
 
@@ -214,9 +230,16 @@ def of_offerings(
         return [Finding(Level.ERROR, "sizes", "nothing could be rented: no size, zone and image go together")]
     sizes, zones = {one.type.name for one in offered}, {one.zone for one in offered}
     found = [Finding(Level.OK, "sizes", f"{len(sizes)} sizes in {len(zones)} zones")]
-    unknown = sorted({one.type.name for one in offered if one.rate is None})
+    unknown = sorted({f"{one.type.name} {one.market}" for one in offered if one.rate is None and not one.priced_ms})
     if unknown:
-        text = f"not known of {len(unknown)} sizes ({', '.join(unknown[:3])}): nothing is launched there under a limit"
+        text = f"not known of {', '.join(unknown[:_NAMED])}{_more(unknown)}: nothing is launched there under a limit"
+        found.append(Finding(Level.WARNING, "prices", text))
+    over = sorted({one.type.name for one in offered if one.rate is None and one.priced_ms})
+    if over:
+        bid = f"spot_max_percent = {settings.spot_max_percent}"
+        text = (
+            f"the spot price of {', '.join(over[:_NAMED])}{_more(over)} is above the bid ({bid}), and counts as unknown"
+        )
         found.append(Finding(Level.WARNING, "prices", text))
     old = [one for one in offered if one.estimated and one.rate is not None and now_ms - one.priced_ms > _WEEK_MS]
     if old:
@@ -227,6 +250,10 @@ def of_offerings(
     if warning:
         found.append(Finding(Level.WARNING, "prices", warning))
     return found
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
 
 
 def of_quotas(told: Iterable[Quota]) -> list[Finding]:

@@ -1,0 +1,165 @@
+"""What is offered and at which price, which images boot, and what the preflight says of what keeps from either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.provider.errors import InvalidRequest, Transient
+from cloud_dispatch.provider.spi import Finding, Level
+from cloud_dispatch_azure import preflight, prices
+from cloud_dispatch_azure.catalogue import Sold
+from cloud_dispatch_azure.images import Image
+from tests.fakes.arm.fake import FakeArm
+from tests.fakes.faults import Fault, FaultKind
+from tests.providers.azure import scenes
+from tests.providers.azure.steps import Connect
+
+ONE = {"sizes": ["Standard_D2s_v5"], "zones": ["1"]}
+LISTED, SPOT = Rate(115_000_000), Rate(28_750_000)
+GPU, OLD = "Standard_NC24ads_A100_v4", "Canonical:ubuntu-24_04-lts:server-gen1:latest"
+
+
+def by_market(offered: Sequence[Offering]) -> dict[Market, Offering]:
+    assert len(offered) == len({one.market for one in offered})
+    return {one.market: one for one in offered}
+
+
+def said(found: Sequence[Finding], about: str, level: Level = Level.WARNING) -> list[str]:
+    return [one.text for one in found if (one.about, one.level) == (about, level)]
+
+
+# prices
+
+
+async def test_the_list_is_what_counts(connect: Connect) -> None:
+    found = by_market(await connect(**ONE).offerings())
+    assert {market: one.rate for market, one in found.items()} == {Market.ON_DEMAND: LISTED, Market.SPOT: SPOT}
+    assert {one.max_rate for one in found.values()} == {LISTED}
+
+
+async def test_what_the_operator_pays_comes_before_the_list(connect: Connect) -> None:
+    """The bid follows it; spot has the list's price."""
+    found = by_market(await connect(**ONE, prices={"Standard_D2s_v5": "0.09"}).offerings())
+    assert found[Market.ON_DEMAND].rate == found[Market.SPOT].max_rate == 90_000_000
+    assert found[Market.SPOT].rate == SPOT
+
+
+async def test_where_the_list_can_not_be_read_the_table_counts(fake: FakeArm, connect: Connect) -> None:
+    """With what the operator pays before it. Its prices are estimates, and it has none of spot."""
+    more = {"prices_url": f"{fake.url}/nothing-here", "sizes": ["Standard_D2s_v5", "Standard_D4s_v5"], "zones": ["1"]}
+    driver = connect(**more, region="eastus", prices={"Standard_D4s_v5": "0.2"})
+    known = await driver._catalogue.known()
+    table = prices.embedded("eastus")["Standard_D2s_v5"]
+    assert known["Standard_D2s_v5", Market.ON_DEMAND] == table
+    assert table.estimated
+    assert known["Standard_D4s_v5", Market.ON_DEMAND].rate == 200_000_000
+    assert ("Standard_D2s_v5", Market.SPOT) not in known
+    fake.unmodelled.clear()
+
+
+async def test_what_is_no_list_of_prices_is_as_good_as_none(fake: FakeArm, connect: Connect) -> None:
+    """A proxy's page with status 200: sizes are offered without prices, and whoever asks for prices hears of it."""
+    fake.add_faults(Fault(FaultKind.ERROR, operation="RetailPrices", code="InternalServerError"))
+    driver = connect(**ONE)
+    assert {one.rate for one in await driver.offerings()} == {None}
+    with pytest.raises(Transient, match="prices: status 500"):
+        await driver.prices()
+    page = connect(**ONE)
+
+    async def a_page(*_: object, **__: object) -> list[str]:
+        return ["<html>sign in</html>"]
+
+    page._calls.price_pages = a_page  # type: ignore[method-assign]
+    assert {one.rate for one in await page.offerings()} == {None}
+    with pytest.raises(Transient, match="no list of prices"):
+        await page.prices()
+
+
+async def test_a_preflight_says_what_keeps_prices_unknown(fake: FakeArm, connect: Connect) -> None:
+    """Why the list can't be read, and of which sizes on which market nothing is known."""
+    fake.add_faults(Fault(FaultKind.ERROR, operation="RetailPrices", code="ServerBusy"))
+    found = await connect(**ONE, prices={"Standard_D2s_v5": "0.09"}).preflight("contract")
+    unknown, unread = said(found, "prices")
+    assert "Standard_D2s_v5 spot" in unknown
+    assert "on-demand" not in unknown
+    assert "status 503" in unread
+    assert fake.prices_url in unread
+    fake.clear_faults()
+    assert said(await connect(**ONE).preflight("contract"), "prices", Level.WARNING) == []
+    assert not said(await connect(**ONE, price_list=False).preflight("contract"), "prices", Level.OK)
+
+
+async def test_spot_above_the_bid_is_offered_without_a_price(connect: Connect) -> None:
+    """It would launch nothing: so that it counts as not known, and the preflight says why."""
+    driver = connect(**ONE, spot_max_percent=10)
+    spot = by_market(await driver.offerings())[Market.SPOT]
+    assert (spot.rate, spot.max_rate) == (None, 11_500_000)
+    (text,) = said(await driver.preflight("contract"), "prices")
+    assert "spot_max_percent = 10" in text
+    assert "Standard_D2s_v5" in text
+    assert by_market(await connect(**ONE, spot_max_percent=25).offerings())[Market.SPOT].rate == SPOT
+
+
+async def test_a_size_that_is_not_sold_as_spot_is_not_offered_there(connect: Connect) -> None:
+    assert set(by_market(await connect(sizes=["Standard_B2s"], zones=["1"]).offerings())) == {Market.ON_DEMAND}
+    assert set(by_market(await connect(**ONE, spot=False).offerings())) == {Market.ON_DEMAND}
+
+
+# images
+
+
+async def test_a_size_that_boots_no_image_of_the_generation_is_not_offered(connect: Connect) -> None:
+    """The preflight says that it is left out, and why; with an image that it boots it is there."""
+    both = {"sizes": ["Standard_D2s_v5", GPU]}
+    driver = connect(**both, images={"x86_64": OLD})
+    assert {one.type.name for one in await driver.offerings()} == {"Standard_D2s_v5"}
+    (text,) = said(await driver.preflight("contract"), "sizes")
+    assert GPU in text
+    assert "generation V1" in text
+    assert "server-gen1" in text
+    assert GPU in {one.type.name for one in await connect(**both).offerings()}
+    with pytest.raises(InvalidRequest):
+        await connect(sizes=[GPU], images={"x86_64": "Canonical:no:such:latest"}).offerings()
+
+
+async def test_where_no_size_boots_the_image_the_preflight_fails(connect: Connect) -> None:
+    driver = connect(sizes=[GPU], images={"x86_64": OLD})
+    assert await driver.offerings() == ()
+    assert said(await driver.preflight("contract"), "sizes", Level.ERROR)
+
+
+def test_sizes_are_named_whose_generation_the_image_is_not() -> None:
+    one = Sold(scenes.offering().type, frozenset(), frozenset(Market), generations=frozenset({"V2"}))
+    old = Image("old", "x86_64", "V1")
+    assert len(preflight.of_generations([one], [old])) == 1
+    for fits in (Image("new", "x86_64"), replace(old, architecture="arm64"), replace(old, known=False)):
+        assert preflight.of_generations([one], [fits]) == []
+
+
+async def test_an_image_for_other_machines_is_refused(fake: FakeArm, connect: Connect) -> None:
+    """Before anything is made: where it is asked for, where it is offered, and by the preflight."""
+    driver = connect(images={"x86_64": "Canonical:ubuntu-24_04-lts:server-arm64:latest"})
+    for ask in (driver.offerings(), driver.launch(scenes.request())):
+        with pytest.raises(InvalidRequest, match=r"images\.x86_64: .*server-arm64.* is for arm64"):
+            await ask
+    assert any("is for arm64" in text for text in said(await driver.preflight("contract"), "images", Level.ERROR))
+    assert fake.calls["NetworkInterfaces_CreateOrUpdate"] == 0
+
+
+async def test_an_image_that_is_larger_than_the_disk_is_told(connect: Connect) -> None:
+    """With the size that it needs."""
+    (text,) = said(await connect(root_size="16GiB").preflight("contract"), "images.x86_64", Level.ERROR)
+    assert "root_size = 30GiB" in text
+    assert said(await connect(root_size="30GiB").preflight("contract"), "images.x86_64", Level.OK)
+
+
+async def test_an_image_that_trusted_launch_can_not_boot_is_told(connect: Connect) -> None:
+    (text,) = said(await connect(images={"x86_64": OLD}).preflight("contract"), "images.x86_64")
+    assert "trusted launch" in text
+    plain = connect(images={"x86_64": OLD}, trusted_launch=False)
+    assert said(await plain.preflight("contract"), "images.x86_64", Level.OK)
