@@ -7,6 +7,7 @@ Answers are told as JSON documents, in ARM's own words.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from requests.adapters import HTTPAdapter
 
 from cloud_dispatch.provider.blocking import BlockingCalls
 from cloud_dispatch.provider.errors import CredentialsRejected, InvalidRequest, ProviderError, Transient
+from cloud_dispatch_azure import signin
 from cloud_dispatch_azure.errors import STALE, Asked, of_document, of_exception, retry_after_ms
 from cloud_dispatch_azure.settings import AzureSettings
 
@@ -45,7 +47,7 @@ MAX_PAGES = 1_000
 ARM = "https://management.azure.com"
 PRICES = "https://prices.azure.com/api/retail/prices"
 Work = Callable[["Clients"], Any]
-#: It warns of each place without credentials in twenty lines, each time, and says the same in the error that it raises.
+#: It warns of each place without credentials in twenty lines, each time; its error says the same, and is told whole.
 logging.getLogger("azure.identity").setLevel(logging.ERROR)
 
 
@@ -225,7 +227,7 @@ class Calls:
                 try:
                     credential = OneAtATime(credentials(settings), settings.tenant)
                 except ValueError as error:  # what the environment should say it does not
-                    raise CredentialsRejected(str(error).partition("\n")[0], code="ValueError") from error
+                    raise CredentialsRejected(signin.tried(str(error)), code="ValueError") from error
                 base, transport = settings.endpoint_url or ARM, self._transport()
                 self._clients = Clients(
                     ComputeManagementClient(
@@ -300,6 +302,8 @@ def credentials(settings: AzureSettings) -> Any:
     others: dict[str, Any] = {"additionally_allowed_tenants": [settings.tenant]} if settings.tenant else {}
     match settings.credential:
         case "environment":
+            if missing := signin.unset(os.environ):
+                raise ValueError(missing)
             return EnvironmentCredential(**others, **more)
         case "managed":
             return ManagedIdentityCredential(**client)

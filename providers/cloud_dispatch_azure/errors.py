@@ -28,6 +28,7 @@ from cloud_dispatch.provider.errors import (
     VmNotFound,
 )
 from cloud_dispatch.provider.unsent import never_sent
+from cloud_dispatch_azure import signin
 
 #: Of a creation that asked for there being none: there is one by this name.
 EXISTS = frozenset({"PreconditionFailed", "ConditionNotMet"})
@@ -112,7 +113,9 @@ def of_exception(error: Exception, asked: Asked) -> ProviderError:
     if isinstance(error, sdk.ClientAuthenticationError):
         # Without a token nothing was sent, and an authority that can't be reached has refused nobody.
         unheard = isinstance(error.__cause__, (sdk.ServiceRequestError, sdk.ServiceResponseError))
-        return (Transient if unheard else CredentialsRejected)(text, code=name)
+        if unheard:
+            return Transient(text, code=name)
+        return CredentialsRejected(f"{asked.call}: {signin.tried(str(error))}", code=name)
     if isinstance(error, sdk.AzureError) and never_sent(error):
         return Transient(text, code=name)
     if isinstance(error, (sdk.AzureError, ConnectionError, TimeoutError, JSONDecodeError)):

@@ -1,0 +1,84 @@
+"""Credentials that are not there: what is said of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloud_dispatch.provider.errors import CredentialsRejected
+from cloud_dispatch_azure import signin
+from tests.docs.pages import DOCS
+from tests.fakes.arm.fake import FakeArm
+from tests.providers.azure.steps import Connect
+
+NAMES = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET")
+CHAIN = """DefaultAzureCredential failed to retrieve a token from the included credentials.
+Attempted credentials:
+\tEnvironmentCredential: EnvironmentCredential authentication unavailable. Variables are not fully configured.
+Visit https://example.com/troubleshoot to troubleshoot this issue.
+\tManagedIdentityCredential: Authentication failed: AADSTS1: it is not. See https://example.com/more. It said so.
+\tAzureCliCredential: Azure CLI not found on path
+To mitigate this issue, please refer to https://example.com/guide."""
+
+
+def test_each_place_is_named_with_its_reason() -> None:
+    """In one line, without links."""
+    text = signin.tried(CHAIN)
+    assert text.startswith("no credentials in any place: EnvironmentCredential: Variables are not fully configured; ")
+    assert "ManagedIdentityCredential: Authentication failed: AADSTS1: it is not. It said so; " in text
+    assert "AzureCliCredential: Azure CLI not found on path" in text
+    assert not [word for word in ("https", "\n", "\t") if word in text]
+    assert signin.tried("It is so. Visit https://example.com/") == signin.tried("It is so.")
+    assert signin.tried("").strip()
+    assert len(signin.tried("x" * 10_000)) < 1_000
+
+
+def test_the_page_that_is_pointed_to_has_that_section() -> None:
+    page, _, section = signin.tried("x").partition("(")[2].rstrip(")").partition(", ")
+    assert f"{section.strip(chr(34))}\n" in (DOCS.parent / page).read_text()
+
+
+@pytest.mark.parametrize(
+    ("there", "missing"),
+    [
+        (NAMES, ""),
+        (("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_CERTIFICATE_PATH"), ""),
+        (NAMES[1:], "AZURE_TENANT_ID"),
+        (NAMES[:2], "AZURE_CLIENT_SECRET or AZURE_CLIENT_CERTIFICATE_PATH"),
+        ((), "AZURE_TENANT_ID, no AZURE_CLIENT_ID, no AZURE_CLIENT_SECRET or"),
+    ],
+)
+def test_variables_that_are_missing_are_named(there: tuple[str, ...], missing: str) -> None:
+    said = signin.unset(dict.fromkeys(there, "x"))
+    assert missing in said
+    assert bool(missing) is bool(said)
+    assert signin.unset({**dict.fromkeys(NAMES, "x"), "AZURE_CLIENT_ID": ""})
+
+
+async def test_where_nothing_is_found_each_place_is_named(
+    fake: FakeArm, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the SDK's own words of today, where its log is silenced."""
+    for name in NAMES:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", fake.identity_url)
+    fake.authority.identities.clear()
+    with pytest.raises(CredentialsRejected) as caught:
+        await connect(credential="default").list("contract")
+    text = str(caught.value)
+    for place in ("EnvironmentCredential: ", "WorkloadIdentityCredential: ", "AzureCliCredential: Azure CLI not found"):
+        assert place in text
+    assert "use-azure.md" in text
+    with pytest.raises(CredentialsRejected, match=r"no AZURE_TENANT_ID, .*use-azure\.md"):
+        await connect().list("contract")
+    with pytest.raises(CredentialsRejected, match=r"token_file_path.*use-azure\.md"):
+        await connect(credential="workload").list("contract")
+
+
+async def test_a_secret_that_the_authority_refuses_is_told_in_its_words(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "wrong")
+    for credential in ("environment", "default"):
+        with pytest.raises(CredentialsRejected, match="AADSTS7000215: Invalid client secret"):
+            await connect(credential=credential).list("contract")
