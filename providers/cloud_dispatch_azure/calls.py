@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import requests
 from azure.core import PipelineClient
-from azure.core.exceptions import HttpResponseError
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 from azure.core.pipeline.policies import ContentDecodePolicy, RequestIdPolicy, UserAgentPolicy
 from azure.core.pipeline.transport import RequestsTransport
 from azure.core.rest import HttpRequest
@@ -200,17 +200,25 @@ class Calls:
     def _call(self, asked: Asked, work: Callable[[Clients], Any]) -> Any:
         """`work`, and once more with a new token where the one that it came with was refused: nothing was done."""
         try:
-            clients = self._made()
-            return work(clients)
+            return self._tried(work)
         except HttpResponseError as error:
-            if error.status_code != 401 or getattr(error.error, "code", "") not in STALE:
+            if not _stale(error):
                 raise of_exception(error, asked) from error
-            self._forget(clients)
         except ProviderError:
             raise
         except Exception as error:
             raise of_exception(error, asked) from error
-        return self._guarded(asked, lambda _: work(self._made()))
+        return self._guarded(asked, lambda _: self._tried(work))
+
+    def _tried(self, work: Callable[[Clients], Any]) -> Any:
+        """Once. What Azure or its authority refuses is read anew for the next call: it may be replaced by then."""
+        clients = self._made()
+        try:
+            return work(clients)
+        except HttpResponseError as error:
+            if _stale(error) or isinstance(error, ClientAuthenticationError):
+                self._forget(clients)
+            raise
 
     def _guarded(self, asked: Asked, work: Callable[[Any], Any]) -> Any:
         try:
@@ -315,6 +323,11 @@ def credentials(settings: AzureSettings) -> Any:
             if settings.client:
                 more["managed_identity_client_id"] = settings.client
             return DefaultAzureCredential(exclude_interactive_browser_credential=True, **others, **more)
+
+
+def _stale(error: HttpResponseError) -> bool:
+    """Whether ARM has refused a token that a new one may take the place of."""
+    return error.status_code == 401 and getattr(error.error, "code", "") in STALE
 
 
 def same_place(url: str, base: str) -> bool:

@@ -1,4 +1,4 @@
-"""Credentials that are not there: what is said of them."""
+"""Credentials that are not there, and those that are replaced: what is said of them, and when they are read anew."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from cloud_dispatch.provider.errors import CredentialsRejected
 from cloud_dispatch_azure import signin
 from tests.docs.pages import DOCS
 from tests.fakes.arm.fake import FakeArm
+from tests.fakes.arm.settings import CLIENT
 from tests.providers.azure.steps import Connect
 
 NAMES = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET")
@@ -82,3 +83,22 @@ async def test_a_secret_that_the_authority_refuses_is_told_in_its_words(
     for credential in ("environment", "default"):
         with pytest.raises(CredentialsRejected, match="AADSTS7000215: Invalid client secret"):
             await connect(credential=credential).list("contract")
+
+
+async def test_what_is_replaced_after_the_authority_refused_it_is_found(
+    fake: FakeArm, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once where no token was ever had, and where one has ended in the middle of a run."""
+    driver = connect()
+    secret = fake.environment()["AZURE_CLIENT_SECRET"]
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "not yet")
+    with pytest.raises(CredentialsRejected, match="AADSTS"):
+        await driver.list("contract")
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", secret)
+    assert (await driver.list("contract")).complete
+    fake.authority.clients[CLIENT] = "the next one"
+    fake.authority._good.clear()  # as if they had expired
+    with pytest.raises(CredentialsRejected, match="AADSTS"):
+        await driver.list("contract")
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "the next one")
+    assert (await driver.list("contract")).complete
