@@ -133,7 +133,9 @@ class Catalogue:
     async def _ask_sizes(self) -> Sequence[Sold]:
         found = sold(await self.skus(), self._settings)
         if not found:
-            raise InvalidRequest(f"sizes: Azure sells none of them to this subscription in {self._settings.region}")
+            raise InvalidRequest(
+                f"sizes: none of them can be rented in {self._settings.region} (config check --online says why)"
+            )
         return found
 
     async def _ask_prices(self) -> Mapping[tuple[str, Market], Price]:
@@ -155,15 +157,27 @@ class Catalogue:
 
 def sold(skus: Iterable[Mapping[str, Any]], settings: AzureSettings) -> tuple[Sold, ...]:
     """The sizes that the settings want, by name, each with the zones that the settings and the subscription allow."""
-    found = []
-    for sku in skus:
-        name = str(sku.get("name") or "")
-        if any(fnmatchcase(name, pattern) for pattern in settings.sizes):
-            zones = places(sku, settings)
-            made = size(sku, settings)
-            if zones and made is not None and not (settings.ephemeral and not made.placement):
-                found.append(replace(made, zones=frozenset(zones)))
+    wanted = (
+        sku for sku in skus if any(fnmatchcase(str(sku.get("name") or ""), pattern) for pattern in settings.sizes)
+    )
+    found = [one for one in (judged(sku, settings) for sku in wanted) if isinstance(one, Sold)]
     return tuple(sorted(found, key=lambda one: one.type.name))
+
+
+def judged(sku: Mapping[str, Any], settings: AzureSettings) -> Sold | str:
+    """A size as the profile could rent it, or why it could not."""
+    zones = places(sku, settings)
+    if not zones:
+        codes = sorted({str(one.get("reasonCode")) for one in sku.get("restrictions") or ()})
+        return f"not for this subscription here: {', '.join(codes)}" if codes else "in no zone that `zones` names"
+    made = size(sku, settings)
+    if made is None:
+        return (
+            f"`images` has none for them ({', '.join(sorted(settings.images))} alone), or Azure says too little of them"
+        )
+    if settings.ephemeral and not made.placement:
+        return "no room for an ephemeral disk of root_size"
+    return replace(made, zones=frozenset(zones))
 
 
 def places(sku: Mapping[str, Any], settings: AzureSettings) -> set[str]:

@@ -18,7 +18,7 @@ from cloud_dispatch.provider.errors import CredentialsRejected, ProviderError
 from cloud_dispatch.provider.spi import Finding, Level, Provider, Quota
 from cloud_dispatch_azure import doubts, paths, policy, prices
 from cloud_dispatch_azure.calls import PRICES, Calls
-from cloud_dispatch_azure.catalogue import Catalogue, Sold, places
+from cloud_dispatch_azure.catalogue import Catalogue, Sold, judged
 from cloud_dispatch_azure.errors import Asked
 from cloud_dispatch_azure.images import Image, Images
 from cloud_dispatch_azure.settings import AzureSettings
@@ -68,6 +68,7 @@ class _Examination:
             ("subnet", self._subnet),
             ("security_group", self._security_group),
             ("images", self._images),
+            ("sizes", self._patterns),
             ("sizes", self._sizes),
             ("prices", self._prices),
             ("quotas", self._quotas),
@@ -127,13 +128,14 @@ class _Examination:
         images = [await self._means.images.of_architecture(name) for name in self._settings.images]
         return of_images(images, self._settings)
 
+    async def _patterns(self) -> list[Finding]:
+        return of_patterns(await self._means.catalogue.skus(), self._settings)
+
     async def _sizes(self) -> list[Finding]:
         means = self._means
-        skus = await means.catalogue.skus()
-        found = of_patterns(skus, self._settings)
         offered, sold = await means.driver.offerings(), await means.catalogue.sold()
         images = [await means.images.of_architecture(name) for name in self._settings.images]
-        return found + of_generations(sold, images) + of_offerings(offered, sold, self._settings, means.now())
+        return of_generations(sold, images) + of_offerings(offered, sold, self._settings, means.now())
 
     async def _prices(self) -> list[Finding]:
         """What the list says, asked for anew: that it can't be read stops no VM, but for its price."""
@@ -192,18 +194,20 @@ def of_images(images: Iterable[Image], settings: AzureSettings) -> list[Finding]
 
 
 def of_patterns(skus: Sequence[Mapping[str, Any]], settings: AzureSettings) -> list[Finding]:
-    """Patterns that no size matches, and sizes that the subscription is kept from."""
-    names = {str(one.get("name")): one for one in skus}
+    """Patterns that no size matches, and sizes that match one and are not offered, by what keeps them from it."""
     found = []
     for pattern in settings.sizes:
-        matched = [name for name in names if fnmatchcase(name, pattern)]
+        matched = {name: one for one in skus if fnmatchcase(name := str(one.get("name")), pattern)}
         if not matched:
             text = f"no size is sold in {settings.region} as {pattern!r}"
             found.append(Finding(Level.WARNING, "sizes", text))
-        kept = sorted(name for name in matched if names[name].get("restrictions") and not places(names[name], settings))
-        if kept:
-            reason = ", ".join(sorted({str(one.get("reasonCode")) for one in names[kept[0]]["restrictions"]}))
-            text = f"{len(kept)} sizes of {pattern!r} are not for this subscription ({', '.join(kept[:3])}): {reason}"
+        kept: dict[str, list[str]] = {}
+        for name in sorted(matched):
+            why = judged(matched[name], settings)
+            if isinstance(why, str):
+                kept.setdefault(why, []).append(name)
+        for why, names in kept.items():
+            text = f"{len(names)} of {pattern!r} are not offered ({', '.join(names[:_NAMED])}{_more(names)}): {why}"
             found.append(Finding(Level.WARNING, "sizes", text))
     return found
 
@@ -214,10 +218,8 @@ def of_generations(sold: Sequence[Sold], images: Iterable[Image]) -> list[Findin
     for image in images:
         kept = [one.type.name for one in sold if one.type.architecture == image.architecture and not one.boots(image)]
         if kept:
-            text = (
-                f"{len(kept)} are not offered ({', '.join(kept[:3])}): they boot no image of generation "
-                f"{image.generation}, as {image.id} is"
-            )
+            which = f"{', '.join(kept[:_NAMED])}{_more(kept)}"
+            text = f"{len(kept)} are not offered ({which}): no image of generation {image.generation}, as {image.id} is"
             found.append(Finding(Level.WARNING, "sizes", text))
     return found
 

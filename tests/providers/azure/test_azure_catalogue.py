@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +15,9 @@ from cloud_dispatch.provider.spi import Finding, Level
 from cloud_dispatch_azure import preflight, prices
 from cloud_dispatch_azure.catalogue import Sold
 from cloud_dispatch_azure.images import Image
+from tests.fakes.arm import catalogue
 from tests.fakes.arm.fake import FakeArm
+from tests.fakes.arm.settings import Settings
 from tests.fakes.faults import Fault, FaultKind
 from tests.providers.azure import scenes
 from tests.providers.azure.steps import Connect
@@ -119,7 +122,7 @@ async def test_a_size_that_boots_no_image_of_the_generation_is_not_offered(conne
     driver = connect(**both, images={"x86_64": OLD})
     assert {one.type.name for one in await driver.offerings()} == {"Standard_D2s_v5"}
     (text,) = said(await driver.preflight("contract"), "sizes")
-    assert GPU in text
+    assert f"1 are not offered ({GPU})" in text
     assert "generation V1" in text
     assert "server-gen1" in text
     assert GPU in {one.type.name for one in await connect(**both).offerings()}
@@ -163,3 +166,36 @@ async def test_an_image_that_trusted_launch_can_not_boot_is_told(connect: Connec
     assert "trusted launch" in text
     plain = connect(images={"x86_64": OLD}, trusted_launch=False)
     assert said(await plain.preflight("contract"), "images.x86_64", Level.OK)
+
+
+# sizes
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"images": {"x86_64": "Canonical:ubuntu-24_04-lts:server:latest"}}, "`images` has none for them .x86_64"),
+        ({"ephemeral": True}, "no room for an ephemeral disk"),
+        ({"zones": ["9"]}, "in no zone that `zones` names"),
+    ],
+    ids=str,
+)
+async def test_a_preflight_says_why_sizes_are_not_offered(connect: Connect, more: dict[str, object], why: str) -> None:
+    """By pattern; also where nothing is left."""
+    found = await connect(sizes=["Standard_D?ps_v5"], **more).preflight("contract")
+    (text,) = said(found, "sizes")
+    assert re.match(r"2 of 'Standard_D\?ps_v5' are not offered \(Standard_D2ps_v5, Standard_D4ps_v5\): ", text)
+    assert re.search(why, text)
+    assert said(found, "sizes", Level.ERROR)
+
+
+def test_a_preflight_says_what_the_subscription_is_kept_from() -> None:
+    """With Azure's word for it; and patterns that match nothing."""
+    size = catalogue.SIZES[scenes.SIZE.lower()]
+    kept = catalogue.sku(size, scenes.REGION, Settings(unoffered=frozenset({(scenes.SIZE, scenes.REGION)})))
+    said_of = preflight.of_patterns([kept], scenes.settings(sizes=[scenes.SIZE, "Standard_Z*"]))
+    here = "not for this subscription here: NotAvailableForSubscription"
+    assert [one.text for one in said_of] == [
+        f"1 of '{scenes.SIZE}' are not offered ({scenes.SIZE}): {here}",
+        f"no size is sold in {scenes.REGION} as 'Standard_Z*'",
+    ]
