@@ -8,7 +8,8 @@ method each is needed, and a plain request in the same name has it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import requests
@@ -17,7 +18,7 @@ from google.cloud import compute_v1
 from requests.adapters import HTTPAdapter
 
 from cloud_dispatch.provider.blocking import BlockingCalls
-from cloud_dispatch.provider.errors import ProviderError, Transient
+from cloud_dispatch.provider.errors import CredentialsRejected, ProviderError, Transient
 from cloud_dispatch_gcp import credentials
 from cloud_dispatch_gcp.errors import Asked, of_answer, of_exception
 from cloud_dispatch_gcp.settings import GcpSettings
@@ -32,15 +33,13 @@ _MOST_BODY = 64 * 2**20
 
 
 class Calls:
-    """The services of one project. Clients are made at their first use, in a thread: that asks for credentials."""
+    """The services of one project. What signs is made at its first use, in a thread: that asks for credentials."""
 
     def __init__(self, settings: GcpSettings, name: str) -> None:
         self._settings = settings
         self._threads = BlockingCalls(f"gcp-{name}", THREADS)
         self._making = threading.Lock()
-        self._credentials: Any = None
-        self._clients: dict[str, Any] = {}
-        self._session: Any = None
+        self._signing: _Signing | None = None
         self._plain: Any = None
 
     async def once(self, asked: Asked, client: str, method: str, **request: Any) -> Any:
@@ -61,93 +60,122 @@ class Calls:
 
     async def who(self) -> str:
         """Whose credentials these are; CredentialsRejected for none."""
-        return await self._threads.run(lambda: credentials.who(self._known()))
+        return await self._threads.run(lambda: credentials.who(self._signed_by().credentials))
 
     def close(self) -> None:
         self._threads.close()
-        for client in self._clients.values():
-            client.transport.close()
-        for session in (self._session, self._plain):
-            if session is not None:
-                session.close()
+        for made in (self._signing, self._plain):
+            if made is not None:
+                made.close()
 
     def _call(self, asked: Asked, client: str, method: str, request: Mapping[str, Any]) -> Any:
-        try:
-            made = self._client(client)
-            return getattr(made, method)(request=self._request(client, request), retry=None, timeout=_ANSWER_S)
-        except ProviderError:
-            raise
-        except Exception as error:
-            raise of_exception(error, asked) from error
+        with self._signed(asked) as signing:
+            send = getattr(signing.client(client), method)
+            return send(request=self._request(request), retry=None, timeout=_ANSWER_S)
 
     def _pages(self, asked: Asked, client: str, method: str, request: Mapping[str, Any]) -> list[Any]:
         found = []
-        try:
-            made = self._client(client)
-            pager = getattr(made, method)(request=self._request(client, request), retry=None, timeout=_ANSWER_S)
-            for page in pager.pages:
+        with self._signed(asked) as signing:
+            send = getattr(signing.client(client), method)
+            for page in send(request=self._request(request), retry=None, timeout=_ANSWER_S).pages:
                 found.append(type(page).pb(page))
                 if len(found) >= MAX_PAGES:
                     raise Transient(f"{asked.call}: no end after {MAX_PAGES} pages")
-        except ProviderError:
-            raise
-        except Exception as error:
-            raise of_exception(error, asked) from error
         return found
 
-    def _request(self, client: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _request(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return {"project": self._settings.project, **request}
 
     def _rest(self, asked: Asked, host: str, path: str, body: Mapping[str, Any] | None) -> Any:
-        try:
-            url, timeout = (self._settings.endpoint_url or host) + path, (_CONNECT_S, _ANSWER_S)
-            session = self._authorized()
+        url, timeout = (self._settings.endpoint_url or host) + path, (_CONNECT_S, _ANSWER_S)
+        with self._signed(asked) as signing:
+            session = signing.session()
             answer = (
                 session.get(url, timeout=timeout) if body is None else session.post(url, json=body, timeout=timeout)
             )
             return _json(answer, asked)
-        except ProviderError:
-            raise
-        except Exception as error:
-            raise of_exception(error, asked) from error
 
     def _public(self, asked: Asked, host: str, path: str) -> Any:
-        try:
+        with _translated(asked):
             with self._making:
                 if self._plain is None:
                     self._plain = requests.Session()
             answer = self._plain.get((self._settings.endpoint_url or host) + path, timeout=(_CONNECT_S, _CONNECT_S))
             return _json(answer, asked)
-        except ProviderError:
+
+    @contextmanager
+    def _signed(self, asked: Asked) -> Iterator[_Signing]:
+        """What to ask with. Credentials that are refused are forgotten: the next call finds those of a file that was
+        replaced meanwhile."""
+        with _translated(asked):
+            signing = self._signed_by()
+        try:
+            with _translated(asked):
+                yield signing
+        except CredentialsRejected:
+            self._forget(signing)
             raise
-        except Exception as error:
-            raise of_exception(error, asked) from error
 
-    def _known(self) -> Any:
+    def _signed_by(self) -> _Signing:
         with self._making:
-            if self._credentials is None:
-                self._credentials = credentials.of_settings(self._settings)
-            return self._credentials
+            if self._signing is None:
+                self._signing = _Signing(self._settings)
+            return self._signing
 
-    def _authorized(self) -> Any:
-        known = self._known()
+    def _forget(self, signing: _Signing) -> None:
+        """Once, however many calls were refused with them. Calls that are under way still get their answers."""
+        with self._making:
+            if self._signing is not signing:
+                return
+            self._signing = None
+        signing.close()
+
+
+class _Signing:
+    """Credentials, and all that asks with them; CredentialsRejected where there are none."""
+
+    def __init__(self, settings: GcpSettings) -> None:
+        self.credentials = credentials.of_settings(settings)
+        self._compute = settings.endpoint_url or _COMPUTE
+        self._making = threading.Lock()
+        self._clients: dict[str, Any] = {}
+        self._session: Any = None
+
+    def session(self) -> Any:
         with self._making:
             if self._session is None:
-                self._session = AuthorizedSession(known)  # type: ignore[no-untyped-call]
+                self._session = AuthorizedSession(self.credentials)  # type: ignore[no-untyped-call]
             return self._session
 
-    def _client(self, name: str) -> Any:
-        known = self._known()
+    def client(self, name: str) -> Any:
         with self._making:
             client = self._clients.get(name)
             if client is None:
                 kind = getattr(compute_v1, f"{name}Client")
-                scheme, _, host = (self._settings.endpoint_url or _COMPUTE).partition("://")
-                transport = kind.get_transport_class("rest")(credentials=known, host=f"{scheme}://{host}")
+                scheme = self._compute.partition("://")[0]
+                transport = kind.get_transport_class("rest")(credentials=self.credentials, host=self._compute)
                 # The library keeps ten connections: the threads would open new ones all the time.
                 transport._session.mount(f"{scheme}://", HTTPAdapter(pool_maxsize=THREADS))
                 client = self._clients[name] = kind(transport=transport)
             return client
+
+    def close(self) -> None:
+        with self._making:
+            for client in self._clients.values():
+                client.transport.close()
+            if self._session is not None:
+                self._session.close()
+
+
+@contextmanager
+def _translated(asked: Asked) -> Iterator[None]:
+    """What the SDK raises as the SPI's errors."""
+    try:
+        yield
+    except ProviderError:
+        raise
+    except Exception as error:
+        raise of_exception(error, asked) from error
 
 
 def _json(answer: Any, asked: Asked) -> Any:
