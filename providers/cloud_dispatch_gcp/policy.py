@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloud_dispatch_gcp.settings import GcpSettings
+from cloud_dispatch_gcp.settings import GcpSettings, without_subnet
+
+#: Asked of the VMs' service account, not of the project: it is in no role for the project.
+ACT_AS = "iam.serviceAccounts.actAs"
 
 _READS = (
     "compute.addresses.list", "compute.disks.list", "compute.instances.get", "compute.instances.getSerialPortOutput",
@@ -24,13 +27,13 @@ _CHANGES = (
 
 def permissions(settings: GcpSettings) -> list[str]:
     """What the dispatcher's account must be allowed in the project."""
-    found = [*_READS, *_CHANGES]
+    found = [*_READS, *_CHANGES, "compute.subnetworks.use"]
     if settings.subnets:
-        found += ["compute.subnetworks.get", "compute.subnetworks.use"]
-        found += ["compute.subnetworks.useExternalIp"] if settings.public_address else []
-    else:
-        found += ["compute.networks.get", "compute.subnetworks.use"]
-        found += ["compute.subnetworks.useExternalIp"] if settings.public_address else []
+        found.append("compute.subnetworks.get")
+    if without_subnet(settings):
+        found.append("compute.networks.get")
+    if settings.public_address:
+        found.append("compute.subnetworks.useExternalIp")
     if settings.service_account:
         found.append("compute.instances.setServiceAccount")
     if settings.network_tags:

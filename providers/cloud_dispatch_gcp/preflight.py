@@ -20,9 +20,10 @@ from cloud_dispatch_gcp.calls import Calls
 from cloud_dispatch_gcp.catalogue import Catalogue
 from cloud_dispatch_gcp.errors import Asked
 from cloud_dispatch_gcp.images import Image, Images
-from cloud_dispatch_gcp.settings import GcpSettings
+from cloud_dispatch_gcp.settings import GcpSettings, without_subnet
 
 _RESOURCES = "https://cloudresourcemanager.googleapis.com"
+_IAM = "https://iam.googleapis.com"
 _WEEK_MS = 7 * 86_400_000
 
 
@@ -63,6 +64,8 @@ class _Examination:
         looks: tuple[tuple[str, Callable[[], Awaitable[list[Finding]]]], ...] = (
             ("permissions", self._rights),
             ("images", self._images),
+            ("service_account", self._account),
+            ("network", self._network),
             ("subnets", self._subnets),
             ("instance_types", self._types),
             ("quotas", self._quotas),
@@ -92,15 +95,41 @@ class _Examination:
         images = [await self._means.images.found(name) for name in self._settings.images]
         return of_images(images, self._settings)
 
+    async def _account(self) -> list[Finding]:
+        """Whether VMs may be given their account: a right on that account alone, and another API."""
+        email = self._settings.service_account
+        if not email:
+            return []
+        asked = Asked("serviceAccounts.testIamPermissions", vm=True)
+        path = f"/v1/projects/{project_of(email)}/serviceAccounts/{email}:testIamPermissions"
+        try:
+            answer = await self._means.calls.rest(asked, _IAM, path, {"permissions": [policy.ACT_AS]})
+        except VmNotFound as error:
+            return [Finding(Level.ERROR, "service_account", error.message)]
+        except ProviderError as error:
+            text = f"whether VMs may be given {email} can't be asked: {error.message}"
+            return [Finding(Level.WARNING, "service_account", text)]
+        return of_account(email, answer.get("permissions", ()))
+
+    async def _network(self) -> list[Finding]:
+        regions, parts = without_subnet(self._settings), self._settings.network.split("/")
+        if not regions:
+            return []
+        asked = Asked("networks.get", vm=True)
+        try:
+            one = await self._means.calls.once(asked, "Networks", "get", network=parts[-1], **_project(parts))
+        except VmNotFound as error:
+            return [Finding(Level.ERROR, "network", error.message)]
+        return of_network(one.name, regions, bare="auto_create_subnetworks" in one and not one.auto_create_subnetworks)
+
     async def _subnets(self) -> list[Finding]:
         found = []
         for region, said in self._settings.subnets.items():
             parts = said.split("/")
-            project = {"project": parts[1]} if parts[0] == "projects" else {}
             asked = Asked("subnetworks.get", vm=True)
             try:
                 one = await self._means.calls.once(
-                    asked, "Subnetworks", "get", region=region, subnetwork=parts[-1], **project
+                    asked, "Subnetworks", "get", region=region, subnetwork=parts[-1], **_project(parts)
                 )
                 found.append(Finding(Level.OK, "subnets", f"{region}: {one.name} {one.ip_cidr_range}"))
             except VmNotFound as error:
@@ -125,6 +154,18 @@ def _refused(error: ProviderError) -> str:
     return "api" if error.code in ("accessNotConfigured", "SERVICE_DISABLED") else "credentials"
 
 
+def _project(parts: Sequence[str]) -> dict[str, str]:
+    """The project that a link names, where it is not the profile's own."""
+    return {"project": parts[1]} if parts[0] == "projects" else {}
+
+
+def project_of(account: str) -> str:
+    """The project of a service account, as its address says; `-` where it does not: asked by that one, Google says "may
+    not" of an account that is not there."""
+    name = account.partition("@")[2].removesuffix(".iam.gserviceaccount.com")
+    return "-" if "." in name else name
+
+
 def of_settings(settings: GcpSettings) -> list[Finding]:
     """What the settings leave out."""
     found = []
@@ -146,6 +187,22 @@ def of_rights(wanted: Iterable[str], held: Iterable[str]) -> list[Finding]:
     if not missing:
         return [Finding(Level.OK, "permissions", f"all {len(list(wanted))} are held")]
     return [Finding(Level.ERROR, "permissions", f"missing: {name}") for name in missing]
+
+
+def of_account(email: str, held: Iterable[str]) -> list[Finding]:
+    """Whether VMs may be given their account. Google may answer nothing at all of one that is not there."""
+    if policy.ACT_AS in held:
+        return [Finding(Level.OK, "service_account", email)]
+    text = f"{email}: there is none, or missing: {policy.ACT_AS} on it (roles/iam.serviceAccountUser has it)"
+    return [Finding(Level.ERROR, "service_account", text)]
+
+
+def of_network(name: str, regions: Sequence[str], *, bare: bool) -> list[Finding]:
+    """`bare`: the network makes no subnets by itself, and a VM has to be told one."""
+    if not bare:
+        return [Finding(Level.OK, "network", name)]
+    text = f"{name} has no subnets of its own making: name one in subnets for {', '.join(regions)}"
+    return [Finding(Level.ERROR, "network", text)]
 
 
 def of_images(images: Iterable[Image], settings: GcpSettings) -> list[Finding]:

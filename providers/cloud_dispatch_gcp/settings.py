@@ -121,6 +121,11 @@ class GcpSettings(BaseModel):
         return self
 
 
+def without_subnet(settings: GcpSettings) -> list[str]:
+    """The regions in which VMs are attached to the network as such, and its own subnet is found by Google."""
+    return [region for region in settings.regions if region not in settings.subnets]
+
+
 def region_of(zone: str) -> str:
     """`us-central1` of `us-central1-a`."""
     return zone.rpartition("-")[0]

@@ -170,6 +170,8 @@ ENDS = {"onHostMaintenance": "TERMINATE"}
         {**GPU, "scheduling": ENDS},
         {"networkInterfaces": [{"subnetwork": "regions/europe-west4/subnetworks/default"}]},
         {"networkInterfaces": [{"subnetwork": "regions/us-central1/subnetworks/none"}]},
+        {"networkInterfaces": [{"network": "global/networks/none"}]},
+        {"networkInterfaces": [{"network": "global/networks/custom"}]},
     ],
 )
 def test_what_cannot_be_is_refused(ask: Asker, gce: FakeGce, wrong: dict[str, Any]) -> None:

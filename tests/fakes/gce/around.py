@@ -187,11 +187,12 @@ def get_subnetwork(session: Session) -> Any:
 
 @operation("networks.get", permission="compute.networks.get")
 def get_network(session: Session) -> Any:
-    """The one network that there is."""
-    path = f"projects/{session.project.name}/global/networks/{session.params['network']}"
-    if session.params["network"] != "default":
+    """One network."""
+    name, known = session.params["network"], session.cloud.settings.networks
+    path = f"projects/{session.project.name}/global/networks/{name}"
+    if name not in known:
         raise session.missing(path)
-    return _resource("network", path, autoCreateSubnetworks=True)
+    return _resource("network", path, autoCreateSubnetworks=known[name])
 
 
 # rights
@@ -207,6 +208,18 @@ def instance_rights(session: Session) -> Any:
 def project_rights(session: Session) -> Any:
     """The same of a project, by the Resource Manager."""
     session.cloud.project(session.params["resource"])
+    return _rights(session)
+
+
+@operation("projects.serviceAccounts.testIamPermissions", "permissions", service="iam")
+def account_rights(session: Session) -> Any:
+    """The same of a service account. By `-` for its project it may not be asked of one that is not there."""
+    project, account = session.params["projectsId"], session.params["serviceAccountsId"]
+    known = session.cloud.settings.service_accounts
+    if known is not None and account not in known:
+        if project == "-":
+            raise ApiError("forbidden", f"Permission denied on service account {account}", worded=True)
+        raise ApiError("notFound", f"Unknown service account {account}", worded=True)
     return _rights(session)
 
 

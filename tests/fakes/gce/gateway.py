@@ -29,6 +29,7 @@ _DOCUMENTS = {
     "cloudbilling": "cloudbilling.v1",
     "cloudresourcemanager": "cloudresourcemanager.v1",
     "iamcredentials": "iamcredentials.v1",
+    "iam": "iam.v1",
 }
 
 

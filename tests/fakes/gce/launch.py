@@ -238,8 +238,11 @@ def _interfaces(session: Session, body: dict[str, Any], number: int) -> list[dic
     (one,) = asked
     region = session.zone.rpartition("-")[0]
     root = f"{LINK}projects/{session.project.name}"
-    if last(one.get("network", "default")) != "default":
-        raise invalid("networkInterfaces[0].network", one["network"], "The resource was not found")
+    network, networks = last(one.get("network", "default")), session.cloud.settings.networks
+    if network not in networks and ("network" in one or "subnetwork" not in one):
+        raise invalid("networkInterfaces[0].network", network, "The resource was not found")
+    if "subnetwork" not in one and not networks[network]:
+        raise invalid("networkInterfaces[0].subnetwork", "", "It must be given with a network of custom subnet mode.")
     name = last(one.get("subnetwork", "default"))
     if name not in session.cloud.settings.subnetworks or f"regions/{region}/" not in one.get(
         "subnetwork", f"regions/{region}/"
@@ -247,7 +250,7 @@ def _interfaces(session: Session, body: dict[str, Any], number: int) -> list[dic
         where = f"projects/{session.project.name}/regions/{region}/subnetworks/{name}"
         raise invalid("networkInterfaces[0].subnetwork", one.get("subnetwork"), f"The resource '{where}' was not found")
     told: dict[str, Any] = {
-        "kind": "compute#networkInterface", "name": "nic0", "network": f"{root}/global/networks/default",
+        "kind": "compute#networkInterface", "name": "nic0", "network": f"{root}/global/networks/{network}",
         "subnetwork": f"{root}/regions/{region}/subnetworks/{name}", "stackType": "IPV4_ONLY",
         "networkIP": f"10.{128 + number // 62_500 % 100}.{number // 250 % 250}.{number % 250 + 2}",
         "fingerprint": fingerprint([name, number]),

@@ -93,4 +93,6 @@ class Settings:
     capacity: Mapping[tuple[str, str, str], int] = field(default_factory=dict)  # by type, zone, "spot" or "on-demand"
     unoffered: frozenset[tuple[str, str]] = frozenset()  # type, zone
     service_accounts: frozenset[str] | None = None  # None: any will do
+    #: Whether a network makes subnetworks by itself.
+    networks: Mapping[str, bool] = field(default_factory=lambda: {"default": True, "custom": False})
     subnetworks: tuple[str, ...] = ("default", "workers")  # in every region

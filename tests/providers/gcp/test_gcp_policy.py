@@ -107,5 +107,11 @@ def test_what_a_profile_does_not_use_is_not_in_it() -> None:
     assert not more & set(plain)
     own = scenes.settings(images={"x86_64": f"projects/{scenes.PROJECT}/global/images/own"})
     assert "compute.images.useReadOnly" in policy.permissions(own)
+    both = policy.permissions(
+        scenes.settings(regions=["us-central1", "europe-west4"], subnets={"us-central1": "workers"})
+    )
+    assert {"compute.networks.get", "compute.subnetworks.get"} <= set(both)
+    assert "compute.networks.get" in plain
+    assert "compute.networks.get" not in full
     hidden = scenes.settings(public_address=False)
     assert "compute.subnetworks.useExternalIp" not in policy.permissions(hidden)

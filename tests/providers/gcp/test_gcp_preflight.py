@@ -1,0 +1,96 @@
+"""What `config check --online` finds before a launch would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.provider.spi import Finding, Level, ProfileContext
+from cloud_dispatch_gcp import plugin, preflight
+from tests.fakes.clock import SetClock
+from tests.fakes.faults import Fault, FaultKind
+from tests.fakes.gce import FakeGce, Settings
+from tests.providers.gcp import scenes
+
+OTHER = f"nobody@{scenes.PROJECT}.iam.gserviceaccount.com"
+
+
+async def found(folder: Path, cloud: Settings, *faults: Fault, denied: str = "", **more: Any) -> Sequence[Finding]:
+    """What a profile of these settings is told of a cloud of those."""
+    with FakeGce(cloud, SetClock(scenes.NOW_MS)) as fake:
+        fake.add_faults(*faults)
+        fake.denied |= {denied} - {""}
+        key = folder / "key.json"
+        key.write_text(json.dumps(fake.key))
+        base = {"instance_types": ["n2-standard-2"], "service_account": scenes.ACCOUNT, "endpoint_url": fake.url}
+        said = scenes.settings(**{**base, "credentials_file": str(key), **more})
+        driver = plugin.create(ProfileContext(ProfileName("gcp"), said, folder, now=fake.clock.now))
+        try:
+            return await driver.preflight("contract")
+        finally:
+            await driver.close()
+
+
+def told(findings: Sequence[Finding], level: Level) -> dict[str, str]:
+    return {one.about: one.text for one in findings if one.level is level}
+
+
+def refusal(operation: str, code: str = "accessNotConfigured") -> Fault:
+    return Fault(FaultKind.ERROR, operation=operation, code=code)
+
+
+async def test_a_good_profile_has_no_errors(tmp_path: Path) -> None:
+    findings = await found(tmp_path, Settings())
+    assert told(findings, Level.ERROR) == {}
+    assert set(told(findings, Level.WARNING)) == {"endpoint_url"}
+    assert told(findings, Level.OK)["network"] == "default"
+    assert told(findings, Level.OK)["service_account"] == scenes.ACCOUNT
+
+
+@pytest.mark.parametrize(
+    ("cloud", "more", "about", "said"),
+    [
+        ({}, {"network": "global/networks/nosuch"}, "network", "nosuch"),
+        ({}, {"network": "global/networks/custom"}, "network", "us-central1"),
+        ({"service_accounts": frozenset({scenes.ACCOUNT})}, {"service_account": OTHER}, "service_account", OTHER),
+        ({}, {"denied": "iam.serviceAccounts.actAs"}, "service_account", "iam.serviceAccounts.actAs"),
+    ],
+    ids=["no such network", "a network without subnets", "no such account", "an account that may not be given"],
+)
+async def test_what_a_launch_would_be_refused_for(
+    tmp_path: Path, cloud: dict[str, Any], more: dict[str, Any], about: str, said: str
+) -> None:
+    errors = told(await found(tmp_path, Settings(**cloud), **more), Level.ERROR)
+    assert set(errors) == {about}
+    assert said in errors[about]
+
+
+async def test_a_network_counts_where_no_subnet_is_named(tmp_path: Path) -> None:
+    """For a region with a subnet nobody asks what the network is like."""
+    findings = await found(tmp_path, Settings(networks={}), subnets={"us-central1": "workers"})
+    assert told(findings, Level.ERROR) == {}
+    assert "network" not in told(findings, Level.OK)
+
+
+async def test_an_account_that_can_not_be_asked_about_is_a_warning(tmp_path: Path) -> None:
+    """The API of rights may be switched off, and launches go on without it."""
+    findings = await found(tmp_path, Settings(), refusal("projects.serviceAccounts.testIamPermissions"))
+    assert told(findings, Level.ERROR) == {}
+    assert "accessNotConfigured" in told(findings, Level.WARNING)["service_account"]
+
+
+@pytest.mark.parametrize(
+    ("account", "project"),
+    [
+        ("worker@lab-123456.iam.gserviceaccount.com", "lab-123456"),
+        ("123-compute@developer.gserviceaccount.com", "-"),
+        ("worker@lab.example.com.iam.gserviceaccount.com", "-"),
+    ],
+)
+def test_the_project_of_an_account(account: str, project: str) -> None:
+    assert preflight.project_of(account) == project
