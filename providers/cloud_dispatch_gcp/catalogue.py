@@ -41,6 +41,14 @@ class Sold:
     zones: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """Google's rates, None where they were not asked for or could not be read: then `refused` says why."""
+
+    rates: Rates | None = None
+    refused: ProviderError | None = None
+
+
 class Catalogue:
     """The offerings of one profile. Types, zones and prices are good for hours."""
 
@@ -53,11 +61,11 @@ class Catalogue:
         self._images = images
         self._now = now
         self._sold = Kept(self._ask_types, _TYPES_MS, now)
-        self._rates = Kept(self._ask_prices, lambda found: _PRICES_MS if found else _PRICES_AGAIN_MS, now)
+        self._list = Kept(self._ask_prices, lambda found: _PRICES_AGAIN_MS if found.refused else _PRICES_MS, now)
 
     async def offerings(self) -> tuple[Offering, ...]:
         """All of them, with what is known of their prices."""
-        sold, rates = await asyncio.gather(self._sold.get(), self._rates.get())
+        sold, listed = await asyncio.gather(self._sold.get(), self._list.get())
         wanted = {one.type.architecture for one in sold} & set(self._settings.images)
         images = {name: (await self._images.found(name)).link for name in sorted(wanted)}
         return tuple(
@@ -65,11 +73,15 @@ class Catalogue:
             for one in sold
             if one.type.architecture in images
             for zone in sorted(one.zones)
-            for offering in self._offered(one, zone, rates, images[one.type.architecture])
+            for offering in self._offered(one, zone, listed.rates, images[one.type.architecture])
         )
 
     async def sold(self) -> Sequence[Sold]:
         return await self._sold.get()
+
+    async def unpriced(self) -> ProviderError | None:
+        """Why Google's own prices are not known; None where they are, or are not wanted."""
+        return (await self._list.get()).refused
 
     async def types(self) -> list[InstanceType]:
         return [one.type for one in await self._sold.get()]
@@ -146,14 +158,14 @@ class Catalogue:
         )
         return frozenset(one.name for page in pages for one in page.items)
 
-    async def _ask_prices(self) -> Rates | None:
-        """The catalogue's; None where it can't be read, so that the table speaks: prices alone stop no VM."""
+    async def _ask_prices(self) -> PriceList:
+        """The catalogue's; none where it can't be read, so that the table speaks: prices alone stop no VM."""
         if not self._settings.price_list:
-            return None
+            return PriceList()
         try:
-            return await self._read()
-        except ProviderError:
-            return None
+            return PriceList(await self._read())
+        except ProviderError as error:
+            return PriceList(refused=error)
 
     async def _read(self) -> Rates:
         skus: list[Any] = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from cloud_dispatch.domain.durations import format_duration
-from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.resources import format_bytes
 from cloud_dispatch.provider.errors import CredentialsRejected, ProviderError, VmNotFound
 from cloud_dispatch.provider.spi import Finding, Level, Provider, Quota, QuotaUnit
@@ -24,6 +24,8 @@ from cloud_dispatch_gcp.settings import GcpSettings, without_subnet
 
 _RESOURCES = "https://cloudresourcemanager.googleapis.com"
 _IAM = "https://iam.googleapis.com"
+_MARKETS = {Market.ON_DEMAND: "on demand", Market.SPOT: "on spot"}
+_UNKNOWN = "nothing is launched there under a limit"
 _WEEK_MS = 7 * 86_400_000
 
 
@@ -68,6 +70,7 @@ class _Examination:
             ("network", self._network),
             ("subnets", self._subnets),
             ("instance_types", self._types),
+            ("prices", self._prices),
             ("quotas", self._quotas),
         )
         for about, look in looks:
@@ -143,8 +146,13 @@ class _Examination:
         return [
             *of_places([zone for one in sold for zone in one.zones], self._settings),
             *of_patterns([one.type.name for one in sold], self._settings),
-            *of_offerings(offered, means.now()),
+            *of_offerings(offered),
         ]
+
+    async def _prices(self) -> list[Finding]:
+        """Another API too, and one that launches need not."""
+        refused, offered = await self._means.catalogue.unpriced(), await self._means.driver.offerings()
+        return of_prices(offered, self._means.now(), "" if refused is None else refused.message)
 
     async def _quotas(self) -> list[Finding]:
         return of_quotas(await self._means.driver.quotas())
@@ -246,20 +254,30 @@ def of_patterns(sold: Sequence[str], settings: GcpSettings) -> list[Finding]:
     return found
 
 
-def of_offerings(offered: Sequence[Offering], now_ms: int) -> list[Finding]:
-    """What could be rented, and how well its prices are known."""
+def of_offerings(offered: Sequence[Offering]) -> list[Finding]:
+    """What could be rented."""
     if not offered:
         return [Finding(Level.ERROR, "instance_types", "nothing could be rented: no type, zone and image go together")]
     types, zones = {one.type.name for one in offered}, {one.zone for one in offered}
-    found = [Finding(Level.OK, "instance_types", f"{len(types)} types in {len(zones)} zones")]
-    unknown = sorted({one.type.name for one in offered if one.rate is None})
-    if unknown:
-        text = f"not known of {len(unknown)} types ({', '.join(unknown[:3])}): nothing is launched there under a limit"
+    return [Finding(Level.OK, "instance_types", f"{len(types)} types in {len(zones)} zones")]
+
+
+def of_prices(offered: Sequence[Offering], now_ms: int, refused: str) -> list[Finding]:
+    """How well prices are known, by market. `refused`: why the price list could not be read, "" where it could."""
+    found = []
+    if refused:
+        text = f"the Cloud Billing API does not tell them, and the table that comes with the driver counts: {refused}"
         found.append(Finding(Level.WARNING, "prices", text))
+    for market in Market:
+        unknown = sorted({one.type.name for one in offered if one.market is market and one.rate is None})
+        if unknown:
+            more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+            text = f"not known {_MARKETS[market]} of {', '.join(unknown[:3])}{more}: {_UNKNOWN}"
+            found.append(Finding(Level.WARNING, "prices", text))
     old = [one for one in offered if one.estimated and one.rate is not None and now_ms - one.priced_ms > _WEEK_MS]
     if old:
         age = format_duration(max(now_ms - one.priced_ms for one in old) // 86_400_000 * 86_400_000)
-        text = f"{len(old)} offerings have estimates that are {age} old: nothing is launched there under a limit"
+        text = f"{len(old)} offerings have estimates that are {age} old: {_UNKNOWN}"
         found.append(Finding(Level.WARNING, "prices", text))
     return found
 

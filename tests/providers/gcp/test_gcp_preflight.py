@@ -84,6 +84,25 @@ async def test_an_account_that_can_not_be_asked_about_is_a_warning(tmp_path: Pat
     assert "accessNotConfigured" in told(findings, Level.WARNING)["service_account"]
 
 
+async def test_a_price_list_that_can_not_be_read_is_told_with_what_is_not_known_for_it(tmp_path: Path) -> None:
+    """By its name, as somebody has to switch it on; what the driver's table has is known all the same."""
+    findings = await found(tmp_path, Settings(), refusal("services.skus.list"))
+    texts = [one.text for one in findings if one.about == "prices"]
+    assert told(findings, Level.ERROR) == {}
+    assert "Cloud Billing API" in texts[0]
+    assert "accessNotConfigured" in texts[0]
+    assert [text for text in texts if "not known" in text] == [
+        "not known on spot of n2-standard-2: nothing is launched there under a limit"
+    ]
+
+
+async def test_prices_that_are_known_are_not_worth_a_word(tmp_path: Path) -> None:
+    """Nor that nobody wanted Google's, but for what is not known then."""
+    assert not [one for one in await found(tmp_path, Settings()) if one.about == "prices"]
+    own = await found(tmp_path, Settings(), price_list=False, prices={"n2-standard-2": "0.05"})
+    assert [one.text[:17] for one in own if one.about == "prices"] == ["not known on spot"]
+
+
 @pytest.mark.parametrize(
     ("account", "project"),
     [
