@@ -155,7 +155,7 @@ class _Examination:
         return of_prices(offered, self._means.now(), "" if refused is None else refused.message)
 
     async def _quotas(self) -> list[Finding]:
-        return of_quotas(await self._means.driver.quotas())
+        return of_quotas(await self._means.driver.quotas(), await self._means.driver.offerings())
 
 
 def _refused(error: ProviderError) -> str:
@@ -285,15 +285,24 @@ def of_prices(offered: Sequence[Offering], now_ms: int, refused: str) -> list[Fi
 _UNITS = {QuotaUnit.VCPUS: "vCPUs", QuotaUnit.GPUS: "GPUs", QuotaUnit.INSTANCES: "VMs"}
 
 
-def of_quotas(told: Iterable[Quota]) -> list[Finding]:
-    """Whether the project may hold anything, and how much more."""
+def of_quotas(told: Sequence[Quota], offered: Sequence[Offering]) -> list[Finding]:
+    """Whether the project may hold anything of what is offered, and how much more. A quota of none is usual (GPUs,
+    newer families), and an error where those of none leave nothing over."""
+    none = [quota for quota in told if quota.limit == 0]
+    left = any(not any(_binds(quota, one) for quota in none) for one in offered)
     found = []
     for quota in told:
         about = f"quota {quota.name}" + (f" {quota.scope.region}" if quota.scope.region else "")
         what = _UNITS[quota.unit]
-        if quota.limit is not None and quota.used is not None and quota.used >= quota.limit:
-            level = Level.WARNING if quota.limit else Level.ERROR
-            found.append(Finding(level, about, f"all {quota.limit} {what} are used"))
+        if quota in none:
+            found.append(Finding(Level.WARNING if left else Level.ERROR, about, f"no {what} at all are granted"))
+        elif quota.limit is not None and quota.used is not None and quota.used >= quota.limit:
+            found.append(Finding(Level.WARNING, about, f"all {quota.limit} {what} are used"))
         else:
             found.append(Finding(Level.OK, about, f"{quota.used} of {quota.limit} {what} are used"))
     return found
+
+
+def _binds(quota: Quota, offering: Offering) -> bool:
+    """Whether such a machine would count against it."""
+    return quota.scope.covers(offering) and (quota.unit is not QuotaUnit.GPUS or offering.type.capacity.gpus > 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,58 @@ async def test_prices_that_are_known_are_not_worth_a_word(tmp_path: Path) -> Non
     assert not [one for one in await found(tmp_path, Settings()) if one.about == "prices"]
     own = await found(tmp_path, Settings(), price_list=False, prices={"n2-standard-2": "0.05"})
     assert [one.text[:17] for one in own if one.about == "prices"] == ["not known on spot"]
+
+
+CPUS, N2, GPUS = ("us-central1", "CPUS"), ("us-central1", "N2_CPUS"), ("us-central1", "NVIDIA_L4_GPUS")
+
+
+@pytest.mark.parametrize(
+    ("types", "limits", "level"),
+    [
+        (["n2-standard-2", "e2-standard-2"], {N2: 0}, Level.WARNING),
+        (
+            ["n2-standard-2", "g2-standard-4"],
+            {GPUS: 0, ("us-central1", "PREEMPTIBLE_NVIDIA_L4_GPUS"): 0},
+            Level.WARNING,
+        ),
+        (["n2-standard-2"], {N2: 0}, Level.WARNING),
+        (["n2-standard-2"], {N2: 0, ("us-central1", "PREEMPTIBLE_CPUS"): 0}, Level.ERROR),
+        (["n2-standard-2", "e2-standard-2"], {N2: 0, CPUS: 0, ("us-central1", "PREEMPTIBLE_CPUS"): 0}, Level.ERROR),
+        (["g2-standard-4"], {GPUS: 0, ("us-central1", "PREEMPTIBLE_NVIDIA_L4_GPUS"): 0}, Level.ERROR),
+    ],
+    ids=["a family", "a kind of GPU", "on demand", "the only family", "all families", "the only kind of GPU"],
+)
+async def test_a_quota_of_none_is_an_error_where_nothing_is_left(
+    tmp_path: Path, types: list[str], limits: dict[tuple[str, str], int], level: Level
+) -> None:
+    """Usual projects may hold no GPUs and nothing of the newest families, and rent the rest."""
+    findings = await found(tmp_path, Settings(region_quotas=limits), instance_types=types)
+    none = [one for one in findings if one.text.endswith("granted")]
+    assert none
+    assert {one.level for one in none} == {level}
+
+
+async def test_a_project_may_have_no_gpus_anywhere(tmp_path: Path) -> None:
+    """As all new ones: what has none is rented all the same."""
+    findings = await found(
+        tmp_path, Settings(quotas={"GPUS_ALL_REGIONS": 0}), instance_types=["n2-standard-2", "g2-standard-4"]
+    )
+    assert told(findings, Level.ERROR) == {}
+    assert "GPUs" in told(findings, Level.WARNING)["quota GPUS_ALL_REGIONS"]
+
+
+async def test_a_quota_that_is_used_up_is_a_warning(tmp_path: Path) -> None:
+    """It may be free again tomorrow."""
+    with FakeGce(Settings(region_quotas={N2: 2}), SetClock(scenes.NOW_MS)) as fake:
+        said = scenes.settings(
+            endpoint_url=fake.url, credentials_file=str(fake.write_key(tmp_path)), instance_types=["n2-standard-2"]
+        )
+        driver = plugin.create(ProfileContext(ProfileName("gcp"), said, tmp_path, now=fake.clock.now))
+        await driver.launch(replace(scenes.request(), ends_ms=scenes.NOW_MS + 600_000))
+        findings = await driver.preflight("contract")
+        await driver.close()
+    assert told(findings, Level.ERROR) == {}
+    assert told(findings, Level.WARNING)["quota N2_CPUS us-central1"] == "all 2 vCPUs are used"
 
 
 @pytest.mark.parametrize(
