@@ -379,7 +379,11 @@ GCP: Mapping[str, tuple[str, str, str]] = {
     "consistency": (_DURATION, "`30s`", "How long Google's lists may be late."),
     "boot": (_DURATION, "`1m`", "How long a VM takes from its launch to its registration, as expected."),
     "operation_poll": (_DURATION, "`2s`", "How often launches under way are asked for."),
-    "launches_per_s": ("1 to 1000", "`20`", "VMs a second that are asked for; Google allows 1,500 calls a minute."),
+    "launches_per_s": (
+        "1 to 1000",
+        "`20`",
+        "VMs a second that are asked for, after a rest fifteen times as many at once; Google allows 1,500 a minute.",
+    ),
 }
 
 #: The local driver's own keys of a profile: what is expected, the default, and the meaning.

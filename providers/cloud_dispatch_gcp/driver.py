@@ -56,7 +56,8 @@ _SPOT_NOTICE_MS = 30_000
 #: 1,500 calls of a kind a minute in a project, counted by the minute, so that many at once are fine
 #: (https://cloud.google.com/compute/api-quota).
 _CALLS_PER_S, _BURST = 25, 250
-_BURST_OF_VMS = 1_000
+#: So many seconds' launches may come at once after a rest: with the default, all that a first minute allows.
+_REST_S = 15
 #: Somebody else changes the same VM's labels at the same time: so often they are read again.
 _CHANGES = 5
 _UNREACHABLE = "UNREACHABLE"
@@ -357,10 +358,12 @@ class GcpProvider(Lacking):
 
 def traits(settings: GcpSettings) -> Traits:
     """What a profile of these settings can do."""
-    most = translate.MAX_BATCH if settings.service_account else 1
+    launches, batch = rhythm(settings.launches_per_s)
+    if not settings.service_account:  # then each of them makes one VM
+        launches = settings.launches_per_s
     return Traits(
         consistency_ms=settings.consistency,
-        max_batch=translate.MAX_BATCH,
+        max_batch=batch,
         max_user_data=translate.MAX_USER_DATA,
         hard_end=HardEnd.FIXED,
         hard_end_period_ms=_START_MS,
@@ -376,8 +379,14 @@ def traits(settings: GcpSettings) -> Traits:
         max_tagged=1,
         calls_per_s=_CALLS_PER_S,
         call_burst=_BURST,
-        paces=(Pace("launch", max(settings.launches_per_s // most, 1), max(_BURST_OF_VMS // most, 1)),),
+        paces=(Pace("launch", launches, launches * _REST_S),),
     )
+
+
+def rhythm(vms_per_s: int) -> tuple[int, int]:
+    """How many launches a second, of how many VMs at most: together no more than `vms_per_s`, and hardly less."""
+    launches = -(-vms_per_s // translate.MAX_BATCH)
+    return launches, vms_per_s // launches
 
 
 def _gathered(request: LaunchRequest, outcomes: Sequence[Vm | str | ProviderError]) -> LaunchResult:

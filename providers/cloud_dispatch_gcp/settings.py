@@ -105,7 +105,8 @@ class GcpSettings(BaseModel):
     boot: Duration = 60_000
     #: How often pending launches are asked for.
     operation_poll: Annotated[Duration, Field(ge=100)] = 2_000
-    #: Compute Engine allows 1,500 changes a minute in a region where nothing was raised.
+    #: VMs. Compute Engine allows 1,500 changes a minute in a region where nothing was raised: so many are these, with
+    #: what may come at once.
     launches_per_s: Annotated[int, Strict(), Field(ge=1, le=1_000)] = 20
 
     @model_validator(mode="after")

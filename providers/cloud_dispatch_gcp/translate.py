@@ -22,7 +22,7 @@ from cloud_dispatch_gcp.settings import GIB, GcpSettings, region_of
 
 #: What one value of the metadata may have, in bytes ("Metadata limitations").
 MAX_USER_DATA = 262_144
-#: Each slot is an insert of its own, and Google allows 1,500 of them a minute: such a batch once a second is as much.
+#: Each slot is an insert of its own, and all of a launch are sent at once.
 MAX_BATCH = 25
 #: What `maxRunDuration` may be ("Limit the run time of a VM").
 MIN_RUN_S, MAX_RUN_S = 30, 120 * 86_400
@@ -48,8 +48,8 @@ _LOCAL_SSD = 375 * GIB
 
 def check(request: LaunchRequest, user_data: bytes, traits: Traits) -> None:
     """InvalidRequest for what can be known to be wrong before anything is asked. `user_data`: as it is sent."""
-    if not 1 <= request.slots <= MAX_BATCH:
-        raise InvalidRequest(f"{request.slots} VMs in one launch (expected 1-{MAX_BATCH})")
+    if not 1 <= request.slots <= traits.max_batch:
+        raise InvalidRequest(f"{request.slots} VMs in one launch (expected 1-{traits.max_batch})")
     if request.min_slots != 1:
         raise InvalidRequest(f"min_slots = {request.min_slots}: this driver can't launch all or nothing")
     if len(request.instances) != request.slots:

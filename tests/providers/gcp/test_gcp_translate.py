@@ -140,7 +140,6 @@ def test_what_is_no_id_is_none(vm: str) -> None:
     "wrong",
     [
         {"slots": 0, "instances": ()},
-        {"slots": 26},
         {"min_slots": 2},
         {"instances": ()},
         {"tags": {"a.b": "x"}},
@@ -151,6 +150,13 @@ def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
     settings = scenes.settings()
     with pytest.raises(InvalidRequest):
         translate.check(scenes.request(**wrong), b"", traits(settings))
+
+
+def test_a_launch_larger_than_the_traits_say_is_refused() -> None:
+    said = scenes.settings(launches_per_s=3)
+    translate.check(scenes.request(3), b"", traits(said))
+    with pytest.raises(InvalidRequest, match="4 VMs in one launch"):
+        translate.check(scenes.request(4), b"", traits(said))
 
 
 @pytest.mark.parametrize(
@@ -196,10 +202,22 @@ def test_tasks_get_the_local_disks() -> None:
     assert translate.disk_bytes(scenes.settings()) == 30 * GIB
 
 
-@pytest.mark.parametrize(("account", "batch", "a_second"), [("", 1, 20), (scenes.ACCOUNT, 25, 1)])
+@pytest.mark.parametrize("account", ["", scenes.ACCOUNT])
+def test_as_many_vms_a_second_are_asked_for_as_the_profile_says(account: str) -> None:
+    """Of any number that it may say: never more, and less by a rounding at most."""
+    for wanted in range(1, 1_001):
+        said = traits(scenes.settings(service_account=account, launches_per_s=wanted))
+        pace = said.pace("launch")
+        assert 0.95 * wanted <= pace.per_s * said.most_slots <= wanted
+        assert pace.burst * said.most_slots <= 15 * wanted
+
+
+@pytest.mark.parametrize(("account", "batch", "a_second"), [("", 1, 20), (scenes.ACCOUNT, 20, 1)])
 def test_launches_are_paced_by_their_vms(account: str, batch: int, a_second: int) -> None:
-    """Twenty VMs a second: as single launches, or as one of twenty-five."""
+    """Twenty VMs a second: as single launches, or as one of twenty. A first minute has 1,500."""
     said = traits(scenes.settings(service_account=account))
     assert said.most_slots == batch
-    assert said.pace("launch").per_s == a_second
+    pace = said.pace("launch")
+    assert pace.per_s == a_second
+    assert (pace.burst + 60 * pace.per_s) * batch == 1_500
     assert said.vm_id(scenes.request().instances[0], scenes.ZONE) == f"{scenes.ZONE}/{scenes.BATCH}-0"
