@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Scoped)
 #: The properties by their names in a scope, and where an offering has them.
 _PROPERTIES = {
     "type": "type.name", "zone": "zone", "market": "market", "family": "type.family", "region": "region",
-    "image": "image", "gpu": "type.gpu_type",
+    "image": "image", "gpu": "type.gpu_type", "gpu_memory": "type.gpu_memory",
 }  # fmt: skip
 
 

@@ -111,6 +111,7 @@ class Blocked:
     obstacle: Obstacle = Obstacle.REFUSED
     image: str = ""
     gpu: str = ""
+    gpu_memory: int = 0
     pool: str = ""
     template: str = ""
     from_rate: int = 0  # only what can cost so much an hour, nano-dollars; 0: at any price
@@ -129,6 +130,7 @@ class Blocked:
             and self.family in ("", offering.type.family)
             and self.region in ("", offering.region)
             and self.gpu in ("", offering.type.gpu_type)
+            and self.gpu_memory in (0, offering.type.gpu_memory)
             and self.image in ("", offering.image)
             and self.from_rate <= offering.top_rate
         )
@@ -149,6 +151,7 @@ class QuotaUse:
     family: str = ""
     region: str = ""
     gpu: str = ""
+    gpu_memory: int = 0
     unit: str = "vcpus"
 
     def size(self, offering: Offering) -> int:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.resources import format_bytes
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.scopes import Scopes
 from cloud_dispatch.planner.snapshot import Blocked, Snapshot
@@ -144,7 +145,10 @@ def _closed(snapshot: Snapshot, counts: Callable[[Blocked], bool]) -> dict[int, 
 
 
 def _where(block: Blocked) -> str:
-    parts = (block.profile, block.type, block.zone, block.market, block.family, block.gpu, block.region, block.image)
+    memory = format_bytes(block.gpu_memory) if block.gpu_memory else ""
+    parts = (
+        block.profile, block.type, block.zone, block.market, block.family, block.gpu, memory, block.region, block.image
+    )  # fmt: skip
     return "/".join(filter(None, parts))
 
 
@@ -167,10 +171,11 @@ def _dear(holding: Iterable[Blocked]) -> dict[str, Blocked]:
 
 def _blocks(holding: Iterable[Blocked]) -> Iterable[Blocked]:
     """Remembered failures; of those that speak of the same the longest."""
-    longest: dict[tuple[str, ...], Blocked] = {}
+    longest: dict[tuple[str | int, ...], Blocked] = {}
     for block in holding:
         key = (
-            block.profile, block.type, block.zone, block.market, block.family, block.region, block.image, block.gpu
+            block.profile, block.type, block.zone, block.market, block.family, block.region, block.image, block.gpu,
+            block.gpu_memory,
         )  # fmt: skip
         if key not in longest or longest[key].until_ms < block.until_ms:
             longest[key] = block

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.resources import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class Scope:
     """What an error speaks of; empty fields mean any. All empty: the whole account.
 
     `family` is the unit of quotas (with `market`, where spot has its own), `type` x `zone` x `market` that of capacity.
-    `gpu` is what tasks call a GPU (`InstanceType.gpu_type`), whatever type it comes with.
+    `gpu` is what tasks call a GPU (`InstanceType.gpu_type`), whatever type it comes with, `gpu_memory` its bytes, where
+    that tells two of a name apart.
     """
 
     type: str = ""
@@ -33,6 +35,7 @@ class Scope:
     region: str = ""
     family: str = ""
     gpu: str = ""
+    gpu_memory: int = 0
 
     def covers(self, offering: Offering) -> bool:
         """Whether the error speaks of `offering` too."""
@@ -43,6 +46,7 @@ class Scope:
             and self.region in ("", offering.region)
             and self.family in ("", offering.type.family)
             and self.gpu in ("", offering.type.gpu_type)
+            and self.gpu_memory in (0, offering.type.gpu_memory)
         )
 
     @property
@@ -54,8 +58,12 @@ class Scope:
         return " ".join(f"{name}={value}" for name, value in self._given()) or "account"
 
     def _given(self) -> list[tuple[str, str]]:
-        names = ("type", "family", "gpu", "zone", "market", "region")
-        return [(name, value) for name in names if (value := getattr(self, name))]
+        memory = format_bytes(self.gpu_memory) if self.gpu_memory else ""
+        named = (
+            ("type", self.type), ("family", self.family), ("gpu", self.gpu), ("gpu_memory", memory),
+            ("zone", self.zone), ("market", self.market), ("region", self.region),
+        )  # fmt: skip
+        return [(name, value) for name, value in named if value]
 
 
 class ProviderError(Exception):

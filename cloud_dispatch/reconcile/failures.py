@@ -54,7 +54,7 @@ class FailureMemory:
     took to show, after they ran out."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[_Kind, *tuple[str, ...]], _Entry] = {}
+        self._entries: dict[tuple[_Kind, str, errors.Scope, str, str], _Entry] = {}
 
     def refused(self, offering: Offering, error: errors.ProviderError, now_ms: int) -> Blocked:
         """Remember that a launch of `offering` was refused."""
@@ -130,8 +130,7 @@ class FailureMemory:
         self, kind: _Kind, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int,
         took_ms: int = 0, template: str = "", pool: str = "", from_rate: int = 0,
     ) -> Blocked:  # fmt: skip
-        named = (scope.type, scope.zone, scope.market, scope.family, scope.region, scope.gpu, template, pool)
-        key = (kind, offering.profile, *named)
+        key = (kind, offering.profile, scope, template, pool)
         before = self._entries.get(key)
         if before is not None and before.forget_ms <= now_ms:
             before = None
@@ -149,6 +148,7 @@ class FailureMemory:
             family=scope.family,
             region=scope.region,
             gpu=scope.gpu,
+            gpu_memory=scope.gpu_memory,
             template=template,
             pool=pool,
             from_rate=from_rate,

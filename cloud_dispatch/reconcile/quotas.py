@@ -55,5 +55,5 @@ def use(profile: ProfileName, quota: Quota) -> QuotaUse | None:
     scope = quota.scope
     return QuotaUse(
         profile, quota.name, quota.limit, quota.used, scope.type, scope.zone, scope.market, scope.family, scope.region,
-        gpu=scope.gpu, unit=str(quota.unit),
+        gpu=scope.gpu, gpu_memory=scope.gpu_memory, unit=str(quota.unit),
     )  # fmt: skip

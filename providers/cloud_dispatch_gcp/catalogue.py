@@ -83,9 +83,6 @@ class Catalogue:
         """Why Google's own prices are not known; None where they are, or are not wanted."""
         return (await self._list.get()).refused
 
-    async def types(self) -> list[InstanceType]:
-        return [one.type for one in await self._sold.get()]
-
     async def told(self) -> list[spi.Price]:
         """What Google says that the types cost now, asked for anew; ProviderError where the catalogue can't be read."""
         sold, rates = await asyncio.gather(self._sold.get(), self._read())
@@ -204,7 +201,7 @@ def sold(
             own = machines.custom(name)
             if own is not None and own.family in families:
                 kind, count = translate.accelerators(name, settings)
-                made = Made(name, own.cpus, own.memory_mib, _card(kind)[0], count)
+                made = Made(name, own.cpus, own.memory_mib, _billed(kind), count)
                 _add(known, zones, zone, made, "", cards[zone], settings)
     return tuple(Sold(*known[name], frozenset(zones[name])) for name in sorted(known))
 
@@ -226,27 +223,26 @@ def made_of(one: Any, settings: GcpSettings) -> Made:
     if one.accelerators:
         kind, count = one.accelerators[0].guest_accelerator_type, one.accelerators[0].guest_accelerator_count
     disks = one.bundled_local_ssds.partition_count > 0
-    return Made(one.name, one.guest_cpus, one.memory_mb, _card(kind)[0], count, extras=disks)
+    return Made(one.name, one.guest_cpus, one.memory_mb, _billed(kind), count, extras=disks)
 
 
 def instance_type(made: Made, architecture: str, settings: GcpSettings) -> InstanceType:
-    memory = next((size for _, (name, size) in machines.GPUS.items() if name == made.gpu), 0)
+    card = machines.billed_gpu(made.gpu)
     return InstanceType(
         name=made.name,
         capacity=Resources(
             cpus_milli=made.cpus * 1000, memory=made.memory_mib * MIB, disk=translate.disk_bytes(settings),
             gpus=made.gpus,
         ),
-        gpu_type=made.gpu,
-        gpu_memory=memory * GIB,
+        gpu_type=card.name,
+        gpu_memory=card.gib * GIB,
         architecture=architecture,
         family=machines.quota_of(made.name),
     )  # fmt: skip
 
 
-def _card(kind: str) -> tuple[str, int]:
-    """What tasks call a GPU, and its memory; its own name where it is newer than this table."""
-    return machines.GPUS.get(kind, (kind.removeprefix("nvidia-").removeprefix("tesla-"), 0)) if kind else ("", 0)
+def _billed(vendor: str) -> str:
+    return machines.gpu(vendor).billed if vendor else ""
 
 
 def _facts(price: Price) -> dict[str, Any]:

@@ -321,12 +321,12 @@ class GcpProvider(Lacking):
         """Of the regions and families that the profile rents, and of the whole project."""
         asked_region, asked_project = Asked("regions.get"), Asked("projects.get")
         regions = self._settings.regions
-        types, project, *found = await asyncio.gather(
-            self._catalogue.types(),
+        sold, project, *found = await asyncio.gather(
+            self._catalogue.sold(),
             self._calls.once(asked_project, "Projects", "get"),
             *(self._calls.once(asked_region, "Regions", "get", region=region) for region in regions),
         )
-        families, gpus = {kind.family for kind in types}, {kind.gpu_type for kind in types if kind.capacity.gpus}
+        families, gpus = {one.type.family for one in sold}, {one.made.gpu for one in sold if one.made.gpus}
         told = quotas.of_project(project._pb.quotas, gpus=bool(gpus))
         for region, one in zip(regions, found, strict=True):
             told += quotas.of_region(region, one._pb.quotas, families, gpus, addresses=self._settings.public_address)

@@ -178,7 +178,8 @@ def _gpu_scope(metric: str, offering: Offering) -> Scope:
     if metric.endswith("_ALL_REGIONS"):
         return Scope(gpu=offering.type.gpu_type)
     both = offering.market is Market.SPOT and not metric.startswith("PREEMPTIBLE_")
-    return Scope(gpu=offering.type.gpu_type, market="" if both else str(offering.market), region=offering.region)
+    kind, market = offering.type, "" if both else str(offering.market)
+    return Scope(gpu=kind.gpu_type, gpu_memory=kind.gpu_memory, market=market, region=offering.region)
 
 
 def _retry_after(error: Any) -> str:

@@ -8,12 +8,28 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-#: Vendor names of GPUs as `machineTypes` and `acceleratorTypes` have them -> what tasks ask for, GiB of a device.
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A kind of GPU: what tasks call it, the same at every cloud; GiB of a device; and how SKUs and quotas name it."""
+
+    name: str
+    gib: int
+    billed: str
+
+
+#: By the names that `machineTypes` and `acceleratorTypes` have. A model has one name, whatever its memory: by that
+#: tasks tell the larger A100 from the smaller one.
 GPUS = {
-    "nvidia-tesla-t4": ("t4", 16), "nvidia-tesla-p4": ("p4", 8), "nvidia-tesla-p100": ("p100", 16),
-    "nvidia-tesla-v100": ("v100", 16), "nvidia-tesla-a100": ("a100", 40), "nvidia-a100-80gb": ("a100-80gb", 80),
-    "nvidia-l4": ("l4", 24), "nvidia-h100-80gb": ("h100", 80), "nvidia-h100-mega-80gb": ("h100", 80),
-    "nvidia-h200-141gb": ("h200", 141), "nvidia-b200": ("b200", 180), "nvidia-rtx-pro-6000": ("rtx-pro-6000", 96),
+    vendor: Card(name, gib, billed or name)
+    for vendor, name, gib, billed in (
+        ("nvidia-tesla-t4", "t4", 16, ""), ("nvidia-tesla-p4", "p4", 8, ""), ("nvidia-tesla-p100", "p100", 16, ""),
+        ("nvidia-tesla-v100", "v100", 16, ""), ("nvidia-tesla-a100", "a100", 40, ""),
+        ("nvidia-a100-80gb", "a100", 80, "a100-80gb"), ("nvidia-l4", "l4", 24, ""),
+        ("nvidia-h100-80gb", "h100", 80, ""), ("nvidia-h100-mega-80gb", "h100", 80, ""),
+        ("nvidia-h200-141gb", "h200", 141, ""), ("nvidia-b200", "b200", 180, ""),
+        ("nvidia-rtx-pro-6000", "rtx-pro-6000", 96, ""),
+    )
 }  # fmt: skip
 #: Families with Arm processors; the field `architecture` of a machine type says it too, where it is there.
 _ARM = frozenset({"t2a", "c4a", "n4a", "a4x"})
@@ -64,6 +80,17 @@ class Custom:
     cpus: int
     memory_mib: int
     extended: bool
+
+
+def gpu(vendor: str) -> Card:
+    """The card of a vendor's name; where it is newer than this table, by that name, of unknown memory."""
+    own = vendor.removeprefix("nvidia-").removeprefix("tesla-")
+    return GPUS.get(vendor, Card(own, 0, own))
+
+
+def billed_gpu(billed: str) -> Card:
+    """The card that SKUs and quotas call so."""
+    return next((one for one in GPUS.values() if one.billed == billed), Card(billed, 0, billed))
 
 
 def custom(name: str) -> Custom | None:

@@ -84,7 +84,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a type is made of, as far as it is billed. `gpu`: as tasks call it. `extras`: parts with no price here."""
+    """What a type is made of, as far as it is billed. `gpu`: as SKUs call it. `extras`: parts with no price here."""
 
     name: str
     cpus: int

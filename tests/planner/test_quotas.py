@@ -64,6 +64,8 @@ NEAR, FAR = card("near", 1, 100), replace(card("far", 1, 105, zone="b"), region=
         (quota(2, 1, gpu="t4", region="r", unit="gpus"), "near"),
         (quota(0, 0, gpu="t4", region="r", market="spot", unit="gpus"), "near"),
         (quota(0, 0, gpu="a100", region="r", unit="gpus"), "near"),
+        (quota(0, 0, gpu="t4", gpu_memory=16, unit="gpus", region="r"), "far"),
+        (quota(0, 0, gpu="t4", gpu_memory=32, unit="gpus", region="r"), "near"),
     ],
 )
 def test_gpus_go_where_a_quota_has_room_for_them(use: QuotaUse, rented: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.provider import errors
 from cloud_dispatch.reconcile.failures import LONGEST_MS, FailureMemory
 from tests.reconcile.examples import offering
@@ -37,6 +38,16 @@ def test_a_quota_of_gpus_blocks_what_has_them() -> None:
     assert memory.covers(replace(card, type=replace(card.type, name="u"), zone="other"), 1)
     assert not memory.covers(one, 1)
     assert not memory.covers(replace(card, region="r2"), 1)
+
+
+def test_a_quota_of_the_larger_card_leaves_the_smaller_one_of_its_name() -> None:
+    one = offering()
+    small, large = (replace(one, type=replace(one.type, gpu_type="a100", gpu_memory=gib * GIB)) for gib in (40, 80))
+    memory, scope = FailureMemory(), errors.Scope(gpu="a100", gpu_memory=80 * GIB)
+    assert (str(scope), scope.level) == ("gpu=a100 gpu_memory=80GiB", "gpu+gpu_memory")
+    memory.refused(large, errors.QuotaExceeded("gpus", scope=scope), 0)
+    assert memory.covers(large, 1)
+    assert not memory.covers(small, 1)
 
 
 def test_an_error_of_a_region_blocks_that_region_only() -> None:

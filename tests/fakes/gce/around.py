@@ -16,7 +16,7 @@ from tests.fakes.google.errors import ApiError
 
 _LISTED = ("filter", "maxResults", "pageToken", "orderBy")
 _BORN = "1969-12-31T16:00:00.000-08:00"
-_CARDS = {"nvidia-tesla-t4": 4, "nvidia-l4": 8, "nvidia-tesla-a100": 16, "nvidia-tesla-v100": 8}
+_CARDS = {"nvidia-tesla-t4": 4, "nvidia-l4": 8, "nvidia-tesla-a100": 16, "nvidia-a100-80gb": 8, "nvidia-tesla-v100": 8}
 
 
 def _id(path: str) -> str:

@@ -51,6 +51,7 @@ def _made() -> Iterator[MachineType]:
             yield MachineType(f"c3-{kind}-{cpus}", cpus, cpus * each)
     for gpus, cpus in ((1, 12), (2, 24), (4, 48), (8, 96)):
         yield MachineType(f"a2-highgpu-{gpus}g", cpus, cpus * 85 * 1024 // 12, "nvidia-tesla-a100", gpus)
+    yield MachineType("a2-ultragpu-1g", 12, 12 * 170 * 1024 // 12, "nvidia-a100-80gb", 1)
     for cpus, gpus in ((4, 1), (8, 1), (12, 1), (16, 1), (24, 2), (32, 1), (48, 4), (96, 8)):
         yield MachineType(f"g2-standard-{cpus}", cpus, cpus * 4096, "nvidia-l4", gpus)
 
@@ -58,7 +59,7 @@ def _made() -> Iterator[MachineType]:
 TYPES = {one.name: one for one in _made()}
 #: Accelerators that can be attached to N1, or come with a type, by the name that quotas give them.
 ACCELERATORS = {"nvidia-tesla-t4": "NVIDIA_T4", "nvidia-l4": "NVIDIA_L4", "nvidia-tesla-a100": "NVIDIA_A100",
-                "nvidia-tesla-v100": "NVIDIA_V100"}  # fmt: skip
+                "nvidia-a100-80gb": "NVIDIA_A100_80GB", "nvidia-tesla-v100": "NVIDIA_V100"}  # fmt: skip
 _OWN_CPU_QUOTA = {"a2": "A2_CPUS", "c2": "C2_CPUS", "c3": "C3_CPUS", "n2": "N2_CPUS", "n2d": "N2D_CPUS",
                   "t2d": "T2D_CPUS", "t2a": "T2A_CPUS", "e2": "CPUS", "n1": "CPUS", "g2": "CPUS"}  # fmt: skip
 #: What `regions.get` tells of, whatever is used.

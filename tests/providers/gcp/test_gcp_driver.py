@@ -13,6 +13,7 @@ import pytest
 from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.reaper import overdue
+from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.domain.tags import DEPLOYMENT
 from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
@@ -299,15 +300,15 @@ async def test_gpus_have_limits_of_their_own(tmp_path: Path) -> None:
         found = {(name, str(scope)): (one.limit, one.used) for (name, scope), one in told.items()}
         assert found == {
             ("GPUS_ALL_REGIONS", "account"): (4, 1),
-            ("PREEMPTIBLE_NVIDIA_T4_GPUS", "gpu=t4 market=spot region=us-central1"): (3, 1),
-            ("NVIDIA_T4_GPUS", "gpu=t4 market=on-demand region=us-central1"): (5, 1),
-            ("NVIDIA_T4_GPUS", "gpu=t4 region=europe-west4"): (0, 0),
+            ("PREEMPTIBLE_NVIDIA_T4_GPUS", "gpu=t4 gpu_memory=16GiB market=spot region=us-central1"): (3, 1),
+            ("NVIDIA_T4_GPUS", "gpu=t4 gpu_memory=16GiB market=on-demand region=us-central1"): (5, 1),
+            ("NVIDIA_T4_GPUS", "gpu=t4 gpu_memory=16GiB region=europe-west4"): (0, 0),
         }
         far = offers["europe-west4-a", Market.SPOT]
         assert [scope.covers(far) for _, scope in told] == [scope.region in ("", "europe-west4") for _, scope in told]
         with pytest.raises(QuotaExceeded) as refused:
             await driver.launch(asked(fake, batch="b1111111111", instances=("b1111111111-0",), offering=far))
-        assert refused.value.scope == Scope(gpu="t4", region="europe-west4")
+        assert refused.value.scope == Scope(gpu="t4", gpu_memory=16 * GIB, region="europe-west4")
         without = plugin.create(ProfileContext(ProfileName("gcp"), scenes.settings(
             endpoint_url=fake.url, credentials_file=str(fake.write_key(tmp_path)), instance_types=["n2-*"],
         ), tmp_path, now=fake.clock.now))  # fmt: skip
@@ -342,6 +343,29 @@ async def test_a_disk_in_use_is_not_deleted(fake: FakeGce, connect: Connect) -> 
     (vm,) = (await finished(driver, await driver.launch(asked(fake)))).vms
     with pytest.raises(InvalidRequest):
         await driver.delete_leftover(Leftover(vm.id, LeftoverKind.DISK, vm.zone, {}))
+
+
+async def test_the_larger_of_two_cards_of_one_name_is_told_by_its_memory(tmp_path: Path) -> None:
+    """Tasks ask for `a100`, as of any cloud, and say the memory where they need the larger one; Google's limits of the
+    one are none of the other's."""
+    limits = {("us-central1", f"{market}NVIDIA_A100_80GB_GPUS"): 0 for market in ("", "PREEMPTIBLE_")}
+    with FakeGce(Settings(region_quotas=limits), SetClock(scenes.NOW_MS)) as fake:
+        said = scenes.settings(
+            endpoint_url=fake.url, credentials_file=str(fake.write_key(tmp_path)), zones=["us-central1-a"],
+            instance_types=["a2-highgpu-1g", "a2-ultragpu-1g"], spot=False,
+        )  # fmt: skip
+        driver = plugin.create(ProfileContext(ProfileName("gcp"), said, tmp_path, now=fake.clock.now))
+        small, large = sorted(await driver.offerings(), key=lambda one: one.type.name)
+        assert [(one.type.gpu_type, one.type.gpu_memory) for one in (small, large)] == [
+            ("a100", 40 * GIB),
+            ("a100", 80 * GIB),
+        ]
+        none = [one.scope for one in await driver.quotas() if one.limit == 0]
+        assert [(scope.covers(small), scope.covers(large)) for scope in none] == [(False, True)]
+        with pytest.raises(QuotaExceeded) as refused:
+            await driver.launch(asked(fake, offering=large))
+        assert (refused.value.scope.covers(small), refused.value.scope.covers(large)) == (False, True)
+        await driver.close()
 
 
 async def test_ids_of_nothing_are_not_found(connect: Connect) -> None:
