@@ -38,7 +38,7 @@ from cloud_dispatch.statestore import open_store
 from cloud_dispatch.wire.messages import (
     Policy,
 )
-from tests.api.house import AGENT, POOL, Agent, House
+from tests.api.house import AGENT, POOL, Agent, House, asking
 from tests.providers.odd import Odd
 
 #: Tight, so that tests see them; what takes seconds in a test takes minutes in the product.
@@ -119,7 +119,7 @@ class Fortress:
         )
         self.host, self.port = await asyncio.wait_for(address, 10)
         self.url = f"http://{self.host}:{self.port}"
-        async with httpx.AsyncClient(base_url=self.url, timeout=20) as http:
+        async with asking(self.url) as http:
             await self._populate(http)
             self._ready.set()
             await self._stop.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import ssl
 import subprocess
 import sys
 from hashlib import sha256
@@ -13,6 +14,7 @@ import pytest
 
 from cloud_dispatch.cli import exitcodes
 from cloud_dispatch.cli.main import run
+from cloud_dispatch.client import Client
 from cloud_dispatch.domain import errors
 
 INSTANCE = {
@@ -119,6 +121,16 @@ def test_wrong_token_is_denied(cli: Any, dispatcher: Any, monkeypatch: pytest.Mo
     monkeypatch.setenv("CLOUD_DISPATCH_TOKEN", "guessed")
     ran = cli("tasks")
     assert (ran.code, ran.err) == (6, "cloud-dispatch: the operator's token is wrong\n")
+
+
+def test_without_tls_no_authorities_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to be checked by them, and reading them takes longer than a request."""
+    read: list[object] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **where: read.append(where))
+    Client("http://127.0.0.1:1", "token").close()
+    assert not read
+    Client("https://127.0.0.1:1", "token").close()
+    assert read
 
 
 def test_what_is_no_dispatcher_is_told_so(cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,8 @@ class Thief:
 
     def register(self, vm: str, proof: str = "") -> httpx.Response:
         request = RegisterRequest(vm=vm, proof=proof, incarnation="thief")
-        return httpx.post(self._house.url + REGISTER_PATH, content=encode(request), headers=self._headers, timeout=30)
+        url, trust = self._house.url + REGISTER_PATH, self._house.verify
+        return httpx.post(url, content=encode(request), headers=self._headers, timeout=30, verify=trust)
 
 
 def forged(proof: str, vm: str) -> str:
