@@ -13,6 +13,9 @@ FIRST ?= 0
 # (tests/conftest.py). `make test WORKERS=0` runs the tests one after another.
 WORKERS ?= $(shell expr 1 + $$(nproc))
 
+# The tests start hundreds of interpreters: each would compile the sources anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test campaign lint bench reference lock clean
 

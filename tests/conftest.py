@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,17 @@ settings.load_profile("house")
 _WAITING = frozenset({"agent", "bench", "cloudinit", "packaging", "providers", "system"})
 _COMPUTING = frozenset({"simulation"})
 _LONG_S = 120
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What collecting brings lives to the end: garbage is not looked for meanwhile, and in none of it later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
