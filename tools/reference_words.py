@@ -58,7 +58,10 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "dispatcher.pause": ("true or false", "Launch nothing. Everything else goes on."),
     "store.url": (
         "URL",
-        "`sqlite:///PATH`, `postgresql://...` (needs the extra `postgres`), or where that is kept: `credential:NAME`, `env:NAME`. Empty: SQLite in the state folder.",
+        (
+            "`sqlite:///PATH`, `postgresql://...` (needs the extra `postgres`), or where that is kept: "
+            "`credential:NAME`, `env:NAME`. Empty: SQLite in the state folder."
+        ),
     ),
     "store.commit": (
         "inline or thread",

@@ -1,4 +1,4 @@
-"""Secrets that a configuration names: found where they are said to be, by what needs them, and told of by name alone."""
+"""Secrets that a configuration names: found where they are said to be, by what needs them, told of by name alone."""
 
 from __future__ import annotations
 
