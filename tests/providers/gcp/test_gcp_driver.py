@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
-from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.reaper import overdue
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.domain.tags import DEPLOYMENT
@@ -37,7 +37,8 @@ from cloud_dispatch.provider.spi import (
     QuotaUnit,
     VmState,
 )
-from cloud_dispatch_gcp import plugin
+from cloud_dispatch_gcp import plugin, prices
+from cloud_dispatch_gcp.prices import Made
 from tests.fakes.clock import SetClock
 from tests.fakes.faults import Fault, FaultKind
 from tests.fakes.gce import FakeGce, Settings
@@ -192,6 +193,74 @@ async def test_a_spot_vm_may_cost_the_list_price_whatever_was_agreed_on_demand(f
     assert by_market[Market.SPOT].max_rate == 97_118_000
     blind = connect(instance_types=["n2-standard-2"], prices={"n2-standard-2": "0.03"}, price_list=False)
     assert {one.max_rate for one in await blind.offerings() if one.market is Market.SPOT} == {None}
+
+
+async def test_what_the_operator_pays_comes_before_the_list_and_that_before_the_table(
+    fake: FakeGce, connect: Connect
+) -> None:
+    """Of each price its own age, and whether it is Google's word; a list that can't be read stops no VM."""
+
+    async def on_demand(**more: Any) -> Offering:
+        offers = await connect(
+            instance_types=["n2-standard-2"], zones=["us-central1-a"], spot=False, **more
+        ).offerings()
+        (found,) = offers
+        return found
+
+    own, listed = await on_demand(prices={"n2-standard-2": "0.03"}), await on_demand()
+    fake.add_faults(Fault(FaultKind.ERROR, operation="services.skus.list", code="accessNotConfigured"))
+    table = await on_demand()
+    known = prices.price(
+        Made("n2-standard-2", 2, 8_192), scenes.REGION, Market.ON_DEMAND, prices.embedded(scenes.REGION)
+    )
+    assert known is not None
+    assert [(one.rate, one.max_rate, one.estimated) for one in (own, listed, table)] == [
+        (30_000_000, 30_000_000, False),
+        (97_118_000, 97_118_000, False),
+        (known.rate, known.rate, True),
+    ]
+    assert table.priced_ms == known.priced_ms
+    assert own.priced_ms > known.priced_ms
+    assert listed.priced_ms > known.priced_ms
+
+
+async def test_a_spot_vm_costs_its_own_price_and_at_most_the_one_on_demand(fake: FakeGce, connect: Connect) -> None:
+    (spot,) = [
+        one
+        for one in await connect(instance_types=["n2-standard-2"], zones=["us-central1-a"]).offerings()
+        if one.market is Market.SPOT
+    ]
+    assert spot.rate is not None
+    assert spot.rate < 30_000_000
+    assert spot.max_rate == spot.highest_rate == 97_118_000
+
+
+@pytest.mark.parametrize(
+    ("apart", "found"),
+    [
+        (0, {("N2_CPUS", "family=N2_CPUS region=us-central1")}),
+        (
+            8,
+            {
+                ("N2_CPUS", "family=N2_CPUS market=on-demand region=us-central1"),
+                ("PREEMPTIBLE_CPUS", "market=spot region=us-central1"),
+            },
+        ),
+    ],
+)
+async def test_spot_shares_the_ordinary_limit_without_one_of_its_own(
+    fake: FakeGce, quotas: dict[tuple[str, str], int], connect: Connect, apart: int, found: set[tuple[str, str]]
+) -> None:
+    """Where the limit of spot cores is 0, as of projects that never asked for one."""
+    quotas[scenes.REGION, "PREEMPTIBLE_CPUS"] = apart
+    told_ = await connect(instance_types=["n2-standard-2"]).quotas()
+    assert {(one.name, str(one.scope)) for one in told_ if one.name in ("N2_CPUS", "PREEMPTIBLE_CPUS")} == found
+
+
+async def test_an_image_for_other_machines_is_refused(connect: Connect) -> None:
+    arm = scenes.settings().images["arm64"]
+    with pytest.raises(InvalidRequest, match="is for arm64"):
+        await connect(images={"x86_64": arm}).offerings()
 
 
 async def test_the_catalogue_is_read_to_its_last_page(tmp_path: Path) -> None:

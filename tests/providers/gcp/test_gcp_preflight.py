@@ -16,6 +16,7 @@ from cloud_dispatch_gcp import plugin, preflight
 from tests.fakes.clock import SetClock
 from tests.fakes.faults import Fault, FaultKind
 from tests.fakes.gce import FakeGce, Settings
+from tests.fakes.gce.settings import Image
 from tests.providers.gcp import scenes
 
 OTHER = f"nobody@{scenes.PROJECT}.iam.gserviceaccount.com"
@@ -69,6 +70,36 @@ async def test_what_a_launch_would_be_refused_for(
     errors = told(await found(tmp_path, Settings(**cloud), **more), Level.ERROR)
     assert set(errors) == {about}
     assert said in errors[about]
+
+
+ARM = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-arm64"
+LARGE = Image("lab", "large", "large", gb=40)
+
+
+@pytest.mark.parametrize(
+    ("cloud", "more", "about", "said"),
+    [
+        ({}, {"images": {"x86_64": ARM}}, "images", "arm64"),
+        ({"images": (LARGE,)}, {"images": {"x86_64": LARGE.path}}, "images.x86_64", "root_size = 40GiB"),
+        ({}, {"regions": ["us-central1", "nowhere-east1"]}, "regions", "nowhere-east1"),
+        ({}, {"zones": ["us-central1-a", "us-central1-z"]}, "zones", "us-central1-z"),
+        ({"unoffered": frozenset({("n2-standard-2", "us-central1-b")})}, {"zones": ["us-central1-a", "us-central1-b"]},
+         "zones", "us-central1-b"),
+    ],
+    ids=["an image for other machines", "an image that is too large", "no such region", "no such zone", "sold out"],
+)  # fmt: skip
+async def test_images_and_places_that_nothing_could_be_rented_with(
+    tmp_path: Path, cloud: dict[str, Any], more: dict[str, Any], about: str, said: str
+) -> None:
+    """Each by the setting that has to change."""
+    assert said in told(await found(tmp_path, Settings(**cloud), **more), Level.ERROR)[about]
+
+
+async def test_a_disk_as_large_as_its_image_will_do(tmp_path: Path) -> None:
+    findings = await found(
+        tmp_path, Settings(images=(LARGE,)), images={"x86_64": LARGE.path}, root_size="40GiB"
+    )  # fmt: skip
+    assert told(findings, Level.ERROR) == {}
 
 
 async def test_a_network_counts_where_no_subnet_is_named(tmp_path: Path) -> None:
