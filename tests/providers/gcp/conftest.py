@@ -1,15 +1,20 @@
-"""A fake Compute Engine of each test's own, and a key of its service account."""
+"""A fake Compute Engine of each test's own, a key of its service account, and drivers that use it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.provider.spi import ProfileContext, Provider
+from cloud_dispatch_gcp import plugin
 from tests.fakes.clock import RealClock
 from tests.fakes.gce import FakeGce, Settings
+from tests.providers.gcp import scenes
+from tests.providers.gcp.launching import Connect
 
 
 @pytest.fixture
@@ -29,3 +34,18 @@ def fake(quotas: dict[tuple[str, str], int]) -> Iterator[FakeGce]:
 def told(fake: FakeGce, tmp_path: Path) -> dict[str, Any]:
     """The settings that lead to it."""
     return {"endpoint_url": fake.url, "credentials_file": str(fake.write_key(tmp_path))}
+
+
+@pytest.fixture
+async def connect(fake: FakeGce, told: dict[str, Any], tmp_path: Path) -> AsyncIterator[Connect]:
+    """Drivers by their settings; they are closed at the end."""
+    made: list[Provider] = []
+
+    def make(**more: Any) -> Provider:
+        said = scenes.settings(**{**told, "consistency": "0s", "operation_poll": "100ms", **more})
+        made.append(plugin.create(ProfileContext(ProfileName("gcp"), said, tmp_path, now=fake.clock.now)))
+        return made[-1]
+
+    yield make
+    for driver in made:
+        await driver.close()
