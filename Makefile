@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 BENCH  := .venv-bench
+CHECKOV := .venv-checkov
 # Seconds after which the whole test run is stopped: a hang must fail, not wait.
 TEST_DEADLINE ?= 2400
 # How many scenarios of each kind `make campaign` runs, from which seed on.
@@ -17,7 +18,7 @@ WORKERS ?= $(shell expr 1 + $$(nproc))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test campaign lint bench reference lock clean
+.PHONY: help setup demo test campaign lint terraform bench reference lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +59,16 @@ campaign: setup ## simulate COUNT scenarios of each kind, and as many hostile re
 	  $(BIN)/python -m cloud_dispatch.simulation seeds --first $(FIRST) --count $(COUNT) --theme $$theme || exit 1; done
 	MONEY_EXAMPLES=$(COUNT) $(BIN)/python -m pytest -q tests/simulation/test_money.py -k whatever
 	HOSTILE_EXAMPLES=$(COUNT) $(BIN)/python -m pytest -q --timeout 0 tests/api/test_hostile_schema.py
+
+$(CHECKOV)/.ready: Makefile
+	$(PYTHON) -m venv $(CHECKOV)
+	$(CHECKOV)/bin/python -m pip install --quiet --disable-pip-version-check checkov==3.3.30
+	@touch $@
+
+terraform: setup $(CHECKOV)/.ready ## what make test has no time for: checkov, and the providers' whole schemas (150 MB)
+	$(CHECKOV)/bin/checkov --directory terraform --framework terraform --quiet --compact --skip-download
+	$(BIN)/python -m tools.terraform_policies --check
+	$(BIN)/python -m tools.provider_schemas --check
 
 $(BENCH)/.ready: requirements-bench.txt pyproject.toml
 	$(PYTHON) -m venv $(BENCH)

@@ -1,0 +1,99 @@
+# The control VM. Its state is on a disk of its own, and its address stays, so that another one can take its place.
+
+data "aws_subnet" "control" {
+  id = local.subnet_ids[0]
+}
+
+data "aws_ssm_parameter" "image" {
+  name = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
+}
+
+locals {
+  config = templatefile("${path.module}/templates/config.toml.tftpl", {
+    deployment           = var.deployment
+    port                 = local.port
+    address              = aws_network_interface.control.private_ip
+    region               = local.region
+    account              = local.account
+    instance_types       = jsonencode(var.instance_types)
+    subnets              = jsonencode(local.subnet_ids)
+    security_group       = aws_security_group.worker.id
+    instance_profile     = aws_iam_instance_profile.worker.name
+    identity_certificate = var.identity_certificate == "" ? "" : "/etc/cloud-dispatch/identity.pem"
+    reaper_period        = "${local.reaper_period_s}s"
+    max_instances        = var.max_instances
+    day_limit            = var.day_limit
+    month_limit          = var.month_limit
+    pools                = var.pools
+  })
+
+  user_data = templatefile("${path.module}/templates/control.yaml.tftpl", {
+    package     = var.package
+    config      = base64encode(local.config)
+    certificate = base64encode(var.identity_certificate)
+    volume      = replace(aws_ebs_volume.state.id, "-", "")
+  })
+}
+
+resource "aws_network_interface" "control" {
+  subnet_id       = data.aws_subnet.control.id
+  security_groups = [aws_security_group.control.id]
+  description     = "The control VM of ${local.name}: its address stays"
+  tags            = merge(local.tags, { Name = "${local.name}-control" })
+}
+
+resource "aws_eip" "control" {
+  #checkov:skip=CKV2_AWS_19: it is attached, by the network interface
+  count             = local.makes_vpc ? 1 : 0
+  domain            = "vpc"
+  network_interface = aws_network_interface.control.id
+  tags              = merge(local.tags, { Name = "${local.name}-control" })
+
+  depends_on = [aws_internet_gateway.own]
+}
+
+resource "aws_instance" "control" {
+  ami                         = data.aws_ssm_parameter.image.insecure_value
+  instance_type               = var.control_type
+  iam_instance_profile        = aws_iam_instance_profile.dispatcher.name
+  user_data_base64            = base64gzip(local.user_data)
+  user_data_replace_on_change = true
+  ebs_optimized               = true
+  monitoring                  = true
+  tags                        = merge(local.tags, { Name = "${local.name}-control" })
+
+  primary_network_interface {
+    network_interface_id = aws_network_interface.control.id
+  }
+
+  metadata_options {
+    http_tokens                 = "required"
+    http_put_response_hop_limit = 1
+  }
+
+  root_block_device {
+    encrypted   = true
+    kms_key_id  = aws_kms_key.own.arn
+    volume_type = "gp3"
+    volume_size = 16
+  }
+
+  lifecycle {
+    ignore_changes = [ami]
+  }
+
+  # Whoever ends everything comes after it: nothing is launched while the deployment is destroyed.
+  depends_on = [
+    aws_lambda_invocation.end_everything,
+    aws_iam_role_policy.dispatcher,
+    aws_iam_role_policy.control,
+    aws_iam_role_policy.worker,
+  ]
+}
+
+resource "aws_volume_attachment" "state" {
+  device_name                    = "/dev/sdf"
+  volume_id                      = aws_ebs_volume.state.id
+  instance_id                    = aws_instance.control.id
+  stop_instance_before_detaching = true
+}

@@ -1,0 +1,172 @@
+variable "deployment" {
+  description = "Name of the deployment: it stands in a tag of every VM, and only what carries it may be ended."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$", var.deployment))
+    error_message = "The deployment is a name of 1 to 32 lower-case letters, digits and hyphens, with no hyphen at its ends."
+  }
+}
+
+variable "package" {
+  description = "What pip installs on the control VM: a requirement with its version, or the address of a wheel."
+  type        = string
+  default     = "cloud-dispatch[aws,postgres]"
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9._+@:/=<>!~,\\[\\]-]+$", var.package))
+    error_message = "The package is a requirement that pip understands, without spaces and quotes."
+  }
+}
+
+variable "pools" {
+  description = "More of the dispatcher's configuration, in TOML: pools, budgets, projects. The profile \"aws\" is there already."
+  type        = string
+  default     = <<-EOT
+    [pools.default]
+    profiles = ["aws"]
+    markets = ["spot", "on-demand"]
+  EOT
+}
+
+variable "instance_types" {
+  description = "Types that may be rented, with wildcards: also the only ones that the dispatcher's rights allow."
+  type        = list(string)
+  default     = ["c7i.*", "m7i.*", "r7i.*"]
+
+  validation {
+    condition     = length(var.instance_types) > 0
+    error_message = "Name at least one instance type."
+  }
+}
+
+variable "max_instances" {
+  description = "So many VMs at once at most."
+  type        = number
+  default     = 20
+
+  validation {
+    condition     = var.max_instances > 0 && floor(var.max_instances) == var.max_instances
+    error_message = "The number of VMs is a whole number above 0."
+  }
+}
+
+variable "day_limit" {
+  description = "US dollars that VMs may come to in a day, by the dispatcher's own limit."
+  type        = number
+
+  validation {
+    condition     = var.day_limit > 0
+    error_message = "The limit of a day is above 0."
+  }
+}
+
+variable "month_limit" {
+  description = "US dollars that VMs may come to in a month; the account's own budget alarm is set to it as well."
+  type        = number
+
+  validation {
+    condition     = var.month_limit > 0
+    error_message = "The limit of a month is above 0."
+  }
+}
+
+variable "alarm_emails" {
+  description = "Who is told when the reaper fails, the control VM is ill, or money runs out."
+  type        = list(string)
+
+  validation {
+    condition     = length(var.alarm_emails) > 0 && alltrue([for one in var.alarm_emails : can(regex("^[^@ ]+@[^@ ]+$", one))])
+    error_message = "Name at least one address: an alarm that nobody hears is none."
+  }
+}
+
+variable "operator_cidrs" {
+  description = "Networks from which operators reach the API, which is the only port that is open; none: by the VPC alone."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for one in var.operator_cidrs : can(cidrhost(one, 0)) && one != "0.0.0.0/0"])
+    error_message = "Networks are written as 192.0.2.0/24, and the whole world is none."
+  }
+}
+
+variable "vpc_id" {
+  description = "An existing VPC; null makes one."
+  type        = string
+  default     = null
+}
+
+variable "subnet_ids" {
+  description = "Subnets of that VPC, with a way out to the internet, one a zone: the control VM is in the first."
+  type        = list(string)
+  default     = []
+}
+
+variable "cidr" {
+  description = "The network of the VPC that is made."
+  type        = string
+  default     = "10.47.0.0/16"
+
+  validation {
+    condition     = can(cidrsubnet(var.cidr, 4, 0))
+    error_message = "The network is written as 10.47.0.0/16."
+  }
+}
+
+variable "control_type" {
+  description = "Instance type of the control VM (x86_64); a thousand VMs need about two cores."
+  type        = string
+  default     = "t3.small"
+}
+
+variable "state_gib" {
+  description = "Size of the disk with the dispatcher's state, logs and outputs."
+  type        = number
+  default     = 20
+
+  validation {
+    condition     = var.state_gib >= 8
+    error_message = "The state needs 8 GiB at least."
+  }
+}
+
+variable "snapshot_days" {
+  description = "For so many days the daily snapshots of that disk are kept."
+  type        = number
+  default     = 14
+
+  validation {
+    condition     = var.snapshot_days >= 1
+    error_message = "Snapshots are kept for a day at least."
+  }
+}
+
+variable "expire_days" {
+  description = "After so many days what tasks have put into the bucket is deleted."
+  type        = number
+  default     = 90
+
+  validation {
+    condition     = var.expire_days >= 1
+    error_message = "What is in the bucket is kept for a day at least."
+  }
+}
+
+variable "identity_certificate" {
+  description = "AWS's RSA-2048 certificate of the region, by which VMs prove who they are; without it each launch makes one VM."
+  type        = string
+  default     = ""
+
+  validation {
+    condition     = var.identity_certificate == "" || can(regex("BEGIN CERTIFICATE", var.identity_certificate))
+    error_message = "The certificate is PEM."
+  }
+}
+
+variable "tags" {
+  description = "More tags, of everything that is made here."
+  type        = map(string)
+  default     = {}
+}

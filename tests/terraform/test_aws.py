@@ -1,0 +1,155 @@
+"""The module of AWS: what its templates come to. The rights of its identities, the function that it packages, and what
+the control VM boots with."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.cloudinit import schema
+from cloud_dispatch.config.load import load
+from cloud_dispatch.config.source import Embedded
+from cloud_dispatch.provider.registry import plugin
+from cloud_dispatch_aws.policy import document
+from tests.terraform import hcl
+from tests.terraform.rendering import MODULES, rendered
+from tools import terraform_policies
+
+AWS = MODULES / "aws"
+CORE = MODULES.parents[1] / "cloud_dispatch"
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+SUBNETS, GROUP = ("subnet-0a1b2c3d4e5f60001", "subnet-0a1b2c3d4e5f60002"), "sg-0a1b2c3d4e5f60001"
+TYPES = ["c7i.*", "m7i.large"]
+
+
+def settings(certificate: str = "") -> dict[str, Any]:
+    """What the control VM's configuration says, as the module writes it."""
+    pools = next(hcl.unquoted(one.body["default"]) for one in hcl.load(AWS).of("variable") if one.labels == ("pools",))
+    text = rendered(AWS / "templates" / "config.toml.tftpl", {
+        "deployment": "lab", "port": 7717, "address": "10.47.0.9", "region": "us-east-1", "account": "123456789012",
+        "instance_types": json.dumps(TYPES), "subnets": json.dumps(SUBNETS), "security_group": GROUP,
+        "instance_profile": "cloud-dispatch-lab-worker", "identity_certificate": certificate, "reaper_period": "60s",
+        "max_instances": 20, "day_limit": 50, "month_limit": 500, "pools": pools,
+    })  # fmt: skip
+    return tomllib.loads(text)
+
+
+def test_the_control_vms_configuration_is_good() -> None:
+    """With the pools of who says nothing about them; its limits are kept by the reaper that comes with it."""
+    config = load(Embedded(settings()), plugin)
+    profile = config.profiles["aws"]
+    assert (profile.settings.reaper, profile.settings.reaper_period) == (True, 60_000)
+    assert [(one.key.scope, one.window, one.limit) for one in config.budgets()] == [
+        ("profile", "month", 500_000_000), ("profile", "day", 50_000_000),
+    ]  # fmt: skip
+    assert config.pools()
+
+
+def test_the_dispatcher_may_do_what_its_driver_says_and_no_more() -> None:
+    """The same document that `iam-policy` prints for that configuration, of which the driver's tests prove that each
+    right is used and each call allowed."""
+    assert terraform_policies.files() == {path: path.read_text() for path in terraform_policies.files()}
+    ec2 = "arn:aws:ec2:us-east-1"
+    used = [f"{ec2}::image/*", *(f"{ec2}:123456789012:subnet/{one}" for one in SUBNETS)]
+    used.append(f"{ec2}:123456789012:security-group/{GROUP}")
+    text = rendered(AWS / "policies" / "dispatcher.json.tftpl", {
+        "partition": "aws", "region": "us-east-1", "account": "123456789012", "deployment": "lab",
+        "role": "cloud-dispatch-lab-worker", "instance_types": json.dumps(TYPES),
+        "launch_with": json.dumps(sorted(used)),
+    })  # fmt: skip
+    said = load(Embedded(settings()), plugin).profiles["aws"].settings
+    assert json.loads(text) == json.loads(json.dumps(document(said, "lab", "123456789012")))
+
+
+def policy(name: str, **values: object) -> list[dict[str, Any]]:
+    text = rendered(AWS / "policies" / f"{name}.json.tftpl", values)
+    found: list[dict[str, Any]] = json.loads(text)["Statement"]
+    return found
+
+
+def test_vms_may_end_nothing_and_only_two_identities_end_vms() -> None:
+    """The reaper those of its deployment alone; VMs and what the control VM does beside its work, nothing."""
+    reaper = policy("reaper", partition="aws", region="r", account="1", deployment="lab", log_group="arn:log")
+    worker = policy("worker", bucket="arn:b", key="arn:k")
+    control = policy("control", bucket="arn:b", key="arn:k")
+    changes = {one["Action"]: one for one in reaper if "ec2" in str(one["Action"]) and "Describe" not in one["Action"]}
+    assert set(changes) == {"ec2:TerminateInstances", "ec2:ModifyInstanceAttribute"}
+    for one in changes.values():
+        assert one["Condition"]["StringEquals"] == {"aws:ResourceTag/cloud-dispatch-deployment": "lab"}
+    assert "ec2:" not in json.dumps([worker, control])
+    assert all(one["Resource"] != "*" for one in (*worker, *control))
+    assert {one["Resource"] for one in worker} == {"arn:b/artifacts/*", "arn:k"}
+
+
+def test_templates_are_given_what_they_have_places_for() -> None:
+    """Values that Terraform gives a template are those that it has places for; of every template of the module."""
+    text = "".join(file.read_text() for file in AWS.glob("*.tf"))
+    calls = re.findall(
+        r'templatefile\((?:"\$\{path\.module\}/([\w./-]+)"|local\.machine), \{(.*?)\}\)', text, re.DOTALL
+    )
+    assert len(calls) == text.count("templatefile(") >= 10
+    for name, body in calls:
+        given = re.findall(r"(?:^|\{)\s*(\w+)\s+=", "{" + body, re.MULTILINE)
+        rendered(AWS / (name or "policies/machine.json.tftpl"), dict.fromkeys(given, "x"))
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reaper's function, of the files that the module names."""
+    (names,) = (one.body["reaper_files"] for one in hcl.load(AWS).of("locals") if "reaper_files" in one.body)
+    path = tmp_path_factory.mktemp("reaper") / "reaper.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in map(hcl.unquoted, names):
+            archive.write(CORE / name, f"cloud_dispatch/{name}")
+    return path
+
+
+def test_the_function_runs_from_its_package_alone(package: Path) -> None:
+    """It has all that its handler imports, and nothing else; no other package of ours or of anybody is needed."""
+    code = (
+        f"import sys; sys.path[:] = [{str(package)!r}, *[p for p in sys.path if 'site-packages' not in p]]\n"
+        "import cloud_dispatch.reapers.aws as it; assert callable(it.handler)\n"
+        "print(*sorted(n for n in sys.modules if n.partition('.')[0] == 'cloud_dispatch'))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(package) as archive:
+        names = {re.sub(r"(/__init__)?\.py$", "", name).replace("/", ".") for name in archive.namelist()}
+    assert set(done.stdout.split()) == names
+
+
+def user_data() -> str:
+    return rendered(AWS / "templates" / "control.yaml.tftpl", {
+        "package": "cloud-dispatch[aws,postgres]==1.0", "config": base64.b64encode(b"x" * 1500).decode(),
+        "certificate": base64.b64encode(PEM.encode() * 20).decode(), "volume": "vol0a1b2c3d4e5f60001",
+    })  # fmt: skip
+
+
+def test_cloud_init_takes_what_the_control_vm_boots_with(tmp_path: Path) -> None:
+    """By its own schema; 16 KiB is what EC2 takes, and half of that is kept free."""
+    told = user_data()
+    assert len(gzip.compress(told.encode())) < 8 * 1024
+    program = schema.program()
+    assert program, "there is no cloud-init: `make setup` brings it, and says why if it can't"
+    assert schema.complaint(program, told) == ""
+    assert schema.complaint(program, told.replace("runcmd:", "runcmd: 1 #")) != ""
+
+
+def test_its_scripts_are_shell(tmp_path: Path) -> None:
+    """Two, each read by a shell that does not run it."""
+    scripts = re.findall(r"content: \|\n((?:      .*\n|\n)+)", user_data())
+    assert len(scripts) == 2
+    for script in scripts:
+        text = re.sub(r"^      ", "", script, flags=re.MULTILINE)
+        done = subprocess.run(["sh", "-n"], input=text, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,75 @@
+"""Mistakes planted in a copy of a module: the checker finds each, says where, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.terraform import hcl
+from tests.terraform.checker import check
+from tests.terraform.rendering import EXAMPLES, MODULES
+
+#: What is replaced by what in which file, and what has to be said of it.
+PLANTED = {
+    "argument": ("control.tf", "monitoring  ", "monitorng  ", "aws_instance.control: has no argument monitorng"),
+    "nested argument": ("control.tf", "http_tokens  ", "http_token  ", "metadata_options: has no argument http_token"),
+    "required": ("storage.tf", "  availability_zone = data", "  #", "aws_ebs_volume.state: lacks availability_zone"),
+    "required in a block": ("storage.tf", '      sse_algorithm     = "aws:kms"\n', "", "lacks sse_algorithm"),
+    "resource": ("main.tf", '"aws_kms_alias"', '"aws_kms_nickname"', "the provider has no resource aws_kms_nickname"),
+    "data": ("main.tf", 'data "aws_region"', 'data "aws_regionn"', "the provider has no data aws_regionn"),
+    "list for a number": ("storage.tf", "size              = var", "size = [1] #", "takes a number, not [1]"),
+    "text for a number": ("reaper.tf", "= 600", '= "ten"', "timeout: takes a number"),
+    "number for a list": ("reaper.tf", '["arm64"]', "64", "architectures: takes a list of string, not 64"),
+    "text for a truth": ("storage.tf", "encrypted         = true", 'encrypted         = "yes"', "takes a boolean"),
+    "block as an argument": ("control.tf", "  metadata_options {", "  metadata_options = {", "is a block, not"),
+    "argument as a block": ("alarms.tf", "dimensions          = { F", "dimensions { F", "dimensions: is no block"),
+    "block twice": ("reaper.tf", "  tracing_config {", '  tracing_config {\n mode = "x"\n}\n tracing_config {', "once"),
+    "variable": ("main.tf", "var.tags", "var.tagz", "reads var.tagz, which is not declared"),
+    "local": ("outputs.tf", "local.reaper_period_s", "local.period", "reads local.period, which is not declared"),
+    "reference": ("outputs.tf", "aws_instance.control.id", "aws_instance.controll.id", "controll, which is not"),
+    "attribute": ("outputs.tf", "aws_s3_bucket.own.id", "aws_s3_bucket.own.ident", "own.ident, which it does not tell"),
+    "of data": ("control.tf", "aws_subnet.control.id\n  sec", "aws_subnet.control.no\n  sec", "which it does not"),
+    "unused variable": ("main.tf", "merge(var.tags, ", "merge({}, ", "variable.tags: nothing reads it"),
+    "undescribed": ("outputs.tf", '  description = "The dispatcher\'s identity."\n', "", "has no description"),
+    "version": ("versions.tf", ">= 6.0, < 7.0", ">= 5.0, < 6.0", "does not admit it"),
+    "source": ("versions.tf", '"hashicorp/aws"', '"hashycorp/aws"', "comes from hashicorp/aws"),
+    "dynamic": ("alarms.tf", 'dynamic "notification"', 'dynamic "notifications"', "has no argument notifications"),
+    "in a dynamic": ("alarms.tf", "threshold_type ", "thresholds_type ", "has no argument thresholds_type"),
+}  # fmt: skip
+
+
+def found(folder: Path) -> list[str]:
+    return [str(one) for one in check(hcl.load(folder))]
+
+
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_a_mistake_is_found(mistake: str, tmp_path: Path) -> None:
+    file, old, new, said = PLANTED[mistake]
+    shutil.copytree(MODULES / "aws", tmp_path / "aws")
+    text = (tmp_path / "aws" / file).read_text()
+    assert old in text
+    (tmp_path / "aws" / file).write_text(text.replace(old, new, 1))
+    lines = found(tmp_path / "aws")
+    assert any(said in line for line in lines), lines
+    assert all(line.startswith(tuple(path.name for path in MODULES.rglob("*.tf"))) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('deployment   = "lab"', 'deploymnt   = "lab"', "the module has no variable deploymnt"),
+        ("  day_limit    = 50\n", "", "module.cloud_dispatch: lacks day_limit"),
+        ("value       = module.cloud_dispatch", "value = module.cloud_dispatch.uri", "which the module does not tell"),
+        ('"../../modules/aws"', '"../../modules/awz"', "is no folder here"),
+        ('region = "us-east-1"', 'regoin = "us-east-1"', "has no argument regoin"),
+    ],
+)
+def test_a_mistake_in_the_use_of_a_module_is_found(old: str, new: str, said: str, tmp_path: Path) -> None:
+    shutil.copytree(MODULES.parent, tmp_path / "terraform")
+    folder = tmp_path / "terraform" / EXAMPLES.name / "aws-smallest"
+    text = (folder / "main.tf").read_text()
+    assert old in text
+    (folder / "main.tf").write_text(text.replace(old, new, 1))
+    assert any(said in line for line in found(folder)), found(folder)

@@ -1,0 +1,60 @@
+"""The rights that Terraform gives the dispatcher, drawn from what the driver says that it needs. Owns the templates
+`policies/dispatcher.json.tftpl` of the modules: the driver's own document with places for what only Terraform knows.
+
+    .venv/bin/python -m tools.terraform_policies [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from cloud_dispatch_aws.policy import document
+from cloud_dispatch_aws.settings import AwsSettings
+
+MODULES = Path(__file__).resolve().parent.parent / "terraform" / "modules"
+_REGION, _ACCOUNT, _DEPLOYMENT, _ROLE = "us-east-1", "000000000000", "@deployment@", "@role@"
+
+
+def aws() -> str:
+    """For the module of AWS."""
+    settings = AwsSettings.model_validate({
+        "region": _REGION, "account": _ACCOUNT, "instance_types": ["*"], "instance_profile": _ROLE,
+        "subnets": ["subnet-00000000"], "security_groups": ["sg-00000000"],
+    })  # fmt: skip
+    found = document(settings, _DEPLOYMENT)
+    for statement in found["Statement"]:
+        if statement["Sid"] == "LaunchInstances":
+            statement["Condition"]["StringLike"]["ec2:InstanceType"] = "@instance_types@"
+        if statement["Sid"] == "LaunchWith":
+            statement["Resource"] = "@launch_with@"
+    text = json.dumps(found, indent=2)
+    for mark, name in {
+        '"@instance_types@"': "instance_types", '"@launch_with@"': "launch_with", _DEPLOYMENT: "deployment",
+        _ROLE: "role", "arn:aws:": "arn:${partition}:", f":{_REGION}:": ":${region}:", f":{_ACCOUNT}:": ":${account}:",
+    }.items():  # fmt: skip
+        text = text.replace(mark, name if "$" in name else f"${{{name}}}")
+    return text + "\n"
+
+
+def files() -> dict[Path, str]:
+    """Every template with its text."""
+    return {MODULES / "aws" / "policies" / "dispatcher.json.tftpl": aws()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    asked = parser.parse_args()
+    old = [path for path, text in files().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in old:
+        print(f"{'differs' if asked.check else 'written'}: {path.relative_to(MODULES)}")
+        if not asked.check:
+            path.write_text(files()[path], encoding="utf-8")
+    return int(bool(old) and asked.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
