@@ -49,6 +49,7 @@ from cloud_dispatch.wire.messages import (
     SyncReply,
     SyncRequest,
 )
+from tests.migrated import migrated_store
 
 POOL = Pool(
     PoolName("default"),
@@ -304,7 +305,7 @@ def asking(url: str, token: str = "") -> httpx.AsyncClient:
 async def served(folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_000) -> AsyncIterator[House]:
     """The API served at a free port of this machine until the block ends."""
     clock, entropy = AheadClock(), SystemEntropy()
-    store = await open_store(f"sqlite:///{folder / 'store.sqlite'}", clock=clock, entropy=entropy, executor=Inline())
+    store = await open_store(migrated_store(folder / "store.sqlite"), clock=clock, entropy=entropy, executor=Inline())
     fleet = StubFleet(store)
     stops: list[tuple[bool, int]] = []
     services = Services(

@@ -38,6 +38,7 @@ from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.loop import Loop
 from cloud_dispatch.reconcile.preview import Preview
 from cloud_dispatch.reconcile.settings import Settings, Timing
+from tests.migrated import migrated_store
 from tests.reconcile.examples import offering
 
 LOCAL, POOL = ProfileName("local"), PoolName("p")
@@ -243,7 +244,7 @@ async def world(folder: Path, **more: object) -> AsyncIterator[World]:
     cloud = more.pop("cloud", None) or Cloud(clock)
     pool = more.pop("pool", None) or Pool(POOL, (LOCAL,), target_drain_ms=60_000)
     store = await statestore.open_store(
-        f"sqlite:///{folder / 'store.sqlite'}", clock=clock, entropy=Names(), executor=Inline()
+        migrated_store(folder / "store.sqlite"), clock=clock, entropy=Names(), executor=Inline()
     )
     try:
         made = World(clock, cloud, store, pool, **more)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.statestore import SqlStore, open_store
 from cloud_dispatch.testing.store_builders import OpenStore
+from tests.migrated import migrate, migrated_store
 
 _numbers = itertools.count()
 
@@ -59,6 +60,12 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/store.db"
 
 
+@pytest.fixture
+def migrated_sqlite_url(tmp_path: Path) -> str:
+    """A store with its tables: for tests that are not about how it gets them."""
+    return migrated_store(tmp_path / "store.db")
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of a running PostgreSQL's `postgres` database, for the whole session.
@@ -77,11 +84,33 @@ def postgres_server() -> Iterator[str]:
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """A new, empty database."""
+    with _database(postgres_server) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_tables(postgres_server: str) -> Iterator[str]:
+    """The name of a database with the tables, for others to be copied from."""
+    with _database(postgres_server) as url:
+        migrate(url)
+        yield str(sa.make_url(url).database)
+
+
+@pytest.fixture
+def migrated_postgres_url(postgres_server: str, postgres_tables: str) -> Iterator[str]:
+    """A new database with the tables."""
+    with _database(postgres_server, postgres_tables) as url:
+        yield url
+
+
+@contextmanager
+def _database(server: str, template: str = "template1") -> Iterator[str]:
+    """The URL of a database as `template` is, which is gone after the block."""
     name = f"store_{next(_numbers)}"
-    admin = sa.create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+    admin = sa.create_engine(server, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    yield sa.make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
+        connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield sa.make_url(server).set(database=name).render_as_string(hide_password=False)
     with admin.connect() as connection:
         connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
     admin.dispose()

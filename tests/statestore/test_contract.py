@@ -14,20 +14,20 @@ from tests.statestore.conftest import stores
 
 class TestSqlite(StoreContract):
     @pytest.fixture
-    async def open_store(self, sqlite_url: str) -> AsyncIterator[OpenStore]:
-        async with stores(sqlite_url) as open_one:
+    async def open_store(self, migrated_sqlite_url: str) -> AsyncIterator[OpenStore]:
+        async with stores(migrated_sqlite_url) as open_one:
             yield open_one
 
 
 class TestSqliteOnAThread(StoreContract):
     @pytest.fixture
-    async def open_store(self, sqlite_url: str) -> AsyncIterator[OpenStore]:
-        async with stores(sqlite_url, lambda: Thread("commit")) as open_one:
+    async def open_store(self, migrated_sqlite_url: str) -> AsyncIterator[OpenStore]:
+        async with stores(migrated_sqlite_url, lambda: Thread("commit")) as open_one:
             yield open_one
 
 
 class TestPostgres(StoreContract):
     @pytest.fixture
-    async def open_store(self, postgres_url: str) -> AsyncIterator[OpenStore]:
-        async with stores(postgres_url) as open_one:
+    async def open_store(self, migrated_postgres_url: str) -> AsyncIterator[OpenStore]:
+        async with stores(migrated_postgres_url) as open_one:
             yield open_one

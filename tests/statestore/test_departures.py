@@ -43,8 +43,10 @@ def beside() -> Beside:
 
 
 @pytest.fixture
-async def store(sqlite_url: str, clock: ManualClock, beside: Beside) -> AsyncIterator[SqlStore]:
-    opened = await open_store(sqlite_url, clock=clock, entropy=CountingEntropy(), executor=Inline(), reads=beside)
+async def store(migrated_sqlite_url: str, clock: ManualClock, beside: Beside) -> AsyncIterator[SqlStore]:
+    opened = await open_store(
+        migrated_sqlite_url, clock=clock, entropy=CountingEntropy(), executor=Inline(), reads=beside
+    )
     yield opened
     await opened.close()
 

@@ -23,8 +23,8 @@ from tests.statestore.conftest import stores
 
 
 @pytest.fixture
-async def store(sqlite_url: str) -> AsyncIterator[SqlStore]:
-    async with stores(sqlite_url) as open_one:
+async def store(migrated_sqlite_url: str) -> AsyncIterator[SqlStore]:
+    async with stores(migrated_sqlite_url) as open_one:
         yield await open_one(ManualClock())  # type: ignore[misc]
 
 
