@@ -46,7 +46,11 @@ def test_a_boot_that_fails_is_known_at_once_and_in_its_own_words(make_house: Any
     )
     assert time.monotonic() - began < 15  # the boot deadline is 20 s
     assert gone["reason"].startswith("boot phase snippets failed (exit code 42): ")
-    events = {e["action"]: e["detail"] for e in house.get(f"/v1/events?instance={gone['id']}")["events"]}
+
+    def told() -> dict[str, str]:
+        return {e["action"]: e["detail"] for e in house.get(f"/v1/events?instance={gone['id']}")["events"]}
+
+    events = house.until(lambda: "instance.boot-log" in (now := told()) and now, 5, "the next pass has kept the log")
     assert events["instance.boot"] == "phase snippets"
     assert "looking for the licence\ncloud-dispatch: snippet snippets/01-own.sh failed" in events["instance.boot-log"]
     done = subprocess.run(house.command("explain", gone["id"]), capture_output=True, text=True, timeout=60, check=False)
