@@ -10,9 +10,9 @@ TEST_DEADLINE ?= 2400
 # How many scenarios of each kind `make campaign` runs, from which seed on.
 COUNT ?= 1000
 FIRST ?= 0
-# pytest-xdist workers, one more than cores: many tests mostly wait, and are spread among those that compute
+# pytest-xdist workers, two a core: many tests mostly wait, and are spread among those that compute
 # (tests/conftest.py). `make test WORKERS=0` runs the tests one after another.
-WORKERS ?= $(shell expr 1 + $$(nproc))
+WORKERS ?= $(shell expr 2 \* $$(nproc))
 
 # The tests start hundreds of interpreters: each would compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
