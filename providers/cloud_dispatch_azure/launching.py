@@ -41,6 +41,8 @@ _PARTS = {
     LeftoverKind.NIC: ("network", "network_interfaces"),
     LeftoverKind.ADDRESS: ("network", "public_ip_addresses"),
 }
+#: What a creation refers to is not there.
+_LACKS = "InvalidResourceReference"
 _MADE, _FAILED = "succeeded", ("failed", "canceled")
 
 
@@ -131,6 +133,9 @@ class Launching:
             if error.code in EXISTS:
                 raise Transient(f"launch: {instance} was there, and is no more") from error
             await self._clear(instance)
+            if error.code == _LACKS and translate.nic_name(instance) in error.message:
+                text = f"launch: the interface of {instance} is still on its way out, after a launch that was refused"
+                raise Transient(text, code=error.code) from error
             raise error from None
         except ProviderError as unseen:
             text = f"{error.message}; whether there is a VM all the same is not told: {unseen.message}"

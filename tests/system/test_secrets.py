@@ -251,6 +251,7 @@ class Evidence:
             "restore": [str(self.folder / "backup.sqlite")], "adopt": ["--store", CANARY], "cost": ["--by", "pool"],
             "reap": ["--deployment", CANARY], "instances": ["--past"],
             "stop": ["--launches", "--reason", CANARY], "cloud-init render": ["--pool", CANARY],
+            "install": ["--print"],  # without it this machine would be a control VM
             "budget show": [f"pool:{CANARY}"], "budget set": ["all", "day", "5"], "breakers reset": ["--all"],
         }  # fmt: skip
         for words in commands():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,15 @@ def quotas() -> dict[str, int]:
 
 
 @pytest.fixture
-def fake(quotas: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeArm]:
+def pace() -> dict[str, object]:
+    """How long things take at the fake, by its settings' names, where not as usual."""
+    return {}
+
+
+@pytest.fixture
+def fake(quotas: dict[str, int], pace: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeArm]:
     """Leaving fails where something was asked that the fake has not."""
-    with FakeArm(Settings(quotas=quotas), RealClock()) as fake:
+    with FakeArm(Settings(quotas=quotas, **pace), RealClock()) as fake:
         for name, value in fake.environment().items():
             monkeypatch.setenv(name, value)
         yield fake

@@ -37,6 +37,23 @@ async def test_a_refused_launch_leaves_no_interface(fake: FakeArm, connect: Conn
     await until(lambda: clean(driver))
 
 
+@pytest.mark.parametrize(
+    "pace", [{"deleting_ms": 300, "latencies_ms": {"NetworkInterfaces_CreateOrUpdate": 600}}], ids=["slow"]
+)
+async def test_a_repeat_whose_interface_goes_with_the_one_before_is_for_later(
+    fake: FakeArm, connect: Connect, pace: object
+) -> None:
+    """It is written while it is on its way out. Nothing is wrong with the request, nor with the offering."""
+    driver = connect()
+    fake.add_faults(Fault(FaultKind.ERROR, operation="VirtualMachines_CreateOrUpdate", code="SkuNotAvailable", times=1))
+    with pytest.raises(CapacityUnavailable):
+        await driver.launch(scenes.request())
+    with pytest.raises(Transient, match="on its way out"):
+        await driver.launch(scenes.request())
+    await until(lambda: clean(driver))
+    assert [vm.id for vm in await launched(driver)] == [VM]
+
+
 @pytest.mark.parametrize("code", ["SkuNotAvailable", "TooManyRequests", "AuthorizationFailed", "Conflict"])
 async def test_a_refusal_of_a_vm_that_is_there_is_no_refusal(fake: FakeArm, connect: Connect, code: str) -> None:
     """A repeat is refused, and the VM of the first request lives: it is the answer, and keeps what it has."""
