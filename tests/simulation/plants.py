@@ -77,8 +77,9 @@ def forgets_what_is_in_doubt(patch: pytest.MonkeyPatch) -> None:
     """An intent without an answer has no commitment."""
     standing = Purse.standing
 
-    def answered(self: Purse, rows: Any, *args: Any) -> Standing:
-        return standing(self, (row for row in rows if row.vm or row.state is not InstanceState.LAUNCHING), *args)
+    def answered(self: Purse, rows: Any, *args: Any, **more: Any) -> Standing:
+        known = (row for row in rows if row.vm or row.state is not InstanceState.LAUNCHING)
+        return standing(self, known, *args, **more)
 
     patch.setattr(Purse, "standing", answered)
 
