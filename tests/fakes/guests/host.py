@@ -232,8 +232,10 @@ def _make_disk(folder: Path) -> None:
     """What an image has where `machine` looks for it. The agent's user is there: making it is not tried here."""
     (folder / "lib").mkdir(parents=True)
     (folder / "lib").chmod(0o755)
-    (folder / "passwd").write_text(f"{Path('/etc/passwd').read_text().rstrip()}\n{_USER}\n")
-    (folder / "group").write_text(f"{Path('/etc/group').read_text().rstrip()}\n{_GROUP}\n")
+    for name, own in (("passwd", _USER), ("group", _GROUP)):
+        # this host may be a control VM, whose dispatcher has a user of that name
+        host = (line for line in Path("/etc", name).read_text().splitlines() if not line.startswith("cloud-dispatch:"))
+        (folder / name).write_text("\n".join([*host, own, ""]))
     (folder / "console").touch()
 
 
