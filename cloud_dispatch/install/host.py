@@ -42,9 +42,9 @@ def install(place: Place, files: Mapping[str, str], *, start: bool, execute: Run
     changed = [name for name, text in files.items() if put(UNITS / name, text)]
     execute(["systemctl", "daemon-reload"])
     for name in (SERVICE, TIMER):
-        execute(["systemctl", "enable", *(["--now"] if start else []), name])
-    if start and SERVICE in changed:
-        execute(["systemctl", "restart", SERVICE])  # it may have run by the unit of before
+        execute(["systemctl", "enable", name])
+        if start:  # what runs by the unit of before is started anew
+            execute(["systemctl", "restart" if name in changed else "start", name])
     return changed
 
 

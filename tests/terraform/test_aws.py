@@ -128,10 +128,10 @@ def test_the_function_runs_from_its_package_alone(package: Path) -> None:
     assert set(done.stdout.split()) == names
 
 
-def user_data() -> str:
+def user_data(certificate: str = PEM * 20) -> str:
     return rendered(AWS / "templates" / "control.yaml.tftpl", {
         "package": "cloud-dispatch[aws,postgres]==1.0", "config": base64.b64encode(b"x" * 1500).decode(),
-        "certificate": base64.b64encode(PEM.encode() * 20).decode(), "volume": "vol0a1b2c3d4e5f60001",
+        "certificate": base64.b64encode(certificate.encode()).decode(), "volume": "vol0a1b2c3d4e5f60001",
     })  # fmt: skip
 
 
@@ -141,7 +141,8 @@ def test_cloud_init_takes_what_the_control_vm_boots_with(tmp_path: Path) -> None
     assert len(gzip.compress(told.encode())) < 8 * 1024
     program = schema.program()
     assert program, "there is no cloud-init: `make setup` brings it, and says why if it can't"
-    assert schema.complaint(program, told) == ""
+    for each in (told, user_data(certificate="")):
+        assert schema.complaint(program, each) == ""
     assert schema.complaint(program, told.replace("runcmd:", "runcmd: 1 #")) != ""
 
 

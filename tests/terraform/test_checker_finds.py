@@ -25,7 +25,7 @@ PLANTED = {
     "text for a truth": ("storage.tf", "encrypted         = true", 'encrypted         = "yes"', "takes a boolean"),
     "block as an argument": ("control.tf", "  metadata_options {", "  metadata_options = {", "is a block, not"),
     "argument as a block": ("alarms.tf", "dimensions          = { F", "dimensions { F", "dimensions: is no block"),
-    "block twice": ("reaper.tf", "  tracing_config {", '  tracing_config {\n mode = "x"\n}\n tracing_config {', "once"),
+    "block twice": ("control.tf", "  root_block_device {", "  root_block_device {\n}\n root_block_device {", "once"),
     "variable": ("main.tf", "var.tags", "var.tagz", "reads var.tagz, which is not declared"),
     "local": ("outputs.tf", "local.reaper_period_s", "local.period", "reads local.period, which is not declared"),
     "reference": ("outputs.tf", "aws_instance.control.id", "aws_instance.controll.id", "controll, which is not"),
