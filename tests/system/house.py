@@ -176,12 +176,13 @@ class House:
 
     # -- waiting
     def until(self, condition: Callable[[], Any], within: float, what: str) -> Any:
-        """Poll until `condition` holds; its value. Fails, with the dispatcher's log, after `within` seconds."""
+        """Poll until `condition` holds; its value. Fails, with the dispatcher's log, after `within` seconds. Folders
+        that are looked through meanwhile are renamed and deleted under one's eyes: that is a no."""
         deadline = time.monotonic() + within
         while True:
             try:
                 value = condition()
-            except httpx.TransportError:
+            except (httpx.TransportError, FileNotFoundError):
                 value = None
             if value:
                 return value

@@ -131,7 +131,8 @@ def test_a_vm_that_meets_an_impostor_runs_nothing_of_it(house: House, impostor: 
 
     def refused() -> bool:
         return any(
-            "shows another certificate" in path.read_text() for path in house.state.glob("providers/**/console.log")
+            "shows another certificate" in path.read_text()
+            for path in house.state.glob("providers/local/vms/*/console.log")
         )
 
     house.until(refused, 30, "the VM's console says that the certificate is another")
@@ -143,7 +144,9 @@ def test_a_vm_s_user_data_name_no_key(house: House) -> None:
     house.up()
     (task,) = house.submit({"command": ["sleep", "1"]})
     texts = house.until(
-        lambda: [path.read_text() for path in house.state.glob("providers/**/user-data")], 30, "a VM has its user data"
+        lambda: [path.read_text() for path in house.state.glob("providers/local/vms/*/user-data")],
+        30,
+        "a VM has its user data",
     )
     house.until_ended(task)
     assert all(JOIN.search(text) for text in texts)
