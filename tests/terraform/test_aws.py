@@ -1,10 +1,7 @@
-"""The module of AWS: what its templates come to. The rights of its identities, the function that it packages, and what
-the control VM boots with."""
+"""The module of AWS: what its templates come to. The rights of its identities, and the function that it packages."""
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import re
 import subprocess
@@ -16,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from cloud_dispatch.cloudinit import schema
 from cloud_dispatch.config.load import load
 from cloud_dispatch.config.source import Embedded
 from cloud_dispatch.provider.registry import plugin
@@ -27,7 +23,6 @@ from tools import terraform_policies
 
 AWS = MODULES / "aws"
 CORE = MODULES.parents[1] / "cloud_dispatch"
-PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 SUBNETS, GROUP = ("subnet-0a1b2c3d4e5f60001", "subnet-0a1b2c3d4e5f60002"), "sg-0a1b2c3d4e5f60001"
 TYPES = ["c7i.*", "m7i.large"]
 
@@ -91,18 +86,6 @@ def test_vms_may_end_nothing_and_only_two_identities_end_vms() -> None:
     assert {one["Resource"] for one in worker} == {"arn:b/artifacts/*", "arn:k"}
 
 
-def test_templates_are_given_what_they_have_places_for() -> None:
-    """Values that Terraform gives a template are those that it has places for; of every template of the module."""
-    text = "".join(file.read_text() for file in AWS.glob("*.tf"))
-    calls = re.findall(
-        r'templatefile\((?:"\$\{path\.module\}/([\w./-]+)"|local\.machine), \{(.*?)\}\)', text, re.DOTALL
-    )
-    assert len(calls) == text.count("templatefile(") >= 10
-    for name, body in calls:
-        given = re.findall(r"(?:^|\{)\s*(\w+)\s+=", "{" + body, re.MULTILINE)
-        rendered(AWS / (name or "policies/machine.json.tftpl"), dict.fromkeys(given, "x"))
-
-
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reaper's function, of the files that the module names."""
@@ -126,31 +109,3 @@ def test_the_function_runs_from_its_package_alone(package: Path) -> None:
     with zipfile.ZipFile(package) as archive:
         names = {re.sub(r"(/__init__)?\.py$", "", name).replace("/", ".") for name in archive.namelist()}
     assert set(done.stdout.split()) == names
-
-
-def user_data(certificate: str = PEM * 20) -> str:
-    return rendered(AWS / "templates" / "control.yaml.tftpl", {
-        "package": "cloud-dispatch[aws,postgres]==1.0", "config": base64.b64encode(b"x" * 1500).decode(),
-        "certificate": base64.b64encode(certificate.encode()).decode(), "volume": "vol0a1b2c3d4e5f60001",
-    })  # fmt: skip
-
-
-def test_cloud_init_takes_what_the_control_vm_boots_with(tmp_path: Path) -> None:
-    """By its own schema; 16 KiB is what EC2 takes, and half of that is kept free."""
-    told = user_data()
-    assert len(gzip.compress(told.encode())) < 8 * 1024
-    program = schema.program()
-    assert program, "there is no cloud-init: `make setup` brings it, and says why if it can't"
-    for each in (told, user_data(certificate="")):
-        assert schema.complaint(program, each) == ""
-    assert schema.complaint(program, told.replace("runcmd:", "runcmd: 1 #")) != ""
-
-
-def test_its_scripts_are_shell(tmp_path: Path) -> None:
-    """Two, each read by a shell that does not run it."""
-    scripts = re.findall(r"content: \|\n((?:      .*\n|\n)+)", user_data())
-    assert len(scripts) == 2
-    for script in scripts:
-        text = re.sub(r"^      ", "", script, flags=re.MULTILINE)
-        done = subprocess.run(["sh", "-n"], input=text, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")

@@ -27,11 +27,16 @@ locals {
     pools                = var.pools
   })
 
-  user_data = templatefile("${path.module}/templates/control.yaml.tftpl", {
-    package     = var.package
-    config      = base64encode(local.config)
-    certificate = base64encode(var.identity_certificate)
-    volume      = replace(aws_ebs_volume.state.id, "-", "")
+  # What lies in /etc/cloud-dispatch. Nothing of it is a secret: user data are read by whoever may look at the machine.
+  files = merge(
+    { "config.toml" = local.config },
+    var.identity_certificate == "" ? {} : { "identity.pem" = var.identity_certificate },
+  )
+
+  user_data = templatefile("${path.module}/../shared/control.yaml.tftpl", {
+    package = var.package
+    files   = base64encode(jsonencode(local.files))
+    devices = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${replace(aws_ebs_volume.state.id, "-", "")} /dev/xvdf"
   })
 }
 

@@ -1,0 +1,80 @@
+"""What control VMs boot with, whatever the cloud: one template, which cloud-init, a shell and Python judge."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cloud_dispatch.cloudinit import schema
+from tests.terraform.rendering import MODULES, rendered
+
+#: Longer than a module's own come to: a configuration, an identity certificate, what reaches other clouds.
+FILES = {
+    "config.toml": "".join(f'line_{one} = "{one * 7919:x}"\n' for one in range(120)),
+    "identity.pem": "-----BEGIN CERTIFICATE-----\n" + "MIIB" * 400 + "\n-----END CERTIFICATE-----\n",
+    "google.json": json.dumps({"type": "external_account", "audience": "//iam.example.org/pools/a"}),
+}
+
+
+def user_data(files: dict[str, str] = FILES, package: str = "cloud-dispatch[aws,postgres]==1.0") -> str:
+    return rendered(MODULES / "shared" / "control.yaml.tftpl", {
+        "package": package, "files": base64.b64encode(json.dumps(files).encode()).decode(),
+        "devices": "/dev/disk/by-id/one /dev/xvdf",
+    })  # fmt: skip
+
+
+def written() -> dict[str, str]:
+    """What it writes, by path."""
+    return {one["path"]: one["content"] for one in yaml.safe_load(user_data())["write_files"]}
+
+
+def test_cloud_init_takes_it() -> None:
+    """By its own schema; 16 KiB is the least that a cloud takes, and half of that is kept free."""
+    told = user_data()
+    assert len(gzip.compress(told.encode())) < 8 * 1024
+    program = schema.program()
+    assert program, "there is no cloud-init: `make setup` brings it, and says why if it can't"
+    for each in (told, user_data(files={"config.toml": ""})):
+        assert schema.complaint(program, each) == ""
+    assert schema.complaint(program, told.replace("runcmd:", "runcmd: 1 #")) != ""
+
+
+def test_its_scripts_are_shell() -> None:
+    """Each read by a shell that does not run it."""
+    scripts = {path: text for path, text in written().items() if text.startswith("#!/bin/sh")}
+    assert {Path(path).name for path in scripts} == {"cloud-dispatch-disk", "cloud-dispatch-setup"}
+    for script in scripts.values():
+        done = subprocess.run(["sh", "-n"], input=script, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_its_files_are_where_the_configuration_names_them(tmp_path: Path) -> None:
+    """The script as it is, with another folder."""
+    told = written()
+    script = told["/usr/local/sbin/cloud-dispatch-files"].replace("/etc/cloud-dispatch", str(tmp_path))
+    (tmp_path / "files.json").write_bytes(base64.b64decode(told["/etc/cloud-dispatch/files.json"]))
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "files.json"} == FILES
+
+
+@pytest.mark.parametrize("module", ["aws"])
+def test_templates_are_given_what_they_have_places_for(module: str) -> None:
+    """Values that Terraform gives a template are those that it has places for; of every template of the module."""
+    folder = MODULES / module
+    text = "".join(file.read_text() for file in folder.glob("*.tf"))
+    named = dict(re.findall(r'^\s*(\w+)\s+= "\$\{path\.module\}/([\w./-]+)"$', text, re.MULTILINE))
+    calls = re.findall(r'templatefile\((?:"\$\{path\.module\}/([\w./-]+)"|local\.(\w+)), \{(.*?)\}\)', text, re.DOTALL)
+    assert len(calls) == text.count("templatefile(") > 0
+    for path, name, body in calls:
+        given = re.findall(r"(?:^|\{)\s*(\w+)\s+=", "{" + body, re.MULTILINE)
+        rendered(folder / (path or named[name]), dict.fromkeys(given, "x"))
+    templates = {file.resolve() for file in (*folder.rglob("*.tftpl"), *(MODULES / "shared").glob("*.tftpl"))}
+    assert {(folder / (path or named[name])).resolve() for path, name, _ in calls} == templates
