@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import re
-import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
-import typer
 
-from cloud_dispatch.cli.main import app
 from cloud_dispatch.config import Embedded, load
 from cloud_dispatch.demand.submission import parse
 from cloud_dispatch.demand.taskfile import parse_tasks
 from cloud_dispatch.provider.registry import plugin
 from cloud_dispatch_local import faults
-from tests.docs.pages import DOCS, blocks, pages, steps
-
-CONSOLE = [
-    pytest.param(step.command, id=f"{page.stem}-{number}")
-    for page in pages()
-    for number, step in enumerate(step for block in blocks(page, "console") for step in steps(block))
-]
+from tests.docs.pages import DOCS, blocks, pages
 
 
 @pytest.mark.parametrize("body", blocks(DOCS / "how-to" / "configure-pools.md", "toml"))
@@ -44,24 +35,6 @@ def test_the_faults_file_is_good() -> None:
     """The example of the explanation is one that the local driver takes."""
     (body,) = blocks(DOCS / "explanation" / "local-provider.md", "json")
     assert len(faults.parse(body, "page")) == 4
-
-
-@pytest.mark.parametrize("command", CONSOLE)
-def test_commands_have_only_options_that_exist(command: str) -> None:
-    """Every `cloud-dispatch` command line of every page names commands and options of the program."""
-    words = shlex.split(command.partition("<<")[0])
-    if words[0] != "cloud-dispatch":
-        return
-    position: object = typer.main.get_command(app)
-    rest = words[1:]
-    while rest and rest[0] in getattr(position, "commands", {}):
-        position = position.commands[rest.pop(0)]  # type: ignore[attr-defined]
-    known = {option for p in position.params for option in (*p.opts, *p.secondary_opts)}  # type: ignore[attr-defined]
-    given = [
-        word for word in rest[: rest.index("--") if "--" in rest else None] if re.fullmatch(r"--?[a-z][a-z-]*", word)
-    ]
-    assert not getattr(position, "commands", {}), f"no such command: {command}"
-    assert [option for option in given if option not in known] == []
 
 
 def test_python_examples_compile() -> None:
