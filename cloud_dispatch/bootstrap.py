@@ -248,7 +248,7 @@ def certificate_of(config: Config, clock: Clock) -> Certificate | None:
         return None
     if told.certificate is not None and told.key is not None:
         return certificates.given(told.certificate, told.key, now)
-    return certificates.own(config.tls_folder, (*told.names, socket.gethostname()), now)
+    return certificates.own(config.tls_folder, (*told.called, socket.gethostname()), now)
 
 
 async def _run(

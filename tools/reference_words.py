@@ -40,6 +40,10 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
         "URL",
         "Where VMs reach the dispatcher, if not at `listen`: another address, a proxy that speaks TLS.",
     ),
+    "dispatcher.names": (
+        "list of names",
+        "Also in the certificate that it makes: how operators reach it. VMs that run don't know one that is made anew.",
+    ),
     "dispatcher.tls": (
         "true or false",
         "Speak TLS, with its own certificate unless one is given. `false`: only where `listen` is a loopback address.",

@@ -44,6 +44,9 @@ def check_tls(dispatcher: Dispatcher) -> list[Problem]:
     if (dispatcher.certificate is None) != (dispatcher.key is None):
         missing = "key" if dispatcher.key is None else "certificate"
         problems.append(Problem(("dispatcher", missing), "expected `certificate` and `key` together"))
+    if dispatcher.names and (dispatcher.certificate is not None or not dispatcher.tls):
+        expected = "expected nothing: they go into the certificate that the dispatcher makes, and it makes none"
+        problems.append(Problem(("dispatcher", "names"), expected))
     if not dispatcher.tls:
         problems += [
             Problem(("dispatcher", name), "expected nothing where `tls` is false")

@@ -7,6 +7,7 @@ Each key of the file is the field's alias: fields carry their unit in their name
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -35,6 +36,9 @@ from cloud_dispatch.spend.windows import Window
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _CLOCK = re.compile(r"([01]?\d|2[0-4]):([0-5]\d)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_HOST_NAME = re.compile(
+    r"(?=.{1,253}$)([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+)
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 
 
@@ -70,6 +74,15 @@ def _web_address(text: str) -> str:
     if "@" in parts.netloc:
         raise ValueError("expected no user and no password: whoever can read a VM's user data would have them")
     return text.rstrip("/")
+
+
+def _host_name(text: str) -> str:
+    try:
+        ip_address(text)
+    except ValueError:
+        if not _HOST_NAME.fullmatch(text):
+            raise ValueError('expected a host name or an address (e.g. "dispatch.example.org")') from None
+    return text.lower()
 
 
 class StoreUrl(Secret[str]):
@@ -178,6 +191,7 @@ class Dispatcher(Section):
     state_dir: Path = Path()
     listen: Annotated[str, AfterValidator(_listen)] = "127.0.0.1:7717"
     advertise: Annotated[str, AfterValidator(_web_address)] = ""
+    names: tuple[Annotated[str, AfterValidator(_host_name)], ...] = ()
     tls: bool = True
     certificate: Path | None = None
     key: Path | None = None
@@ -195,11 +209,11 @@ class Dispatcher(Section):
         return int(self.listen.rpartition(":")[2])
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def called(self) -> tuple[str, ...]:
         """What this dispatcher is called by whoever connects, as far as the configuration knows."""
         own = () if self.host in ("0.0.0.0", "::") else (self.host,)
         advertised = urlsplit(self.advertise).hostname or ""
-        return (*((advertised,) if advertised else ()), *own, "localhost", "127.0.0.1", "::1")
+        return (*((advertised,) if advertised else ()), *own, *self.names, "localhost", "127.0.0.1", "::1")
 
 
 class StoreSettings(Section):

@@ -180,6 +180,8 @@ CASES = [
     ("[timing]\nsilence = '1s'", "config.toml:2: timing.silence: expected at least the lease"),
     ("[dispatcher]\nlisten = 'here'", "config.toml:2: dispatcher.listen: expected HOST:PORT"),
     ("[dispatcher]\nlisten = 'h:70000'", "config.toml:2: dispatcher.listen: expected HOST:PORT"),
+    ("[dispatcher]\nnames = ['https://x']", "config.toml:2: dispatcher.names"),
+    ("[dispatcher]\ntls = false\nnames = ['x']", "config.toml:3: dispatcher.names: expected nothing"),
     ("[dispatcher]\nadvertise = 'x'", "config.toml:2: dispatcher.advertise: expected a URL"),
     ("[dispatcher]\nadvertise = 'https://h:99999'", "config.toml:2: dispatcher.advertise: expected a port from 1"),
     ("[dispatcher]\nadvertise = 'https://h:abc'", "config.toml:2: dispatcher.advertise: expected a port from 1"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import ssl
 import subprocess
 import sys
@@ -66,6 +67,27 @@ def test_everything_goes_over_tls_by_default(house: House) -> None:
         env={**os.environ, **environment, "CLOUD_DISPATCH_CA": str(house.trust)},
     )  # fmt: skip
     assert '"succeeded"' in done.stdout, done.stderr
+
+
+def test_operators_reach_it_by_its_other_names(house: House) -> None:
+    """Those of `names` stand in the certificate, and others don't."""
+    house.config.write_text(
+        house.config.read_text().replace("[timing]", 'names = ["dispatch.example.org"]\n\n[timing]')
+    )
+    house.up()
+    context = ssl.create_default_context(cafile=str(house.trust))
+
+    def shown_as(name: str) -> dict[str, Any]:
+        with (
+            socket.create_connection(("127.0.0.1", house.port)) as plain,
+            context.wrap_socket(plain, server_hostname=name) as secure,
+        ):
+            return dict(secure.getpeercert() or {})
+
+    assert ("DNS", "dispatch.example.org") in shown_as("dispatch.example.org")["subjectAltName"]
+    assert shown_as("127.0.0.1")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shown_as("other.example.org")
 
 
 async def test_the_api_speaks_nothing_older_than_tls_1_2(house: House) -> None:

@@ -34,7 +34,7 @@ def settings(certificate: str = "") -> dict[str, Any]:
         "deployment": "lab", "port": 7717, "address": "10.47.0.9", "region": "us-east-1", "account": "123456789012",
         "instance_types": json.dumps(TYPES), "subnets": json.dumps(SUBNETS), "security_group": GROUP,
         "instance_profile": "cloud-dispatch-lab-worker", "identity_certificate": certificate, "reaper_period": "60s",
-        "max_instances": 20, "day_limit": 50, "month_limit": 500, "pools": pools,
+        "names": json.dumps(["203.0.113.9"]), "max_instances": 20, "day_limit": 50, "month_limit": 500, "pools": pools,
     })  # fmt: skip
     return tomllib.loads(text)
 

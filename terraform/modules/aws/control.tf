@@ -13,6 +13,7 @@ locals {
     deployment           = var.deployment
     port                 = local.port
     address              = aws_network_interface.control.private_ip
+    names                = jsonencode(concat(aws_eip.control[*].public_ip, var.names))
     region               = local.region
     account              = local.account
     instance_types       = jsonencode(var.instance_types)

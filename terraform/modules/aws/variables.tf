@@ -92,6 +92,17 @@ variable "operator_cidrs" {
   }
 }
 
+variable "names" {
+  description = "Host names that operators reach the API by, beside its addresses: they go into its certificate."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for one in var.names : can(regex("^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$", one))])
+    error_message = "A host name has letters, digits, hyphens and dots."
+  }
+}
+
 variable "vpc_id" {
   description = "An existing VPC; null makes one."
   type        = string
