@@ -31,7 +31,8 @@ def settings(certificate: str = "") -> dict[str, Any]:
     """What the control VM's configuration says, as the module writes it."""
     pools = next(hcl.unquoted(one.body["default"]) for one in hcl.load(AWS).of("variable") if one.labels == ("pools",))
     text = rendered(AWS / "templates" / "config.toml.tftpl", {
-        "deployment": "lab", "port": 7717, "address": "10.47.0.9", "region": "us-east-1", "account": "123456789012",
+        "deployment": "lab", "port": 7717, "host": "10.47.0.9", "profile": "public_address = true",
+        "region": "us-east-1", "account": "123456789012",
         "instance_types": json.dumps(TYPES), "subnets": json.dumps(SUBNETS), "security_group": GROUP,
         "instance_profile": "cloud-dispatch-lab-worker", "identity_certificate": certificate, "reaper_period": "60s",
         "names": json.dumps(["203.0.113.9"]), "max_instances": 20, "day_limit": 50, "month_limit": 500, "pools": pools,

@@ -9,11 +9,21 @@ data "aws_ssm_parameter" "image" {
 }
 
 locals {
+  # The public name of its address is the private one inside the VPC. VMs are told it where some come from elsewhere.
+  public = concat(aws_eip.control[*].public_dns, var.names, [""])[0]
+  host   = length(var.agent_cidrs) > 0 ? local.public : aws_network_interface.control.private_ip
+  names = concat(
+    [aws_network_interface.control.private_ip],
+    aws_eip.control[*].public_ip,
+    aws_eip.control[*].public_dns,
+    var.names,
+  )
+
   config = templatefile("${path.module}/templates/config.toml.tftpl", {
     deployment           = var.deployment
     port                 = local.port
-    address              = aws_network_interface.control.private_ip
-    names                = jsonencode(concat(aws_eip.control[*].public_ip, var.names))
+    host                 = local.host
+    names                = jsonencode(local.names)
     region               = local.region
     account              = local.account
     instance_types       = jsonencode(var.instance_types)
@@ -25,6 +35,7 @@ locals {
     max_instances        = var.max_instances
     day_limit            = var.day_limit
     month_limit          = var.month_limit
+    profile              = var.profile
     pools                = var.pools
   })
 
@@ -86,6 +97,11 @@ resource "aws_instance" "control" {
 
   lifecycle {
     ignore_changes = [ami]
+
+    precondition {
+      condition     = local.host != ""
+      error_message = "VMs of other clouds (agent_cidrs) need a public name: in an existing VPC, the first of names."
+    }
   }
 
   # Whoever ends everything comes after it: nothing is launched while the deployment is destroyed.

@@ -106,11 +106,14 @@ resource "aws_vpc_security_group_ingress_rule" "agents" {
   tags                         = local.tags
 }
 
-resource "aws_vpc_security_group_ingress_rule" "operators" {
-  for_each          = toset(var.operator_cidrs)
+resource "aws_vpc_security_group_ingress_rule" "outside" {
+  for_each = merge(
+    { for one in var.operator_cidrs : one => "Operators" },
+    { for one in var.agent_cidrs : one => "VMs of other clouds" },
+  )
   security_group_id = aws_security_group.control.id
-  description       = "Operators"
-  cidr_ipv4         = each.value
+  description       = each.value
+  cidr_ipv4         = each.key
   ip_protocol       = "tcp"
   from_port         = local.port
   to_port           = local.port

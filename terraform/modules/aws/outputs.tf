@@ -1,10 +1,10 @@
 output "url" {
-  description = "Where the dispatcher answers, inside the VPC."
-  value       = "https://${aws_network_interface.control.private_ip}:${local.port}"
+  description = "Where VMs reach the dispatcher."
+  value       = "https://${local.host}:${local.port}"
 }
 
 output "public_url" {
-  description = "The same for the networks in operator_cidrs; null in an existing VPC."
+  description = "Where operators in operator_cidrs reach it; null in an existing VPC."
   value       = one([for address in aws_eip.control : "https://${address.public_ip}:${local.port}"])
 }
 

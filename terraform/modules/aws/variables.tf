@@ -29,6 +29,12 @@ variable "pools" {
   EOT
 }
 
+variable "profile" {
+  description = "More lines of the profile \"aws\", in TOML, as an image of yours or a larger disk."
+  type        = string
+  default     = ""
+}
+
 variable "instance_types" {
   description = "Types that may be rented, with wildcards: also the only ones that the dispatcher's rights allow."
   type        = list(string)
@@ -88,6 +94,17 @@ variable "operator_cidrs" {
 
   validation {
     condition     = alltrue([for one in var.operator_cidrs : can(cidrhost(one, 0)) && one != "0.0.0.0/0"])
+    error_message = "Networks are written as 192.0.2.0/24, and the whole world is none."
+  }
+}
+
+variable "agent_cidrs" {
+  description = "Where VMs of other clouds come from: networks that reach the API; VMs are told its public name then."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for one in var.agent_cidrs : can(cidrhost(one, 0)) && one != "0.0.0.0/0"])
     error_message = "Networks are written as 192.0.2.0/24, and the whole world is none."
   }
 }
