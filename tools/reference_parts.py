@@ -30,6 +30,7 @@ from cloud_dispatch.domain.task import TASK_TABLE
 from cloud_dispatch.domain.transition import TransitionTable
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.wire import messages
+from tools import reference_drivers as driver_words
 from tools import reference_words as words
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -115,34 +116,38 @@ def _default(value: Any) -> str:
 def local_settings() -> str:
     """The local driver's keys."""
     local = importlib.import_module("cloud_dispatch_local.settings")
-    _same("LOCAL", local.LocalSettings.model_fields, words.LOCAL)
-    _same("LOCAL_TYPE", local.LocalType.model_fields, words.LOCAL_TYPE)
+    _same("LOCAL", local.LocalSettings.model_fields, driver_words.LOCAL)
+    _same("LOCAL_TYPE", local.LocalType.model_fields, driver_words.LOCAL_TYPE)
     head = ("key", "expected", "default", "meaning")
-    own = table(head, [(_code(key), *said) for key, said in words.LOCAL.items()])
-    types = table(head, [(_code(key), *said) for key, said in words.LOCAL_TYPE.items()])
+    own = table(head, [(_code(key), *said) for key, said in driver_words.LOCAL.items()])
+    types = table(head, [(_code(key), *said) for key, said in driver_words.LOCAL_TYPE.items()])
     return f"{own}\n\n### `[profiles.NAME.catalogue.TYPE]`\n\n{types}"
 
 
 def aws_settings() -> str:
     """The AWS driver's keys."""
     aws = importlib.import_module("cloud_dispatch_aws.settings")
-    _same("AWS", aws.AwsSettings.model_fields, words.AWS)
-    return table(("key", "expected", "default", "meaning"), [(_code(key), *said) for key, said in words.AWS.items()])
+    _same("AWS", aws.AwsSettings.model_fields, driver_words.AWS)
+    return table(
+        ("key", "expected", "default", "meaning"), [(_code(key), *said) for key, said in driver_words.AWS.items()]
+    )
 
 
 def gcp_settings() -> str:
     """The Google Cloud driver's keys."""
     gcp = importlib.import_module("cloud_dispatch_gcp.settings")
-    _same("GCP", gcp.GcpSettings.model_fields, words.GCP)
-    return table(("key", "expected", "default", "meaning"), [(_code(key), *said) for key, said in words.GCP.items()])
+    _same("GCP", gcp.GcpSettings.model_fields, driver_words.GCP)
+    return table(
+        ("key", "expected", "default", "meaning"), [(_code(key), *said) for key, said in driver_words.GCP.items()]
+    )
 
 
 def azure_settings() -> str:
     """The Azure driver's keys."""
     azure = importlib.import_module("cloud_dispatch_azure.settings")
-    _same("AZURE", azure.AzureSettings.model_fields, words.AZURE)
+    _same("AZURE", azure.AzureSettings.model_fields, driver_words.AZURE)
     head = ("key", "expected", "default", "meaning")
-    return table(head, [(_code(key), *said) for key, said in words.AZURE.items()])
+    return table(head, [(_code(key), *said) for key, said in driver_words.AZURE.items()])
 
 
 # -- the command line
