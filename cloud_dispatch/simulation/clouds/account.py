@@ -15,17 +15,17 @@ from typing import Protocol
 from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
-from cloud_dispatch.domain.reaper import overdue
 from cloud_dispatch.domain.tags import POOL
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import Provider, Vm, VmState
+from cloud_dispatch.reapers.rounds import look
 from cloud_dispatch.simulation import ports
 from cloud_dispatch.simulation.clouds import meter
 from cloud_dispatch.simulation.clouds.extras import Extras
 from cloud_dispatch.simulation.clouds.fate import draw, overruled
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultBook, FaultKind
 from cloud_dispatch.simulation.clouds.gate import Gate
-from cloud_dispatch.simulation.clouds.hands import Reaper, Rule, Strikes
+from cloud_dispatch.simulation.clouds.hands import Look, Reaper, Strikes
 from cloud_dispatch.simulation.clouds.identity import Document
 from cloud_dispatch.simulation.clouds.records import Record, Register, deployment_of
 from cloud_dispatch.simulation.clouds.settings import AccountSettings
@@ -98,9 +98,9 @@ class Account:
 
     def __init__(
         self, clock: SimClock, streams: Streams, settings: AccountSettings, dialect: Dialect,
-        faults: Iterable[Fault] = (), rule: Rule = overdue,
+        faults: Iterable[Fault] = (), hand: Look = look,
     ) -> None:  # fmt: skip
-        """`rule` is what the independent reaper ends, where the cloud has no hard end of its own."""
+        """`hand` is what each independent reaper does, where the cloud has no hard end of its own."""
         self.clock, self.streams, self.settings, self._dialect = clock, streams, settings, dialect
         self.born_ms = clock.now()
         self.book = FaultBook(faults, self.born_ms)
@@ -108,7 +108,7 @@ class Account:
         self.gate = Gate(clock, streams, settings, self.book)
         self._guests: Guests = Nobody()
         self._strikes = Strikes(self)
-        self._reaper = Reaper(self, rule)
+        self._reaper = Reaper(self, hand)
         self.register = Register()
         self.extras = Extras(settings.extras)
         self._started = False

@@ -1,15 +1,16 @@
-"""What comes upon VMs from outside: the faults of a moment, and the reaper that is independent of dispatcher and guest.
-Owns when they act and upon whom; ending a VM is the engine's."""
+"""What comes upon VMs from outside: the faults of a moment, and reapers, independent of dispatcher and guest.
+Owns when they act and upon whom; ending a VM is the engine's, and what a reaper does is the shipped one's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.reaper import Tagged
 from cloud_dispatch.provider.spi import VmState
+from cloud_dispatch.reapers import rounds
 from cloud_dispatch.simulation.clouds.faults import STRIKES, Fault, FaultKind
 from cloud_dispatch.simulation.clouds.records import Record
 from cloud_dispatch.simulation.ports import EndCause
@@ -17,17 +18,18 @@ from cloud_dispatch.simulation.ports import EndCause
 if TYPE_CHECKING:
     from cloud_dispatch.simulation.clouds.account import Account
 
-#: Which of these VMs a reaper ends at this moment (epoch ms): pure. A cloud-side reaper runs `domain.reaper.overdue`.
-Rule = Callable[[Iterable[Tagged], int], Iterable[VmId]]
+#: What a reaper does each time: with the account's VMs, at this moment (epoch ms), for its deployment.
+Look = Callable[[rounds.Cloud, int, str], object]
 #: A fault of a moment that finds no VM looks again so often, while its window is open.
 _AGAIN_MS = 10_000
 
 
 class Reaper:
-    """Looks every period while there are VMs, and believes the tags as they truly are."""
+    """The functions beside an account that end VMs, one a deployment: each looks every period while there are VMs, and
+    believes the tags as they truly are. `look` is what the shipped function does, unless a test says otherwise."""
 
-    def __init__(self, account: Account, rule: Rule) -> None:
-        self._account, self._rule = account, rule
+    def __init__(self, account: Account, look: Look) -> None:
+        self._account, self._look = account, look
         self._period_ms = account.settings.reaper_period_ms
         self._watching = False
 
@@ -36,18 +38,26 @@ class Reaper:
         if self._period_ms and not self._watching:
             self._watching = True
             since_birth = self._account.clock.now() - self._account.born_ms
-            self._account.later(self._period_ms - since_birth % self._period_ms, self._look)
+            self._account.later(self._period_ms - since_birth % self._period_ms, self._round)
 
-    def _look(self) -> None:
+    def vms(self) -> Iterable[Tagged]:
+        live = self._account.register.live()
+        return [(view.id, view.tags) for record in live if (view := record.seen[-1][1]) is not None]
+
+    def end(self, vms: Sequence[VmId]) -> Mapping[VmId, str]:
+        for vm in vms:
+            record = self._account.register.find(vm)
+            if record is not None:
+                self._account.end(record, EndCause.HARD_END, "ended by the reaper: past its ends_at")
+        return {}
+
+    def _round(self) -> None:
         self._watching = False
         now = self._account.clock.now()
         live = self._account.register.live()
         if live and self._account.book.standing(FaultKind.REAPER_DOWN, now) is None:
-            shown = [(view.id, view.tags) for record in live if (view := record.seen[-1][1]) is not None]
-            for vm in self._rule(shown, now):
-                record = self._account.register.find(vm)
-                if record is not None:
-                    self._account.end(record, EndCause.HARD_END, "ended by the reaper: past its ends_at")
+            for deployment in sorted({record.deployment for record in live} - {""}):
+                self._look(self, now, deployment)
         if live:
             self.watch()
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
-from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
-from cloud_dispatch.domain.reaper import Tagged
 from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.spi import HardEnd, LeftoverKind, VmState
+from cloud_dispatch.reapers import rounds
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultKind
 from cloud_dispatch.simulation.clouds.make import open_account
 from cloud_dispatch.simulation.clouds.records import Record
@@ -268,16 +267,17 @@ async def test_without_a_reaper_there_is_no_hard_end_and_the_traits_say_so() -> 
     assert (record.state, scene.driver.traits.hard_end) == (VmState.RUNNING, HardEnd.NONE)
 
 
-async def test_the_reapers_rule_can_be_given() -> None:
-    """The account runs whatever pure rule it was made with, over the VMs as they are."""
+async def test_the_reaper_is_the_shipped_one_unless_another_is_given() -> None:
+    """The account calls whatever it was made with, each period, with the VMs as they are and the deployment's name."""
     seen: list[int] = []
 
-    def rule(vms: Iterable[Tagged], now: int) -> Iterable[VmId]:
+    def hand(cloud: rounds.Cloud, now: int, deployment: str) -> None:
         seen.append(now)
-        return [vm for vm, worn in vms if worn.get("please") == "end"]
+        assert deployment == DEPLOYMENT
+        cloud.end([vm for vm, worn in cloud.vms() if worn.get("please") == "end"])
 
     scene = Scene(steady(Cloud.EC2))
-    account = open_account(scene.clock, SeededStreams(1), steady(Cloud.EC2, name="own"), rule=rule)
+    account = open_account(scene.clock, SeededStreams(1), steady(Cloud.EC2, name="own"), hand=hand)
     account.attach(scene)
     scene.account, scene.driver = account, account.driver(scene.driver._profile)  # type: ignore[attr-defined]
     first, second = await scene.up(2)
@@ -285,6 +285,7 @@ async def test_the_reapers_rule_can_be_given() -> None:
     await asyncio.sleep(300)
     assert (first.state, second.state) == (VmState.GONE, VmState.RUNNING)
     assert {now - before for before, now in itertools.pairwise(seen)} == {60_000}
+    assert inspect.signature(open_account).parameters["hand"].default is rounds.look
 
 
 async def test_what_came_with_a_vm_can_outlive_it() -> None:
