@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.fake_ec2 import IMAGE, ROOT_DEVICE
 from bench.wakeups import TICK_S, lateness
-from cloud_dispatch import bootstrap, drivers
+from cloud_dispatch import assembly, bootstrap, drivers
 from cloud_dispatch.config import TomlFile, load
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.provider import registry
@@ -58,13 +58,13 @@ class Watch:
 
     def install(self) -> None:
         """Have the composition root tell us what it made."""
-        hosted, assemble = drivers.hosted, bootstrap.assemble
+        hosted, assemble = drivers.hosted, assembly.assemble
 
         def witnessed(*args: Any) -> Provider:
             self._witness = Witness(hosted(*args))
             return self._witness
 
-        def watched(*args: Any, **more: Any) -> bootstrap.Parts:
+        def watched(*args: Any, **more: Any) -> assembly.Parts:
             parts = assemble(*args, **more)
             self._task = asyncio.get_running_loop().create_task(self._run(parts.context))
             return parts

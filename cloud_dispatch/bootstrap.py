@@ -9,64 +9,46 @@ import asyncio
 import contextlib
 import datetime
 import gc
+import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
 import uvloop
-from prometheus_client.registry import Collector
 
-import cloud_dispatch
 from cloud_dispatch import agentzip, drivers, meaning, statestore, userdata
 from cloud_dispatch.adapters import certificates
 from cloud_dispatch.adapters.certificates import Certificate
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy
 from cloud_dispatch.adapters.executors import Adaptive, Inline, Thread
-from cloud_dispatch.api.app import Api, make_app
+from cloud_dispatch.adapters.service_manager import ALIVE, READY, STOPPING, ServiceManager, status
 from cloud_dispatch.api.auth import Tokens, service_life_ms
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.api.server import serve as serve_http
-from cloud_dispatch.api.services import AgentBundle, Limits, Script, Services
+from cloud_dispatch.api.services import AgentBundle
+from cloud_dispatch.assembly import Parts, Ports, assemble, set_limits
 from cloud_dispatch.config import Config
-from cloud_dispatch.demand.native import NativeQueue
-from cloud_dispatch.demand.port import DemandSource
-from cloud_dispatch.demand.settings import configured_targets
-from cloud_dispatch.demand.targets import PoolTargets, Targets
 from cloud_dispatch.domain.errors import Unavailable
-from cloud_dispatch.domain.ids import PoolName, ProfileName
-from cloud_dispatch.domain.pool import Pool
-from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel
-from cloud_dispatch.domain.stop import decode as decode_stop
+from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.install import copies
 from cloud_dispatch.ports.clock import Clock
-from cloud_dispatch.ports.entropy import Entropy
-from cloud_dispatch.ports.executor import Executor
-from cloud_dispatch.ports.store import Retention, Store
+from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.errors import ProviderError
-from cloud_dispatch.provider.spi import Provider
-from cloud_dispatch.provider.tagfilter import TagFilter
-from cloud_dispatch.reconcile import explain, online, reaping, risk
+from cloud_dispatch.reconcile import online, reaping, risk
 from cloud_dispatch.reconcile.context import Context
-from cloud_dispatch.reconcile.fleet import FleetService
-from cloud_dispatch.reconcile.keeping import Keeper
 from cloud_dispatch.reconcile.loop import Loop
-from cloud_dispatch.reconcile.preview import Preview
-from cloud_dispatch.reconcile.settings import Settings
-from cloud_dispatch.spend.ends import Pace
-from cloud_dispatch.spend.grant import timer_lease_ms
-from cloud_dispatch.spend.payers import ClaimTerms
+from cloud_dispatch.reloading import Reloader
+from cloud_dispatch.ruling import Driver, Ground, make_drivers, rules_of
 from cloud_dispatch.telemetry import log as logging
-from cloud_dispatch.telemetry.metrics import Metrics, Tripped
 from cloud_dispatch.telemetry.provider_calls import ProviderCalls
-from cloud_dispatch.userdata import PACE, Specimen, Trusted
-from cloud_dispatch.wire.messages import Policy
+from cloud_dispatch.userdata import Specimen
 
 log = structlog.get_logger(__name__)
 DEPLOYMENT_FACT = "deployment"
@@ -76,98 +58,16 @@ LOGS, OUTPUTS = "logs", "outputs"
 SWITCH_S = 0.0005
 
 
-def serve(config: Config) -> int:
+def serve(config: Config, again: Callable[[], Config] | None = None) -> int:
     """Run the dispatcher until it is told to stop; the exit code. Instances live on. Conflict when another dispatcher
-    owns the statestore."""
+    owns the statestore. `again` reads the configuration anew when it is told to (SIGHUP)."""
     meaning.check_reachable(config)
     logging.configure(config.dispatcher.log_level, config.dispatcher.log_format)
     config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in (LOGS, OUTPUTS):  # a driver may let others pass through the folder above
         (config.state_dir / name).mkdir(mode=0o700, exist_ok=True)
     sys.setswitchinterval(SWITCH_S)
-    return uvloop.run(_serve(config))
-
-
-@dataclass(frozen=True)
-class Ports:
-    """What a dispatcher stands on: the system's own in `serve`, others where time and chance are not the system's."""
-
-    clock: Clock
-    entropy: Entropy
-    store: Store
-    tokens: Tokens
-    planning: Executor
-    logs: LogStore
-    outputs: OutputStore
-    counters: Sequence[Collector] = ()  # what is measured outside the core, for its metrics
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What a dispatcher shall do, as its parts need it. `policy` is the template of every agent's."""
-
-    settings: Settings
-    policy: Policy
-    agent: AgentBundle
-    limits: Limits = Limits()
-    targets: Sequence[PoolTargets] = ()
-    retention: Retention = Retention()
-    retain_logs_ms: int | None = None
-    stop: Stop = Stop()
-    url: str = ""  # where VMs reach the dispatcher
-    scripts: Mapping[PoolName, Sequence[Script]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A dispatcher, assembled and not yet running: `loop.run()`, `keeper.run()` and a server for `app` make it run."""
-
-    context: Context
-    loop: Loop
-    fleet: FleetService
-    app: Api
-    keeper: Keeper
-
-
-def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None]) -> Parts:
-    """Wire the parts of a dispatcher together. Starts nothing; `shutdown` is what the operator's route calls."""
-    context = Context(
-        store=ports.store,
-        clock=ports.clock,
-        entropy=ports.entropy,
-        planning=ports.planning,
-        settings=rules.settings,
-        stops={"configuration": rules.stop, "operator": decode_stop(ports.store.fact(STOP_FACT))},
-    )
-    sources: Sequence[DemandSource] = (NativeQueue(ports.store), Targets(rules.targets, ports.store))
-    loop = Loop(context, sources)
-    fleet = FleetService(context, Preview(context, sources, loop.spending))
-    others = (*ports.counters, Tripped(context.breakers.tripped))
-    metrics = Metrics(ports.store, ports.clock, lambda: explain.unserved(context), lambda: context.stop, others)
-    services = Services(
-        store=ports.store,
-        fleet=fleet,
-        clock=ports.clock,
-        entropy=ports.entropy,
-        tokens=ports.tokens,
-        logs=ports.logs,
-        outputs=ports.outputs,
-        policy=rules.policy,
-        agent=rules.agent,
-        executor=ports.planning,
-        shutdown=shutdown,
-        metrics=metrics.render,
-        deployment=rules.settings.deployment,
-        version=cloud_dispatch.__version__,
-        limits=rules.limits,
-        pools=rules.settings.pools,
-        problems=lambda: [view.trouble for view in context.profiles.values() if view.trouble],
-        timer_lease_ms=timer_lease_ms(rules.settings.pace, rules.policy.silence_ms),
-        url=rules.url,
-        scripts=rules.scripts,
-    )
-    keeper = Keeper(ports.store, ports.clock, rules.retention, ports.logs, rules.retain_logs_ms, ports.outputs)
-    return Parts(context, loop, fleet, make_app(services), keeper)
+    return uvloop.run(_serve(config, again or (lambda: config)))
 
 
 @dataclass
@@ -184,8 +84,12 @@ class _Stop:
         self.asked.set()
 
 
-async def _serve(config: Config) -> int:
+async def _serve(config: Config, again: Callable[[], Config]) -> int:
     clock, entropy = SystemClock(), SystemEntropy()
+    manager = ServiceManager.take(os.environ, os.getpid())
+    hung_up = asyncio.Event()  # the dispatcher may be asked to read its configuration anew before it is up
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
+    manager.tell(status("opening the statestore"))
     certificate = certificate_of(config, clock)
     async with contextlib.AsyncExitStack() as stack:
         committing, reading = _commit_executor(config), Thread("reads")
@@ -196,47 +100,47 @@ async def _serve(config: Config) -> int:
         )
         stack.push_async_callback(store.close)
         _spare_the_collector()
-        deployment = await _deployment(config, store, entropy)
-        tokens = Tokens.open(config.state_dir, entropy, service_life_ms(config.timing.silence_ms))
-        calls = ProviderCalls(config.profiles)
-        files = Thread("files")
-        stack.push_async_callback(files.close)
-        priced = drivers.made(config, clock, calls, files)
-        prices_ms = {name: one.told.told_ms for name, one in priced.items()}
-        providers = {name: TagFilter(one, deployment) for name, one in priced.items()}
-        await store.set_limits(config.budgets(), meaning.drivers(config), terms_of(Pace(), config.pools()))
-        for provider in providers.values():
-            stack.push_async_callback(provider.close)
+        calls, files = ProviderCalls(config.profiles), Thread("files")
+        planning, aside = Thread("planning"), Thread("configuration")
         body, sha256 = agentzip.build()
         bundle = AgentBundle(body, sha256, agentzip.former(config.state_dir / "agents", body, sha256))
-        planning = Thread("planning")
+        ground = Ground(
+            clock=clock,
+            tokens=Tokens.open(config.state_dir, entropy, service_life_ms(config.timing.silence_ms)),
+            deployment=await _deployment(config, store, entropy),
+            calls=calls,
+            files=files,
+            aside=aside,
+            agent=bundle,
+            trusted=userdata.trusted(config, bundle.sha256, certificate),
+        )
+        for thread in (files, aside):
+            stack.push_async_callback(thread.close)
+        drivers: dict[ProfileName, Driver] = {}
+        make_drivers(drivers, config, ground, {})
+        rules = rules_of(config, ground, drivers)
+        await set_limits(store, rules)
         stack.push_async_callback(planning.close)
         stop = _Stop(asyncio.Event())
         ports = Ports(
             clock=clock,
             entropy=entropy,
             store=store,
-            tokens=tokens,
+            tokens=ground.tokens,
             planning=planning,
             logs=LogStore(config.state_dir / LOGS, config.limits.log_bytes_per_attempt),
             outputs=OutputStore(config.state_dir / OUTPUTS, config.limits.output_bytes_per_file, files),
             counters=(calls,),
         )
-        trust = userdata.trusted(config, bundle.sha256, certificate)
-        rules = Rules(
-            settings=_settings(config, deployment, providers, tokens, clock, trust, prices_ms),
-            policy=replace(config.policy(next(iter(config.pool_sections))), ca=trust.ca),
-            agent=bundle,
-            limits=meaning.limits(config),
-            targets=configured_targets(config),
-            retention=config.retention(),
-            retain_logs_ms=config.store.retain_logs_ms,
-            stop=Stop(StopLevel.LAUNCHES, "dispatcher.pause is set") if config.dispatcher.pause else Stop(),
-            url=config.advertise_url,
-            scripts=userdata.scripts(config),
-        )
         parts = assemble(ports, rules, shutdown=stop.ask)
-        return await _run(config, parts.context, parts.app, parts.loop, parts.keeper, stop, certificate)
+        stack.push_async_callback(_close_drivers, parts.context)
+        reloader = Reloader(config, again, hung_up, ground, drivers, parts, manager)
+        return await _run(config, parts, reloader, manager, stop, certificate)
+
+
+async def _close_drivers(context: Context) -> None:
+    for provider in context.settings.providers.values():
+        await provider.close()
 
 
 def certificate_of(config: Config, clock: Clock) -> Certificate | None:
@@ -253,42 +157,58 @@ def certificate_of(config: Config, clock: Clock) -> Certificate | None:
 
 async def _run(
     config: Config,
-    context: Context,
-    app: Api,
-    loop: Loop,
-    keeper: Keeper,
+    parts: Parts,
+    reloader: Reloader,
+    manager: ServiceManager,
     stop: _Stop,
     certificate: Certificate | None,
 ) -> int:
-    running = asyncio.get_running_loop()
+    running, loop, keeper = asyncio.get_running_loop(), parts.loop, parts.keeper
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, stop.ask)
-    closing = asyncio.Event()
+    closing, listening = asyncio.Event(), asyncio.Event()
     shown = None if certificate is None else (certificate.certificate, certificate.key)
-    serving = asyncio.create_task(
-        serve_http(app, config.dispatcher.listen, closing, ready=_say_up(config), certificate=shown)
-    )
-    parts = [serving, asyncio.create_task(loop.run()), asyncio.create_task(keeper.run())]
+
+    def up(host: str, port: int) -> None:
+        log.info("dispatcher.up", listen=f"{host}:{port}", state_dir=str(config.state_dir))
+        listening.set()
+
+    serving = asyncio.create_task(serve_http(parts.app, config.dispatcher.listen, closing, ready=up, certificate=shown))
+    working = [serving, *(asyncio.create_task(one.run()) for one in (loop, keeper, reloader))]
     asked = asyncio.create_task(stop.asked.wait())
-    telling = asyncio.create_task(_tell_risk(context))
+    telling = [asyncio.create_task(_tell_risk(parts.context)), asyncio.create_task(_pulse(manager, listening, loop))]
     try:
-        await asyncio.wait({asked, *parts}, return_when=asyncio.FIRST_COMPLETED)
-        for part in parts:
+        await asyncio.wait({asked, *working}, return_when=asyncio.FIRST_COMPLETED)
+        for part in working:
             if part.done():
                 await part  # a part that ended by itself is the dispatcher's end: let its error be seen
         if stop.terminate:
             log.info("dispatcher.ending_instances", grace_ms=stop.grace_ms)
             await loop.end_all(stop.grace_ms)
     finally:
+        manager.tell(STOPPING, status("stopping"))
         loop.stop()
         keeper.stop()
         closing.set()
-        await asyncio.gather(*parts, return_exceptions=True)
+        working.pop().cancel()
+        await asyncio.gather(*working, return_exceptions=True)
         await loop.close()
         asked.cancel()
-        telling.cancel()
+        for task in telling:
+            task.cancel()
     log.info("dispatcher.down")
     return 0
+
+
+async def _pulse(manager: ServiceManager, listening: asyncio.Event, loop: Loop) -> None:
+    """Tell the service manager that the dispatcher is up, and, where it watches, again and again that the event loop
+    turns: one that hangs is ended by it, and started anew."""
+    await listening.wait()
+    await loop.restored.wait()
+    manager.tell(READY, status("serving"))
+    while manager.pulse_s is not None:
+        manager.tell(ALIVE)
+        await asyncio.sleep(manager.pulse_s)
 
 
 async def _tell_risk(context: Context) -> None:
@@ -296,10 +216,6 @@ async def _tell_risk(context: Context) -> None:
     await context.planned.wait()
     for line in risk.words(context):
         log.info("dispatcher.risk", detail=line)
-
-
-def _say_up(config: Config) -> Callable[[str, int], None]:
-    return lambda host, port: log.info("dispatcher.up", listen=f"{host}:{port}", state_dir=str(config.state_dir))
 
 
 def _commit_executor(config: Config) -> Inline | Thread | Adaptive:
@@ -316,11 +232,6 @@ def _spare_the_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def terms_of(pace: Pace, pools: Iterable[Pool]) -> ClaimTerms:
-    """What claims of payers with a limit are judged by."""
-    return ClaimTerms(pace.lease_ms, {pool.name: pool.end.lifetime_ms for pool in pools})
-
-
 async def _deployment(config: Config, store: Store, entropy: SystemEntropy) -> str:
     """The configured deployment id, else the random one that the store keeps."""
     if config.dispatcher.deployment:
@@ -331,34 +242,6 @@ async def _deployment(config: Config, store: Store, entropy: SystemEntropy) -> s
     made = entropy.name("deployment")
     await store.set_fact(DEPLOYMENT_FACT, made)
     return made
-
-
-def _settings(
-    config: Config,
-    deployment: str,
-    providers: Mapping[ProfileName, Provider],
-    tokens: Tokens,
-    clock: SystemClock,
-    trusted: Trusted,
-    prices_ms: Mapping[ProfileName, int],
-) -> Settings:
-    return Settings(
-        deployment=deployment,
-        pools={pool.name: pool for pool in config.pools()},
-        caps=config.caps(),
-        profile_caps=config.profile_caps(),
-        providers=providers,
-        user_data=userdata.maker(
-            config, {name: provider.traits for name, provider in providers.items()}, tokens, trusted, clock
-        ),
-        profile_types=config.profile_types(),
-        timing=meaning.timing_of(config),
-        drivers=meaning.drivers(config),
-        driver_caps=meaning.driver_caps(config),
-        pace=PACE,
-        guest_enforced=meaning.guest_enforced(config, providers),
-        prices_ms=prices_ms,
-    )
 
 
 def specimens(config: Config, pools: Iterable[str]) -> list[Specimen]:

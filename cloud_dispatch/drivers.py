@@ -43,17 +43,16 @@ ANSWER_S = 60.0
 
 def made(config: Config, clock: SystemClock, calls: ProviderCalls, files: Executor) -> dict[ProfileName, Priced]:
     """A driver a profile, where it wants to run, counted, at its provider's pace, at the prices that count."""
-    found: dict[ProfileName, Priced] = {}
-    for name, profile in config.profiles.items():
-        plugin = registry.plugin(profile.driver)
-        context = ProfileContext(
-            ProfileName(name), profile.settings, config.state_dir / "providers" / name, now=clock.now
-        )
-        driver = Metered(hosted(plugin, context), calls.of(name), clock.monotonic)
-        found[ProfileName(name)] = Priced(
-            Throttled(driver, clock.monotonic), config.own_prices(name), context.state_dir, clock.now, files
-        )
-    return found
+    return {ProfileName(name): one(name, config, clock, calls, files) for name in config.profiles}
+
+
+def one(name: str, config: Config, clock: SystemClock, calls: ProviderCalls, files: Executor) -> Priced:
+    """The driver of the profile `name`. It may take seconds, in which nothing else is done."""
+    profile = config.profiles[name]
+    plugin = registry.plugin(profile.driver)
+    context = ProfileContext(ProfileName(name), profile.settings, config.state_dir / "providers" / name, now=clock.now)
+    driver = Metered(hosted(plugin, context), calls.of(name), clock.monotonic)
+    return Priced(Throttled(driver, clock.monotonic), config.own_prices(name), context.state_dir, clock.now, files)
 
 
 @asynccontextmanager

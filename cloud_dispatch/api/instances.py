@@ -153,7 +153,7 @@ class InstanceRoutes:
         living = [instance.pool for instance in self._s.store.instances().values()]
         views = [
             pool_view(pool, living.count(name), [target for target in targets if target.pool == name])
-            for name, pool in sorted(self._s.pools.items())
+            for name, pool in sorted(self._s.terms().pools.items())
         ]
         return json_response({"pools": views})
 
@@ -187,8 +187,9 @@ class InstanceRoutes:
         )  # fmt: skip
         labels = [(name, value) for name in ("arch", "market") if (value := text(request, name))]
         pool = text(request, "pool")
-        if pool and pool not in self._s.pools:
-            raise NotFound(f"there is no pool {pool[:80]!r}", place="pool", hint=f"pools: {', '.join(self._s.pools)}")
+        if pool and pool not in self._s.terms().pools:
+            known = ", ".join(self._s.terms().pools)
+            raise NotFound(f"there is no pool {pool[:80]!r}", place="pool", hint=f"pools: {known}")
         shape = Shape(amounts, gpu_type=text(request, "gpu_type"), labels=tuple(labels), pool=pool)
         return json_response(await self._s.fleet.offers(shape, page_size(request, 20, 1000)))
 
@@ -199,8 +200,8 @@ class InstanceRoutes:
 
     def _known_pool(self, request: Request) -> PoolName:
         pool = path_pool(request)
-        if pool not in self._s.pools:
-            known = ", ".join(sorted(self._s.pools)) or "none is configured"
+        if pool not in self._s.terms().pools:
+            known = ", ".join(sorted(self._s.terms().pools)) or "none is configured"
             raise NotFound(f"there is no pool {pool[:80]!r}", place="pool", hint=f"pools: {known}")
         return pool
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from cloud_dispatch.domain.ids import PoolName
+from cloud_dispatch.api.services import Terms
 from cloud_dispatch.domain.instance import Instance
-from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.wire.messages import HealthCheck, Policy
 
 
-def policy_for(instance: Instance, template: Policy, pools: Mapping[PoolName, Pool]) -> Policy:
-    """The policy of `instance`: timing from `template`, ends and health checks from its pool (where that still exists),
-    capacities from its machine."""
+def policy_for(instance: Instance, terms: Terms) -> Policy:
+    """The policy of `instance`: timing from the template, ends and health checks from its pool (where that is
+    still there), capacities from its machine."""
     capacity = instance.machine.capacity
     policy = replace(
-        template,
+        terms.policy,
         cpus_milli=capacity.cpus_milli,
         memory=capacity.memory,
         disk=capacity.disk,
         gpus=capacity.gpus,
         max_tasks_at_once=instance.machine.max_tasks,
     )
-    pool = pools.get(instance.pool)
+    pool = terms.pools.get(instance.pool)
     if pool is None:
         return policy
     checks = [

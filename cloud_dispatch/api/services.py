@@ -54,12 +54,23 @@ class Script:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What agents work by, as the configuration of now has it. `policy` is the template of every agent's policy: end
+    rules and health checks come from the instance's pool, capacities from its machine. `scripts`: what VMs of a pool
+    may fetch as they boot."""
+
+    policy: Policy
+    pools: Mapping[PoolName, Pool] = field(default_factory=dict)
+    scripts: Mapping[PoolName, Sequence[Script]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Services:
-    """Everything that the routes need. `policy` is the template of every agent's policy: end rules and health checks
-    come from the instance's pool, capacities from its machine. `shutdown(terminate, grace_ms)` asks the dispatcher to
+    """Everything that the routes need. `terms` may be others the next time: what was told of them before is told anew.
+    Leases and polls are those of the start. `shutdown(terminate, grace_ms)` asks the dispatcher to
     end, at once or after its instances. `metrics` renders Prometheus text. `problems` says what is wrong now.
     `executor` runs heavy work off the loop. `timer_lease_ms`: how long guest timers run after the dispatcher was heard
-    last. `url`: where VMs reach the dispatcher. `scripts`: what VMs of a pool may fetch as they boot."""
+    last. `url`: where VMs reach the dispatcher."""
 
     store: Store
     fleet: Fleet
@@ -68,7 +79,7 @@ class Services:
     tokens: Tokens
     logs: LogStore
     outputs: OutputStore
-    policy: Policy
+    terms: Callable[[], Terms]
     agent: AgentBundle
     executor: Executor
     shutdown: Callable[[bool, int], None]
@@ -76,8 +87,6 @@ class Services:
     deployment: str = ""
     version: str = ""
     limits: Limits = Limits()
-    pools: Mapping[PoolName, Pool] = field(default_factory=dict)
     problems: Callable[[], Sequence[str]] = tuple
     timer_lease_ms: int = 30 * 60_000
     url: str = ""
-    scripts: Mapping[PoolName, Sequence[Script]] = field(default_factory=dict)

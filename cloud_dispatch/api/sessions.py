@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Container
 
 from cloud_dispatch.api.poll import Poll, Wake
+from cloud_dispatch.api.services import Terms
 from cloud_dispatch.api.translate import SyncIn
 from cloud_dispatch.domain.ids import InstanceId
 
@@ -19,16 +20,16 @@ _FIRST_SWEEP = 4096
 
 class Session:
     """The conversation with one instance. `order` counts its calls to the store. `hold`: whether it was last told to
-    hold. `informed`: it has the policy of this process."""
+    hold. `terms`: those of which it has its policy, None while it has none of this process."""
 
-    __slots__ = ("hold", "incarnation", "informed", "order", "poll", "retired", "seq")
+    __slots__ = ("hold", "incarnation", "order", "poll", "retired", "seq", "terms")
 
     def __init__(self, incarnation: str) -> None:
         self.incarnation = incarnation
         self.seq = -1
         self.order = 0
         self.hold = False
-        self.informed = False
+        self.terms: Terms | None = None
         self.poll: Poll | None = None
         self.retired: deque[str] = deque(maxlen=_RETIRED)
 
@@ -42,7 +43,7 @@ class Session:
             return
         self.retired.append(self.incarnation)
         self.incarnation, self.seq = incarnation, -1
-        self.hold = self.informed = False
+        self.hold, self.terms = False, None
         self.supersede()
 
     def hears(self, request: SyncIn) -> bool:
@@ -67,13 +68,13 @@ class Sessions:
     def get(self, instance: InstanceId) -> Session | None:
         return self._sessions.get(instance)
 
-    def registered(self, instance: InstanceId, incarnation: str) -> None:
-        """`incarnation` of `instance` has just been given its policy."""
+    def registered(self, instance: InstanceId, incarnation: str, terms: Terms) -> None:
+        """`incarnation` of `instance` is just being given its policy, by these terms."""
         session = self._open(instance, incarnation)
         if incarnation in session.retired:
             session.retired.remove(incarnation)
         session.switch(incarnation)
-        session.informed = True
+        session.terms = terms
 
     def accept(self, instance: InstanceId, incarnation: str, seq: int) -> Session | None:
         """The session in which this sync is the newest, its predecessor superseded; None for a sync that is itself out

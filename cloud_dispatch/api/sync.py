@@ -15,7 +15,7 @@ from cloud_dispatch.api.http import ClientGone
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.policy import policy_for
 from cloud_dispatch.api.poll import Poll, Polls, Wake
-from cloud_dispatch.api.services import Services
+from cloud_dispatch.api.services import Services, Terms
 from cloud_dispatch.api.sessions import Session, Sessions
 from cloud_dispatch.api.timer import Words
 from cloud_dispatch.api.translate import MOST_CLAIMS, SyncIn, TimerIn, held_of, orders_of, reply_to, results_of
@@ -51,8 +51,9 @@ class SyncService:
         self._store = services.store
         self._fleet = services.fleet
         self._logs: LogStore = services.logs
-        self._lease_ms = services.policy.lease_ms
-        self._poll_ms = services.policy.poll_ms
+        self._terms = services.terms
+        self._lease_ms = services.terms().policy.lease_ms
+        self._poll_ms = services.terms().policy.poll_ms
         self._words = Words(services.tokens)
         self._sign = services.tokens.task
         self.polls = Polls(services.store)
@@ -90,7 +91,8 @@ class SyncService:
         if news is not None:
             await self._written(news, request)
         program = self._program(session, request)
-        policy = None if session.informed else self._policy(session, instance)
+        terms = self._terms()
+        policy = None if session.terms is terms else self._policy(session, instance, terms)
         directive = self._fleet.directive(instance)
         news_of_ours = policy is not None or program is not None
         waits = request.wait_ms > 0 and not results and not news_of_ours and session.hears(request)
@@ -152,14 +154,14 @@ class SyncService:
         """The agent that this dispatcher has, for one that says that it is another, or that another dispatcher may have
         started."""
         ours = self._services.agent.sha256
-        other = ours != request.program and bool(request.program or not session.informed)
+        other = ours != request.program and bool(request.program or session.terms is None)
         return Program(ours) if ours and other else None
 
-    def _policy(self, session: Session, instance: InstanceId) -> Policy | None:
+    def _policy(self, session: Session, instance: InstanceId, terms: Terms) -> Policy | None:
         """The policy for an agent that this process has not told it yet: the configuration may be another one now."""
         row = self._store.living(instance)
-        session.informed = True
-        return None if row is None else policy_for(row, self._services.policy, self._services.pools)
+        session.terms = terms
+        return None if row is None else policy_for(row, terms)
 
     def _has_news(self, request: SyncIn, done: SyncDone, directive: Directive, session: Session) -> bool:
         return bool(

@@ -153,8 +153,9 @@ class WorkerRoutes:
         if len(request.proof) > _PROOF_CHARS:
             raise InvalidInput(f"a proof of identity has at most {_PROOF_CHARS} characters", place="proof")
         instance = await self._s.fleet.admit(join.batch, VmId(request.vm), request.incarnation, request.proof)
-        self._sync.sessions.registered(instance.id, request.incarnation)
-        policy = policy_for(instance, self._s.policy, self._s.pools)
+        terms = self._s.terms()
+        self._sync.sessions.registered(instance.id, request.incarnation, terms)
+        policy = policy_for(instance, terms)
         reply = RegisterReply(instance.id, self._s.tokens.service(instance.id, self._s.clock.now()), policy)
         await answer(send, _encode(reply))
 
@@ -176,7 +177,7 @@ class WorkerRoutes:
         said: ScriptsRequest = decode_json(_SCRIPTS, await read_body(scope, receive, _BOOT_BYTES))
         _check_vm(said.vm)
         row = self._s.fleet.booting(batch, said.vm)
-        await answer(send, _encode(ScriptsReply(list(self._s.scripts.get(row.pool, ())))))
+        await answer(send, _encode(ScriptsReply(list(self._s.terms().scripts.get(row.pool, ())))))
 
     def _booting_batch(self, scope: Scope) -> BatchId:
         """Whose VM calls, by its join token; bounded by address and by batch."""

@@ -13,11 +13,12 @@ def register(app: typer.Typer) -> None:
 
 
 def up(config: ConfigFile = None) -> None:
-    """Run the dispatcher until Ctrl-C or SIGTERM. Instances live on; the next `up` takes them over.
+    """Run the dispatcher until Ctrl-C or SIGTERM. Instances live on; the next `up` takes them over. SIGHUP has it read
+    its configuration anew.
 
     Example: cloud-dispatch up --config /etc/cloud-dispatch/config.toml
     """
     settings = load_config(config)
     from cloud_dispatch.bootstrap import serve
 
-    raise typer.Exit(serve(settings))
+    raise typer.Exit(serve(settings, lambda: load_config(config)))

@@ -88,6 +88,10 @@ class Targets:
         self._configured = tuple(configured)
         self._store = store
 
+    def follow(self, configured: Sequence[PoolTargets]) -> None:
+        """From now on the configuration says this."""
+        self._configured = tuple(configured)
+
     def demand(self, now: int) -> tuple[TargetItem, ...]:
         return (
             *configured(self._configured),

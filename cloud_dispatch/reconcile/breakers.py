@@ -7,7 +7,7 @@ Nothing is kept here that matters: after a restart the ledger and the living row
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from cloud_dispatch.domain.errors import NotFound
@@ -44,7 +44,9 @@ def recipe_of(row: Instance, kind: Kind) -> Recipe:
 
 
 class Breakers:
-    def __init__(self, store: Store, clock: Clock, contacts: Contacts, pools: Mapping[PoolName, Pool]) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, contacts: Contacts, pools: Callable[[], Mapping[PoolName, Pool]]
+    ) -> None:
         self._store = store
         self._clock = clock
         self._contacts = contacts
@@ -197,7 +199,7 @@ class Breakers:
         """Those that are launched for from it. What left the configuration has none."""
         return [
             pool
-            for pool in self._pools.values()
+            for pool in self._pools().values()
             if pool.template == recipe.template and recipe.profile in pool.profiles and recipe.pool in ("", pool.name)
         ]
 

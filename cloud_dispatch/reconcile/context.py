@@ -14,6 +14,7 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, ProfileName, TaskId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.pool import TypeFilter
 from cloud_dispatch.domain.stop import Stop, strongest
 from cloud_dispatch.planner.plan import Plan
 from cloud_dispatch.planner.snapshot import Snapshot
@@ -21,7 +22,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import InstanceChange, Store
-from cloud_dispatch.provider.spi import Quota
+from cloud_dispatch.provider.spi import Provider, Quota
 from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.breakers import Breakers
 from cloud_dispatch.reconcile.calls import Calls
@@ -115,7 +116,21 @@ class Context:
     breakers: Breakers = field(init=False)
 
     def __post_init__(self) -> None:
-        self.breakers = Breakers(self.store, self.clock, self.contacts, self.settings.pools)
+        self.breakers = Breakers(self.store, self.clock, self.contacts, lambda: self.settings.pools)
+
+    def follow(self, settings: Settings) -> dict[ProfileName, Provider]:
+        """From now on these are the settings; the drivers that do nothing more. A driver that is another now is asked
+        for everything anew, and what a profile offers is what it may rent now."""
+        before, self.settings = self.settings, settings
+        gone = {name: one for name, one in before.providers.items() if settings.providers.get(name) is not one}
+        for name in gone:
+            self.profiles.pop(name, None)
+        for name, view in self.profiles.items():
+            admits = settings.profile_types.get(name, TypeFilter()).admits
+            view.offerings = tuple(one for one in view.offerings if admits(one.type.name))
+            view.offered_ms = None
+        self.failures.forget_money()
+        return gone
 
     def wake(self, *, hurry: bool = False) -> None:
         """Have a pass made soon, or as soon as can be."""

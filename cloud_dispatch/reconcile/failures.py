@@ -97,6 +97,10 @@ class FailureMemory:
         """A launch of `offering` brought a VM: the next refusal is a first one again."""
         self._calm(_Kind.LAUNCH, offering)
 
+    def forget_money(self) -> None:
+        """The limits are others: what they admit is asked anew."""
+        self._entries = {key: one for key, one in self._entries.items() if one.kind is not _Kind.MONEY}
+
     def booted(self, offering: Offering) -> None:
         """A VM of `offering` registered: the next boot failure is a first one again, and more of what it was made from
         may boot."""

@@ -44,6 +44,10 @@ class Keeper:
         self._outputs = outputs
         self._stopped = asyncio.Event()
 
+    def follow(self, retention: Retention, logs_ms: int | None) -> None:
+        """From the next time on these are the settings."""
+        self._retention, self._logs_ms = retention, logs_ms
+
     def stop(self) -> None:
         self._stopped.set()
 

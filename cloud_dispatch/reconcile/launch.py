@@ -96,10 +96,11 @@ class Launcher:
         rows: Mapping[InstanceId, Instance],
         left: Left | None,
     ) -> _Batch | None:
-        """A batch with as many slots as caps, breakers and budgets still admit, None for none. The slots are reserved
-        from here on: other launches are prepared while this one's commit is under way (promise P4)."""
+        """A batch with as many slots as caps, breakers and budgets still admit, None for none, nor for what the
+        configuration wants no more. The slots are reserved from here on: other launches are prepared while this one's
+        commit is under way (promise P4)."""
         pool = self._c.settings.pools.get(pool_name)
-        if pool is None or self._c.stop.launches:
+        if pool is None or offering.profile not in pool.profiles or self._c.stop.launches:
             return None
         together = self._c.settings.providers[offering.profile].traits.most_slots
         slots = min(slots, self._room(pool, offering, rows), together)

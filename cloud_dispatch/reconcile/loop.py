@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import structlog
 
@@ -17,7 +17,7 @@ from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
 from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
 from cloud_dispatch.ports.executor import give_way
-from cloud_dispatch.reconcile import boot, picture
+from cloud_dispatch.reconcile import boot, leaving, picture
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.launch import Launcher
 from cloud_dispatch.reconcile.leftovers import Leftovers
@@ -47,6 +47,9 @@ class Loop:
         self._reaper = Reaper(context)
         self._leftovers = Leftovers(context)
         self._stopping = False
+        #: What was found at the start is dealt with: from here on passes follow.
+        self.restored = asyncio.Event()
+        self._passing = asyncio.Lock()
         context.store.subscribe(lambda shape, count: context.wake())
 
     async def restore(self) -> None:
@@ -72,6 +75,7 @@ class Loop:
     async def run(self) -> None:
         """Passes until `stop`; an error of the store ends a pass, not the loop."""
         await self.restore()
+        self.restored.set()
         while not self._stopping:
             self._c.woken.clear()
             self._c.hurried.clear()
@@ -119,6 +123,16 @@ class Loop:
     async def one_pass(self) -> Plan:
         """Observe, judge, plan, execute, reap: once. Each takes milliseconds with a thousand instances: between them
         others have a turn."""
+        async with self._passing:
+            return await self._pass()
+
+    @contextlib.asynccontextmanager
+    async def between_passes(self) -> AsyncIterator[None]:
+        """While no pass is made and no launch decided: what all of it depends on may become something else."""
+        async with self._passing, self._c.deciding:
+            yield
+
+    async def _pass(self) -> Plan:
         await self._observer.observe()
         await self._judge()
         await boot.tell_of_breakers(self._c)
@@ -134,6 +148,7 @@ class Loop:
         self._leftovers.look()
         await self._flush_events()
         self._c.contacts.keep_only(self._c.store.instances().keys())
+        leaving.let_go(self._c)
         return decided
 
     async def _plan(self) -> Plan:

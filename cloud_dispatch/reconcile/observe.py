@@ -69,7 +69,8 @@ class Observer:
     async def observe(self) -> None:
         """Deal with the listings that have come, and ask for those that are due."""
         for profile, listed in (await self._asking.listings()).items():
-            await self._match(profile, listed)  # in turn: two profiles may list the same VMs
+            if profile in self._c.settings.providers:  # it may have left the configuration meanwhile
+                await self._match(profile, listed)  # in turn: two profiles may list the same VMs
 
     async def _match(self, profile: ProfileName, listed: Listed) -> None:
         provider, rows, listing = self._c.settings.providers[profile], self._c.store.instances(), listed.listing

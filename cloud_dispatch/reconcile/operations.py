@@ -48,7 +48,8 @@ class Operations:
         self._followed.append(_Followed(profile, operation, answered, now + self._pace(profile), now + within_ms))
 
     def ask(self) -> None:
-        """Start every question that is due."""
+        """Start every question that is due. Of a profile that has left nothing is followed: nothing of it lives."""
+        self._followed = [item for item in self._followed if item.profile in self._c.settings.providers]
         now = self._c.clock.monotonic()
         for profile in {item.profile: None for item in self._followed if item.at_ms <= now}:
             self._c.calls.start(f"operations:{profile}", self._ask_all(profile, now), profile)

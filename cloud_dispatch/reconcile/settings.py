@@ -61,6 +61,8 @@ class Settings:
     guest_enforced: frozenset[ProfileName] = frozenset()
     #: When the prices were told that are kept of a profile, milliseconds since the epoch.
     prices_ms: Mapping[ProfileName, int] = field(default_factory=dict)
+    #: Profiles that have left the configuration while VMs of theirs live: their drivers look after those to the end.
+    leaving: frozenset[ProfileName] = frozenset()
 
     def moves_ends(self, profile: ProfileName) -> bool:
         """Whether a hard end of the profile's VMs can be moved on."""

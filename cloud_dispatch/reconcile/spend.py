@@ -63,7 +63,10 @@ PRICE_GOOD_MS = 7 * 24 * HOUR_MS
 
 
 def lag_ms(settings: Settings, profile: ProfileName) -> int | None:
-    """How long after its hard end, by the dispatcher's clock, a VM may still bill; None where nobody keeps it."""
+    """How long after its hard end, by the dispatcher's clock, a VM may still bill; None where nobody keeps it, nor for
+    a profile that has left."""
+    if profile not in settings.providers:
+        return None
     traits = settings.providers[profile].traits
     if traits.hard_end is HardEnd.NONE:
         return GUEST_MS + traits.stop_lag_ms + clocks.CLOCKS_MS if profile in settings.guest_enforced else None

@@ -1,6 +1,6 @@
 """The dispatcher in a run: one incarnation after the other on the same statestore. Owns their birth, death and burial.
 
-The parts are the real ones, wired by `bootstrap.assemble`; only what they stand on is made here.
+The parts are the real ones, wired by `assembly.assemble`; only what they stand on is made here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from cloud_dispatch import bootstrap, statestore
+from cloud_dispatch import assembly, statestore
 from cloud_dispatch.api.auth import Tokens, join_ends_ms, service_life_ms
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.operator_token import OperatorToken
@@ -82,7 +82,7 @@ class Incarnation:
         self.number = number
         self.cut = Cut()
         self.group = Group(f"dispatcher {number}")
-        self.parts: bootstrap.Parts | None = None
+        self.parts: assembly.Parts | None = None
         self.store: SqlStore | None = None
         self._house = house
         self._disk = disk
@@ -106,9 +106,6 @@ class Incarnation:
         store = self.store = await statestore.open_store(
             self._disk.url, clock=clock, entropy=entropy, executor=StoreExecutor(cut, self._hooks)
         )
-        if house.budgets:
-            terms = bootstrap.terms_of(house.pace, house.pools)
-            await store.set_limits(house.budgets, house.driver_names, terms)
         life_ms = service_life_ms(house.policy.silence_ms)
         operator = OperatorToken.of("operator")
         tokens = Tokens(b"service key of the simulation", b"join key of the simulation", operator, life_ms)
@@ -117,7 +114,7 @@ class Incarnation:
             for name, driver in house.drivers().items()
         }
         planning = PlanExecutor(cut, house.plan_ms)
-        ports = bootstrap.Ports(
+        ports = assembly.Ports(
             clock=clock,
             entropy=entropy,
             store=store,
@@ -126,8 +123,10 @@ class Incarnation:
             logs=LogStore(house.folder / "logs", 1 << 24),
             outputs=OutputStore(house.folder / "outputs", 1 << 24, PlanExecutor(cut, 0)),
         )
-        rules = bootstrap.Rules(self._settings(providers, tokens), house.policy, self._agent)
-        parts = self.parts = bootstrap.assemble(ports, rules, shutdown=lambda terminate, grace_ms: None)
+        rules = assembly.Rules(self._settings(providers, tokens), house.policy, self._agent, budgets=house.budgets)
+        if house.budgets:
+            await assembly.set_limits(store, rules)
+        parts = self.parts = assembly.assemble(ports, rules, shutdown=lambda terminate, grace_ms: None)
         self.assembled(self)
         self._network.listen(self)
         await asyncio.gather(parts.loop.run(), parts.keeper.run())

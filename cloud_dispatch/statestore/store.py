@@ -201,7 +201,13 @@ class SqlStore:
 
     # -- money
     async def set_limits(self, budgets: Sequence[Budget], drivers: Drivers, terms: ClaimTerms | None = None) -> None:
-        await self._set_limits(Configured(tuple(budgets), dict(drivers), terms or ClaimTerms()))
+        async with self._setting:  # what an operator is tightening just now counts under the new ones too
+            before = self._writer.configured
+            try:
+                await self._set_limits(Configured(tuple(budgets), dict(drivers), terms or ClaimTerms()))
+            except BaseException:
+                self._writer.configured = before
+                raise
 
     async def _set_limits(self, configured: Configured, changed: Mapping[str, str | None] | None = None) -> None:
         self._writer.configured = configured  # first: a reload of the memory after this commit has to know it

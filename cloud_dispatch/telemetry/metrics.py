@@ -115,6 +115,21 @@ class Tripped(Collector):
         yield tripped
 
 
+class Configured(Collector):
+    """Whether the configuration is the one that was asked for. `refused`: why not, "" where it is."""
+
+    def __init__(self, refused: Callable[[], str]) -> None:
+        self._refused = refused
+
+    def collect(self) -> Iterable[Metric]:
+        refused = GaugeMetricFamily(
+            "cloud_dispatch_configuration_refused",
+            "1 while the configuration that was to be read last was refused and the one of before holds, else 0.",
+        )
+        refused.add_metric([], int(bool(self._refused())))
+        yield refused
+
+
 class Metrics:
     """The registry of one dispatcher: what its store and its plans say, and what `others` have counted."""
 

@@ -51,7 +51,8 @@ class ProviderCalls(Collector):
         self._meters = {profile: Meter() for profile in profiles}
 
     def of(self, profile: str) -> Meter:
-        return self._meters[profile]
+        """Its meter; one that comes later counts from then."""
+        return self._meters.setdefault(profile, Meter())
 
     def collect(self) -> Iterable[Metric]:
         seconds = HistogramMetricFamily(

@@ -194,6 +194,19 @@ class MoneyContract:
         await again.set_limit(EVERYTHING, Window.TOTAL, None)
         await again.intend(intent(), [slot(hours=2)])
 
+    async def test_a_limit_that_is_tightened_while_the_configuration_changes_holds_under_both(
+        self, store: Store
+    ) -> None:
+        """Whichever of the two is asked for first."""
+        await limited(store, total(5))
+        await asyncio.gather(limited(store, total(9)), store.set_limit(EVERYTHING, Window.TOTAL, Amount(DOLLAR)))
+        assert [(one.key, one.limit) for one in store.limits()] == [(EVERYTHING, DOLLAR)]
+        await asyncio.gather(
+            store.set_limit(EVERYTHING, Window.TOTAL, Amount(2 * DOLLAR)), limited(store, total(8), total(7, DRIVER))
+        )
+        assert [(one.key, one.limit) for one in store.limits()] == [(EVERYTHING, 2 * DOLLAR), (DRIVER, 7 * DOLLAR)]
+        assert store.configured_limits() == (total(8), total(7, DRIVER))
+
     async def test_what_may_be_billed_is_told_by_instance(self, store: Store) -> None:
         """Limited or not."""
         await store.intend(intent(), [slot(hours=2)])

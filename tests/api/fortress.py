@@ -27,7 +27,7 @@ from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.api.patience import Patience
 from cloud_dispatch.api.server import serve
 from cloud_dispatch.api.services import Limits
-from cloud_dispatch.bootstrap import Parts, Ports, Rules, assemble
+from cloud_dispatch.assembly import Parts, Ports, Rules, assemble
 from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId, instance_id
 from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
 from cloud_dispatch.domain.pool import Caps

@@ -20,7 +20,7 @@ from cloud_dispatch.api.auth import Tokens
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.api.server import serve
-from cloud_dispatch.api.services import AgentBundle, Limits, Script, Services
+from cloud_dispatch.api.services import AgentBundle, Limits, Script, Services, Terms
 from cloud_dispatch.domain.errors import Denied, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, ProfileName, VmId, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
@@ -236,6 +236,7 @@ class House:
         operator = services.outputs._root.parent / "operator.token"
         self.op = asking(url, operator.read_text().strip())
         self.stops: list[tuple[bool, int]] = []
+        self.told: list[Terms] = []  # the last holds
         self.batches = 0
 
     async def submit(self, count: int = 1, **spec: Any) -> list[int]:
@@ -308,6 +309,7 @@ async def served(folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_0
     store = await open_store(migrated_store(folder / "store.sqlite"), clock=clock, entropy=entropy, executor=Inline())
     fleet = StubFleet(store)
     stops: list[tuple[bool, int]] = []
+    told = [Terms(Policy(poll_ms=poll_ms), {POOL.name: POOL}, {POOL.name: SCRIPTS})]
     services = Services(
         store=store,
         fleet=fleet,
@@ -316,7 +318,7 @@ async def served(folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_0
         tokens=Tokens.open(folder, entropy),
         logs=LogStore(folder / "logs", 100_000),
         outputs=OutputStore(folder / "outputs", limits.output_bytes, Inline()),
-        policy=Policy(poll_ms=poll_ms),
+        terms=lambda: told[-1],
         agent=AGENT,
         executor=Inline(),
         shutdown=lambda terminate, grace_ms: stops.append((terminate, grace_ms)),
@@ -324,9 +326,7 @@ async def served(folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_0
         deployment="lab",
         version="1.2.3",
         limits=limits,
-        pools={POOL.name: POOL},
         url=URL,
-        scripts={POOL.name: SCRIPTS},
     )
     api = make_app(services)
     stop = asyncio.Event()
@@ -338,7 +338,7 @@ async def served(folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_0
     url = f"http://{host}:{port}"
     async with asking(url) as http:
         house = House(services, api, fleet, url, http)
-        house.stops = stops
+        house.stops, house.told = stops, told
         try:
             yield house
         finally:

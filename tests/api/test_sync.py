@@ -239,6 +239,21 @@ async def test_an_agent_of_a_former_dispatcher_process_is_given_the_policy_once(
     assert (await agent.sync()).policy is None
 
 
+async def test_an_agent_is_given_another_policy_once(house: House) -> None:
+    """When the configuration becomes another while the dispatcher runs; no other program is named for it."""
+    agent = await house.agent()
+    assert (await agent.sync()).policy is None
+    terms = house.told[-1]
+    (pool,) = terms.pools.values()
+    other = dataclasses.replace(pool, end=dataclasses.replace(pool.end, idle_ms=1_234))
+    house.told.append(dataclasses.replace(terms, pools={pool.name: other}))
+    told = await agent.sync()
+    assert told.policy is not None
+    assert (told.policy.idle_ms, told.policy.lifetime_ms) == (1_234, pool.end.lifetime_ms)
+    assert told.program is None
+    assert (await agent.sync()).policy is None
+
+
 async def test_an_agent_that_is_another_program_is_told_which_the_dispatcher_has(house: House) -> None:
     """At once, however long it would wait for work; and one that is the same hears nothing of it."""
     agent = await house.agent()

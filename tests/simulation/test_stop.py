@@ -71,7 +71,7 @@ def test_it_is_kept_over_crashes(point: str) -> None:
 
 def test_one_that_is_not_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: the fact is written, and not read at the next start."""
-    monkeypatch.setattr("cloud_dispatch.bootstrap.decode_stop", lambda _: stop.Stop())
+    monkeypatch.setattr("cloud_dispatch.assembly.decode_stop", lambda _: stop.Stop())
     crash = Fault(FaultKind.CRASH, STOPPED_MS + 30_000, amount=10_000)
     outcome = stopped(StopLevel.TERMINATE, crash)
     assert [begun for begun, _ in lives(outcome) if STOPPED_MS + 5_000 < begun < LIFTED_MS]
