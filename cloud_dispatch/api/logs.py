@@ -106,22 +106,20 @@ class LogStore:
         for task in list(self._watches):
             self.notify(task)
 
-    def prune(self, before_ms: int, *, batch: int = 1000) -> int:
-        """Delete logs that were last written before the moment `before_ms`; returns how many.
+    def prune(self, before_ms: int, *, batch: int = 1000) -> bool:
+        """Delete logs that were last written before the moment `before_ms`; returns whether others are to be looked at.
 
         Looks at no more than `batch` files a call; the next call goes on from there, and after the last one anew.
         """
-        deleted = 0
         looked = list(islice(self._sweep, batch))
         if len(looked) < batch:
             self._sweep = self._files()
         for path in looked:
             if path.stat().st_mtime_ns // 1_000_000 < before_ms:
                 path.unlink()
-                deleted += 1
                 with suppress(OSError):  # other logs are still there
                     path.parent.rmdir()
-        return deleted
+        return len(looked) == batch
 
     def _files(self) -> Iterator[Path]:
         return (path for group in self._root.glob("*") for path in group.glob("*.log"))

@@ -92,17 +92,17 @@ class OutputStore:
         finally:
             os.close(folder)
 
-    async def prune(self, before_ms: int, *, batch: int = 1000) -> int:
-        """Delete the files of attempts whose folders were last written to before the moment `before_ms`; returns how
-        many folders. Looks at no more than `batch` of them a call; the next call goes on from there, and after the last
-        one anew."""
+    async def prune(self, before_ms: int, *, batch: int = 1000) -> bool:
+        """Delete the files of attempts whose folders were last written to before the moment `before_ms`; returns
+        whether others are to be looked at. Looks at no more than `batch` of them a call; the next call goes on from
+        there, and after the last one anew."""
         looked = list(islice(self._sweep, batch))
         if len(looked) < batch:
             self._sweep = self._folders()
         old = [folder for folder in looked if folder.stat().st_mtime_ns // 1_000_000 < before_ms]
         for folder in old:
             await self._executor.run(_remove, str(folder))
-        return len(old)
+        return len(looked) == batch
 
     def _folders(self) -> Iterator[Path]:
         groups = (group for group in self._root.glob("*") if group != self._incoming)

@@ -19,12 +19,12 @@ OUTPUTS_LONGER_MS = 86_400_000
 
 
 class Prunable(Protocol):
-    def prune(self, before_ms: int) -> int:
-        """Delete files older than `before_ms`, a bounded number of them; returns how many."""
+    def prune(self, before_ms: int) -> bool:
+        """Delete files older than `before_ms`, of a bounded number of them; returns whether there are others."""
 
 
 class SlowlyPrunable(Protocol):
-    async def prune(self, before_ms: int) -> int:
+    async def prune(self, before_ms: int) -> bool:
         """As `Prunable.prune`, waiting for the disk beside the loop."""
 
 
@@ -71,11 +71,12 @@ class Keeper:
         while any(count >= PIECE for count in deleted.values()):
             await asyncio.sleep(0.05)
             deleted = await self._store.prune(now, self._retention, batch=PIECE)
+        # To the last file, whichever are old: where more are written than looked at they would grow without bound.
         more = self._logs_ms is not None
-        while more:
-            more = self._logs.prune(now - (self._logs_ms or 0)) >= PIECE
+        while more and not self._stopped.is_set():
+            more = self._logs.prune(now - (self._logs_ms or 0))
             await asyncio.sleep(0.05)
         more = self._retention.tasks_ms is not None
-        while more:
-            more = await self._outputs.prune(now - (self._retention.tasks_ms or 0) - OUTPUTS_LONGER_MS) >= PIECE
+        while more and not self._stopped.is_set():
+            more = await self._outputs.prune(now - (self._retention.tasks_ms or 0) - OUTPUTS_LONGER_MS)
             await asyncio.sleep(0.05)

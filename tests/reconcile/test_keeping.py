@@ -1,0 +1,38 @@
+"""Housekeeping: in one round everything that is too old goes, wherever it lies among what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.api.logs import LogStore
+from cloud_dispatch.api.outputs import OutputStore
+from cloud_dispatch.domain.ids import FencingToken, TaskId
+from cloud_dispatch.ports.store import Retention
+from cloud_dispatch.reconcile.keeping import PIECE, Keeper
+from tests.reconcile.fake import world
+
+K = FencingToken(2)
+
+
+async def test_a_round_looks_at_every_log(tmp_path: Path) -> None:
+    """Those of a busy deployment are many, and the old ones lie among the young: one of a thousand is found too."""
+    async with world(tmp_path) as w:
+        logs, outputs = LogStore(tmp_path / "logs", 1000), OutputStore(tmp_path / "outputs", 1000, Inline())
+        total = 3 * PIECE
+        for task in range(total):
+            logs.append(TaskId(task), K, 0, b"x")
+            age_ms = 5_000 if task % 1000 == 999 else 0
+            at = (w.clock.now() - age_ms) / 1000
+            os.utime(tmp_path / "logs" / str(task // 1000) / f"{task}.2.log", (at, at))
+        keeper = Keeper(w.store, w.clock, Retention(None, None, None, None), logs, 4_000, outputs)
+        await keeper.prune()
+        assert len(list((tmp_path / "logs").rglob("*.log"))) == total - 3
+        keeper.follow(Retention(None, None, None, None), 0)
+        w.clock.ms += 1_000
+        keeper.stop()
+        async with asyncio.timeout(10):
+            await keeper.prune()
+        assert len(list((tmp_path / "logs").rglob("*.log"))) == total - 3, "whoever stops waits for no round"
