@@ -35,13 +35,14 @@ def install(
     settings = load_config(config)
     from cloud_dispatch.domain.errors import InvalidInput, Unavailable
     from cloud_dispatch.install import host
-    from cloud_dispatch.install.units import Place, units
+    from cloud_dispatch.install.units import Place, journal, units
 
     program = Path(sys.executable).with_name("cloud-dispatch")
     if not program.exists():
         raise Unavailable(f"there is no {program}", hint="install cloud-dispatch into an environment of its own")
     try:
-        files = units(place := Place(program, config.absolute(), settings.state_dir, user))
+        place = Place(program, config.absolute(), settings.state_dir, user)
+        files = units(place) | journal()
     except ValueError as error:
         raise InvalidInput(str(error), hint="systemd could not start it") from None
     if show:

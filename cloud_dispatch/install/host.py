@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cloud_dispatch.domain.errors import Unavailable
-from cloud_dispatch.install.units import SERVICE, TIMER, Place
+from cloud_dispatch.install.units import JOURNAL, JOURNAL_FILE, SERVICE, TIMER, Place
 
 UNITS = Path("/etc/systemd/system")
-_SECONDS = 120
+#: The service is up only when its store is migrated.
+_SECONDS = 960
 #: Runs a program with these words; Unavailable with what it said where it fails.
 Run = Callable[[Sequence[str]], None]
 
@@ -33,19 +34,25 @@ def run(words: Sequence[str]) -> None:
 
 
 def install(place: Place, files: Mapping[str, str], *, start: bool, execute: Run = run) -> list[str]:
-    """Make the user, the folders and the units, and have systemd start them now and with the machine. The names of the
-    units that were not so before. OSError where a file can't be written."""
+    """Make the user, the folders, the units and the settings of the journal, and have systemd start them now and with
+    the machine. The names of the `files` that were not so before. OSError where a file can't be written."""
     if not has_user(place.user):
         execute(["useradd", "--system", "--home-dir", str(place.state), "--shell", "/usr/sbin/nologin", place.user])
     folder(place.state, 0o700, place.user)
     folder(place.credentials, 0o700, None)
-    changed = [name for name, text in files.items() if put(UNITS / name, text)]
+    changed = [name for name, text in files.items() if put(_folder_of(name) / name, text)]
     execute(["systemctl", "daemon-reload"])
+    if JOURNAL_FILE in changed:  # where it runs already
+        execute(["systemctl", "try-restart", f"systemd-journald@{JOURNAL}.service"])
     for name in (SERVICE, TIMER):
         execute(["systemctl", "enable", name])
         if start:  # what runs by the unit of before is started anew
             execute(["systemctl", "restart" if name in changed else "start", name])
     return changed
+
+
+def _folder_of(name: str) -> Path:
+    return UNITS.parent if name == JOURNAL_FILE else UNITS
 
 
 def has_user(name: str) -> bool:

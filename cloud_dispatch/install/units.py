@@ -1,4 +1,4 @@
-"""The units of systemd that run the dispatcher and copy its state. Owns their text; pure.
+"""The units of systemd that run the dispatcher and copy its state, and what bounds its log. Owns their text; pure.
 
 The dispatcher needs its state folder, its configuration, the network and nothing else of the machine, so that the rest
 is closed to it; `systemd-analyze security` puts it under 3 of 10. What stays open, and why:
@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SERVICE, BACKUP, TIMER = "cloud-dispatch.service", "cloud-dispatch-backup.service", "cloud-dispatch-backup.timer"
+#: The journal of its own that the dispatcher logs to, and the file of its settings.
+JOURNAL = "cloud-dispatch"
+JOURNAL_FILE = f"journald@{JOURNAL}.conf"
 
 _PLAIN = re.compile(r"[A-Za-z0-9._+@/-]+")
 _CLOSED = """\
@@ -51,6 +54,18 @@ UMask=0077
 """
 
 
+_JOURNAL = """\
+# What the dispatcher logs: by the day, and never more than this.
+[Journal]
+Storage=persistent
+SystemMaxUse=1G
+SystemMaxFileSize=64M
+MaxFileSec=1day
+RateLimitIntervalSec=30s
+RateLimitBurst=20000
+"""
+
+
 @dataclass(frozen=True)
 class Place:
     """What is where. `program`: the installed command, by which the units call it. `keep`: so many backups."""
@@ -71,6 +86,12 @@ class Place:
 def units(place: Place) -> dict[str, str]:
     """Their texts by their names."""
     return {SERVICE: _service(place), BACKUP: _backup(place), TIMER: _timer()}
+
+
+def journal() -> dict[str, str]:
+    """The settings of the dispatcher's journal by their file's name: it is rotated and bounded by itself, so that
+    nobody else's log is pushed out by it, nor it by others'."""
+    return {JOURNAL_FILE: _JOURNAL}
 
 
 def _executable(path: Path) -> str:
@@ -104,7 +125,7 @@ def _common(place: Place) -> str:
 
 
 def _service(place: Place) -> str:
-    command = f"{_executable(place.program)} up --config {quoted(place.config)}"
+    program, config = _executable(place.program), quoted(place.config)
     return f"""\
 [Unit]
 Description=cloud-dispatch: rents machines for a queue of work, and gives them back
@@ -113,8 +134,17 @@ After=network-online.target
 StartLimitIntervalSec=0
 
 [Service]
-Type=exec
-ExecStart={command}
+# It says itself when it is up, with all that it found restored; a store with many rows takes its time to migrate.
+Type=notify
+NotifyAccess=main
+TimeoutStartSec=900
+# A loop that does not turn for so long is ended, and started anew.
+WatchdogSec=120
+ExecStart={program} up --config {config}
+# What is wrong with a configuration is said by the reload; the dispatcher would refuse it too.
+ExecReload={program} config check --config {config}
+ExecReload=/bin/kill -HUP $MAINPID
+LogNamespace={JOURNAL}
 # VMs run on without it, and it finds them again: what is needed is that it comes back.
 Restart=always
 RestartSec=5

@@ -11,7 +11,7 @@ import pytest
 
 from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.install import host
-from cloud_dispatch.install.units import BACKUP, SERVICE, TIMER, Place, units
+from cloud_dispatch.install.units import BACKUP, JOURNAL_FILE, SERVICE, TIMER, Place, journal, units
 
 
 @pytest.fixture
@@ -27,18 +27,22 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def test_a_second_time_changes_nothing(place: Place) -> None:
     """Folders are closed to others; the service is started again only where its unit has changed."""
     told: list[Sequence[str]] = []
-    assert host.install(place, units(place), start=True, execute=told.append) == [SERVICE, BACKUP, TIMER]
+    files = units(place) | journal()
+    assert host.install(place, files, start=True, execute=told.append) == [SERVICE, BACKUP, TIMER, JOURNAL_FILE]
     assert [words[1:] for words in told] == [
-        ["daemon-reload"], ["enable", SERVICE], ["restart", SERVICE], ["enable", TIMER], ["restart", TIMER],
+        ["daemon-reload"], ["try-restart", "systemd-journald@cloud-dispatch.service"],
+        ["enable", SERVICE], ["restart", SERVICE], ["enable", TIMER], ["restart", TIMER],
     ]  # fmt: skip
     for folder in (place.state, place.credentials):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     del told[:]
-    assert host.install(place, units(place), start=True, execute=told.append) == []
+    assert sorted(one.name for one in host.UNITS.iterdir()) == sorted([SERVICE, BACKUP, TIMER])
+    assert (host.UNITS.parent / JOURNAL_FILE).read_text() == files[JOURNAL_FILE]
+    assert host.install(place, files, start=True, execute=told.append) == []
     assert [words[1:] for words in told] == [
         ["daemon-reload"], ["enable", SERVICE], ["start", SERVICE], ["enable", TIMER], ["start", TIMER],
     ]  # fmt: skip
-    assert host.install(place, {**units(place), BACKUP: "[Unit]\n"}, start=False, execute=told.append) == [BACKUP]
+    assert host.install(place, {**files, BACKUP: "[Unit]\n"}, start=False, execute=told.append) == [BACKUP]
     assert told[-1] == ["systemctl", "enable", TIMER]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.install.units import BACKUP, SERVICE, TIMER, Place, quoted, units
+from cloud_dispatch.install.units import BACKUP, SERVICE, TIMER, Place, journal, quoted, units
 
 ANALYZE = shutil.which("systemd-analyze")
 #: Of ten; systemd's own words: below 3 is "OK", from 5 on "medium".
@@ -87,3 +87,20 @@ def test_a_path_that_no_unit_can_hold_is_refused(tmp_path: Path) -> None:
         units(Place(tmp_path / "a", tmp_path / "c", tmp_path / "s\nUser=root"))
     with pytest.raises(ValueError, match="no unit can hold"):
         units(Place(tmp_path / "a", tmp_path / "c", tmp_path / "s", user="x\nUser=root"))
+
+
+def test_the_service_says_when_it_is_up_and_what_it_logs_is_bounded(tmp_path: Path) -> None:
+    """The journal of its name is the one whose bounds are written; a bad configuration fails the reload before any
+    signal."""
+    unit, (name, text) = units(place(tmp_path))[SERVICE].splitlines(), *journal().items()
+    assert {"Type=notify", "NotifyAccess=main", "WatchdogSec=120"} <= set(unit)
+    assert f"journald@{one_of(unit, 'LogNamespace')}.conf" == name
+    assert {"SystemMaxUse=1G", "Storage=persistent", "RateLimitBurst=20000"} <= set(text.splitlines())
+    check, hang_up = (line.partition("=")[2] for line in unit if line.startswith("ExecReload="))
+    assert check.split(" ", 1)[1] == f"config check --config {quoted(tmp_path / 'own' / 'config.toml')}"
+    assert hang_up == "/bin/kill -HUP $MAINPID"
+
+
+def one_of(unit: list[str], setting: str) -> str:
+    (line,) = [line for line in unit if line.startswith(f"{setting}=")]
+    return line.partition("=")[2]
