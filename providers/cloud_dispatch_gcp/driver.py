@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cloud_dispatch.domain.ids import InstanceId, VmId
+from cloud_dispatch.domain.labels import filter_of, merged
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.tags import BATCH
 from cloud_dispatch.provider.errors import InDoubt, InvalidRequest, ProviderError, Transient, VmNotFound
@@ -154,7 +155,7 @@ class GcpProvider(Lacking):
             return {}
         pages = await self._calls.pages(
             Asked("instances.list"), "Instances", "list", zone=asked.zone, max_results=_PAGE,
-            filter=labels.filter_of(BATCH, operation.batch),
+            filter=filter_of(BATCH, operation.batch),
         )  # fmt: skip
         found = {one.name: translate.vm(one) for page in pages for one in page.items}
         for slot in slots:
@@ -252,7 +253,7 @@ class GcpProvider(Lacking):
         for attempt in range(_CHANGES):
             found = await self._get(vm)
             wanted = {
-                "labels": labels.merged(dict(found.labels), tags), "label_fingerprint": found.label_fingerprint
+                "labels": merged(dict(found.labels), tags), "label_fingerprint": found.label_fingerprint
             }  # fmt: skip
             try:
                 operation = await self._calls.once(

@@ -13,6 +13,7 @@ from typing import Any
 from google.cloud import compute_v1
 
 from cloud_dispatch.domain.ids import InstanceId, VmId, slot_of
+from cloud_dispatch.domain.labels import filter_of, to_tags
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import DEPLOYMENT
 from cloud_dispatch.provider.errors import InvalidRequest
@@ -194,7 +195,7 @@ def vm(found: Any, taken_back: frozenset[int] = frozenset()) -> Vm:
         state=_STATES.get(found.status, VmState.PENDING),
         type=last(found.machine_type),
         zone=zone,
-        tags=labels.to_tags(found.labels),
+        tags=to_tags(found.labels),
         created_ms=milliseconds(found.creation_timestamp),
         slot=slot,
         address=(interface.network_i_p if interface else "") or outside,
@@ -213,7 +214,7 @@ def ending_spot(found: Any) -> bool:
 def disk(found: Any) -> Leftover:
     """A disk that no instance uses."""
     return Leftover(
-        f"{last(found.zone)}/{found.name}", LeftoverKind.DISK, last(found.zone), labels.to_tags(found.labels),
+        f"{last(found.zone)}/{found.name}", LeftoverKind.DISK, last(found.zone), to_tags(found.labels),
         milliseconds(found.creation_timestamp),
     )  # fmt: skip
 
@@ -222,14 +223,14 @@ def address(found: Any) -> Leftover:
     """A reserved address that nothing uses. The driver reserves none; one may carry our labels all the same."""
     region = last(found.region)
     return Leftover(
-        f"{region}/{found.name}", LeftoverKind.ADDRESS, region, labels.to_tags(found.labels),
+        f"{region}/{found.name}", LeftoverKind.ADDRESS, region, to_tags(found.labels),
         milliseconds(found.creation_timestamp),
     )  # fmt: skip
 
 
 def ours(deployment: str) -> str:
     """The filter of lists for what carries a deployment's tag."""
-    return labels.filter_of(DEPLOYMENT, deployment)
+    return filter_of(DEPLOYMENT, deployment)
 
 
 def last(link: str) -> str:

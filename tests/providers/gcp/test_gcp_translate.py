@@ -9,6 +9,7 @@ import pytest
 from google.cloud import compute_v1
 
 from cloud_dispatch.domain.ids import VmId
+from cloud_dispatch.domain.labels import to_tags
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.provider.errors import InvalidRequest
@@ -33,8 +34,8 @@ def test_a_vm_is_asked_for_with_all_that_makes_it_ours() -> None:
     vm = made()
     assert vm.name == f"{scenes.BATCH}-0"
     assert vm.machine_type == f"zones/{scenes.ZONE}/machineTypes/n2-standard-2"
-    assert labels.to_tags(vm.labels) == scenes.TAGS
-    assert labels.to_tags(vm.disks[0].initialize_params.labels) == scenes.TAGS
+    assert to_tags(vm.labels) == scenes.TAGS
+    assert to_tags(vm.disks[0].initialize_params.labels) == scenes.TAGS
     assert [(one.key, one.value) for one in vm.metadata.items] == [("user-data", "#cloud-config\n")]
     assert vm.disks[0].auto_delete
     assert vm.disks[0].initialize_params.source_image == IMAGE
