@@ -111,7 +111,7 @@ class GcpProvider(Lacking):
     async def _made_before(self, request: LaunchRequest, slot: InstanceId, error: ProviderError) -> Vm | ProviderError:
         """The name is taken: by the slot's own VM, which is the answer, or by somebody else's."""
         try:
-            found = await self.get(translate.vm_id(request.offering.zone, slot))
+            found = await self.get(self._vm_of(slot, request.offering.zone))
         except VmNotFound:
             return InDoubt(f"{slot}: the name is taken, and nothing can be seen of it yet", code=error.code)
         except ProviderError as trouble:
@@ -157,14 +157,18 @@ class GcpProvider(Lacking):
             Asked("instances.list"), "Instances", "list", zone=asked.zone, max_results=_PAGE,
             filter=filter_of(BATCH, operation.batch),
         )  # fmt: skip
-        found = {one.name: translate.vm(one) for page in pages for one in page.items}
+        named = {one.name: translate.vm(one) for page in pages for one in page.items}
+        found: dict[str, Vm] = {}
         for slot in slots:
-            if slot not in found:
-                try:
-                    found[slot] = await self.get(translate.vm_id(asked.zone, slot))
-                except VmNotFound:
-                    continue
+            try:
+                one = named.get(translate.name_of(slot, self._settings))
+                found[slot] = one or await self.get(self._vm_of(slot, asked.zone))
+            except VmNotFound:
+                continue
         return found
+
+    def _vm_of(self, slot: InstanceId, zone: str) -> VmId:
+        return translate.vm_id(zone, translate.name_of(slot, self._settings))
 
     async def list(self, deployment: str) -> Listing:
         if not deployment:
@@ -370,7 +374,7 @@ def traits(settings: GcpSettings) -> Traits:
         hard_end_period_ms=_START_MS,
         stop_lag_ms=_STOP_LAG_MS,
         named_slots=True,
-        vm_name=translate.VM_NAME,
+        vm_name=f"{{zone}}/{settings.name_prefix}{{instance}}",
         operation_poll_ms=settings.operation_poll,
         leftovers=True,
         quotas=True,

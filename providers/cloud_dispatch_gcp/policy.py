@@ -1,7 +1,7 @@
 """The rights that a profile needs and no more, as a custom IAM role. Owns which call needs which right. Pure.
 
-A role says what may be done, and its binding where. Compute Engine can't be told by label what may be changed: two
-deployments that shall not touch each other's VMs need a project each.
+A role says what may be done, and its binding where. Compute Engine can't be told by label what may be changed, but by
+name: two deployments that shall not touch each other's VMs need a `name_prefix` each, or a project.
 """
 
 from __future__ import annotations

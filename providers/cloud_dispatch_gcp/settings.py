@@ -44,6 +44,7 @@ _Account = Annotated[str, _matching(r"^([a-z0-9.-]+@[a-z0-9.-]+\.[a-z]+)?$")]
 _Scope = Annotated[str, _matching(r"^https://www\.googleapis\.com/auth/[a-z._-]+$")]
 _NetworkTag = Annotated[str, _matching(r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
 _Accelerator = Annotated[str, _matching(r"^[a-z0-9-]+:[1-9][0-9]?$")]
+_NamePrefix = Annotated[str, _matching(r"^([a-z][a-z0-9-]{0,38}-)?$")]
 _DiskType = Annotated[str, _matching(r"^(|pd-standard|pd-balanced|pd-ssd|hyperdisk-balanced)$")]
 _Url = Annotated[str, _matching(r"^(https?://[^\s@/]+)?$")]
 _Switch = Annotated[bool, Strict()]
@@ -88,6 +89,8 @@ class GcpSettings(BaseModel):
     images: Annotated[dict[_Architecture, _Image], Field(min_length=1)] = Field(
         default_factory=lambda: dict(DEFAULT_IMAGES)
     )
+    #: What VMs' names begin with: rights on Compute Engine can be bound to names, and to nothing else that is ours.
+    name_prefix: _NamePrefix = ""
     network: _Network = "global/networks/default"
     subnets: dict[_Region, _Subnet] = Field(default_factory=dict)
     network_tags: Annotated[tuple[_NetworkTag, ...], Field(max_length=64)] = ()

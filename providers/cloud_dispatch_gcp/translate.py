@@ -27,7 +27,6 @@ MAX_USER_DATA = 262_144
 MAX_BATCH = 25
 #: What `maxRunDuration` may be ("Limit the run time of a VM").
 MIN_RUN_S, MAX_RUN_S = 30, 120 * 86_400
-VM_NAME = "{zone}/{instance}"
 _STATES = {
     "PROVISIONING": VmState.PENDING,
     "STAGING": VmState.PENDING,
@@ -86,7 +85,7 @@ def instance(
     offering, zone = request.offering, request.offering.zone
     type_name, worn = offering.type.name, {**settings.labels, **labels.of_tags(request.tags)}
     made = compute_v1.Instance(
-        name=str(slot),
+        name=name_of(slot, settings),
         machine_type=f"zones/{zone}/machineTypes/{type_name}",
         labels=worn,
         metadata=compute_v1.Metadata(items=[compute_v1.Items(key="user-data", value=user_data)]),
@@ -171,8 +170,13 @@ def run_seconds(ends_ms: int, now_ms: int) -> int:
     return min(max((ends_ms - now_ms) // 1000, MIN_RUN_S), MAX_RUN_S)
 
 
+def name_of(slot: InstanceId, settings: GcpSettings) -> str:
+    """What a slot's VM is called."""
+    return f"{settings.name_prefix}{slot}"
+
+
 def vm_id(zone: str, name: str) -> VmId:
-    return VmId(VM_NAME.format(zone=zone, instance=name))
+    return VmId(f"{zone}/{name}")
 
 
 def place_of(vm: VmId) -> tuple[str, str] | None:

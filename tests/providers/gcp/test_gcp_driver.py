@@ -88,6 +88,19 @@ async def test_an_operation_that_google_has_forgotten_is_answered_by_the_name(fa
     assert answer.pending == ()
 
 
+async def test_names_may_begin_with_something_of_the_deployments(fake: FakeGce, connect: Connect) -> None:
+    """Rights are bound by names: every VM and disk has the prefix, and each is found again by its slot."""
+    driver = connect(name_prefix="lab--")
+    request = asked(fake, 2)
+    first = await finished(driver, await driver.launch(request))
+    again = await finished(driver, await driver.launch(request))
+    names = {f"lab--{slot}" for slot in request.instances}
+    assert {vm.name for vm in fake.ever()} == names == {name for _, name in fake.project().disks}
+    assert {vm.id for vm in first.vms} == {vm.id for vm in again.vms}
+    assert {vm.id for vm in first.vms} == {driver.traits.vm_id(one, scenes.ZONE) for one in request.instances}
+    assert sorted(vm.slot for vm in first.vms) == [0, 1]
+
+
 @pytest.mark.parametrize("token", ["", "x", "a/b/c/d", "us-central1-a/n2-standard-2/spot/a,b"])
 async def test_a_token_of_something_else_is_refused(connect: Connect, token: str) -> None:
     with pytest.raises(InvalidRequest):

@@ -114,6 +114,7 @@ class TestGcpOnFake(ProviderContract):
         said = scenes.settings(
             **told, instance_types=["n2-standard-2", "n2-standard-4"], consistency="300ms", operation_poll="100ms",
             service_account=scenes.ACCOUNT, labels={"team": "batch"}, regions=["us-central1", "europe-west4"],
+            name_prefix="lab--",
         )  # fmt: skip
         context = ProfileContext(ProfileName("gcp"), said, tmp_path, now=fake.clock.now)
         return lambda: plugin.create(context)
