@@ -163,11 +163,7 @@ GCP: Mapping[str, tuple[str, str, str]] = {
         "Ubuntu 24.04",
         "What VMs boot: `projects/P/global/images/NAME`, or `.../family/NAME`. Keys: `x86_64`, `arm64`.",
     ),
-    "name_prefix": (
-        "text that ends in `-`",
-        "none",
-        "What VMs' and disks' names begin with, so that rights can be bound to it. Change it while there is no VM.",
-    ),
+    "name_prefix": ("text that ends in `-`", "none", "How names of VMs and disks begin; change it without any."),
     "network": ("network", "`global/networks/default`", "Where VMs are that no subnet is named for."),
     "subnets": ("table of subnets by region", "none", "By name, or `projects/P/regions/R/subnetworks/NAME`."),
     "network_tags": ("list of tags", "none", "By which firewall rules know the VMs."),

@@ -22,10 +22,11 @@ PAUSE_S = 5.0
 
 
 class Cloud(Protocol):
-    """What a round needs of a cloud. Errors are the cloud's own; those of a listing end the round."""
+    """What a round needs of a cloud. Errors are the cloud's own; those of a listing end the round, but for Partial."""
 
     def vms(self) -> Iterable[Tagged]:
-        """All VMs that may be the deployment's and are not on their way out, whole."""
+        """All VMs that may be the deployment's and are not on their way out, whole. Partial after those that could be
+        seen, where there may be others."""
 
     def end(self, vms: Sequence[VmId]) -> Mapping[VmId, str]:
         """Have them ended with all that is theirs; those that could not be, with the reason."""
@@ -35,21 +36,28 @@ class Unfinished(Exception):
     """Some VMs that should end could not be ended: they are billed until the next round, or an operator, ends them."""
 
 
+class Partial(Exception):
+    """A listing has told what it can, and lacks something: what was seen is ended, and the round has failed."""
+
+
 @dataclass(frozen=True)
 class Round:
-    """What a round saw and did. `late_ms`: for how long the one that was latest had been past its end."""
+    """What a round saw and did. `late_ms`: for how long the one that was latest had been past its end; `problem`: why
+    it may not have seen all."""
 
     seen: int = 0
     ended: tuple[VmId, ...] = ()
     failed: Mapping[VmId, str] = field(default_factory=dict)
     unreadable: tuple[VmId, ...] = ()
     late_ms: int = 0
+    problem: str = ""
 
     def view(self) -> dict[str, Any]:
         """JSON-ready."""
         return {
             "seen": self.seen, "ended": list(self.ended), "failed": dict(self.failed),
             "unreadable": list(self.unreadable), "late_ms": self.late_ms,
+            **({"problem": self.problem} if self.problem else {}),
         }  # fmt: skip
 
 
@@ -60,7 +68,7 @@ def look(cloud: Cloud, now_ms: int, deployment: str, *, everything: bool = False
     """
     if not deployment:
         raise ValueError("the deployment whose VMs are ended has no name: set DEPLOYMENT")
-    worn = dict(cloud.vms())
+    worn, problem = _seen(cloud)
     if everything:
         wanted = [vm for vm, tags in worn.items() if tags.get(DEPLOYMENT) == deployment]
     else:
@@ -73,7 +81,19 @@ def look(cloud: Cloud, now_ms: int, deployment: str, *, everything: bool = False
         failed=failed,
         unreadable=tuple(unreadable(worn.items(), deployment)),
         late_ms=0 if everything or not ends else now_ms - min(ends),
+        problem=problem,
     )
+
+
+def _seen(cloud: Cloud) -> tuple[dict[VmId, Mapping[str, str]], str]:
+    """What the cloud tells, and why that may not be all."""
+    worn: dict[VmId, Mapping[str, str]] = {}
+    try:
+        for vm, tags in cloud.vms():
+            worn[vm] = tags  # noqa: PERF403  what was seen before it breaks off is kept
+    except Partial as lack:
+        return worn, str(lack)
+    return worn, ""
 
 
 def look_at_all(

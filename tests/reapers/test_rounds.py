@@ -11,7 +11,7 @@ import pytest
 from cloud_dispatch.domain.ids import BatchId, PoolName, VmId
 from cloud_dispatch.domain.reaper import Tagged
 from cloud_dispatch.domain.tags import ENDS_AT, VmTags
-from cloud_dispatch.reapers.rounds import Unfinished, end_all, look, look_at_all
+from cloud_dispatch.reapers.rounds import Partial, Unfinished, end_all, look, look_at_all
 
 NOW = 1_700_000_000_000
 
@@ -22,17 +22,20 @@ def tags(ends_ms: int, deployment: str = "lab") -> dict[str, str]:
 
 @dataclass
 class Memory:
-    """VMs in memory; one in `stuck` is not ended, one in `slow` is listed once more."""
+    """VMs in memory; one in `stuck` is not ended, one in `slow` is listed once more; `lacks`: a part that is not."""
 
     worn: dict[str, Mapping[str, str]]
     stuck: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=set)
     silent: bool = False
+    lacks: str = ""
 
     def vms(self) -> Iterable[Tagged]:
         if self.silent:
             raise OSError("no route")
-        return [(VmId(vm), worn) for vm, worn in self.worn.items()]
+        yield from [(VmId(vm), worn) for vm, worn in self.worn.items()]
+        if self.lacks:
+            raise Partial(self.lacks)
 
     def end(self, vms: Sequence[VmId]) -> Mapping[VmId, str]:
         for vm in vms:
@@ -100,3 +103,15 @@ def test_the_end_of_a_deployment_says_so_when_it_does_not_come() -> None:
     with pytest.raises(Unfinished, match="protected"):
         end_all({"a": Memory({"x": tags(NOW)}, {"x"})}, lambda: NOW, "lab", lambda: left.pop(0), lambda _: None)
     assert left == []
+
+
+def test_what_could_be_seen_is_ended_where_a_listing_lacks_something() -> None:
+    """And the round has failed: there may be more. An end of all does not come by such a listing."""
+    cloud = fleet()
+    cloud.lacks = "zone b"
+    with pytest.raises(Unfinished, match="zone b"):
+        look_at_all({"a": cloud}, lambda: NOW, "lab")
+    assert set(cloud.worn) == {"early", "odd", "no"}
+    with pytest.raises(Unfinished, match="zone b"):
+        end_all({"a": cloud}, lambda: NOW, "lab", lambda: 0, lambda _: None)
+    assert set(cloud.worn) == {"no"}

@@ -12,7 +12,7 @@ import pytest
 from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.reaper import overdue
-from cloud_dispatch.domain.tags import DEPLOYMENT
+from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
 from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
     CredentialsRejected,
@@ -26,6 +26,7 @@ from cloud_dispatch_gcp import plugin
 from tests.fakes.clock import SetClock
 from tests.fakes.faults import Fault, FaultKind
 from tests.fakes.gce import FakeGce, Settings
+from tests.fakes.gce.reaper import ProjectReaper
 from tests.providers.gcp import scenes
 from tests.providers.gcp.launching import Connect, asked, finished
 
@@ -278,6 +279,29 @@ async def test_a_vm_that_has_powered_off_is_past_its_hard_end_until_somebody_del
         await driver.terminate(vm.id)
         fake.advance(60_000)
         await driver.close()
+        assert fake.all_instances() == []
+        assert fake.leftovers() == []
+
+
+async def test_the_projects_reaper_ends_what_has_lost_its_end(tmp_path: Path) -> None:
+    """The function that Terraform ships, by the labels that the driver wrote: a stopped VM goes at its end with its
+    disk, and not before; another deployment's function leaves it."""
+    clock = SetClock(scenes.NOW_MS)
+    with FakeGce(Settings(), clock) as fake:
+        said = scenes.settings(endpoint_url=fake.url, credentials_file=str(fake.write_key(tmp_path)))
+        driver = plugin.create(ProfileContext(ProfileName("gcp"), said, tmp_path, now=clock.now))
+        request = asked(fake)
+        await driver.launch(replace(request, tags={**request.tags, ENDS_AT: str(request.ends_ms)}))
+        await driver.close()
+        fake.advance(20_000)
+        off = fake.all_instances()[0].name
+        fake.guest_shutdown(off)
+        own, other = (ProjectReaper(fake, deployment=name) for name in (scenes.TAGS[DEPLOYMENT], "other"))
+        fake.advance(request.ends_ms - clock.now() - 1)
+        assert (own.look(), other.look()) == ([], [])
+        fake.advance(1)
+        assert (other.look(), own.look()) == ([], [f"{scenes.ZONE}/{off}"])
+        fake.advance(1_000)
         assert fake.all_instances() == []
         assert fake.leftovers() == []
 
