@@ -86,15 +86,19 @@ class GcpProvider(Lacking):
         translate.check(request, user_data, self.traits)
         translate.check_offering(request.offering, self._settings)
         image = request.offering.image or await self._images.of_architecture(request.offering.type.architecture)
-        outcomes = await asyncio.gather(*(self._insert(request, slot, str(image)) for slot in request.instances))
+        outcomes = await asyncio.gather(
+            *(self._insert(request, slot, str(image), user_data) for slot in request.instances)
+        )
         return _gathered(request, outcomes)
 
-    async def _insert(self, request: LaunchRequest, slot: InstanceId, image: str) -> Vm | str | ProviderError:
+    async def _insert(
+        self, request: LaunchRequest, slot: InstanceId, image: str, user_data: bytes
+    ) -> Vm | str | ProviderError:
         """One slot: the VM that is there already, the name of the operation that makes it, or why there is none."""
         offering = request.offering
         asked = Asked("instances.insert", changes=True, offering=offering)
         now = self._now()
-        made = translate.instance(request, slot, self._settings, request.user_data, image, now)
+        made = translate.instance(request, slot, self._settings, user_data, image, now)
         # Good for this call alone, which the library may send again when a token has expired. The name does the rest.
         token = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{slot} {now} {next(self._requests)}"))
         try:
@@ -370,6 +374,7 @@ def traits(settings: GcpSettings) -> Traits:
         consistency_ms=settings.consistency,
         max_batch=batch,
         max_user_data=translate.MAX_USER_DATA,
+        gzips_user_data=True,
         hard_end=HardEnd.FIXED,
         hard_end_period_ms=_START_MS,
         stop_lag_ms=_STOP_LAG_MS,

@@ -5,6 +5,7 @@ Listed values are read as plain protocol buffers: the SDK's own wrapping of each
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -21,8 +22,9 @@ from cloud_dispatch.provider.spi import LaunchRequest, Leftover, LeftoverKind, T
 from cloud_dispatch_gcp import labels, machines
 from cloud_dispatch_gcp.settings import GIB, GcpSettings, region_of
 
-#: What one value of the metadata may have, in bytes ("Metadata limitations").
-MAX_USER_DATA = 262_144
+#: Bytes of user data: one value of the metadata may have 256 KiB ("Metadata limitations"), and values are text, so that
+#: what is packed travels as base64.
+MAX_USER_DATA = 262_144 // 4 * 3
 #: Each slot is an insert of its own, and all of a launch are sent at once.
 MAX_BATCH = 25
 #: What `maxRunDuration` may be ("Limit the run time of a VM").
@@ -79,16 +81,16 @@ def accelerators(type_name: str, settings: GcpSettings) -> tuple[str, int]:
 
 
 def instance(
-    request: LaunchRequest, slot: InstanceId, settings: GcpSettings, user_data: str, image: str, now_ms: int
+    request: LaunchRequest, slot: InstanceId, settings: GcpSettings, user_data: bytes, image: str, now_ms: int
 ) -> compute_v1.Instance:
-    """The VM of one slot as it is inserted."""
+    """The VM of one slot as it is inserted. `user_data`: as it is sent."""
     offering, zone = request.offering, request.offering.zone
     type_name, worn = offering.type.name, {**settings.labels, **labels.of_tags(request.tags)}
     made = compute_v1.Instance(
         name=name_of(slot, settings),
         machine_type=f"zones/{zone}/machineTypes/{type_name}",
         labels=worn,
-        metadata=compute_v1.Metadata(items=[compute_v1.Items(key="user-data", value=user_data)]),
+        metadata=compute_v1.Metadata(items=_metadata(user_data)),
         disks=_disks(offering, settings, image, worn),
         network_interfaces=[_network(offering, settings)],
         scheduling=_scheduling(request, settings, now_ms),
@@ -108,6 +110,12 @@ def instance(
             enable_secure_boot=settings.secure_boot, enable_vtpm=True, enable_integrity_monitoring=True
         )
     return made
+
+
+def _metadata(user_data: bytes) -> list[compute_v1.Items]:
+    """What cloud-init unpacks by itself: the second line tells it of the base64, gzip it sees."""
+    said = {"user-data": base64.b64encode(user_data).decode(), "user-data-encoding": "base64"}
+    return [compute_v1.Items(key=key, value=value) for key, value in said.items()]
 
 
 def _disks(offering: Offering, settings: GcpSettings, image: str, worn: Mapping[str, str]) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -147,9 +149,12 @@ class TestGcpOnFake(ProviderContract):
         (operation,) = result.pending
         assert (result.vms, result.shortfall, operation.instances) == ((), None, request.instances)
 
-    async def test_a_vm_gets_the_document_itself(
+    async def test_a_vm_gets_the_document_packed(
         self, provider: Provider, fake: FakeGce, make_request: MakeRequest
     ) -> None:
+        """As cloud-init unpacks it: base64, of which it is told, and gzip below, as metadata are text."""
         text = "#cloud-config\nruncmd: [echo]\n"
         (vm,) = await self.launched(provider, await make_request(user_data=text))
-        assert fake.instance(vm.id.rpartition("/")[2]).metadata["user-data"] == text
+        told = fake.instance(vm.id.rpartition("/")[2]).metadata
+        assert told["user-data-encoding"] == "base64"
+        assert gzip.decompress(base64.b64decode(told["user-data"])).decode() == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +28,7 @@ def made(market: Market = Market.ON_DEMAND, type_name: str = "n2-standard-2", en
     if ends_ms >= 0:
         request = replace(request, ends_ms=ends_ms)
     slot = request.instances[0]
-    return translate.instance(request, slot, scenes.settings(**more), "#cloud-config\n", IMAGE, scenes.NOW_MS)
+    return translate.instance(request, slot, scenes.settings(**more), b"#cloud-config\n", IMAGE, scenes.NOW_MS)
 
 
 def test_a_vm_is_asked_for_with_all_that_makes_it_ours() -> None:
@@ -36,7 +37,8 @@ def test_a_vm_is_asked_for_with_all_that_makes_it_ours() -> None:
     assert vm.machine_type == f"zones/{scenes.ZONE}/machineTypes/n2-standard-2"
     assert to_tags(vm.labels) == scenes.TAGS
     assert to_tags(vm.disks[0].initialize_params.labels) == scenes.TAGS
-    assert [(one.key, one.value) for one in vm.metadata.items] == [("user-data", "#cloud-config\n")]
+    told = {one.key: one.value for one in vm.metadata.items}
+    assert told == {"user-data": base64.b64encode(b"#cloud-config\n").decode(), "user-data-encoding": "base64"}
     assert vm.disks[0].auto_delete
     assert vm.disks[0].initialize_params.source_image == IMAGE
     assert not vm.service_accounts
