@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -108,11 +109,26 @@ def _online(settings: Config, *, as_json: bool) -> Sequence[Found]:
 
 
 @group.command()
-def show(config: ConfigFile = None, as_json: Json = False) -> None:
+def show(
+    config: ConfigFile = None,
+    effective: Annotated[
+        bool,
+        typer.Option(
+            "--effective",
+            help="With where each value comes from: a line of the file, the built-in profile and pool, or a default; "
+            "with what is not set, what an empty value comes to, and the variables that commands heed. No secret is "
+            "shown. It is TOML that reads back as the same configuration.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Print every setting with the value that applies, defaults included.
 
-    Example: cloud-dispatch config show
+    Example: cloud-dispatch config show --effective
     """
+    if effective:
+        _show_effective(config, as_json)
+        return
     settings = load_config(config)
     values = settings.describe()
 
@@ -124,21 +140,56 @@ def show(config: ConfigFile = None, as_json: Json = False) -> None:
     emit(values, as_json, render)
 
 
+def _show_effective(path: Path | None, as_json: bool) -> None:
+    from cloud_dispatch.config import load
+    from cloud_dispatch.config.effective import effective, text
+    from cloud_dispatch.config.source import find_named
+    from cloud_dispatch.provider.registry import plugin
+
+    source, named_by = find_named(path, os.environ)
+    raw = source.read()
+    settings = effective(load(raw, plugin), raw)
+    heeded = _heeded()
+    value = {
+        "origin": raw.origin,
+        "named_by": named_by,
+        "environment": heeded,
+        "settings": [{**asdict(one), "path": one.key} for one in settings],
+    }
+
+    def tell() -> None:
+        print(f"# {raw.origin}, by {named_by}; a line is its own")
+        for name, said in heeded.items():
+            print(f"# ${name} is set: {said}")
+        print(text(settings, raw.origin), end="")
+
+    emit(value, as_json, tell)
+
+
+def _heeded() -> dict[str, str]:
+    """The variables that commands heed, beside the one that names the file, as far as they are set; no secret."""
+    from cloud_dispatch.client.client import TOKEN_KEY, URL_KEY
+    from cloud_dispatch.client.transport import CA_KEY
+    from cloud_dispatch.domain.masking import masked
+
+    url = masked(os.environ.get(URL_KEY, ""))
+    said = {
+        URL_KEY: f"commands that speak to a dispatcher ask {url}",
+        TOKEN_KEY: "with the token in it, which is not shown",
+        CA_KEY: f"trusting {os.environ.get(CA_KEY, '')}",
+    }
+    return {name: told for name, told in said.items() if os.environ.get(name)}
+
+
 def _lines(values: dict[str, Any], prefix: str = "") -> list[str]:
     """`timing.heartbeat = "10s"`, one line a setting; valid TOML (dotted keys)."""
+    from cloud_dispatch.config.effective import dotted, toml
+
     lines: list[str] = []
     for key, value in values.items():
-        name = key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else json.dumps(key)
+        name = dotted((key,))
         if isinstance(value, dict) and value:
             lines += _lines(value, f"{prefix}{name}.")
         else:
-            lines.append(f"{prefix}{name} = {_toml(value)}")
+            lines.append(f"{prefix}{name} = {toml(value)}")
     return lines
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False)

@@ -197,9 +197,10 @@ class Config(Section):
             ],
         )
 
-    def describe(self) -> dict[str, Any]:
-        """Every setting with its value as the file would say it; JSON-ready, secrets of drivers masked."""
-        values = self.model_dump(mode="json", by_alias=True, exclude={"origin"}, exclude_none=True)
+    def describe(self, *, unset: bool = False) -> dict[str, Any]:
+        """Every setting with its value as the file would say it; JSON-ready, secrets of drivers masked. With `unset`
+        those that are not set too, as None."""
+        values = self.model_dump(mode="json", by_alias=True, exclude={"origin"}, exclude_none=not unset)
         for profile in values["profiles"].values():
             profile.update(profile.pop("settings", None) or {})
         return values
@@ -251,7 +252,7 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
     """
     raw = source.read()
     text = raw.content if isinstance(raw.content, str) else None
-    values = dict(_parse(raw))
+    values = dict(parsed(raw))
     if "profiles" not in values and "pools" not in values:  # a file that only sets, say, timing
         values |= DEFAULTS
     problems: list[Problem] = []
@@ -275,7 +276,8 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
     return config
 
 
-def _parse(raw: Raw) -> Mapping[str, Any]:
+def parsed(raw: Raw) -> Mapping[str, Any]:
+    """What a source says, and nothing else. InvalidInput, with its place, for what is no TOML."""
     if not isinstance(raw.content, str):
         return raw.content
     try:

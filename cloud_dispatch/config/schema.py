@@ -86,10 +86,11 @@ def _host_name(text: str) -> str:
 
 
 class StoreUrl(Secret[str]):
-    """The URL of a database: it may hold a password, so that it prints without."""
+    """The URL of a database: it may hold a password, so that it prints without. Where it is kept is no secret."""
 
     def _display(self) -> str:
-        return masked(self.get_secret_value())
+        told = self.get_secret_value()
+        return told if is_reference(told) else masked(told)
 
 
 def _store_url(url: StoreUrl) -> StoreUrl:

@@ -35,6 +35,10 @@ class Raw:
     origin: str
     folder: Path | None = None
 
+    def read(self) -> Raw:
+        """Itself: what was read once is a source that does not change."""
+        return self
+
 
 class ConfigSource(Protocol):
     """Something that holds a configuration."""
@@ -85,14 +89,19 @@ def user_file() -> Path:
 def find_source(explicit: Path | None, environment: Mapping[str, str]) -> ConfigSource:
     """The source that applies: the one named, else $CLOUD_DISPATCH_CONFIG, else the system's file, else the user's,
     else the embedded defaults."""
+    return find_named(explicit, environment)[0]
+
+
+def find_named(explicit: Path | None, environment: Mapping[str, str]) -> tuple[ConfigSource, str]:
+    """The source that applies, and what named it."""
     if explicit is not None:
-        return TomlFile(explicit)
+        return TomlFile(explicit), "--config"
     if environment.get(ENVIRONMENT_KEY):
-        return TomlFile(Path(environment[ENVIRONMENT_KEY]).expanduser())
-    for path in (SYSTEM_FILE, user_file()):
+        return TomlFile(Path(environment[ENVIRONMENT_KEY]).expanduser()), f"${ENVIRONMENT_KEY}"
+    for path, whose in ((SYSTEM_FILE, "the system's file"), (user_file(), "your own file")):
         if path.is_file():
-            return TomlFile(path)
-    return Embedded()
+            return TomlFile(path), whose
+    return Embedded(), "no file"
 
 
 def default_state_dir(origin: str) -> Path:

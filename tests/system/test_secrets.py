@@ -249,7 +249,7 @@ class Evidence:
             "logs": [str(task)], "hold": [instance], "drain": [instance], "resume": [instance], "kill": [instance],
             "explain": [instance], "target": [CANARY, "0"], "backup": [str(self.folder / "backup.sqlite")],
             "restore": [str(self.folder / "backup.sqlite")], "adopt": ["--store", CANARY], "cost": ["--by", "pool"],
-            "reap": ["--deployment", CANARY], "instances": ["--past"],
+            "reap": ["--deployment", CANARY], "instances": ["--past"], "config show": ["--effective"],
             "stop": ["--launches", "--reason", CANARY], "cloud-init render": ["--pool", CANARY],
             "install": ["--print"],  # without it this machine would be a control VM
             "budget show": [f"pool:{CANARY}"], "budget set": ["all", "day", "5"], "breakers reset": ["--all"],
