@@ -96,7 +96,12 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
         stack.push_async_callback(committing.close)
         stack.push_async_callback(reading.close)
         store = await statestore.open_store(
-            config.store_url, clock=clock, entropy=entropy, executor=committing, reads=reading
+            config.store_url,
+            clock=clock,
+            entropy=entropy,
+            executor=committing,
+            reads=reading,
+            renewed=lambda: config.store_url,
         )
         stack.push_async_callback(store.close)
         _spare_the_collector()

@@ -30,7 +30,7 @@ from cloud_dispatch.domain.task import TASK_TABLE
 from cloud_dispatch.domain.transition import TransitionTable
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.wire import messages
-from tools import reference_drivers as driver_words
+from tools import driver_words
 from tools import reference_words as words
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,7 +46,7 @@ class Incomplete(Exception):
 def _same(what: str, code: Iterable[str], said: Iterable[str]) -> None:
     missing, stale = sorted(set(code) - set(said)), sorted(set(said) - set(code))
     if missing or stale:
-        raise Incomplete(f"tools/reference_words.py, {what}: no words for {missing}, words for nothing: {stale}")
+        raise Incomplete(f"tools/*_words.py, {what}: no words for {missing}, words for nothing: {stale}")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -64,7 +64,15 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
         "URL",
         (
             "`sqlite:///PATH`, `postgresql://...` (needs the extra `postgres`), or where that is kept: "
-            "`credential:NAME`, `env:NAME`. Empty: SQLite in the state folder."
+            "[the name of a secret](../how-to/install.md#credentials). Empty: SQLite in the state folder."
+        ),
+    ),
+    "store.password": (
+        "name of a secret",
+        (
+            "Where the password of the user in `url` is: `credential:NAME`, `env:NAME`, `aws-secret:ARN`, "
+            "`gcp-secret:VERSION`, `azure-secret:URL`, [each with `#KEY`](../how-to/install.md#credentials). "
+            "Looked for anew when a new connection is refused."
         ),
     ),
     "store.commit": (

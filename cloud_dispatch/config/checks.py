@@ -8,7 +8,8 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from cloud_dispatch.config.problems import Path, Problem
-from cloud_dispatch.config.schema import Dispatcher, DriverSection, PoolSection, Profile, Timing
+from cloud_dispatch.config.schema import Dispatcher, DriverSection, PoolSection, Profile, StoreSettings, Timing
+from cloud_dispatch.config.secrets import Stores, is_reference, wrong
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.spend.budget import Budget
 
@@ -54,6 +55,25 @@ def check_tls(dispatcher: Dispatcher) -> list[Problem]:
             if getattr(dispatcher, name) is not None
         ]
     return problems
+
+
+def check_store(store: StoreSettings, stores: Stores) -> list[Problem]:
+    """That its secrets can be looked for, and that there is one password at most, of something that has any."""
+    url, password = store.url.get_secret_value(), store.password.get_secret_value()
+    found = [
+        Problem(("store", name), told)
+        for name, text in (("url", url), ("password", password))
+        if (told := wrong(text, stores))
+    ]
+    if password and not is_reference(url):
+        parts = urlsplit(url)
+        if not url.startswith("postgresql"):
+            found.append(Problem(("store", "password"), "expected nothing: an SQLite file has no password"))
+        elif parts.password is not None:
+            found.append(Problem(("store", "password"), "expected nothing, since `url` has a password in it"))
+        elif parts.username is None:
+            found.append(Problem(("store", "url"), "expected a user in it (postgresql://USER@HOST/DATABASE)"))
+    return found
 
 
 def is_loopback(host: str) -> bool:

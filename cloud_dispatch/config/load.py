@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, PrivateAttr, Secret, ValidationError
 
 from cloud_dispatch.config import secrets
-from cloud_dispatch.config.checks import GUEST_ENFORCED, check_money, check_tls, cross_check, money_notes
+from cloud_dispatch.config.checks import GUEST_ENFORCED, check_money, check_store, check_tls, cross_check, money_notes
 from cloud_dispatch.config.problems import InvalidConfig, Problem, from_validation
 from cloud_dispatch.config.schema import (
     BudgetSection,
@@ -57,6 +57,10 @@ class DriverPlugin(Protocol):
     @property
     def settings(self) -> type[Any]: ...
 
+    def check_secret(self, name: str) -> None: ...
+
+    def secret(self, name: str) -> str: ...
+
 
 #: From the name of a driver to its plugin; DispatchError or LookupError when there is none.
 Plugins = Callable[[str], DriverPlugin]
@@ -83,6 +87,7 @@ class Config(Section):
     pool_sections: dict[Name, PoolSection] = Field(default_factory=dict, alias="pools")
     projects: dict[PayerName, PayerSection] = Field(default_factory=dict)
     users: dict[PayerName, PayerSection] = Field(default_factory=dict)
+    _plugins: Plugins | None = PrivateAttr(default=None)
 
     @property
     def state_dir(self) -> Path:
@@ -95,9 +100,17 @@ class Config(Section):
 
     @property
     def store_url(self) -> str:
-        """The statestore's URL, with its password; the SQLite file in the state folder unless set."""
-        told = secrets.found(self.store.url.get_secret_value(), os.environ, place="store.url")
-        return told or f"sqlite:///{self.state_dir / 'store.sqlite'}"
+        """The statestore's URL, with its password as it is now; the SQLite file in the state folder unless set."""
+        told = self._secret(self.store.url, "store.url")
+        password = self._secret(self.store.password, "store.password")
+        return (
+            secrets.with_password(told, password)
+            if password
+            else told or f"sqlite:///{self.state_dir / 'store.sqlite'}"
+        )
+
+    def _secret(self, named: Secret[str], place: str) -> str:
+        return secrets.found(named.get_secret_value(), os.environ, place=place, stores=self._plugins)
 
     @property
     def base_url(self) -> str:
@@ -269,10 +282,12 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
         problems = from_validation(error, Config) + problems
         raise InvalidConfig(raw.origin, text, problems) from None
     problems += check_tls(config.dispatcher)
+    problems += check_store(config.store, plugins)
     problems += cross_check(config.timing, config.profiles, config.pool_sections)
     problems += check_money(config.profiles, config.drivers, billing, unkept)
     if problems:
         raise InvalidConfig(raw.origin, text, problems)
+    config._plugins = plugins
     return config
 
 

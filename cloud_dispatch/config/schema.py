@@ -27,7 +27,7 @@ from pydantic import (
 
 from cloud_dispatch.config.boot import BootSection
 from cloud_dispatch.config.quantities import Cpus, Dollars, Duration, Percent, Size
-from cloud_dispatch.config.secrets import is_reference
+from cloud_dispatch.config.secrets import FORMS, is_reference
 from cloud_dispatch.domain.masking import masked
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pricing import parse_price, parse_types
@@ -96,8 +96,22 @@ class StoreUrl(Secret[str]):
 def _store_url(url: StoreUrl) -> StoreUrl:
     text = url.get_secret_value()
     if text and not text.startswith(("sqlite:///", "postgresql")) and not is_reference(text):
-        raise ValueError('expected "sqlite:///PATH", "postgresql://...", "credential:NAME", "env:NAME" or nothing')
+        raise ValueError(f'expected "sqlite:///PATH", "postgresql://...", {FORMS} or nothing')
     return url
+
+
+class SecretName(Secret[str]):
+    """Where a secret is found. Prints, but not where it is refused: somebody may have written the secret itself."""
+
+    def _display(self) -> str:
+        return self.get_secret_value()
+
+
+def _secret_name(name: SecretName) -> SecretName:
+    text = name.get_secret_value()
+    if text and not is_reference(text):
+        raise ValueError(f"expected where the secret is ({FORMS}) or nothing, and not the secret itself")
+    return name
 
 
 def parse_days(value: object) -> frozenset[int]:
@@ -221,6 +235,7 @@ class StoreSettings(Section):
     """Where the statestore is and how long it remembers what has ended. None keeps it for ever."""
 
     url: Annotated[StoreUrl, AfterValidator(_store_url)] = StoreUrl("")
+    password: Annotated[SecretName, AfterValidator(_secret_name)] = SecretName("")
     commit: Literal["auto", "inline", "thread"] = "auto"
     retain_tasks_ms: Duration | None = Field(default=90 * 86_400_000, alias="retain_tasks")
     retain_events_ms: Duration | None = Field(default=90 * 86_400_000, alias="retain_events")

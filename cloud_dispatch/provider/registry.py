@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from cloud_dispatch.domain.errors import NotFound, Unavailable
+from cloud_dispatch.provider import secrets
 from cloud_dispatch.provider.spi import HardEnd, Host, Plugin, ProfileContext, Provider
 
 GROUP = "cloud_dispatch.providers"
@@ -69,6 +70,20 @@ class LoadedPlugin:
             return () if make is None else tuple(make(settings))
         except ImportError as error:
             return (str(self.missing(error)),)
+
+    def check_secret(self, name: str) -> None:
+        """ValueError for what can't be the name of a secret of this cloud; NotFound where the driver asks for none."""
+        check = getattr(self._inner, "check_secret", None)
+        if check is None:
+            raise NotFound(f"driver {self.name} knows no store of secrets")
+        check(name)
+
+    def secret(self, name: str) -> str:
+        """A secret of this cloud's own store, asked for by whoever this machine is."""
+        try:
+            return secrets.ask(self.target, name)
+        except secrets.NotInstalled as lacking:
+            raise self.missing(ImportError(name=str(lacking))) from None
 
     def create(self, context: ProfileContext) -> Provider:
         try:

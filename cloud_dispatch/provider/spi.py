@@ -381,6 +381,10 @@ class Plugin(Protocol):
     says NONE and VMs cost money, a profile needs `guest_enforced = true`. And a method `policy(settings, deployment,
     profile)`: the least that the dispatcher's credentials must be allowed, a JSON document in the provider's own form.
     And one `notes(settings)`: what may be wrong with them, told by `config check` without asking anybody.
+
+    Where the cloud keeps secrets, it may have `check_secret(name)`, which raises ValueError for what can't be the name
+    of one, without SDK, and `secret(name)`: the secret as it is now, by the identity of this machine. That is called in
+    a process of its own, and raises InvalidRequest where there is no such secret, another ProviderError otherwise.
     """
 
     name: str

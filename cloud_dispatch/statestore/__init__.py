@@ -18,6 +18,7 @@ from cloud_dispatch.statestore.copying import backup as copy
 from cloud_dispatch.statestore.copying import restore
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
 from cloud_dispatch.statestore.loading import initialise, load
+from cloud_dispatch.statestore.login import Renewed
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.migrate import upgrade
 from cloud_dispatch.statestore.store import SqlStore
@@ -33,10 +34,12 @@ async def open_store(
     executor: Executor,
     reads: Executor | None = None,
     create: bool = True,
+    renewed: Renewed | None = None,
 ) -> SqlStore:
     """Open, lock, migrate and load the store at `url` (`sqlite:////path` or `postgresql+psycopg://...`).
 
-    Commits run on `executor`; longer reads on `reads` (default: the same). Neither is closed with the store.
+    Commits run on `executor`; longer reads on `reads` (default: the same). Neither is closed with the store. Where a
+    new connection is refused for its password, `renewed` says the URL as it is by then.
     Conflict, naming the owner, when another process has it; InvalidInput for a URL that is none, or for a store that
     does not exist where `create` is False; StoreUnavailable when the database can't be reached or read.
     """
@@ -47,7 +50,7 @@ async def open_store(
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)  # and so are the files that SQLite makes beside it
-    engine = make_engine(parsed)
+    engine = make_engine(parsed, renewed)
     me = locks.this_process(clock.now())
     lock = locks.FileLock(path) if path is not None else locks.AdvisoryLock(engine)
     try:

@@ -19,6 +19,7 @@ from sqlalchemy.pool import QueuePool
 
 from cloud_dispatch.domain.errors import InvalidInput, StoreUnavailable
 from cloud_dispatch.domain.masking import masked
+from cloud_dispatch.statestore.login import Login, Renewed
 
 BUSY_TIMEOUT_MS = 10_000
 #: By dialect, what begins a transaction that writes, where the driver does not do it by itself. SQLite: readers take no
@@ -53,9 +54,9 @@ def sqlite_path(url: URL) -> Path | None:
     return Path((url.database or "").removeprefix("file:")) if url.get_backend_name() == "sqlite" else None
 
 
-def make_engine(url: URL) -> Engine:
+def make_engine(url: URL, renewed: Renewed | None = None) -> Engine:
     """An engine for `url`; connects to nothing yet. Unavailable when PostgreSQL's driver is not installed. Its errors
-    show no values: tasks bring their own secrets."""
+    show no values: tasks bring their own secrets. `renewed` says what `url` is by now, where it is refused."""
     if sqlite_path(url) is not None:
         engine = sa.create_engine(
             url,
@@ -67,13 +68,16 @@ def make_engine(url: URL) -> Engine:
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     try:
-        return sa.create_engine(url, paramstyle="format", pool_pre_ping=True, hide_parameters=True)
+        engine = sa.create_engine(url, paramstyle="format", pool_pre_ping=True, hide_parameters=True)
     except (ModuleNotFoundError, NoSuchModuleError):
         raise StoreUnavailable(
             "the driver of PostgreSQL is not installed",
             place="store.url",
             hint="pip install 'cloud-dispatch[postgres]'",
         ) from None
+    if renewed is not None:
+        Login(url, renewed, parse_url).use(engine)
+    return engine
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:

@@ -73,6 +73,18 @@ class AwsPlugin:
         found = doubt(settings.region)
         return (f"region: {found}",) if found else ()
 
+    def check_secret(self, name: str) -> None:
+        """ValueError for what names nothing in Secrets Manager."""
+        from cloud_dispatch_aws.secret import check
+
+        check(name)
+
+    def secret(self, name: str) -> str:
+        """What Secrets Manager keeps under this name. ImportError without the SDK."""
+        from cloud_dispatch_aws.secret import value
+
+        return value(name)
+
     def template_variables(self) -> Mapping[str, Any]:
         """cloud-init knows the instance's id by itself; a guest that powers off ends its VM, as it was launched so."""
         return {"proof": [dict(step) for step in PROOF], "notices": [dict(source) for source in NOTICES]}

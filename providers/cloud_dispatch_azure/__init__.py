@@ -66,6 +66,18 @@ class AzurePlugin:
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return [f"{about}: {text}" for about, text in of_settings(settings)]
 
+    def check_secret(self, name: str) -> None:
+        """ValueError for what names nothing in Key Vault."""
+        from cloud_dispatch_azure.secret import check
+
+        check(name)
+
+    def secret(self, name: str) -> str:
+        """What Key Vault keeps under this name. ImportError without the SDK."""
+        from cloud_dispatch_azure.secret import value
+
+        return value(name)
+
     def template_variables(self) -> Mapping[str, Any]:
         """A guest that powers off ends only itself: its VM bills on until the dispatcher, or the reaper, deletes it."""
         return {

@@ -81,6 +81,18 @@ class GcpPlugin:
             raise ModuleNotFoundError("No module named 'google.cloud.compute_v1'", name="google.cloud.compute_v1")
         return notes(settings)
 
+    def check_secret(self, name: str) -> None:
+        """ValueError for what names nothing in Secret Manager."""
+        from cloud_dispatch_gcp.secret import check
+
+        check(name)
+
+    def secret(self, name: str) -> str:
+        """What Secret Manager keeps under this name. ImportError without the SDK."""
+        from cloud_dispatch_gcp.secret import value
+
+        return value(name)
+
     def template_variables(self) -> Mapping[str, Any]:
         """A guest that powers off leaves a stopped VM without a hard end, whose disk bills until somebody deletes it:
         the dispatcher, or `reap --overdue`. Staying on until Google deletes it would bill cores and GPUs meanwhile."""

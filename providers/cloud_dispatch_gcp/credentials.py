@@ -35,6 +35,12 @@ def of_settings(settings: GcpSettings) -> Any:
     return _at_home(made, settings)
 
 
+def found(*, at_home: bool) -> Any:
+    """Credentials of whoever this machine is, without any settings. `at_home`: they go to an endpoint of one's own."""
+    here = _own(GcpSettings.model_construct(credentials_file=None))
+    return _kept_at_home(here) if at_home else here
+
+
 def who(credentials: Any) -> str:
     """The account that they are of, as far as they say so themselves."""
     said = getattr(credentials, "service_account_email", "") or getattr(credentials, "account", "")
@@ -44,8 +50,11 @@ def who(credentials: Any) -> str:
 def _at_home(made: Any, settings: GcpSettings) -> Any:
     """With an endpoint of one's own nothing goes to Google's hosts: the library asks them, beside each call, in which
     regions the credentials may be used."""
-    if settings.endpoint_url:
-        made._is_regional_access_boundary_lookup_required = lambda: False
+    return _kept_at_home(made) if settings.endpoint_url else made
+
+
+def _kept_at_home(made: Any) -> Any:
+    made._is_regional_access_boundary_lookup_required = lambda: False
     return made
 
 

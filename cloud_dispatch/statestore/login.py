@@ -1,0 +1,63 @@
+"""What new connections to a PostgreSQL log in by. Owns that a login which was refused is asked for anew.
+
+A managed database changes its password by itself, every few days. Connections that there are go on; the first new one
+is refused, and gets what its secret says now. No connection asks for it that is not refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+import structlog
+from sqlalchemy.engine import URL, Engine
+
+from cloud_dispatch.domain.errors import DispatchError
+
+log = structlog.get_logger(__name__)
+#: Says the URL of the database as it is now, with its password; DispatchError where that can't be known.
+Renewed = Callable[[], str]
+
+
+class Login:
+    """`url` until it is refused, then what `renewed` says, parsed by `parse`."""
+
+    def __init__(self, url: URL, renewed: Renewed, parse: Callable[[str], URL]) -> None:
+        self._url = url
+        self._renewed = renewed
+        self._parse = parse
+        self._asking = threading.Lock()
+
+    def use(self, engine: Engine) -> None:
+        """Have `engine` connect by it."""
+        sa.event.listen(engine, "do_connect", self._connect)
+
+    def _connect(self, dialect: Any, _record: object, _args: object, _parameters: object) -> Any:
+        url = self._url
+        args, parameters = dialect.create_connect_args(url)
+        try:
+            return dialect.connect(*args, **parameters)
+        except dialect.loaded_dbapi.OperationalError as error:
+            # A text would be in the language of the server. Whoever was asked for a password, and has sent one, was
+            # refused for it, or comes in with no other one either.
+            if not getattr(getattr(error, "pgconn", None), "used_password", False):
+                raise
+            args, parameters = dialect.create_connect_args(self._anew(url, error, dialect.loaded_dbapi))
+            return dialect.connect(*args, **parameters)
+
+    def _anew(self, refused: URL, error: Exception, driver: Any) -> URL:
+        """The URL to try next; the refusal again, where there is no other."""
+        with self._asking:
+            if self._url == refused:  # nobody else has asked meanwhile
+                try:
+                    told = self._parse(self._renewed())
+                except DispatchError as why:
+                    # As the driver's error it says to whoever waits for a commit that nothing was done.
+                    raise driver.OperationalError(f"{error}; and nobody knows another one: {why.message}") from None
+                if told == refused:
+                    raise error
+                log.info("statestore.login_renewed", user=told.username)
+                self._url = told
+            return self._url
