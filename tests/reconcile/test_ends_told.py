@@ -91,10 +91,10 @@ async def test_a_start_waits_for_the_first_listing(
     monkeypatch.setattr(asking, "PATIENCE_MS", 10)
     async with world(tmp_path, **scene()) as w:
         await ten(w)
-        whole = w.cloud.list
+        whole, told = w.cloud.list, asyncio.Event()
 
         async def slowly(deployment: str) -> Listing:
-            await asyncio.sleep(0.2)
+            await told.wait()
             if fails:
                 raise Transient("lost")
             return await whole(deployment)
@@ -103,6 +103,7 @@ async def test_a_start_waits_for_the_first_listing(
         await w.restart()
         await w.loop.one_pass()
         assert extended(w.cloud) == []
+        told.set()
         await w.passes(3)
         assert sum(vms for vms, _ in extended(w.cloud)) == (10 if fails else 0)
 
