@@ -7,7 +7,7 @@ Nothing is kept here that matters: after a restart the ledger and the living row
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloud_dispatch.domain.errors import NotFound
@@ -26,7 +26,8 @@ from cloud_dispatch.spend.instances import boot_at_risk
 _FACT = "breaker-reset:"
 #: What was reckoned of VMs that are gone is forgotten when there is so much of it.
 _KEPT = 1_000
-_Rows = Mapping[Recipe, Sequence[Instance]]
+#: Rows by profile, template, image and zone: what they were made from, and where.
+_Rows = dict[tuple[str, str, str, str], list[Instance]]
 
 
 class Turn(NamedTuple):
@@ -54,6 +55,8 @@ class Breakers:
         #: Those that have opened, by the moment when they did; None before the first look.
         self._known: dict[Recipe, int] | None = None
         self._at_risk: dict[InstanceId, Amount] = {}
+        self._looked: Mapping[InstanceId, Instance] | None = None  # at these instances, which are sorted in `_made`
+        self._made: _Rows = {}
 
     # -- what follows
     def blocked(self) -> tuple[Blocked, ...]:
@@ -157,22 +160,39 @@ class Breakers:
 
     # -- facts
     def _tripped(self, now: int) -> list[tuple[Recipe, Breaker, Sequence[Instance]]]:
-        return [one for one in self._all(now) if one[1].trips]
+        return [one for one in self._all(now, self._has_proved_itself) if one[1].trips]
 
-    def _all(self, now: int) -> list[tuple[Recipe, Breaker, Sequence[Instance]]]:
+    def _all(
+        self, now: int, closed: Callable[[Recipe, Sequence[Instance]], bool] = lambda recipe, rows: False
+    ) -> list[tuple[Recipe, Breaker, Sequence[Instance]]]:
+        """Every recipe of which something has failed, without those that are `closed` anyway."""
         failing = self._store.past().failing
-        if not failing:
-            return []
-        rows = _by_recipe(self._store.instances().values(), failing)
-        used = [recipe for recipe in sorted(failing) if self._pools_of(recipe)]
-        return [(recipe, self._judged(recipe, rows[recipe], now), rows[recipe]) for recipe in used]
+        used = ((recipe, self._living_of(recipe)) for recipe in sorted(failing) if self._pools_of(recipe))
+        return [(recipe, self._judged(recipe, rows, now), rows) for recipe, rows in used if not closed(recipe, rows)]
+
+    def _has_proved_itself(self, recipe: Recipe, rows: Sequence[Instance]) -> bool:
+        """Whether one of `rows` is a success since the last failure: then the breaker is closed, whatever came before.
+        In a fleet that works this is soon told, and told for every pass."""
+        failed_ms = self._store.past().failing[recipe]
+        return any(news.at_ms > failed_ms for news in self._living(recipe, reversed(rows)))
+
+    def _living_of(self, recipe: Recipe) -> Sequence[Instance]:
+        """What is not gone of `recipe`. All are sorted by what they were made from once they have changed."""
+        rows = self._store.instances()
+        if rows is not self._looked:
+            made: defaultdict[tuple[str, str, str, str], list[Instance]] = defaultdict(list)
+            for row in rows.values():
+                made[row.profile, row.template, row.image, row.zone].append(row)
+            self._looked, self._made = rows, made
+        found = self._made.get((recipe.profile, recipe.template, recipe.image, recipe.zone), ())
+        return found if recipe.kind is Kind.BOOT else [row for row in found if row.pool == recipe.pool]
 
     def _judged(self, recipe: Recipe, rows: Sequence[Instance], now: int) -> Breaker:
         reset = self._store.fact(_FACT + recipe.name)
         news = [*self._store.past().of(recipe), *self._living(recipe, rows)]
         return judged(news, self._allowance(recipe), now, -1 if reset is None else int(reset))
 
-    def _living(self, recipe: Recipe, rows: Sequence[Instance]) -> Iterable[News]:
+    def _living(self, recipe: Recipe, rows: Iterable[Instance]) -> Iterable[News]:
         """The successes of what is not gone."""
         for row in rows:
             at_ms = row.registered_ms if recipe.kind is Kind.BOOT else self._contacts.worked_ms(row.id)
@@ -206,19 +226,15 @@ class Breakers:
 
 def _made_from(recipe: Recipe, rows: Iterable[Instance]) -> list[Instance]:
     """Those of `rows` that were."""
-    return [row for row in rows if row.template == recipe.template and recipe_of(row, recipe.kind) == recipe]
-
-
-def _by_recipe(rows: Iterable[Instance], wanted: Set[Recipe]) -> _Rows:
-    """Those of `rows` that were made from one of `wanted`."""
-    found: defaultdict[Recipe, list[Instance]] = defaultdict(list)
-    kinds = {recipe.kind for recipe in wanted}
-    for row in rows:
-        for kind in kinds:
-            recipe = recipe_of(row, kind)
-            if recipe in wanted:
-                found[recipe].append(row)
-    return found
+    return [
+        row
+        for row in rows
+        if row.zone == recipe.zone
+        and row.template == recipe.template
+        and row.image == recipe.image
+        and row.profile == recipe.profile
+        and (recipe.kind is Kind.BOOT or row.pool == recipe.pool)
+    ]
 
 
 def _block(recipe: Recipe, until_ms: int, reason: str) -> Blocked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 
 from cloud_dispatch.spend.breaker import Departed, Kind, News, Recipe, news_of
 
@@ -17,46 +17,53 @@ class Past:
     def __init__(self, departed: Iterable[Departed] = ()) -> None:
         self._gone: deque[Departed] = deque()
         self._failures: dict[Recipe, int] = {}
-        self._known: dict[Recipe, list[News]] = {}
+        self._failed_ms: dict[Recipe, int] = {}
+        self._known: dict[Recipe, deque[News]] = {}
         for one in departed:
             self.add(one)
 
     def add(self, gone: Departed) -> None:
         """One more is gone, after all others."""
-        self._known.clear()
         self._gone.append(gone)
-        self._count(gone, 1)
+        for kind, news in news_of(gone):
+            recipe = gone.recipe(kind)
+            if recipe in self._known:
+                self._known[recipe].append(news)
+            if not news.success:
+                self._failures[recipe] = self._failures.get(recipe, 0) + 1
+                self._failed_ms[recipe] = max(self._failed_ms.get(recipe, 0), news.at_ms)
         if len(self._gone) > MOST:
-            self._count(self._gone.popleft(), -1)
+            self._forget(self._gone.popleft())
+
+    def _forget(self, gone: Departed) -> None:
+        """The oldest one."""
+        for kind, news in news_of(gone):
+            recipe = gone.recipe(kind)
+            if recipe in self._known:
+                self._known[recipe].popleft()
+            if not news.success:
+                self._failures[recipe] -= 1
+                if not self._failures[recipe]:
+                    del self._failures[recipe], self._failed_ms[recipe]
+                    self._known.pop(recipe, None)
 
     @property
-    def failing(self) -> Set[Recipe]:
-        """The recipes of which something has failed, however long ago."""
-        return self._failures.keys()
+    def failing(self) -> Mapping[Recipe, int]:
+        """The recipes of which something has failed, however long ago, each with the moment of the last failure."""
+        return self._failed_ms
 
     def of(self, recipe: Recipe) -> Sequence[News]:
         """What has become of VMs of this recipe."""
         known = self._known.get(recipe)
         if known is None:
             mine = (one for one in self._gone if _is_of(one, recipe))
-            known = self._known[recipe] = [
-                news for one in mine for kind, news in news_of(one) if kind is recipe.kind
-            ]  # fmt: skip
+            known = deque(news for one in mine for kind, news in news_of(one) if kind is recipe.kind)
+            self._known[recipe] = known
         return known
 
     def all(self) -> Sequence[Departed]:
         """Everything that is remembered, in order."""
         return tuple(self._gone)
-
-    def _count(self, gone: Departed, step: int) -> None:
-        for kind, news in news_of(gone):
-            if not news.success:
-                recipe = gone.recipe(kind)
-                count = self._failures.get(recipe, 0) + step
-                if count:
-                    self._failures[recipe] = count
-                else:
-                    del self._failures[recipe]
 
 
 def _is_of(gone: Departed, recipe: Recipe) -> bool:

@@ -134,6 +134,22 @@ async def test_one_that_registers_closes_it(tmp_path: Path) -> None:
         assert len(await said(w, "breaker.closed")) == 1
 
 
+async def test_one_that_has_registered_before_the_others_failed_does_not_keep_it_closed(tmp_path: Path) -> None:
+    """It lives on and works; what failed after it counts all the same."""
+    async with world(tmp_path, cloud=cloud(), caps=Caps(instances=100)) as w:
+        await w.submit(50)
+        await w.passes(3)
+        first = await w.register(w.rows[0])
+        until_ms = w.clock.ms + 100 * MINUTE
+        while not any(w.context.breakers.tripped().values()) and w.clock.ms < until_ms:
+            w.fleet.heard(Heard(first.id, "i", "idle"))
+            await w.passes(1, 6_000)
+        assert first.id in [row.id for row in w.rows if row.registered_ms is not None]
+        assert [one["state"] for one in w.fleet.breakers()] == ["open"]
+        assert (await w.fleet.preview())["quarantined"]
+        assert len(await said(w, "breaker.opened")) == 1
+
+
 async def test_an_operator_resets_it_for_good(tmp_path: Path) -> None:
     """At once, over a restart too, and only what there is."""
     async with world(tmp_path, cloud=cloud(), caps=Caps(instances=100)) as w:

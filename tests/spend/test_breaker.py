@@ -144,10 +144,36 @@ def test_the_past_is_bounded_and_knows_what_fails(monkeypatch: pytest.MonkeyPatc
     recipe = gone().recipe(Kind.BOOT)
     known = Past([gone(0), gone(1, pool=PoolName("q")), gone(2, zone="other"), gone(3, image="other")])
     assert [news.instance for news in known.of(recipe)] == ["b-1"]
-    assert known.failing == {one.recipe(Kind.BOOT) for one in known.all()}
+    assert dict(known.failing) == {one.recipe(Kind.BOOT): one.gone_ms for one in known.all()}
     known.add(gone(4, registered_ms=NOW))
     assert recipe not in known.failing
     assert [news.success for news in known.of(recipe)] == [True]
+
+
+def test_what_is_known_of_a_recipe_is_kept_as_vms_go_and_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what would be found anew after each of them."""
+    monkeypatch.setattr(past, "MOST", 5)
+    chance, known = Random(1), Past()
+    for number in range(200):
+        registered_ms = NOW + number if chance.random() < 0.6 else None
+        pool = PoolName(chance.choice("pq"))
+        known.add(gone(number, zone=chance.choice("yz"), pool=pool, registered_ms=registered_ms, gone_ms=NOW + number))
+        anew = Past(known.all())
+        assert known.failing == anew.failing
+        for one in known.all():
+            for recipe in map(one.recipe, Kind):
+                assert list(known.of(recipe)) == list(anew.of(recipe))
+
+
+@given(st.lists(st.tuples(st.integers(-2 * HISTORY_MS, 0), st.booleans()), max_size=8), st.integers(-HISTORY_MS, 0))
+def test_a_success_since_the_last_failure_closes_it_whatever_came_before(
+    ends: list[tuple[int, bool]], reset: int
+) -> None:
+    """So nobody has to reckon what is burnt to know that. At the same moment the failure counts."""
+    news = [success(NOW + at) if good else failure(NOW + at, 5 * DOLLAR) for at, good in ends]
+    failed = max((one.at_ms for one in news if not one.success), default=0)
+    proved = any(one.success and one.at_ms > failed for one in news)
+    assert not (proved and judged(news, 5 * DOLLAR, NOW, NOW + reset).trips)
 
 
 @dataclass
