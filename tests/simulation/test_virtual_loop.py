@@ -63,6 +63,23 @@ def test_a_cancelled_timer_takes_no_time() -> None:
     assert virtual.run(main) == 1
 
 
+def test_timers_that_were_called_off_are_forgotten_and_the_others_stay_in_order() -> None:
+    """An agent moves its timer with every answer: what it called off must not fill the memory of a long run."""
+    fired: list[int] = []
+
+    async def main(loop: VirtualLoop) -> int:
+        for number in range(50_000):
+            timer = loop.at_ms(1_000_000 - number % 7, fired.append, number)
+            if number % 500:
+                timer.cancel()
+        kept = len(loop._keys) + len(loop._waiting)
+        await asyncio.sleep(2_000)
+        return kept
+
+    assert virtual.run(main) < 10_000
+    assert fired == sorted(range(0, 50_000, 500), key=lambda number: (-(number % 7), number))
+
+
 def test_a_deadlock_names_who_waits_and_where() -> None:
     """Two tasks that wait for each other end the run with their names and places."""
 
