@@ -25,9 +25,9 @@ from cloud_dispatch.domain.reaper import Tagged
 from cloud_dispatch.domain.tags import DEPLOYMENT
 from cloud_dispatch.reapers.rounds import EVERYTHING, Partial, Unfinished, end_all, look_at_all
 
-_VMS = "aggregated/instances"
-#: What can outlive a VM, and the snapshots of the state: looked at when everything ends, once no VM is listed.
-_REST = ("aggregated/disks", "aggregated/addresses", "global/snapshots")
+#: What can outlive a VM: looked at when everything ends, once no VM is listed.
+_REST = ("disks", "addresses")
+_EMPTY = "NO_RESULTS_ON_PAGE"
 _PAGE, _MAX_PAGES = 500, 1_000
 #: 1,500 calls a minute are a project's; each takes a third of a second.
 _AT_ONCE = 8
@@ -92,24 +92,22 @@ class Gce:
         self._leaving.clear()
         silent: list[str] = []
         try:
-            found = yield from self._listed(_VMS, silent)
+            found = yield from self._listed("instances", silent)
             if self._everything and not found and not silent:
-                for path in _REST:
-                    yield from self._listed(path, silent)
+                for kind in _REST:
+                    yield from self._listed(kind, silent)
         except (Refused, OSError) as error:
             raise Partial(f"{type(error).__name__}: {error}") from error
         if silent:
             raise Partial(f"could not be asked: {', '.join(sorted(set(silent)))}")
 
-    def _listed(self, path: str, silent: list[str]) -> Generator[Tagged, None, int]:
-        """What a list has; returns how much that was, and `silent` grows by the places that are missing in it."""
-        scope, kind = path.split("/")
+    def _listed(self, kind: str, silent: list[str]) -> Generator[Tagged, None, int]:
+        """What the list of a kind has; returns how much that was, and `silent` grows by the places that it lacks."""
         found = 0
-        for page in self._api.pages(path, self._filter):
+        for page in self._api.pages(f"aggregated/{kind}", self._filter):
             silent += page.get("unreachables", ())
-            items = page.get("items", {})
-            for place, part in items.items() if scope == "aggregated" else [(scope, {**page, kind: items or ()})]:
-                if part.get("warning", {}).get("code", "NO_RESULTS_ON_PAGE") != "NO_RESULTS_ON_PAGE":
+            for place, part in page.get("items", {}).items():
+                if part.get("warning", {}).get("code", _EMPTY) != _EMPTY:
                     silent.append(place)
                 for one in part.get(kind, ()):
                     vm = VmId(f"{place}/{kind}/{one['name']}")

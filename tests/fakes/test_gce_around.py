@@ -40,7 +40,7 @@ SKUS = f"/v1/services/{SERVICE}/skus"
 def test_what_is_not_modelled_fails_the_test(gce: FakeGce, ask: Asker) -> None:
     """A method, a parameter, a field, a filter, what only answers say, a path of nobody's: all are remembered."""
     asked = [
-        ("GET", "global/routes", None),
+        ("GET", "global/snapshots", None),
         ("POST", f"{INSTANCES}?sourceInstanceTemplate=global/instanceTemplates/a", body()),
         ("POST", INSTANCES, body(displayDevice={"enableDisplay": True})),
         ("POST", INSTANCES, body(status="RUNNING")),
@@ -49,7 +49,7 @@ def test_what_is_not_modelled_fails_the_test(gce: FakeGce, ask: Asker) -> None:
         ("GET", "/v3/nothing", None),
     ]
     assert [ask.refusal(*one) for one in asked] == [(501, "notImplemented")] * len(asked)
-    with pytest.raises(AssertionError, match=r"routes.*sourceInstanceTemplate.*displayDevice.*status.*/v3/nothing"):
+    with pytest.raises(AssertionError, match=r"snapshots.*sourceInstanceTemplate.*displayDevice.*status.*/v3/nothing"):
         gce.check()
     assert gce.all_instances() == []
     gce.unmodelled.clear()

@@ -72,9 +72,14 @@ def labels(ends_ms: int, deployment: str = DEPLOYMENT) -> dict[str, str]:
     return of_tags(VmTags(deployment, "store", PoolName(POOL), BatchId("b"), 5, ends_ms).encode())
 
 
-def vm(fake: FakeGce, name: str, ends_ms: int, deployment: str = DEPLOYMENT, zone: str = ZONE, **more: Any) -> str:
-    """One that runs, with its labels on its disk too."""
-    ask, worn = Asker(fake), labels(ends_ms, deployment)
+def vm(fake: FakeGce, name: str, ends_ms: int, deployment: str = DEPLOYMENT, **more: Any) -> str:
+    """One that runs."""
+    return made(fake, name, labels(ends_ms, deployment), **more)
+
+
+def made(fake: FakeGce, name: str, worn: dict[str, str], zone: str = ZONE, **more: Any) -> str:
+    """One with these labels, on its disk too."""
+    ask = Asker(fake)
     boot = {"boot": True, "autoDelete": True, "initializeParams": {"sourceImage": IMAGE, "labels": worn}}
     begun = ask.insert(name, zone=zone, labels=worn, disks=[boot], **more)
     assert ask("POST", f"zones/{zone}/operations/{begun['name']}/wait")[0] == 200
@@ -147,16 +152,16 @@ def test_a_vm_that_will_not_end_fails_the_call_and_is_named(fake: FakeGce, reap:
 
 
 def test_the_end_of_a_deployment_leaves_nothing_that_carries_its_label(fake: FakeGce, reap: Reap) -> None:
-    """VMs whatever their end, with labels that can't be read too; then disks, addresses, and snapshots of the state."""
+    """VMs whatever their end, with labels that can't be read too; then disks and addresses."""
     now, own = fake.clock.now(), {"cloud-dispatch-deployment": labels(5)["cloud-dispatch-deployment"]}
     fake.add_faults(Fault(FaultKind.LEFTOVER, code="", times=1))
     vm(fake, "early", now + 3_600_000), vm(fake, "other", now + 3_600_000, "other")
-    Asker(fake).insert("odd", labels=own)
-    fake.hold_snapshot("state-1", labels=own), fake.hold_snapshot("theirs"), fake.hold_address("held", labels=own)
+    made(fake, "odd", own)
+    fake.hold_address("held", labels=own), fake.hold_address("theirs")
     status, (told,) = reap(everything=True)
     assert (status, told["ended"]) == (200, [])
     assert set(there(fake)) == {"other"}
-    assert fake.leftovers() == ["snapshot theirs"]
+    assert fake.leftovers() == ["address us-central1 theirs"]
 
 
 def test_the_end_of_a_deployment_says_so_when_it_does_not_come(

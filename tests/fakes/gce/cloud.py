@@ -161,11 +161,6 @@ class Cloud:
         with self.lock:
             self.project(project).hold_address(region, name, labels)
 
-    def hold_snapshot(self, name: str, project: str = PROJECT, labels: dict[str, str] | None = None) -> None:
-        """What a schedule has kept of a disk."""
-        with self.lock:
-            self.project(project).hold_snapshot(name, labels)
-
     def bill(self) -> list[BillLine]:
         """What has run or runs."""
         return [
@@ -175,14 +170,13 @@ class Cloud:
         ]
 
     def leftovers(self) -> list[str]:
-        """Disks, addresses and snapshots that cost money without an instance, as "disk us-central1-a name"."""
+        """Disks and addresses that cost money without an instance, as "disk us-central1-a name"."""
         with self.lock:
             self.tick()
             found = []
             for project in self._projects.values():
                 found += [f"disk {disk.zone} {disk.name}" for disk in project.disks.values() if not disk.user]
                 found += [f"address {one.region} {one.name}" for one in project.addresses.values() if not one.user]
-                found += [f"snapshot {name}" for name in project.snapshots]
             return found
 
     @property

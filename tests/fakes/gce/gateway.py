@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.fakes.faults import Call, Struck
-from tests.fakes.gce import around, billing, disks, images, instances, snapshots  # noqa: F401  (they enter their operations)
+from tests.fakes.gce import around, billing, disks, images, instances  # noqa: F401  (they enter their operations)
 from tests.fakes.gce.cloud import Cloud
 from tests.fakes.gce.identity import certificates
 from tests.fakes.gce.operations import NotYet

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.fakes.faults import Fault, FaultKind, Faults, Market
 from tests.fakes.gce import catalogue
-from tests.fakes.gce.records import HOLDING, Address, Disk, Instance, Operation, Snapshot, Status, View
+from tests.fakes.gce.records import HOLDING, Address, Disk, Instance, Operation, Status, View
 from tests.fakes.gce.settings import Settings
 from tests.fakes.shown import HORIZON_MS
 from tests.fakes.timers import Timers
@@ -51,7 +51,6 @@ class Project:
     ever: list[Instance] = field(default_factory=list)
     disks: dict[tuple[str, str], Disk] = field(default_factory=dict)
     addresses: dict[tuple[str, str], Address] = field(default_factory=dict)
-    snapshots: dict[str, Snapshot] = field(default_factory=dict)
     operations: dict[tuple[str, str], Operation] = field(default_factory=dict)
     #: By method, scope and requestId: what was asked, and the operation that was answered.
     requests: dict[tuple[str, str, str], tuple[Any, Operation]] = field(default_factory=dict)
@@ -253,11 +252,6 @@ class Project:
         """It is no more."""
         if self.disks.pop((disk.zone, disk.name), None) is not None:
             self.used[disk.zone.rpartition("-")[0], "DISKS_TOTAL_GB"] -= disk.gb
-
-    def hold_snapshot(self, name: str, labels: dict[str, str] | None = None) -> Snapshot:
-        """What a schedule has kept."""
-        made = self.snapshots[name] = Snapshot(self.next_number(), name, 20, self.now, labels or {})
-        return made
 
     def hold_address(self, region: str, name: str, labels: dict[str, str] | None = None) -> Address:
         """A static address that nobody uses, and that costs."""

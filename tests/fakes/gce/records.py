@@ -77,22 +77,6 @@ class Disk:
 
 
 @dataclass(eq=False, slots=True)
-class Snapshot:
-    """What a schedule has kept of a disk."""
-
-    id: int
-    name: str
-    gb: int
-    created_ms: int
-    labels: dict[str, str]
-
-    @property
-    def number(self) -> str:
-        """That Google gives it."""
-        return str(4_000_000_000_000_000_000 + self.id)
-
-
-@dataclass(eq=False, slots=True)
 class Address:
     """A static external address of a region."""
 
@@ -257,9 +241,8 @@ class Operation:
             "progress": 100 if self.done else 0,
             "insertTime": stamp(self.inserted_ms),
             "selfLink": f"{LINK}projects/{self.project}/{self.scope}/operations/{self.name}",
+            place[:-1]: f"{LINK}projects/{self.project}/{self.scope}",
         }
-        if place != "global":
-            told[place[:-1]] = f"{LINK}projects/{self.project}/{self.scope}"
         if self.request_id:
             told["clientOperationId"] = self.request_id
         if self.started_ms:
