@@ -321,6 +321,16 @@ async def _preflight(config: Config) -> list[online.Found]:
         return await online.preflight(providers, deployment)
 
 
+def revision(config: Config) -> str:
+    """Of the statestore's tables, "" where there is none."""
+    return statestore.revision_of(config.store_url)
+
+
+def step_back(config: Config, to: str) -> None:
+    """Give the statestore of a dispatcher that is not running the tables of an earlier version."""
+    statestore.step_back(config.store_url, to, now_ms=SystemClock().now())
+
+
 def check_store(config: Config) -> list[str]:
     """Problems of the statestore of a dispatcher that is not running."""
     return list(asyncio.run(_with_store(config, lambda store: store.check())))

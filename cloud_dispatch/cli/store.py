@@ -1,4 +1,4 @@
-"""`backup`, `restore`, `db check`: care of the statestore. Only a backup may be made while a dispatcher runs."""
+"""`backup`, `restore`, `db ...`: care of the statestore. Only a backup may be made while a dispatcher runs."""
 
 from __future__ import annotations
 
@@ -80,3 +80,34 @@ def check(config: ConfigFile = None, as_json: Json = False) -> None:
     problems = bootstrap.check_store(settings)
     emit({"problems": problems}, as_json, lambda: print("\n".join(problems) or "The statestore is sound."))
     raise typer.Exit(TASKS_FAILED if problems else OK)
+
+
+@db.command()
+def revision(config: ConfigFile = None, as_json: Json = False) -> None:
+    """Say which revision the statestore's tables have; a later one of this program migrates them when it starts.
+
+    Example: cloud-dispatch db revision
+    """
+    settings = load_config(config)
+    from cloud_dispatch import bootstrap
+
+    found = bootstrap.revision(settings)
+    emit({"revision": found}, as_json, lambda: print(found or "There is no statestore yet."))
+
+
+@db.command()
+def downgrade(
+    to: Annotated[str, typer.Option("--to", help="The revision, as `db revision` said it before the upgrade.")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Give the statestore the tables of an earlier version, with its tasks, claims and instances, so that the program
+    of that version can go on with it. What only later tables hold is lost. The dispatcher must be stopped.
+
+    Example: cloud-dispatch db downgrade --to 0001
+    """
+    settings = load_config(config)
+    from cloud_dispatch import bootstrap
+
+    bootstrap.step_back(settings, to)
+    emit({"revision": to}, as_json, lambda: print(f"The statestore's tables have revision {to} now."))

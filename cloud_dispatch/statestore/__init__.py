@@ -20,10 +20,11 @@ from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_u
 from cloud_dispatch.statestore.loading import initialise, load
 from cloud_dispatch.statestore.login import Renewed
 from cloud_dispatch.statestore.memory import Memory
-from cloud_dispatch.statestore.migrate import upgrade
+from cloud_dispatch.statestore.migrate import migrating, upgrade
+from cloud_dispatch.statestore.stepping import revision_of, step_back
 from cloud_dispatch.statestore.store import SqlStore
 
-__all__ = ["SqlStore", "backup", "describe_owner", "open_store", "restore"]
+__all__ = ["SqlStore", "backup", "describe_owner", "open_store", "restore", "revision_of", "step_back"]
 
 
 async def open_store(
@@ -99,12 +100,12 @@ def describe_owner(url: str) -> str | None:
 
 
 def _migrate(engine: Engine) -> None:
-    with engine.begin() as connection:
+    with migrating(engine) as connection:
         upgrade(connection)
 
 
 def _load(engine: Engine, store_id: str) -> Memory:
-    with engine.begin() as connection:
+    with migrating(engine) as connection:
         upgrade(connection)
         initialise(connection, store_id)
         return load(connection)

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection, Engine
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, this_process
-from cloud_dispatch.statestore.migrate import revision, upgrade
+from cloud_dispatch.statestore.migrate import migrating, revision, upgrade
 from cloud_dispatch.statestore.purse import UNSURE_FACT
 from cloud_dispatch.statestore.schema import counters, events, facts, ledger, metadata, owner
 
@@ -132,7 +132,7 @@ def _restore_file(source: Path, path: Path, now_ms: int) -> None:
         with closing(sqlite3.connect(source)) as backed, closing(sqlite3.connect(part)) as copy:
             backed.backup(copy)
         engine = make_engine(parse_url(f"sqlite:///{part.absolute()}"))
-        with engine.begin() as connection:
+        with migrating(engine) as connection:
             upgrade(connection)
             _mark_restored(connection, now_ms)
         with closing(engine.raw_connection()) as raw:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Engine
 
-from cloud_dispatch.domain.errors import Conflict
+from cloud_dispatch.domain.errors import Conflict, InvalidInput
 
 _FOLDER = Path(__file__).parent / "migrations"
 
@@ -24,6 +27,26 @@ def _config(connection: Connection | None = None) -> Config:
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     return config
+
+
+@contextmanager
+def migrating(engine: Engine) -> Iterator[Connection]:
+    """A transaction in which tables may be made anew. SQLite alters one by moving its rows to another and dropping it,
+    which would delete every row that refers to one of those; so nothing follows a reference meanwhile."""
+    with engine.connect() as connection:
+        _heed_references(connection, False)
+        try:
+            with connection.begin():
+                yield connection
+        finally:
+            _heed_references(connection, True)
+
+
+def _heed_references(connection: Connection, heed: bool) -> None:
+    """Outside a transaction: within one SQLite would not listen."""
+    if connection.dialect.name == "sqlite":
+        driver: Any = connection.connection.driver_connection
+        driver.execute(f"PRAGMA foreign_keys={'ON' if heed else 'OFF'}")
 
 
 @cache
@@ -54,5 +77,10 @@ def upgrade(connection: Connection, to: str = "head") -> None:
 
 
 def downgrade(connection: Connection, to: str) -> None:
-    """Take steps back, for tests and for emergencies; what newer columns held is lost."""
-    command.downgrade(_config(connection), to)
+    """Take steps back, in the caller's transaction; what newer columns held is lost. InvalidInput for a revision that
+    this version does not know, or that is not behind."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    try:
+        command.downgrade(_config(connection), to)
+    except CommandError as error:
+        raise InvalidInput(f"there is no way back to revision {to!r}: {error}", place="--to") from None
