@@ -36,18 +36,21 @@ def install(
     from cloud_dispatch.domain.errors import InvalidInput, Unavailable
     from cloud_dispatch.install import host
     from cloud_dispatch.install.units import Place, journal, units
+    from cloud_dispatch.install.versions import PACKAGE, Home
 
-    program = Path(sys.executable).with_name("cloud-dispatch")
-    if not program.exists():
-        raise Unavailable(f"there is no {program}", hint="install cloud-dispatch into an environment of its own")
+    environment = Path(sys.prefix)
+    if not (own := environment / "bin" / PACKAGE).exists():
+        raise Unavailable(f"there is no {own}", hint="install cloud-dispatch into an environment of its own")
+    home = Home.around(environment)
     try:
-        place = Place(program, config.absolute(), settings.state_dir, user)
+        place = Place(home.program, config.absolute(), settings.state_dir, user)
         files = units(place) | journal()
     except ValueError as error:
         raise InvalidInput(str(error), hint="systemd could not start it") from None
     if show:
         emit({"units": files}, as_json, lambda: print("\n".join(f"# {name}\n{text}" for name, text in files.items())))
         return
+    home.point(environment)
     changed = host.install(place, files, start=start)
     what = f"{', '.join(changed)} written" if changed else "nothing was to be changed"
     emit({"changed": changed}, as_json, lambda: print(f"The dispatcher is a service of this machine; {what}."))

@@ -34,6 +34,7 @@ from cloud_dispatch.cli import (
     submit,
     tasks,
     up,
+    upgrade,
 )
 from cloud_dispatch.cli.exitcodes import INTERNAL, INTERRUPTED, OK, TABLE, USAGE, code_of
 from cloud_dispatch.domain.errors import DispatchError
@@ -53,7 +54,7 @@ app = typer.Typer(
 )
 for module in (
     up, submit, tasks, logs, instances, plan, offers, prices, simulate, config_file, iam_policy, boot_documents, store,
-    recover, budget, cost, breakers, stop, operator_token, install, demo,
+    recover, budget, cost, breakers, stop, operator_token, install, upgrade, demo,
 ):  # fmt: skip
     module.register(app)
 

@@ -18,11 +18,12 @@ from cloud_dispatch.install.units import JOURNAL, JOURNAL_FILE, SERVICE, TIMER, 
 UNITS = Path("/etc/systemd/system")
 #: The service is up only when its store is migrated.
 _SECONDS = 960
-#: Runs a program with these words; Unavailable with what it said where it fails.
-Run = Callable[[Sequence[str]], None]
+#: Runs a program with these words, and returns what it said; Unavailable with that where it fails.
+Ask = Callable[[Sequence[str]], str]
+Run = Callable[[Sequence[str]], object]
 
 
-def run(words: Sequence[str]) -> None:
+def run(words: Sequence[str]) -> str:
     """`words` as a program."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -31,6 +32,7 @@ def run(words: Sequence[str]) -> None:
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
         raise Unavailable(f"{' '.join(words)} failed: {said}", hint="the command needs root and systemd")
+    return done.stdout
 
 
 def install(place: Place, files: Mapping[str, str], *, start: bool, execute: Run = run) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloud_dispatch.cli.exitcodes import OK, UNAVAILABLE, USAGE
+from cloud_dispatch.cli.exitcodes import CONFLICT, OK, UNAVAILABLE, USAGE
 from cloud_dispatch.install import host
 from cloud_dispatch.install.units import SERVICE
 
@@ -22,6 +23,11 @@ def test_the_units_can_be_looked_at_first(
     files = json.loads(done.out)["units"]
     assert f'up --config "{no_dispatcher}"' in files[SERVICE]
     assert str(no_dispatcher.parent / "state") in files[SERVICE]
+    assert f"ExecStart={sys.prefix}/current/bin/cloud-dispatch up" in files[SERVICE]
+    environment = tmp_path / "opt" / "versions" / "0.3.0"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "bin" / "cloud-dispatch").touch()
+    monkeypatch.setattr(sys, "prefix", str(environment))
     refuses = tmp_path / "bin" / "useradd"
     refuses.parent.mkdir()
     refuses.write_text("#!/bin/sh\necho useradd: Permission denied. >&2\nexit 1\n")
@@ -32,6 +38,7 @@ def test_the_units_can_be_looked_at_first(
     assert done.code == UNAVAILABLE
     assert "Permission denied" in done.err
     assert "needs root" in done.err
+    assert (tmp_path / "opt" / "current").resolve() == environment
 
 
 def test_a_copy_goes_to_a_file_or_into_a_folder(cli: Any, no_dispatcher: Path, tmp_path: Path) -> None:
@@ -39,3 +46,14 @@ def test_a_copy_goes_to_a_file_or_into_a_folder(cli: Any, no_dispatcher: Path, t
     for words in ((), (str(tmp_path / "x.sqlite"), "--into", str(tmp_path))):
         done = cli("backup", *words, "--config", str(no_dispatcher))
         assert (done.code, "a folder with --into" in done.err) == (USAGE, True)
+
+
+def test_a_version_that_is_none_is_refused_before_anything_is_done(
+    cli: Any, no_dispatcher: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(host, "run", lambda words: pytest.fail(f"{words} was run"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "opt"))
+    done = cli("upgrade", "newest", "--config", str(no_dispatcher))
+    assert (done.code, "is no version" in done.err) == (USAGE, True)
+    done = cli("rollback", "--config", str(no_dispatcher))
+    assert (done.code, "no version ran before" in done.err) == (CONFLICT, True)

@@ -1,0 +1,106 @@
+"""Another version in the place of the one that runs, and back. Owns the order of the steps, and that the version of
+before runs again where the new one does not come up.
+
+VMs run on while the dispatcher is away, and bring their results to whichever version comes. What can fail before it is
+stopped does: the new version is installed beside it, and judges the configuration. Its own `install` writes its units.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloud_dispatch.domain.errors import Conflict, DispatchError, Unavailable
+from cloud_dispatch.install import versions
+from cloud_dispatch.install.host import Ask
+from cloud_dispatch.install.units import BACKUP, SERVICE
+from cloud_dispatch.install.versions import Before, Home, Wanted
+
+#: So often it is looked whether a version that came up stays, with such pauses.
+_LOOKS, _PAUSE_S = 5, 2.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The control VM: what runs programs on it, for whom, and how one waits."""
+
+    home: Home
+    config: Path
+    user: str
+    ask: Ask
+    pause: Callable[[float], None]
+
+    def program(self, environment: Path, *words: str) -> str:
+        """What the program of that version says to these words."""
+        return self.ask([str(environment / "bin" / versions.PACKAGE), *words, "--config", str(self.config)])
+
+
+def upgrade(machine: Machine, wanted: Wanted, old: Path, say: Callable[[str], None]) -> None:
+    """Have `wanted` run instead of `old`. Unavailable, and `old` runs again, where it does not come up."""
+    new = machine.home.of(wanted.name)
+    if new == old:
+        raise Conflict(f"version {wanted.name} runs already")
+    if not versions.is_whole(new):
+        say(f"installing {wanted.requirement} into {new}")
+        versions.make(new, lambda: _fill(machine, new, old, wanted))
+    machine.program(new, "config", "check")
+    before = Before(old, _revision(machine, new))
+    say("copying the state")
+    machine.ask(["systemctl", "start", BACKUP])
+    versions.remember(new, before)
+    say(f"starting version {wanted.name}")
+    try:
+        _run(machine, new)
+    except DispatchError as error:
+        say(f"it does not come up: {error.message}")
+        _back(machine, new, before)
+        raise Unavailable(
+            f"version {wanted.name} does not come up, the one before runs again: {error.message}",
+            hint="`journalctl --namespace cloud-dispatch` has what it said",
+        ) from None
+    machine.home.forget_others({new, old})
+
+
+def roll_back(machine: Machine, say: Callable[[str], None]) -> Path:
+    """Have the version run again that ran before; its environment. What only the present version's tables hold is lost,
+    and is in a copy of the state. Conflict where none ran before."""
+    new = machine.home.current()
+    if new is None:
+        raise Conflict("no version ran before this one", hint="`upgrade` names another")
+    before = versions.before(new)
+    say("copying the state")
+    machine.ask(["systemctl", "start", BACKUP])
+    say(f"starting what is in {before.environment}")
+    _back(machine, new, before)
+    return before.environment
+
+
+def _fill(machine: Machine, new: Path, old: Path, wanted: Wanted) -> None:
+    machine.ask([str(old / "bin" / "python"), "-m", "venv", str(new)])
+    pip = [str(new / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    machine.ask([*pip, wanted.requirement])
+
+
+def _revision(machine: Machine, by: Path) -> str:
+    """Of the statestore's tables, "" where there are none; asked of the newer version, which knows both."""
+    return str(json.loads(machine.program(by, "db", "revision", "--json"))["revision"])
+
+
+def _run(machine: Machine, environment: Path) -> None:
+    """Have this version run by its own units, and see that it stays."""
+    machine.home.point(environment)
+    machine.program(environment, "install", "--no-start", "--user", machine.user)
+    machine.ask(["systemctl", "restart", SERVICE])
+    for _ in range(_LOOKS):
+        machine.pause(_PAUSE_S)
+        machine.ask(["systemctl", "is-active", "--quiet", SERVICE])
+
+
+def _back(machine: Machine, new: Path, before: Before) -> None:
+    """Have the version of before run again, on tables that it knows; those are the new version's to make."""
+    machine.ask(["systemctl", "stop", SERVICE])
+    if before.revision and _revision(machine, new) != before.revision:
+        machine.program(new, "db", "downgrade", "--to", before.revision)
+    _run(machine, before.environment)

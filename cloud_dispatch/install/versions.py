@@ -1,0 +1,144 @@
+"""Versions of the program beside each other: an environment each, and a link that says which one the units call. Owns
+their places, their names, and what is remembered to go back from one.
+
+The home of the versions is the environment into which the first was installed: `HOME/current` leads to it, or to one of
+`HOME/versions`, and nothing but that link changes when another version is to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloud_dispatch.domain.errors import Conflict, InvalidInput
+
+PACKAGE = "cloud-dispatch"
+_CURRENT, _VERSIONS = "current", "versions"
+#: In an environment: that all of it is there, and what ran before it.
+_WHOLE, _BEFORE = "cloud-dispatch.whole", "cloud-dispatch.before.json"
+_NAME = re.compile(r"[0-9][A-Za-z0-9.+!_-]*")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)[^;]*(?:;.*extra == '([^']+)')?")
+#: Extras that are for work on the program.
+_OTHERS = frozenset({"all", "bench", "dev"})
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A version, and what pip is told to install."""
+
+    name: str
+    requirement: str
+
+    @classmethod
+    def of(cls, source: str, extras: Iterable[str]) -> Wanted:
+        """From `0.3.0`, or from the path of a wheel. InvalidInput where it is neither."""
+        some = f"[{','.join(sorted(extras))}]" if extras else ""
+        if source.endswith(".whl"):
+            wheel = Path(source).absolute()
+            parts = wheel.name.split("-")
+            if len(parts) < 5 or parts[0] != PACKAGE.replace("-", "_") or not _NAME.fullmatch(parts[1]):
+                raise InvalidInput(f"{wheel.name} is no wheel of {PACKAGE}", place="SOURCE")
+            if not wheel.is_file():
+                raise InvalidInput(f"there is no {wheel}", place="SOURCE")
+            return cls(parts[1], f"{PACKAGE}{some} @ {wheel.as_uri()}")
+        if not _NAME.fullmatch(source):
+            raise InvalidInput(
+                f"{source!r} is no version", place="SOURCE", hint="such as 0.3.0, or the path of a wheel"
+            )
+        return cls(source, f"{PACKAGE}{some}=={source}")
+
+
+@dataclass(frozen=True)
+class Before:
+    """What ran before a version: its environment, and the revision of the statestore's tables then."""
+
+    environment: Path
+    revision: str
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where all versions are."""
+
+    root: Path
+
+    @classmethod
+    def around(cls, environment: Path) -> Home:
+        """The home of this environment: itself, but for one of a home's versions."""
+        return cls(environment.parent.parent if environment.parent.name == _VERSIONS else environment)
+
+    @property
+    def program(self) -> Path:
+        """The command of the version that is to run, whichever that is."""
+        return self.root / _CURRENT / "bin" / PACKAGE
+
+    def of(self, version: str) -> Path:
+        """Its environment."""
+        return self.root / _VERSIONS / version
+
+    def current(self) -> Path | None:
+        """The environment of the version that is to run; None before the first `point`."""
+        link = self.root / _CURRENT
+        return self.root / os.readlink(link) if link.is_symlink() else None
+
+    def point(self, environment: Path) -> None:
+        """From now on this one is to run."""
+        fresh = self.root / f".{_CURRENT}.new"
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(os.path.relpath(environment, self.root))
+        fresh.replace(self.root / _CURRENT)
+
+    def forget_others(self, kept: Iterable[Path]) -> None:
+        """Delete the versions that are none of `kept`, and the first environment never."""
+        names = {path.name for path in kept if path.parent == self.root / _VERSIONS}
+        with contextlib.suppress(FileNotFoundError):
+            for path in (self.root / _VERSIONS).iterdir():
+                if path.name not in names:
+                    shutil.rmtree(path)
+
+
+def is_whole(environment: Path) -> bool:
+    """Whether everything was installed into it."""
+    return (environment / _WHOLE).exists()
+
+
+def make(environment: Path, fill: Callable[[], None]) -> None:
+    """Have `fill` put everything into it; what was left there half made is deleted first."""
+    shutil.rmtree(environment, ignore_errors=True)
+    environment.parent.mkdir(parents=True, exist_ok=True)
+    fill()
+    (environment / _WHOLE).touch()
+
+
+def remember(environment: Path, before: Before) -> None:
+    """That it follows on this one."""
+    said = {"environment": str(before.environment), "revision": before.revision}
+    (environment / _BEFORE).write_text(json.dumps(said), encoding="utf-8")
+
+
+def before(environment: Path) -> Before:
+    """What it followed on. Conflict where it followed on nothing, or that is gone."""
+    try:
+        said = json.loads((environment / _BEFORE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Conflict("no version ran before this one", hint="`upgrade` names another") from None
+    found = Before(Path(said["environment"]), said["revision"])
+    if not (found.environment / "bin" / PACKAGE).exists():
+        raise Conflict(f"{found.environment}, which ran before, is gone", hint="`upgrade` installs another version")
+    return found
+
+
+def extras(requires: Iterable[str], has: Callable[[str], bool]) -> list[str]:
+    """The extras of which everything is installed, by the requirements in a distribution's metadata."""
+    needs: dict[str, list[str]] = {}
+    for line in requires:
+        match = _REQUIREMENT.match(line)
+        if match and match[2] and match[2] not in _OTHERS:
+            needs.setdefault(match[2], []).append(match[1])
+    return sorted(extra for extra, names in needs.items() if all(map(has, names)))

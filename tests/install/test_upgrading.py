@@ -1,0 +1,128 @@
+"""The steps from one version to another and back; stood in for are all programs, which say what the scene has them say.
+tests/packaging takes real ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain.errors import Conflict, Unavailable
+from cloud_dispatch.install.upgrading import Machine, roll_back, upgrade
+from cloud_dispatch.install.versions import Home, Wanted
+
+NEW = Wanted("0.3.0", "cloud-dispatch==0.3.0")
+
+
+class Scene:
+    """A control VM on which version 0.2 runs. `breaks`: a word that fails where it is said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = Home(folder / "opt")
+        self.said: list[str] = []
+        self.breaks: tuple[str, ...] = ()
+        self.revision = "0002"
+        self.old = self.home.root
+        self.put(self.old)
+        self.home.point(self.old)
+        self.machine = Machine(self.home, folder / "config.toml", "somebody", self.ask, lambda seconds: None)
+
+    def put(self, environment: Path) -> None:
+        (environment / "bin").mkdir(parents=True)
+        (environment / "bin" / "cloud-dispatch").touch()
+
+    def ask(self, words: Sequence[str]) -> str:
+        own = str(self.home.root)
+        line = " ".join(words).replace(f"{own}/versions/", "").replace(own, "first")
+        line = line.replace(f" --config {self.machine.config}", "")
+        self.said.append(line)
+        if any(one in line for one in self.breaks):
+            raise Unavailable(f"{line} failed")
+        if "-m venv" in line:
+            self.put(Path(words[-1]))
+        if line.endswith("0.3.0/bin/cloud-dispatch install --no-start --user somebody"):
+            self.revision = "0003"  # what its start comes to
+        if "db downgrade" in line:
+            self.revision = words[words.index("--to") + 1]
+        return json.dumps({"revision": self.revision}) if "db revision" in line else ""
+
+    def runs(self) -> list[str]:
+        """What was said since the last time."""
+        said, self.said = self.said, []
+        return said
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+INSTALLS = [
+    "first/bin/python -m venv 0.3.0",
+    "0.3.0/bin/python -m pip install --quiet --disable-pip-version-check cloud-dispatch==0.3.0",
+]
+JUDGES = ["0.3.0/bin/cloud-dispatch config check", "0.3.0/bin/cloud-dispatch db revision --json"]
+COPIES = ["systemctl start cloud-dispatch-backup.service"]
+STAYS = ["systemctl is-active --quiet cloud-dispatch.service"] * 5
+
+
+def starts(version: str) -> list[str]:
+    own = f"{version}/bin/cloud-dispatch install --no-start --user somebody"
+    return [own, "systemctl restart cloud-dispatch.service", *STAYS]
+
+
+BACK = [
+    "systemctl stop cloud-dispatch.service", "0.3.0/bin/cloud-dispatch db revision --json",
+    "0.3.0/bin/cloud-dispatch db downgrade --to 0002", *starts("first"),
+]  # fmt: skip
+
+
+def test_it_is_installed_and_judges_before_anything_is_stopped(scene: Scene) -> None:
+    upgrade(scene.machine, NEW, scene.old, lambda text: None)
+    assert scene.runs() == [*INSTALLS, *JUDGES, *COPIES, *starts("0.3.0")]
+    assert scene.home.current() == scene.home.of("0.3.0")
+    with pytest.raises(Conflict, match="runs already"):
+        upgrade(scene.machine, NEW, scene.home.of("0.3.0"), lambda text: None)
+
+    assert roll_back(scene.machine, lambda text: None) == scene.old
+    assert scene.runs() == [*COPIES, *BACK]
+    assert scene.home.current() == scene.old
+    with pytest.raises(Conflict, match="no version ran before"):
+        roll_back(scene.machine, lambda text: None)
+
+    upgrade(scene.machine, NEW, scene.old, lambda text: None)
+    assert scene.runs() == [*JUDGES, *COPIES, *starts("0.3.0")], "it is there already"
+
+
+@pytest.mark.parametrize("breaks", ["pip install", "config check", "db revision", "start cloud-dispatch-backup"])
+def test_what_goes_wrong_before_leaves_the_present_one_alone(scene: Scene, breaks: str) -> None:
+    scene.breaks = (breaks,)
+    with pytest.raises(Unavailable):
+        upgrade(scene.machine, NEW, scene.old, lambda text: None)
+    assert scene.home.current() == scene.old
+    assert not [line for line in scene.runs() if "restart" in line or " stop" in line or "install --no-start" in line]
+    scene.breaks = ()
+    upgrade(scene.machine, NEW, scene.old, lambda text: None)
+
+
+@pytest.mark.parametrize("breaks", ["0.3.0/bin/cloud-dispatch install", "restart", "is-active"])
+def test_one_that_does_not_come_up_makes_way_for_the_one_before(scene: Scene, breaks: str) -> None:
+    """With the tables that it knows, whether the new one has come to make its own or not."""
+    told: list[str] = []
+
+    scene.breaks = (breaks,)
+
+    def until_back(words: Sequence[str]) -> str:
+        if list(words[:2]) == ["systemctl", "stop"]:
+            scene.breaks = ()
+        return scene.ask(words)
+
+    machine = Machine(scene.home, scene.machine.config, "somebody", until_back, lambda seconds: None)
+    with pytest.raises(Unavailable, match=r"0\.3\.0 does not come up, the one before runs again"):
+        upgrade(machine, NEW, scene.old, told.append)
+    assert scene.home.current() == scene.old
+    assert scene.revision == "0002"
+    assert scene.runs()[-7:] == starts("first")
+    assert any("does not come up" in line for line in told)
