@@ -18,7 +18,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test campaign lint terraform bench reference lock clean
+.PHONY: help setup demo test campaign lint terraform bench reference lock release clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ reference: setup ## rewrite the parts of docs/reference that follow from the cod
 
 lock: setup ## resolve the dependencies again and rewrite requirements*.txt
 	$(BIN)/python tools/lock.py
+
+release: setup ## build what is tagged, twice to the same bytes, with checksums, into dist/: uploads nothing
+	$(BIN)/python -m tools.release
 
 clean: ## remove the environments, the caches and what was built
 	rm -rf $(VENV) $(BENCH) .venv-lock build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

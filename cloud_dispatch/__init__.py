@@ -1,3 +1,14 @@
 """cloud-dispatch: rents the cheapest cloud machines that can do a queue of work, and gives them back."""
 
-__version__ = "0.2.0"
+
+def __getattr__(name: str) -> str:
+    """`__version__` is that of the distribution that is installed, which has it from its tag. Looked up when it is
+    asked for: few do, and nobody should wait for it at the start."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("cloud-dispatch")
+    except PackageNotFoundError:  # its sources alone, beside somebody's program
+        return "0+unknown"

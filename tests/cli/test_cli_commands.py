@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from cloud_dispatch.cli.main import run
 from cloud_dispatch.client import Client
 from cloud_dispatch.domain import errors
 
+ROOT = Path(__file__).resolve().parents[2]
 INSTANCE = {
     "id": "abc-0", "pool": "default", "profile": "local", "type": "local.1", "zone": "here", "market": "on-demand",
     "state": "idle", "behaviour": "run", "vm": "v", "rate_nano": 1, "rate": "$0.02/h", "intended_ms": 0,
@@ -302,8 +304,17 @@ def test_ctrl_c_in_any_command_ends_with_130(cli: Any, dispatcher: Any, monkeypa
 
 
 def test_version_is_printed(cli: Any) -> None:
-    """--version names the product and its version."""
-    assert cli("--version").out == "cloud-dispatch 0.2.0\n"
+    """--version names the product and the version that is installed."""
+    assert cli("--version").out == f"cloud-dispatch {version('cloud-dispatch')}\n"
+
+
+def test_sources_that_are_not_installed_have_no_version() -> None:
+    """They say so, and nothing fails that only imports them."""
+    said = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import cloud_dispatch as it; print(it.__version__, it.__doc__)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", said], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("0+unknown cloud-dispatch: "), done.stderr
 
 
 def test_budgets_are_shown_with_what_is_left_and_with_what_nobody_can_know(cli: Any, dispatcher: Any) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.conftest import Installation
+from tests.packaging.conftest import ROOT, Installation
 
 DEMO_TIMEOUT_SECONDS = 150
 pytestmark = [pytest.mark.xdist_group("packaging"), pytest.mark.timeout(600)]
@@ -31,8 +32,22 @@ def test_the_core_is_installed_without_any_sdk(installation: Installation) -> No
     """The core's requirements bring no cloud SDK along, and the command answers."""
     probe = installation.run("python", "-c", "import cloud_dispatch, boto3", timeout=60)
     assert "No module named 'boto3'" in probe.stdout
-    version = installation.run("cloud-dispatch", "--help", timeout=60)
-    assert version.returncode == 0, version.stdout
+    shown = installation.run("cloud-dispatch", "--help", timeout=60)
+    assert shown.returncode == 0, shown.stdout
+
+
+def test_an_installed_wheel_knows_its_version_and_checks_a_configuration(
+    installation: Installation, wheel: Path
+) -> None:
+    """By its metadata alone: no sources and no git are near. A profile without its SDK says what it lacks."""
+    said = installation.run("cloud-dispatch", "--version", timeout=60)
+    assert said.stdout == f"cloud-dispatch {wheel.name.split('-')[1]}\n"
+    (installation.home / "local.toml").write_text('[profiles.here]\ndriver = "local"\n[pools.p]\nprofiles = ["here"]\n')
+    good = installation.run("cloud-dispatch", "config", "check", "--config", "local.toml", timeout=60)
+    assert (good.returncode, "local.toml: good; pools: p" in good.stdout) == (0, True), good.stdout
+    shutil.copy(ROOT / "profiles" / "aws" / "mixed.toml", installation.home / "mixed.toml")
+    lacking = installation.run("cloud-dispatch", "config", "check", "--config", "mixed.toml", timeout=60)
+    assert "boto3" in lacking.stdout, lacking.stdout
 
 
 @pytest.mark.process
