@@ -54,6 +54,7 @@ class Ports:
     logs: LogStore
     outputs: OutputStore
     counters: Sequence[Collector] = ()  # what is measured outside the core, for its metrics
+    troubles: Callable[[], Sequence[str]] = tuple  # what is wrong outside the core
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
         deployment=rules.settings.deployment,
         version=cloud_dispatch.__version__,
         limits=rules.limits,
-        problems=lambda: _problems(context, in_force),
+        problems=lambda: [*_problems(context, in_force), *ports.troubles()],
         timer_lease_ms=timer_lease_ms(rules.settings.pace, rules.policy.silence_ms),
         url=rules.url,
     )

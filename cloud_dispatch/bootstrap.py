@@ -15,13 +15,12 @@ import socket
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import structlog
 import uvloop
 
-from cloud_dispatch import agentzip, drivers, meaning, statestore, userdata
+from cloud_dispatch import agentzip, drivers, meaning, safekeeping, statestore, userdata
 from cloud_dispatch.adapters import certificates
 from cloud_dispatch.adapters.certificates import Certificate
 from cloud_dispatch.adapters.clock import SystemClock
@@ -37,7 +36,6 @@ from cloud_dispatch.assembly import Parts, Ports, assemble, set_limits
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.domain.ids import ProfileName
-from cloud_dispatch.install import copies
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.errors import ProviderError
@@ -47,6 +45,7 @@ from cloud_dispatch.reconcile.loop import Loop
 from cloud_dispatch.reloading import Reloader
 from cloud_dispatch.ruling import Driver, Ground, make_drivers, rules_of
 from cloud_dispatch.telemetry import log as logging
+from cloud_dispatch.telemetry.metrics import LastBackup
 from cloud_dispatch.telemetry.provider_calls import ProviderCalls
 from cloud_dispatch.userdata import Specimen
 
@@ -126,7 +125,7 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
         rules = rules_of(config, ground, drivers)
         await set_limits(store, rules)
         stack.push_async_callback(planning.close)
-        stop = _Stop(asyncio.Event())
+        stop, copies = _Stop(asyncio.Event()), safekeeping.Watch(lambda: reloader.config, clock)
         ports = Ports(
             clock=clock,
             entropy=entropy,
@@ -135,7 +134,8 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
             planning=planning,
             logs=LogStore(config.state_dir / LOGS, config.limits.log_bytes_per_attempt),
             outputs=OutputStore(config.state_dir / OUTPUTS, config.limits.output_bytes_per_file, files),
-            counters=(calls,),
+            counters=(calls, LastBackup(copies.last_ms)),
+            troubles=copies.troubles,
         )
         parts = assemble(ports, rules, shutdown=stop.ask)
         stack.push_async_callback(_close_drivers, parts.context)
@@ -264,27 +264,6 @@ async def _specimens(config: Config, pools: frozenset[str]) -> list[Specimen]:
         if pool.name in pools
         for profile in pool.profiles
     ]
-
-
-def backup(config: Config, target: Path) -> None:
-    """Copy the statestore to `target`, whether or not a dispatcher runs on it."""
-    statestore.backup(config.store_url, target)
-
-
-def backup_into(config: Config, folder: Path, keep: int) -> Path:
-    """A copy of all that a new control VM needs, in `folder`, where the newest `keep` stay."""
-    return copies.make(folder, config.state_dir, SystemClock().now(), keep, lambda path: backup(config, path))
-
-
-def restore(config: Config, source: Path) -> None:
-    """Make the statestore from the backup `source`, a file or a folder of `backup_into`; Conflict where there is one
-    already, in use or not."""
-    if not source.is_dir():
-        statestore.restore(source, config.store_url, now_ms=SystemClock().now())
-        return
-    copies.check(source, config.state_dir)
-    statestore.restore(source / copies.STORE, config.store_url, now_ms=SystemClock().now())
-    copies.bring(source, config.state_dir)
 
 
 def reap(config: Config, deployment: str, *, end: bool, overdue: bool = False) -> list[dict[str, str | int]]:

@@ -24,14 +24,14 @@ MOST_NAMED = 30
 
 
 class Reloader:
-    """`again` reads the configuration from where it came; InvalidInput or NotFound where it is none. It is read when
-    `asked` is set; once more where that happens meanwhile."""
+    """`config`: the one in force. `again` reads it from where it came; InvalidInput or NotFound where it is none. It is
+    read when `asked` is set; once more where that happens meanwhile."""
 
     def __init__(
         self, config: Config, again: Callable[[], Config], asked: asyncio.Event, ground: ruling.Ground,
         drivers: ruling.Drivers, parts: Parts, manager: ServiceManager,
     ) -> None:  # fmt: skip
-        self._config = config
+        self.config = config
         self._again = again
         self._ground = ground
         self._drivers = dict(drivers)
@@ -80,13 +80,13 @@ class Reloader:
                 if driver is not self._drivers.get(name):
                     await driver.provider.close()
             raise
-        names = ruling.changed(self._config, config)
-        self._config, self._drivers = config, made
+        names = ruling.changed(self.config, config)
+        self.config, self._drivers = config, made
         return names
 
     def _check(self, config: Config) -> None:
         """Conflict with every setting that would have to hold from the start on."""
-        names = ruling.fixed(self._config, config)
+        names = ruling.fixed(self.config, config)
         if names:
             message = f"{', '.join(names)} can't change while the dispatcher runs"
             raise Conflict(message, place=config.origin, hint="restart it; nothing of the new configuration holds yet")

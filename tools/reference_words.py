@@ -75,6 +75,20 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
             "Looked for anew when a new connection is refused."
         ),
     ),
+    "backup.into": (
+        "folder or address",
+        (
+            "Where copies of the state go: a folder, `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or "
+            "`az://ACCOUNT/CONTAINER/PREFIX` (these need the extra `bucket`)."
+        ),
+    ),
+    "backup.region": ("name", "The region of a bucket in S3. Empty: what `$AWS_REGION` says."),
+    "backup.keep": (_COUNT, "So many copies stay, in the bucket and in the folder; of this statestore."),
+    "backup.what": (
+        "everything or keys",
+        "`keys`: without the statestore, where that is a database with backups of its own.",
+    ),
+    "backup.overdue": (_DURATION, "The last copy may be this old before `health` says so."),
     "store.commit": (
         "inline or thread",
         "Where commits run: `inline` on the event loop, on a `thread`, or `auto`: inline while commits are quick.",
@@ -208,6 +222,7 @@ DEFAULTS: Mapping[str, str] = {
     "dispatcher.deployment": "random",
     "dispatcher.advertise": "`https://LISTEN`, `http://` where `tls` is false",
     "store.url": "`STATE_DIR/store.sqlite`",
+    "backup.into": "`STATE_DIR/backups`",
 }
 
 #: The Azure driver's own keys of a profile: what is expected, the default, and the meaning.

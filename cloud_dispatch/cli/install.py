@@ -42,8 +42,10 @@ def install(
     if not (own := environment / "bin" / PACKAGE).exists():
         raise Unavailable(f"there is no {own}", hint="install cloud-dispatch into an environment of its own")
     home = Home.around(environment)
+    outside = not settings.backups.is_relative_to(settings.state_dir)
+    copies = settings.backups if outside else None
     try:
-        place = Place(home.program, config.absolute(), settings.state_dir, user)
+        place = Place(home.program, config.absolute(), settings.state_dir, user, copies=copies)
         files = units(place) | journal()
     except ValueError as error:
         raise InvalidInput(str(error), hint="systemd could not start it") from None

@@ -1,4 +1,4 @@
-"""`backup`, `restore`, `db ...`: care of the statestore. Only a backup may be made while a dispatcher runs."""
+"""`backup`, `backups`, `restore`, `db ...`: care of the state. Only a backup may be made while a dispatcher runs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
+from cloud_dispatch.cli import show
 from cloud_dispatch.cli.exitcodes import OK, TASKS_FAILED
 from cloud_dispatch.cli.options import ConfigFile, Json
-from cloud_dispatch.cli.session import emit, load_config
+from cloud_dispatch.cli.session import console, emit, load_config
 
 db = typer.Typer(help="Care of the statestore.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
     app.command()(backup)
+    app.command()(backups)
     app.command()(restore)
     app.add_typer(db, name="db")
 
@@ -26,46 +28,88 @@ def group() -> None:
 
 
 def backup(
-    target: Annotated[Path | None, typer.Argument(help="File to write; must not exist.")] = None,
+    target: Annotated[Path | None, typer.Argument(help="A file: the statestore alone. It must not exist.")] = None,
     into: Annotated[
-        Path | None, typer.Option("--into", help="Instead of a file: a folder, in which each copy is one of its own.")
-    ] = None,
-    keep: Annotated[int, typer.Option("--keep", help="With --into: so many copies stay.", min=1)] = 48,
+        str, typer.Option("--into", help="A folder, or a place in a bucket, instead of the configured one.")
+    ] = "",
+    keep: Annotated[int | None, typer.Option("--keep", help="So many copies stay there.", min=1)] = None,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Copy the statestore, consistent and whole, also while a dispatcher runs on it: to a file, or with --into with
-    the keys and certificates that belong to it, which is all that a new control VM needs.
+    """Copy the statestore with the keys and certificates that belong to it, which is all that a new control VM needs:
+    to where [backup] says, consistent and whole, also while a dispatcher runs on it.
 
-    Example: cloud-dispatch backup --into /backups --keep 48
+    Example: cloud-dispatch backup
     """
-    if (target is None) is (into is None):
-        raise typer.BadParameter("name a file, or a folder with --into")
+    if target is not None and (into or keep):
+        raise typer.BadParameter("a file is one copy: --into and --keep are for places with several")
     settings = load_config(config)
-    from cloud_dispatch import bootstrap
+    from cloud_dispatch import safekeeping
+    from cloud_dispatch.adapters.clock import SystemClock
 
-    if into is not None:
-        made = bootstrap.backup_into(settings, into.absolute(), keep)
-        emit({"backup": str(made)}, as_json, lambda: print(f"The dispatcher's state was copied to {made}."))
-    elif target is not None:
-        bootstrap.backup(settings, target.absolute())
+    if target is not None:
+        safekeeping.to_file(settings, target.absolute())
         emit({"backup": str(target)}, as_json, lambda: print(f"The statestore was copied to {target}."))
+        return
+    made = safekeeping.make(settings, SystemClock(), _place(into), keep or 0)
+    emit({"backup": made[-1], "copies": made}, as_json, lambda: print(f"The state was copied to {' and '.join(made)}."))
+
+
+def backups(
+    source: Annotated[
+        str, typer.Option("--from", help="A folder, or a place in a bucket, instead of the configured one.")
+    ] = "",
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """List the copies of the state that there are, the oldest first.
+
+    Example: cloud-dispatch backups --from s3://lab-queue/copies
+    """
+    settings = load_config(config)
+    from cloud_dispatch import safekeeping
+    from cloud_dispatch.domain.resources import format_bytes
+
+    found = safekeeping.listed(settings, _place(source))
+
+    def render() -> None:
+        rows = [(one.place, format_bytes(one.size), one.store or "-") for one in found]
+        console().print(show.table(("copy", "size", "statestore"), rows)) if rows else print("There is no copy.")
+
+    listed = [{"at": one.at, "copy": one.place, "bytes": one.size, "store": one.store} for one in found]
+    emit({"backups": listed}, as_json, render)
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(help="A file that `backup` wrote, or a folder that it made with --into.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A file or a folder that `backup` made, the address of a copy in a bucket, PLACE/latest, or `latest`"
+            " of the configured place."
+        ),
+    ],
+    keys_only: Annotated[
+        bool, typer.Option("--keys-only", help="Keys and certificates alone: the database is there still.")
+    ] = False,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Make the statestore from a backup. Refused where there is one already: move it away first.
+    """Make the statestore from a backup, with the keys and certificates in it. Refused where there is one already: move
+    it away first.
 
-    Example: cloud-dispatch restore /backups/queue.sqlite
+    Example: cloud-dispatch restore s3://lab-queue/copies/latest
     """
     settings = load_config(config)
-    from cloud_dispatch import bootstrap
+    from cloud_dispatch import safekeeping
+    from cloud_dispatch.adapters.clock import SystemClock
 
-    bootstrap.restore(settings, source.absolute())
-    emit({"restored": str(source)}, as_json, lambda: print(f"The statestore is now what {source} holds."))
+    found = safekeeping.restore(settings, SystemClock(), _place(source, "latest"), keys_only=keys_only)
+    emit({"restored": found}, as_json, lambda: print(f"The state is now what {found} holds."))
+
+
+def _place(text: str, *words: str) -> str:
+    """What is a path here is one everywhere."""
+    return text if "://" in text or not text or text in words else str(Path(text).absolute())
 
 
 @db.command()

@@ -8,7 +8,15 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from cloud_dispatch.config.problems import Path, Problem
-from cloud_dispatch.config.schema import Dispatcher, DriverSection, PoolSection, Profile, StoreSettings, Timing
+from cloud_dispatch.config.schema import (
+    BackupSettings,
+    Dispatcher,
+    DriverSection,
+    PoolSection,
+    Profile,
+    StoreSettings,
+    Timing,
+)
 from cloud_dispatch.config.secrets import Stores, is_reference, wrong
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.spend.budget import Budget
@@ -57,14 +65,18 @@ def check_tls(dispatcher: Dispatcher) -> list[Problem]:
     return problems
 
 
-def check_store(store: StoreSettings, stores: Stores) -> list[Problem]:
-    """That its secrets can be looked for, and that there is one password at most, of something that has any."""
+def check_store(store: StoreSettings, backup: BackupSettings, stores: Stores) -> list[Problem]:
+    """That its secrets can be looked for, that there is one password at most, of something that has any, and that what
+    is on this machine alone is copied."""
     url, password = store.url.get_secret_value(), store.password.get_secret_value()
     found = [
         Problem(("store", name), told)
         for name, text in (("url", url), ("password", password))
         if (told := wrong(text, stores))
     ]
+    if backup.what == "keys" and not url.startswith("postgresql") and not is_reference(url):
+        expected = "expected `everything`: the statestore is on this machine, and nowhere else"
+        found.append(Problem(("backup", "what"), expected))
     if password and not is_reference(url):
         parts = urlsplit(url)
         if not url.startswith("postgresql"):

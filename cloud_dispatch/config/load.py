@@ -18,6 +18,7 @@ from cloud_dispatch.config import secrets
 from cloud_dispatch.config.checks import GUEST_ENFORCED, check_money, check_store, check_tls, cross_check, money_notes
 from cloud_dispatch.config.problems import InvalidConfig, Problem, from_validation
 from cloud_dispatch.config.schema import (
+    BackupSettings,
     BudgetSection,
     CapsSection,
     Dispatcher,
@@ -78,6 +79,7 @@ class Config(Section):
     origin: str = ""
     dispatcher: Dispatcher = Dispatcher()
     store: StoreSettings = StoreSettings()
+    backup: BackupSettings = BackupSettings()
     timing: Timing = Timing()
     limits: Limits = Limits()
     overall_caps: CapsSection = Field(default=CapsSection(), alias="caps")
@@ -111,6 +113,11 @@ class Config(Section):
 
     def _secret(self, named: Secret[str], place: str) -> str:
         return secrets.found(named.get_secret_value(), os.environ, place=place, stores=self._plugins)
+
+    @property
+    def backups(self) -> Path:
+        """The folder of the copies of the state that are kept on this machine."""
+        return self.state_dir / "backups" if self.backup.in_bucket or not self.backup.into else Path(self.backup.into)
 
     @property
     def base_url(self) -> str:
@@ -274,6 +281,7 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
     values["profiles"] = _with_settings(values.get("profiles", {}), plugins, problems, billing, unkept)
     values["pools"] = _with_boot_files(values.get("pools", {}), raw)
     values["dispatcher"] = _with_paths(values.get("dispatcher", {}), raw)
+    values["backup"] = _with_folder(values.get("backup", {}), raw)
     if "origin" in values:
         problems.append(Problem(("origin",), "no such key"))
     try:
@@ -282,7 +290,7 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
         problems = from_validation(error, Config) + problems
         raise InvalidConfig(raw.origin, text, problems) from None
     problems += check_tls(config.dispatcher)
-    problems += check_store(config.store, plugins)
+    problems += check_store(config.store, config.backup, plugins)
     problems += cross_check(config.timing, config.profiles, config.pool_sections)
     problems += check_money(config.profiles, config.drivers, billing, unkept)
     if problems:
@@ -318,6 +326,14 @@ def _with_paths(section: Any, raw: Raw) -> Any:
         if isinstance(section.get(name), str) and section[name]
     }
     return {**section, **files, "state_dir": folder / path}
+
+
+def _with_folder(section: Any, raw: Raw) -> Any:
+    """The section with an absolute path, unless it is in a bucket."""
+    into = section.get("into") if isinstance(section, Mapping) else None
+    if not isinstance(into, str) or not into or "://" in into:
+        return section
+    return {**section, "into": str((raw.folder or Path.cwd()) / Path(into).expanduser())}
 
 
 def _with_boot_files(pools: Any, raw: Raw) -> Any:

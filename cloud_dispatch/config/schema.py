@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from cloud_dispatch.config.boot import BootSection
+from cloud_dispatch.config.places import BUCKET, BUCKET_FORMS
 from cloud_dispatch.config.quantities import Cpus, Dollars, Duration, Percent, Size
 from cloud_dispatch.config.secrets import FORMS, is_reference
 from cloud_dispatch.domain.masking import masked
@@ -241,6 +242,26 @@ class StoreSettings(Section):
     retain_events_ms: Duration | None = Field(default=90 * 86_400_000, alias="retain_events")
     retain_plans_ms: Duration | None = Field(default=30 * 86_400_000, alias="retain_plans")
     retain_logs_ms: Duration | None = Field(default=30 * 86_400_000, alias="retain_logs")
+
+
+def _copies_place(text: str) -> str:
+    if "://" in text and not BUCKET.fullmatch(text):
+        raise ValueError(f"expected a folder, {BUCKET_FORMS}")
+    return text
+
+
+class BackupSettings(Section):
+    """Where copies of the state go, and how many of them stay. An empty `into` is a folder in the state folder."""
+
+    into: Annotated[str, AfterValidator(_copies_place)] = ""
+    region: Annotated[str, Field(pattern=r"^([a-z0-9-]+)?$")] = ""
+    keep: Number = 48
+    what: Literal["everything", "keys"] = "everything"
+    overdue_ms: Span = Field(default=3 * 3_600_000, alias="overdue")
+
+    @property
+    def in_bucket(self) -> bool:
+        return "://" in self.into
 
 
 class Timing(Section):

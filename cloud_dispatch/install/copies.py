@@ -22,9 +22,9 @@ FOLDERS = ("keys", "tls")
 _NAME = re.compile(r"\d{8}T\d{6}Z")
 
 
-def make(folder: Path, state: Path, now_ms: int, keep: int, copy_store: Callable[[Path], None]) -> Path:
-    """A copy of `state` in `folder`, made with `copy_store` and named by its moment; then all but the newest `keep`
-    are deleted. Conflict where there is one of this second."""
+def make(folder: Path, state: Path, now_ms: int, keep: int, copy_store: Callable[[Path], None] | None) -> Path:
+    """A copy of `state` in `folder`, made with `copy_store` (None: without the statestore) and named by its moment;
+    then all but the newest `keep` are deleted. Conflict where there is one of this second."""
     moment = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
     made = folder / moment.strftime("%Y%m%dT%H%M%SZ")
     if made.exists():
@@ -34,7 +34,8 @@ def make(folder: Path, state: Path, now_ms: int, keep: int, copy_store: Callable
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
     try:
-        copy_store(part / STORE)
+        if copy_store is not None:
+            copy_store(part / STORE)
         for name in FOLDERS:
             if (state / name).is_dir():
                 _copy(state / name, part / name)
@@ -42,15 +43,22 @@ def make(folder: Path, state: Path, now_ms: int, keep: int, copy_store: Callable
         _sync(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    for old in sorted(one for one in folder.iterdir() if _NAME.fullmatch(one.name))[: -max(keep, 1)]:
+    for old in there(folder)[: -max(keep, 1)]:
         shutil.rmtree(old)
     return made
 
 
+def there(folder: Path) -> list[Path]:
+    """The copies in `folder`, the oldest first."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(one for one in found if _NAME.fullmatch(one.name))
+
+
 def check(source: Path, state: Path) -> None:
     """InvalidInput where `source` is no copy; Conflict where `state` has other keys or certificates than it."""
-    if not (source / STORE).is_file():
-        raise InvalidInput(f"{source} is no copy of a dispatcher's state", hint=f"it has no {STORE}")
+    if not (source / STORE).is_file() and not (source / FOLDERS[0]).is_dir():
+        hint = f"it has neither {STORE} nor {FOLDERS[0]}"
+        raise InvalidInput(f"{source} is no copy of a dispatcher's state", hint=hint)
     for name in FOLDERS:
         kept, there = source / name, state / name
         if kept.is_dir() and there.is_dir() and _texts(there) != _texts(kept):

@@ -42,6 +42,8 @@ def install(place: Place, files: Mapping[str, str], *, start: bool, execute: Run
         execute(["useradd", "--system", "--home-dir", str(place.state), "--shell", "/usr/sbin/nologin", place.user])
     folder(place.state, 0o700, place.user)
     folder(place.credentials, 0o700, None)
+    if place.copies is not None:
+        folder(place.copies, 0o700, place.user)
     changed = [name for name, text in files.items() if put(_folder_of(name) / name, text)]
     execute(["systemctl", "daemon-reload"])
     if JOURNAL_FILE in changed:  # where it runs already

@@ -68,19 +68,15 @@ RateLimitBurst=20000
 
 @dataclass(frozen=True)
 class Place:
-    """What is where. `program`: the installed command, by which the units call it. `keep`: so many backups."""
+    """What is where. `program`: the installed command, by which the units call it. `copies`: a folder outside of the
+    state where backups go, None for none."""
 
     program: Path
     config: Path
     state: Path
     user: str = "cloud-dispatch"
     credentials: Path = Path("/etc/cloud-dispatch/credentials")
-    keep: int = 48
-
-    @property
-    def backups(self) -> Path:
-        """A folder for each."""
-        return self.state / "backups"
+    copies: Path | None = None
 
 
 def units(place: Place) -> dict[str, str]:
@@ -159,17 +155,19 @@ WantedBy=multi-user.target
 
 
 def _backup(place: Place) -> str:
-    command = f"{_executable(place.program)} backup --into {quoted(place.backups)} --keep {place.keep}"
+    command = f"{_executable(place.program)} backup --config {quoted(place.config)}"
+    elsewhere = f"ReadWritePaths={quoted(place.copies).replace('$$', '$')}\n" if place.copies else ""
     return f"""\
 [Unit]
 Description=cloud-dispatch: a copy of the statestore and its keys
 
 [Service]
 Type=oneshot
-ExecStart={command} --config {quoted(place.config)}
+ExecStart={command}
+TimeoutStartSec=45min
 Nice=10
 IOSchedulingClass=idle
-{_common(place)}"""
+{_common(place)}{elsewhere}"""
 
 
 def _timer() -> str:

@@ -5,6 +5,8 @@ Owns SQL, commits and the queue's order; the rest of the core sees the port alon
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy.engine import Engine
@@ -17,14 +19,14 @@ from cloud_dispatch.statestore import lock as locks
 from cloud_dispatch.statestore.copying import backup as copy
 from cloud_dispatch.statestore.copying import restore
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
-from cloud_dispatch.statestore.loading import initialise, load
+from cloud_dispatch.statestore.loading import identity_of, initialise, load
 from cloud_dispatch.statestore.login import Renewed
 from cloud_dispatch.statestore.memory import Memory
-from cloud_dispatch.statestore.migrate import migrating, upgrade
+from cloud_dispatch.statestore.migrate import migrating, revision, upgrade
 from cloud_dispatch.statestore.stepping import revision_of, step_back
 from cloud_dispatch.statestore.store import SqlStore
 
-__all__ = ["SqlStore", "backup", "describe_owner", "open_store", "restore", "revision_of", "step_back"]
+__all__ = ["SqlStore", "backup", "describe_owner", "identity", "open_store", "restore", "revision_of", "step_back"]
 
 
 async def open_store(
@@ -73,13 +75,33 @@ async def open_store(
 def backup(url: str, target: Path) -> None:
     """A consistent copy of the store at `url`, whoever has it open. InvalidInput where there is none, Conflict if
     `target` exists."""
+    with _existing(url) as engine:
+        copy(engine, target)
+
+
+def identity(url: str) -> str:
+    """The id of the store at `url`, whoever has it open. InvalidInput where there is none."""
+    with _existing(url) as engine:
+        try:
+            with engine.connect().execution_options(reading=True) as connection:
+                known = None if revision(connection) is None else identity_of(connection)
+        except driver_errors(engine) as error:
+            raise translate(error, engine.url) from error
+    if known is None:
+        raise InvalidInput("there is no statestore in this database", place="store.url")
+    return known
+
+
+@contextmanager
+def _existing(url: str) -> Iterator[Engine]:
+    """An engine for a few questions, where there is something to be asked."""
     parsed = parse_url(url)
     path = sqlite_path(parsed)
     if path is not None and not path.exists():
         raise InvalidInput(f"there is no statestore at {path}", place="store.url")
     engine = make_engine(parsed)
     try:
-        copy(engine, target)
+        yield engine
     finally:
         engine.dispose()
 

@@ -34,12 +34,18 @@ _COUNTERS = ("task", "token", "plan", COMMIT, *sorted(state.value for state in T
 
 def initialise(connection: Connection, store_id: str) -> None:
     """Give a new store its identity and its counters; leaves an old one as it is."""
-    if connection.scalar(select(facts.c.value).where(facts.c.name == STORE_ID)) is None:
+    if identity_of(connection) is None:
         connection.execute(insert(facts).values(name=STORE_ID, value=store_id))
     known = set(connection.scalars(select(counters.c.name)))
     missing = [{"name": name, "value": 0} for name in _COUNTERS if name not in known]
     if missing:
         connection.execute(insert(counters), missing)
+
+
+def identity_of(connection: Connection) -> str | None:
+    """The id of the store; None before it has one."""
+    known: str | None = connection.scalar(select(facts.c.value).where(facts.c.name == STORE_ID))
+    return known
 
 
 def load(connection: Connection) -> Memory:

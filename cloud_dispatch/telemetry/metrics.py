@@ -130,6 +130,21 @@ class Configured(Collector):
         yield refused
 
 
+class LastBackup(Collector):
+    """When the state was copied for the last time. `last_ms`: 0 for never."""
+
+    def __init__(self, last_ms: Callable[[], int]) -> None:
+        self._last_ms = last_ms
+
+    def collect(self) -> Iterable[Metric]:
+        last = GaugeMetricFamily(
+            "cloud_dispatch_last_backup_timestamp_seconds",
+            "When the state was copied to where it is configured for the last time; 0: never.",
+        )
+        last.add_metric([], self._last_ms() / 1000)
+        yield last
+
+
 class Metrics:
     """The registry of one dispatcher: what its store and its plans say, and what `others` have counted."""
 

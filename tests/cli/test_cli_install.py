@@ -41,11 +41,16 @@ def test_the_units_can_be_looked_at_first(
     assert (tmp_path / "opt" / "current").resolve() == environment
 
 
-def test_a_copy_goes_to_a_file_or_into_a_folder(cli: Any, no_dispatcher: Path, tmp_path: Path) -> None:
-    """Not to both, and not to nowhere. tests/system restores what was copied."""
-    for words in ((), (str(tmp_path / "x.sqlite"), "--into", str(tmp_path))):
-        done = cli("backup", *words, "--config", str(no_dispatcher))
-        assert (done.code, "a folder with --into" in done.err) == (USAGE, True)
+def test_a_copy_goes_to_a_file_or_to_a_place_of_copies(cli: Any, no_dispatcher: Path, tmp_path: Path) -> None:
+    """Not to both. tests/system restores what was copied."""
+    for option in (("--into", str(tmp_path)), ("--keep", "3")):
+        done = cli("backup", str(tmp_path / "x.sqlite"), *option, "--config", str(no_dispatcher))
+        assert (done.code, "a file is one copy" in done.err) == (USAGE, True)
+    none = cli("backups", "--config", str(no_dispatcher))
+    assert (none.code, none.out.strip()) == (0, "There is no copy.")
+    for words in (("restore", "s4://lab/x"), ("backup", "--into", "s4://lab/x"), ("backups", "--from", "s4://lab/x")):
+        odd = cli(*words, "--config", str(no_dispatcher))
+        assert (odd.code, "s4://lab/x is no place in a bucket" in odd.err) == (USAGE, True)
 
 
 def test_a_version_that_is_none_is_refused_before_anything_is_done(

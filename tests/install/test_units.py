@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -73,7 +74,18 @@ def test_the_timer_starts_the_backup_of_its_name(tmp_path: Path) -> None:
     assert TIMER.removesuffix(".timer") == BACKUP.removesuffix(".service")
     files = units(place(tmp_path))
     assert set(files) == {SERVICE, BACKUP, TIMER}
-    assert f"backup --into {quoted(tmp_path / 'own' / 'state' / 'backups')} --keep 48" in files[BACKUP]
+    assert f"backup --config {quoted(tmp_path / 'own' / 'config.toml')}\n" in files[BACKUP]
+
+
+@judged
+def test_copies_elsewhere_are_all_that_the_backup_may_write_besides(tmp_path: Path) -> None:
+    """The dispatcher itself may not."""
+    made = dataclasses.replace(place(tmp_path), copies=tmp_path / "else where")
+    files = units(made)
+    line = f'ReadWritePaths="{tmp_path}/else where"\n'
+    assert (line in files[BACKUP], line in files[SERVICE]) == (True, False)
+    written(tmp_path, files)
+    assert exposure(tmp_path / BACKUP) < MOST_EXPOSED
 
 
 def test_a_path_that_no_unit_can_hold_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from cloud_dispatch import bootstrap, statestore
+from cloud_dispatch import safekeeping, statestore
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy
 from cloud_dispatch.adapters.executors import Inline
@@ -22,7 +22,7 @@ def read_past(config: Config) -> Record:
     """
     with tempfile.TemporaryDirectory(prefix="cloud-dispatch-") as folder:
         copy = Path(folder) / "copy.sqlite"
-        bootstrap.backup(config, copy)
+        safekeeping.to_file(config, copy)
         return asyncio.run(_read(f"sqlite:///{copy}"))
 
 

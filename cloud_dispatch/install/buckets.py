@@ -1,0 +1,183 @@
+"""Copies in a cloud's bucket. Owns the addresses of buckets, the names of copies in them, and how a bucket is asked.
+
+A copy is one object, which is there as a whole or not at all. Its name is its moment and the id of the statestore that
+it is of: only copies of the same statestore make room for each other, so that one that was begun anew by mistake does
+not push out those of the one that was lost. Nothing else in the bucket is looked at.
+
+S3, Google Cloud Storage and Azure's Blob Storage through `obstore`, which finds the identity of the machine by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cloud_dispatch.config.places import BUCKET, BUCKET_FORMS
+from cloud_dispatch.domain.errors import InvalidInput, NotFound, Unavailable
+from cloud_dispatch.domain.masking import masked
+
+LATEST = "latest"
+_NAME = re.compile(r"(\d{8}T\d{6}Z)-([A-Za-z0-9_-]+)\.tar\.gz")
+_MOMENT = "%Y%m%dT%H%M%SZ"
+_CONNECT, _REQUEST = "10s", "120s"
+_RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=120)}
+#: A prefix with more objects than this is no prefix of copies.
+_MOST = 100_000
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, order=True)
+class Copy:
+    """One that is there. `size` in bytes."""
+
+    name: str
+    size: int
+
+    @property
+    def at(self) -> str:
+        return self.name.partition("-")[0]
+
+    @property
+    def store(self) -> str:
+        """Of which statestore it is."""
+        found = _NAME.fullmatch(self.name)
+        return found[2] if found else ""
+
+
+def is_address(text: str) -> bool:
+    """Whether it names a place in a bucket."""
+    return BUCKET.fullmatch(text) is not None
+
+
+def split(text: str) -> tuple[str, str]:
+    """The place and the name of a copy (or `latest`, where none is named) of an address."""
+    place, _, last = text.rstrip("/").rpartition("/")
+    if is_address(place) and (last == LATEST or _NAME.fullmatch(last)):
+        return place, last
+    return text.rstrip("/"), LATEST
+
+
+def name_of(now_ms: int, store: str) -> str:
+    """What a copy that is made now is called."""
+    return f"{datetime.fromtimestamp(now_ms / 1000, UTC):{_MOMENT}}-{store}.tar.gz"
+
+
+class Bucket:
+    """The copies at `address`. `region`: of a bucket in S3; "": as the environment says. Its methods raise Unavailable
+    where the bucket can't be asked."""
+
+    def __init__(self, address: str, region: str = "") -> None:
+        self.address = address.rstrip("/")
+        self._store = _asked(lambda: _opened(address, region), address)
+
+    def copies(self) -> list[Copy]:
+        """Those that are there, the oldest first."""
+        return _asked(lambda: sorted(_listed(self._store)), self.address)
+
+    def send(self, file: Path, name: str) -> None:
+        """The file as the copy of this name, whole."""
+        import obstore
+
+        _asked(lambda: obstore.put(self._store, name, file), self.address)
+
+    def fetch(self, name: str, file: Path) -> str:
+        """The copy `name` (or the latest one) into a new file, which nobody else may read; its name. NotFound where it
+        is not there, InvalidInput where copies of several statestores are and none is named."""
+        import obstore
+
+        found = chosen(self.copies(), name, self.address)
+        file.touch(mode=0o600, exist_ok=False)
+
+        def fetched() -> None:
+            with file.open("wb") as into:
+                for piece in obstore.get(self._store, found).stream():
+                    into.write(piece)
+
+        _asked(fetched, self.address)
+        return found
+
+    def prune(self, store: str, keep: int) -> list[str]:
+        """Delete all but the newest copies of this statestore; their names."""
+        import obstore
+
+        old = [one.name for one in self.copies() if one.store == store][: -max(keep, 1)]
+        for name in old:
+            _asked(lambda name=name: obstore.delete(self._store, name), self.address)  # type: ignore[misc]
+        return old
+
+
+def chosen(there: Iterable[Copy], name: str, address: str) -> str:
+    """Which of the copies is meant by `name`."""
+    names = [one.name for one in there]
+    if name != LATEST:
+        if name not in names:
+            raise NotFound(f"{address} has no copy {name}", hint="`cloud-dispatch backups` lists what is there")
+        return name
+    if not names:
+        raise NotFound(f"{address} has no copies")
+    last = {Copy(one, 0).store: one for one in sorted(names)}
+    if len(last) > 1:
+        hint = f"name one: {', '.join(f'{address}/{one}' for one in last.values())}"
+        raise InvalidInput(f"{address} has copies of {len(last)} statestores", hint=hint)
+    return next(iter(last.values()))
+
+
+def _listed(store: Any) -> Iterable[Copy]:
+    import obstore
+
+    for part in obstore.list(store, chunk_size=1000):
+        for one in part:
+            if _NAME.fullmatch(one["path"]):
+                yield Copy(one["path"], one["size"])
+
+
+def _opened(address: str, region: str) -> Any:
+    """Over plain HTTP only where the environment names such an endpoint of its own."""
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    place = BUCKET.fullmatch(address)
+    if place is None:
+        raise InvalidInput(f"{address} is no place in a bucket", hint=BUCKET_FORMS)
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+    options: Any = {"connect_timeout": _CONNECT, "timeout": _REQUEST}
+    retries: Any = _RETRIES
+    if place["az"]:
+        prefix = place["folder"] or None
+        return AzureStore(
+            place["container"], account_name=place["account"], prefix=prefix, client_options=options,
+            retry_config=retries,
+        )  # fmt: skip
+    prefix = place["prefix"] or None
+    if place["kind"] == "gs":
+        return GCSStore(place["bucket"], prefix=prefix, client_options=options, retry_config=retries)
+    own: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+    where = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if where:
+        own["region"] = where
+    options["allow_http"] = endpoint.startswith("http://")
+    return S3Store(place["bucket"], prefix=prefix, client_options=options, retry_config=retries, **own)
+
+
+def _asked(work: Callable[[], T], address: str) -> T:
+    """What `work` answers; what goes wrong with the bucket as Unavailable, in one line."""
+    try:
+        from obstore.exceptions import BaseError
+    except ImportError:
+        hint = "pip install 'cloud-dispatch[bucket]'"
+        raise Unavailable("copies in a bucket need obstore, which is not installed", hint=hint) from None
+    try:
+        return work()
+    except (BaseError, OSError) as error:
+        text = " ".join(str(error).partition("Debug source:")[0].split())
+        raise Unavailable(f"{address}: {masked(text)[:500]}", hint=_HINT) from None
+
+
+_HINT = (
+    "see that the bucket is there and of the region that is set (backup.region), and that the identity of this machine"
+    " may list, read, write and delete in it"
+)

@@ -1,0 +1,196 @@
+"""Copies of a dispatcher's state as configured: made, listed, and brought back. A part of the composition root.
+
+Owns which places a copy goes to, and the note of how the last one went, by which the dispatcher tells its operator.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from cloud_dispatch import statestore
+from cloud_dispatch.config import Config
+from cloud_dispatch.config.places import BUCKET_FORMS
+from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.domain.errors import DispatchError, InvalidInput
+from cloud_dispatch.install import buckets, copies, packing
+from cloud_dispatch.install.buckets import Bucket
+from cloud_dispatch.ports.clock import Clock
+
+#: In the state folder: how the last copy went.
+NOTE = "backup.json"
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When there was a copy at the configured place for the last time (0: never), where, and why not since."""
+
+    at_ms: int = 0
+    made: str = ""
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A copy that there is. `store`: of which statestore, as far as its name says."""
+
+    at: str
+    place: str
+    store: str
+    size: int
+
+
+def to_file(config: Config, target: Path) -> None:
+    """Copy the statestore to `target`, whether or not a dispatcher runs on it."""
+    statestore.backup(config.store_url, target)
+
+
+def make(config: Config, clock: Clock, into: str = "", keep: int = 0) -> list[str]:
+    """A copy of all that a new control VM needs, `into` a place and `keep` of them there, or as configured: where it is
+    a bucket, the copy is in the folder of this machine too. The places that it is at. What was made stays, whatever
+    fails afterwards; the note says how it went at the configured place."""
+    place = _told(into) or config.backup.into
+    note = None if into else read_note(config.state_dir)
+    try:
+        made = _made(config, place, keep or config.backup.keep, clock.now())
+    except (DispatchError, OSError) as error:
+        if note is not None:
+            _write_note(config.state_dir, msgspec.structs.replace(note, failed=str(error)))
+        raise
+    if note is not None:
+        _write_note(config.state_dir, Note(clock.now(), made[-1]))
+    return made
+
+
+def _made(config: Config, place: str, keep: int, now_ms: int) -> list[str]:
+    everything = config.backup.what == "everything"
+    copied: Callable[[Path], None] | None = (lambda path: to_file(config, path)) if everything else None
+    in_bucket = buckets.is_address(place)
+    folder = config.backups if in_bucket or not place else Path(place)
+    made = copies.make(folder, config.state_dir, now_ms, keep, copied)
+    if not in_bucket:
+        return [str(made)]
+    store = statestore.identity(config.store_url)
+    bucket, name = Bucket(place, config.backup.region), buckets.name_of(now_ms, store)
+    with _scratch(config.state_dir) as folder:
+        packing.pack(made, folder / name)
+        bucket.send(folder / name, name)
+    bucket.prune(store, keep)
+    return [str(made), f"{bucket.address}/{name}"]
+
+
+def listed(config: Config, place: str = "") -> list[Kept]:
+    """The copies at `place`, or those at the configured one and on this machine; the oldest first."""
+    place = _told(place) or config.backup.into
+    found = []
+    if not buckets.is_address(place) or place == config.backup.into:
+        folder = config.backups if buckets.is_address(place) or not place else Path(place)
+        found = [Kept(one.name, str(one), "", _size(one)) for one in copies.there(folder)]
+    if buckets.is_address(place):
+        bucket = Bucket(place, config.backup.region)
+        found += [Kept(one.at, f"{bucket.address}/{one.name}", one.store, one.size) for one in bucket.copies()]
+    return found
+
+
+def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = False) -> str:
+    """Make the statestore, keys and certificates from a copy: a file, a folder, an address of one, or `latest` of the
+    configured place; `keys_only`: without the statestore, since its database is there still. What it was made from.
+    Conflict where there is one already, in use or not."""
+    if source == buckets.LATEST:
+        source = f"{config.backup.into or config.backups}/{buckets.LATEST}"
+    if not buckets.is_address(_told(source)):
+        _bring(config, clock, found := _of_folder(Path(source)), keys_only)
+        return str(found)
+    place, name = buckets.split(source)
+    config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _scratch(config.state_dir) as folder:
+        bucket = Bucket(place, config.backup.region)
+        name = bucket.fetch(name, folder / "copy.tar.gz")
+        packing.unpack(folder / "copy.tar.gz", folder / "copy")
+        _bring(config, clock, folder / "copy", keys_only)
+    return f"{bucket.address}/{name}"
+
+
+def _told(place: str) -> str:
+    """InvalidInput for what is meant as a place in a bucket and is none."""
+    if "://" in place and not buckets.is_address(place):
+        raise InvalidInput(f"{place} is no place in a bucket", hint=BUCKET_FORMS)
+    return place
+
+
+def _of_folder(source: Path) -> Path:
+    if source.name != buckets.LATEST or source.exists():
+        return source
+    found = copies.there(source.parent)
+    return found[-1] if found else source
+
+
+def _bring(config: Config, clock: Clock, source: Path, keys_only: bool) -> None:
+    if not source.is_dir():
+        statestore.restore(source, config.store_url, now_ms=clock.now())
+        return
+    copies.check(source, config.state_dir)
+    if (source / copies.STORE).is_file() and not keys_only:
+        statestore.restore(source / copies.STORE, config.store_url, now_ms=clock.now())
+    copies.bring(source, config.state_dir)
+
+
+def read_note(state: Path) -> Note:
+    """How the last copy went."""
+    try:
+        return msgspec.json.decode((state / NOTE).read_bytes(), type=Note)
+    except (OSError, msgspec.DecodeError):
+        return Note()
+
+
+def _write_note(state: Path, note: Note) -> None:
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = state / f".{NOTE}.new"
+    fresh.touch(mode=0o600)
+    fresh.write_bytes(msgspec.json.encode(note))
+    fresh.replace(state / NOTE)
+
+
+class Watch:
+    """What a dispatcher says of its copies. Somebody must have asked for any: by `backup.into`, or by making one.
+    `config`: the configuration of now."""
+
+    def __init__(self, config: Callable[[], Config], clock: Clock) -> None:
+        self._config, self._clock = config, clock
+        self._since_ms = clock.now()
+
+    def last_ms(self) -> int:
+        """When the last one was made; 0: never."""
+        return read_note(self._config().state_dir).at_ms
+
+    def troubles(self) -> list[str]:
+        """That the last copy is too old, and why, in words."""
+        config = self._config()
+        note = read_note(config.state_dir)
+        if not config.backup.into and not note.at_ms and not note.failed:
+            return []
+        age = self._clock.now() - (note.at_ms or self._since_ms)
+        if age <= config.backup.overdue_ms:
+            return []
+        said = f"the last copy of the state was made {format_duration(age // 60_000 * 60_000)} ago"
+        said = said if note.at_ms else "no copy of the state was made yet"
+        return [f"{said}; the last try: {note.failed}" if note.failed else said]
+
+
+@contextmanager
+def _scratch(state: Path) -> Iterator[Path]:
+    """A folder for a while, on the disk of the state: nobody else may look into it."""
+    folder = Path(tempfile.mkdtemp(prefix=".copy-", dir=state))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _size(folder: Path) -> int:
+    return sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())

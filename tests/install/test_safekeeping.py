@@ -1,0 +1,184 @@
+"""Copies as configured: where they go, how they come back, and that one hears of it where none is made."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from cloud_dispatch import safekeeping
+from cloud_dispatch.config import Config, Embedded, InvalidConfig, TomlFile, load
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, Unavailable
+from cloud_dispatch.provider.registry import plugin
+from cloud_dispatch.statestore import identity
+from tests.fakes.clock import SetClock
+from tests.migrated import migrated_store
+from tests.providers.aws import moto_server
+
+pytestmark = pytest.mark.process
+
+HERE = "eu-central-1"
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    with moto_server.serving() as url:
+        yield url
+
+
+@pytest.fixture
+def s3(moto: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name, value in {
+        "AWS_ENDPOINT_URL": moto, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    moto_server.reset(moto)
+    made = boto3.client("s3", region_name=HERE)
+    made.create_bucket(Bucket="lab-queue", CreateBucketConfiguration={"LocationConstraint": HERE})
+    return made
+
+
+def config(state: Path, **backup: Any) -> Config:
+    sections = {"dispatcher": {"state_dir": str(state)}, "backup": backup}
+    return load(Embedded({**sections, **Embedded().values}), plugin)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Of a dispatcher that has run."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    migrated_store(folder / "store.sqlite")
+    with sqlite3.connect(folder / "store.sqlite") as store:
+        store.execute("INSERT INTO facts (name, value) VALUES ('store-id', 'sabc'), ('mine', '1')")
+    store.close()
+    for name in ("keys/join", "tls/ca.pem"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(f"secret of {name}")
+    return folder
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock(NOW)
+
+
+def test_without_a_word_copies_are_in_the_state_folder(state: Path, clock: SetClock) -> None:
+    told = config(state, keep=1)
+    (first,) = safekeeping.make(told, clock)
+    assert first == str(state / "backups" / "20231114T221320Z")
+    clock.advance(1_000)
+    (second,) = safekeeping.make(told, clock)
+    assert [one.place for one in safekeeping.listed(told)] == [second]
+    assert safekeeping.restore(config(state.parent / "new"), clock, f"{state}/backups/latest") == second
+    assert identity(config(state.parent / "new").store_url) == "sabc"
+
+
+def test_what_goes_into_a_bucket_is_in_the_folder_too_and_comes_back_from_there(
+    s3: Any, state: Path, clock: SetClock, tmp_path: Path
+) -> None:
+    """Onto a machine that has nothing: statestore, keys and certificates."""
+    told = config(state, into="s3://lab-queue/copies", region=HERE, keep=2)
+    for _ in range(3):
+        clock.advance(1_000)
+        made = safekeeping.make(told, clock)
+    assert made == [f"{state}/backups/20231114T221323Z", "s3://lab-queue/copies/20231114T221323Z-sabc.tar.gz"]
+    found = safekeeping.listed(told)
+    assert [one.at for one in found] == ["20231114T221322Z", "20231114T221323Z"] * 2
+    assert {one.store for one in found} == {"", "sabc"}
+    assert not [one for one in state.iterdir() if one.name.startswith(".copy")]
+    for wanted in ("latest", made[-1], "s3://lab-queue/copies/latest"):
+        new = tmp_path / f"new{len(wanted)}"
+        assert safekeeping.restore(config(new, into=told.backup.into, region=HERE), clock, wanted) == made[-1]
+        assert (new / "keys" / "join").read_text() == "secret of keys/join"
+        assert (new / "tls" / "ca.pem").read_text() == "secret of tls/ca.pem"
+        assert sorted(one.name for one in new.iterdir() if one.is_dir()) == ["keys", "tls"]
+        with sqlite3.connect(new / "store.sqlite") as store:
+            assert store.execute("SELECT value FROM facts WHERE name = 'mine'").fetchone() == ("1",)
+        store.close()
+    with pytest.raises(Conflict):
+        safekeeping.restore(told, clock, "latest")
+
+
+def test_a_copy_that_was_damaged_in_the_bucket_brings_nothing(
+    s3: Any, state: Path, clock: SetClock, tmp_path: Path
+) -> None:
+    told = config(state, into="s3://lab-queue/copies", region=HERE)
+    key = safekeeping.make(told, clock)[-1].removeprefix("s3://lab-queue/")
+    body = s3.get_object(Bucket="lab-queue", Key=key)["Body"].read()
+    s3.put_object(Bucket="lab-queue", Key=key, Body=body[: len(body) - 100])
+    new = tmp_path / "new"
+    with pytest.raises(InvalidInput, match=r"is no copy|is damaged"):
+        safekeeping.restore(config(new, into=told.backup.into, region=HERE), clock, "latest")
+    assert list(new.iterdir()) == []
+
+
+def test_keys_alone_may_be_brought_back(state: Path, clock: SetClock, tmp_path: Path) -> None:
+    """Where the database has outlived the control VM."""
+    (made,) = safekeeping.make(config(state), clock)
+    new = tmp_path / "new"
+    safekeeping.restore(config(new), clock, made, keys_only=True)
+    assert sorted(one.name for one in new.iterdir()) == ["keys", "tls"]
+
+
+def test_as_long_as_copies_are_made_nobody_hears_of_them(state: Path, clock: SetClock) -> None:
+    """Then how old the last one is, and what went wrong; a copy to elsewhere by hand is no such copy."""
+    told = config(state, into=str(state.parent / "copies"), overdue="2h")
+    watch = safekeeping.Watch(told, clock)
+    assert (watch.troubles(), watch.last_ms()) == ([], 0)
+    clock.advance(2 * 3_600_000 + 60_000)
+    assert watch.troubles() == ["no copy of the state was made yet"]
+    safekeeping.make(told, clock, into=str(state.parent / "other"))
+    assert watch.troubles() == ["no copy of the state was made yet"]
+    safekeeping.make(told, clock)
+    assert (watch.troubles(), watch.last_ms()) == ([], clock.now())
+    last = clock.now()
+    clock.advance(3 * 3_600_000)
+    (state / "store.sqlite").rename(state / "gone.sqlite")
+    with pytest.raises(InvalidInput):
+        safekeeping.make(told, clock)
+    (said,) = watch.troubles()
+    assert said.startswith("the last copy of the state was made 3h ago; the last try: ")
+    assert "there is no statestore at" in said
+    assert watch.last_ms() == last
+    (state / "gone.sqlite").rename(state / "store.sqlite")
+    safekeeping.make(told, clock)
+    assert watch.troubles() == []
+
+
+def test_a_bucket_that_fails_costs_no_copy_of_this_machine_and_is_told(
+    s3: Any, state: Path, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = config(state, into="s3://lab-other/copies", region=HERE)
+    watch = safekeeping.Watch(told, clock)
+    with pytest.raises(Unavailable, match="NoSuchBucket"):
+        safekeeping.make(told, clock)
+    assert [one.name for one in (state / "backups").iterdir()] == ["20231114T221320Z"]
+    clock.advance(4 * 3_600_000)
+    (said,) = watch.troubles()
+    assert "NoSuchBucket" in said
+
+
+def test_nobody_asked_for_copies_and_nobody_is_told(state: Path, clock: SetClock) -> None:
+    watch = safekeeping.Watch(config(state), clock)
+    clock.advance(1_000 * 3_600_000)
+    assert watch.troubles() == []
+
+
+def test_places_are_checked_as_the_configuration_is_read(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('[backup]\ninto = "copies"\n')
+    assert load(TomlFile(tmp_path / "c.toml"), plugin).backups == tmp_path / "copies"
+    for bad, said in (
+        ({"into": "s4://x/y"}, "backup.into"),
+        ({"into": "s3://UPPER/y"}, "expected a folder, s3://BUCKET/PREFIX"),
+        ({"into": "az://account"}, "az://ACCOUNT/CONTAINER/PREFIX"),
+        ({"what": "keys"}, "the statestore is on this machine, and nowhere else"),
+        ({"region": "no region"}, "backup.region"),
+    ):
+        with pytest.raises(InvalidConfig, match=said):
+            config(tmp_path, **bad)
