@@ -129,7 +129,7 @@ def test_keys_alone_may_be_brought_back(state: Path, clock: SetClock, tmp_path: 
 def test_as_long_as_copies_are_made_nobody_hears_of_them(state: Path, clock: SetClock) -> None:
     """Then how old the last one is, and what went wrong; a copy to elsewhere by hand is no such copy."""
     told = config(state, into=str(state.parent / "copies"), overdue="2h")
-    watch = safekeeping.Watch(told, clock)
+    watch = safekeeping.Watch(lambda: told, clock)
     assert (watch.troubles(), watch.last_ms()) == ([], 0)
     clock.advance(2 * 3_600_000 + 60_000)
     assert watch.troubles() == ["no copy of the state was made yet"]
@@ -155,7 +155,7 @@ def test_a_bucket_that_fails_costs_no_copy_of_this_machine_and_is_told(
     s3: Any, state: Path, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = config(state, into="s3://lab-other/copies", region=HERE)
-    watch = safekeeping.Watch(told, clock)
+    watch = safekeeping.Watch(lambda: told, clock)
     with pytest.raises(Unavailable, match="NoSuchBucket"):
         safekeeping.make(told, clock)
     assert [one.name for one in (state / "backups").iterdir()] == ["20231114T221320Z"]
@@ -165,7 +165,7 @@ def test_a_bucket_that_fails_costs_no_copy_of_this_machine_and_is_told(
 
 
 def test_nobody_asked_for_copies_and_nobody_is_told(state: Path, clock: SetClock) -> None:
-    watch = safekeeping.Watch(config(state), clock)
+    watch = safekeeping.Watch(lambda: config(state), clock)
     clock.advance(1_000 * 3_600_000)
     assert watch.troubles() == []
 
