@@ -16,6 +16,7 @@ CLOCK_EXEMPTIONS: dict[str, str] = {
     "cloud_dispatch/cli/session.py": "a command is a composition root of its own: it waits in real time",
     "cloud_dispatch/reapers/aws.py": "the composition root of an account's function",
     "cloud_dispatch/reapers/gcp.py": "the composition root of a project's function",
+    "cloud_dispatch/reapers/azure.py": "the composition root of a subscription's function",
     "cloud_dispatch/provider/process_child.py": "the composition root of a driver's process",
     "providers/cloud_dispatch_local/vm.py": "the composition root of a local VM, a process of its own",
     "providers/cloud_dispatch_local/watch.py": "the composition root of the local watchdog, a process of its own",
@@ -26,6 +27,7 @@ THREAD_EXEMPTIONS: dict[str, str] = {
     "cloud_dispatch/agent/adapters.py": "the agent's own adapters: it may import nothing but wire",
     "cloud_dispatch/provider/blocking.py": "the threads of a driver whose SDK blocks, in the driver's own process",
     "cloud_dispatch/reapers/gcp.py": "a project's function, which has no loop: it deletes several VMs at once",
+    "cloud_dispatch/reapers/azure.py": "a function of its own: VMs past their ends would wait for each other's answers",
     "cloud_dispatch/provider/host.py": "the host that gives a driver an event loop in a thread of its own",
 }
 #: Empty, and meant to stay so: split what grows.

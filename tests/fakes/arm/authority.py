@@ -18,7 +18,8 @@ from tests.fakes.arm.settings import Settings
 from tests.fakes.server import Reply, Request
 
 _JSON = "application/json; charset=utf-8"
-IDENTITY_PATH = "/metadata/identity/oauth2/token"
+#: Where a VM's identities get tokens, and where a function's do.
+IDENTITY_PATH, FUNCTION_PATH = "/metadata/identity/oauth2/token", "/msi/token"
 #: The resource of tokens for ARM, as the public cloud names it.
 RESOURCES = ("https://management.azure.com", "https://management.core.windows.net")
 
@@ -117,9 +118,12 @@ class Authority:
         )
 
     def identity(self, target: str, headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-        """What the metadata service says of a managed identity: status and document."""
+        """What is said of a managed identity, by a VM's metadata service or a function's host: status and document."""
+        path = urlsplit(target).path
         query = {name: values[0] for name, values in parse_qs(urlsplit(target).query).items()}
-        if headers.get("metadata", "").lower() != "true":
+        if path == FUNCTION_PATH and headers.get("x-identity-header") != self._settings.identity_header:
+            return 400, {"statusCode": 400, "message": "The X-IDENTITY-HEADER is missing or wrong"}
+        if path == IDENTITY_PATH and headers.get("metadata", "").lower() != "true":
             return 400, {"error": "invalid_request", "error_description": "Required metadata header not specified"}
         if "api-version" not in query or "resource" not in query:
             return 400, {"error": "invalid_request", "error_description": "Required query variable is missing"}

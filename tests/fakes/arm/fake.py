@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.fakes.arm import settings as defaults
-from tests.fakes.arm.authority import RESOURCES
+from tests.fakes.arm.authority import FUNCTION_PATH, RESOURCES
 from tests.fakes.arm.cloud import Cloud
 from tests.fakes.arm.commands import commands
 from tests.fakes.arm.gateway import Gateway
@@ -102,6 +102,17 @@ class FakeArm(Cloud):
             "AZURE_CLIENT_SECRET": defaults.SECRET,
             "AZURE_AUTHORITY_HOST": self.url,
             "REQUESTS_CA_BUNDLE": self.ca_file,
+        }
+
+    def function_environment(self) -> dict[str, str]:
+        """What a function's host and its settings tell the reaper of the group that there is from the start."""
+        return {
+            "IDENTITY_ENDPOINT": f"{self.identity_url}{FUNCTION_PATH}",
+            "IDENTITY_HEADER": self.settings.identity_header,
+            "CLIENT": defaults.IDENTITY_CLIENT,
+            "GROUP": f"/subscriptions/{self.settings.subscriptions[0]}/resourceGroups/{self.settings.groups[0]}",
+            "ARM": self.url,
+            "SSL_CERT_FILE": self.ca_file,
         }
 
     def credential(self, client: str = defaults.CLIENT, secret: str = defaults.SECRET) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.fakes.arm import operations
-from tests.fakes.arm.authority import IDENTITY_PATH
+from tests.fakes.arm.authority import FUNCTION_PATH, IDENTITY_PATH
 from tests.fakes.arm.cloud import Cloud
 from tests.fakes.arm.errors import ArmError, Unmodelled, throttled
 from tests.fakes.arm.routes import Answer, Route, Session
@@ -35,7 +35,8 @@ class Gateway:
         return self._guarded(request, self._answer)
 
     def identity(self, request: Request) -> Reply:
-        """Answer one request to the metadata service of the dispatcher's own machine: it knows identities alone."""
+        """Answer one request to the metadata service of the dispatcher's own machine, or to a function's host: they
+        know identities alone."""
         return self._guarded(request, self._identity)
 
     def _guarded(self, request: Request, answer: Callable[[Request], Reply]) -> Reply:
@@ -130,7 +131,7 @@ class Gateway:
 
     def _identity(self, request: Request) -> Reply:
         self._cloud.calls[IDENTITY] += 1
-        if urlsplit(request.target).path != IDENTITY_PATH or request.method != "GET":
+        if urlsplit(request.target).path not in (IDENTITY_PATH, FUNCTION_PATH) or request.method != "GET":
             raise Unmodelled(f"{request.method} {request.target} of the metadata service")
         struck = self._cloud.faults.strike(Call(IDENTITY), self._cloud.clock.now())
         if struck.refused is not None:

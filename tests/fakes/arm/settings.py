@@ -66,6 +66,7 @@ class Settings:
     zones: tuple[str, ...] = ("1", "2", "3")
     clients: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({CLIENT: SECRET}))
     identities: tuple[str, ...] = (IDENTITY_CLIENT,)
+    identity_header: str = "fake-identity-header"  # what a function's own process shows for a token
     images: tuple[Image, ...] = IMAGES
     token_s: int = 3600
     # how fast

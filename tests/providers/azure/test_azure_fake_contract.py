@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,18 +9,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cloud_dispatch.domain import reaper
 from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import Challenge, LeftoverKind, ProfileContext, Provider
 from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
-from cloud_dispatch.testing.provider_contract_base import ContractBase, MakeRequest
+from cloud_dispatch.testing.provider_contract_base import DEPLOYMENT, ContractBase, MakeRequest
 from cloud_dispatch.testing.provider_contract_ending import EndingContract
 from cloud_dispatch_azure import plugin
 from tests.fakes.arm.fake import FakeArm
-from tests.fakes.arm.settings import GROUP
+from tests.fakes.arm.reaper import SubscriptionReaper
 from tests.fakes.faults import Fault, FaultKind
 from tests.providers.azure import scenes
 
@@ -143,41 +141,6 @@ class OnFake(ContractBase):
 PERIOD_MS, STOP_LAG_MS = 200, 1_000
 
 
-class SubscriptionReaper:
-    """The function in a subscription that deletes VMs past their `ends-at` tag, stood in for: the core's own rule, over
-    the SDK. It knows the tags alone: no dispatcher, no driver."""
-
-    def __init__(self, fake: FakeArm) -> None:
-        self._fake = fake
-        self._compute = fake.compute()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="reaper", daemon=True)
-        self.ended: list[VmId] = []
-        self.errors: list[Exception] = []
-
-    def look(self) -> None:
-        found = self._compute.virtual_machines.list(GROUP)
-        late = reaper.overdue([(VmId(vm.name), vm.tags or {}) for vm in found], self._fake.clock.now(), "")
-        for name in late:
-            self._compute.virtual_machines.begin_delete(GROUP, name, polling=False)
-            self.ended.append(name)
-
-    def _live(self) -> None:
-        while not self._over.wait(PERIOD_MS / 1000):
-            try:
-                self.look()
-            except Exception as error:
-                self.errors.append(error)  # the next look makes up for it
-
-    def __enter__(self) -> SubscriptionReaper:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(10)
-
-
 class TestAzureWithReaper(OnFake, EndingContract):
     """With `reaper = true`, and a function in the subscription that does what it says: ends come, and can be moved."""
 
@@ -186,7 +149,7 @@ class TestAzureWithReaper(OnFake, EndingContract):
 
     @pytest.fixture(autouse=True)
     def reaper(self, fake: FakeArm) -> Iterator[SubscriptionReaper]:
-        with SubscriptionReaper(fake) as reaper:
+        with SubscriptionReaper(fake, PERIOD_MS, deployment=DEPLOYMENT) as reaper:
             yield reaper
         assert reaper.errors == []
 
