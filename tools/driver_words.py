@@ -61,6 +61,7 @@ AZURE: Mapping[str, tuple[str, str, str]] = {
     "disk_type": ("`Standard_LRS`, `StandardSSD_LRS`, `Premium_LRS`", "`StandardSSD_LRS`", "The kind of the disks."),
     "root_size": (_SIZE, "`32GiB`", "The root disk, gone with the VM."),
     "scratch": ("list of sizes", "none", "More disks, at most eight, bare. Tasks get these."),
+    "identity": ("id", "none", "A user-assigned identity that VMs have; what it may do, everything on a VM may do."),
     "disk_encryption_set": ("id", "Azure's own keys", "With whose keys disks are encrypted."),
     "tags": ("table of texts", "none", "More tags, at most 40, on all that a launch makes."),
     "reaper": ("true or false", "`false`", "Whether the reaper is installed, which ends VMs past their `ends-at` tag."),

@@ -40,7 +40,7 @@ def _group(settings: AzureSettings) -> str:
 def used(settings: AzureSettings) -> list[str]:
     """What the settings name and VMs need beside their group. Of an image of a gallery its definition, as that is read
     too, and a right on it is one on its versions."""
-    named = [settings.subnet, settings.security_group, settings.disk_encryption_set]
+    named = [settings.subnet, settings.security_group, settings.disk_encryption_set, settings.identity]
     return list(dict.fromkeys([*filter(None, named), *(_definition(name) for name in images(settings))]))
 
 
@@ -78,6 +78,8 @@ def uses(settings: AzureSettings) -> list[str]:
         rights += [f"Microsoft.Network/networkSecurityGroups/{right}" for right in ("join/action", "read")]
     if settings.disk_encryption_set:
         rights.append("Microsoft.Compute/diskEncryptionSets/read")
+    if settings.identity:
+        rights.append("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action")
     for name in images(settings):
         kind = name.partition("/providers/Microsoft.Compute/")[2].partition("/")[0]
         if kind == "galleries":

@@ -40,6 +40,7 @@ _MaybeId = Annotated[str, _matching(rf"^({_GUID})?$")]
 _Group = Annotated[str, _matching(r"^[-\w.()]{1,90}$")]
 _Subnet = Annotated[str, _resource(r"Microsoft\.Network/virtualNetworks/[^/]+/subnets")]
 _SecurityGroup = Annotated[str, _resource(r"Microsoft\.Network/networkSecurityGroups")]
+_Identity = Annotated[str, _resource(r"Microsoft\.ManagedIdentity/userAssignedIdentities")]
 _DiskKey = Annotated[str, _resource(r"Microsoft\.Compute/diskEncryptionSets")]
 _Image = Annotated[str, _matching(r"^([\w.-]+(:[\w.-]+){3}|/subscriptions/.+|/communityGalleries/.+)$")]
 _Architecture = Annotated[str, _matching(r"^(x86_64|arm64)$")]
@@ -112,6 +113,7 @@ class AzureSettings(BaseModel):
     root_size: Annotated[_Disk, Field(ge=GIB)] = 32 * GIB
     scratch: Annotated[tuple[_Disk, ...], Field(max_length=8)] = ()
     disk_encryption_set: _DiskKey = ""
+    identity: _Identity = ""
     tags: Annotated[dict[str, str], Field(max_length=_MOST_TAGS)] = Field(default_factory=dict)
 
     reaper: _Switch = False

@@ -121,7 +121,8 @@ def nic_body(request: LaunchRequest, settings: AzureSettings, address: str) -> d
 def vm_body(
     request: LaunchRequest, instance: str, settings: AzureSettings, user_data: bytes, image: Image, size: Sold, nic: str
 ) -> dict[str, Any]:
-    """The VM of one slot. All that it holds goes with it. It has no identity of its own: nothing on it may delete."""
+    """The VM of one slot. All that it holds goes with it. It has no identity but one that is named: nothing on it may
+    delete anything."""
     offering = request.offering
     linux: dict[str, Any] = {"disablePasswordAuthentication": True, "provisionVMAgent": True}
     keys = settings.ssh_key or unused_key()
@@ -154,8 +155,14 @@ def vm_body(
         "location": settings.region,
         "tags": {**settings.tags, **request.tags},
         **_zones(request),
+        **_identity(settings),
         "properties": properties,
     }
+
+
+def _identity(settings: AzureSettings) -> dict[str, Any]:
+    named = settings.identity
+    return {"identity": {"type": "UserAssigned", "userAssignedIdentities": {named: {}}}} if named else {}
 
 
 def _zones(request: LaunchRequest) -> dict[str, Any]:

@@ -148,6 +148,8 @@ def _around(session: Session, body: dict[str, Any]) -> dict[str, Any]:
             told["identity"] |= {
                 "principalId": session.estate.new_id("principal"), "tenantId": session.cloud.settings.tenant,
             }  # fmt: skip
+        for named in identity.get("userAssignedIdentities") or ():
+            session.permit("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", named)
         if identity.get("userAssignedIdentities"):
             told["identity"]["userAssignedIdentities"] = identity["userAssignedIdentities"]
     return told

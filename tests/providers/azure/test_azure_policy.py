@@ -28,7 +28,8 @@ from tests.providers.azure.steps import Connect, settled
 
 _IN = f"/subscriptions/{SUBSCRIPTION}/resourceGroups"
 WALL = f"{_IN}/{GROUP}/providers/Microsoft.Network/networkSecurityGroups/{SECURITY_GROUP}"
-FULL: dict[str, Any] = {"security_group": WALL, "public_address": True, "reaper": True}
+_WHO = f"{_IN}/who/providers/Microsoft.ManagedIdentity/userAssignedIdentities/worker"
+FULL: dict[str, Any] = {"security_group": WALL, "public_address": True, "reaper": True, "identity": _WHO}
 _GALLERY = f"{_IN}/images/providers/Microsoft.Compute/galleries/ours/images/batch"
 _KEYS = f"{_IN}/keys/providers/Microsoft.Compute/diskEncryptionSets/key"
 
@@ -81,6 +82,7 @@ async def test_the_roles_have_the_rights_that_are_asked_for_and_no_other(
         "Microsoft.Compute/locations/usages/read", "Microsoft.Network/networkInterfaces/join/action",
         "Microsoft.Network/virtualNetworks/subnets/join/action", "Microsoft.Compute/disks/write",
         "Microsoft.Network/networkSecurityGroups/join/action", "Microsoft.Network/publicIPAddresses/join/action",
+        "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
     ],
 )  # fmt: skip
 async def test_without_one_of_them_something_fails(fake: FakeArm, connect: Connect, right: str) -> None:
@@ -94,7 +96,7 @@ def test_what_a_profile_does_not_use_is_not_in_it() -> None:
     full = rights(policy.document(scenes.settings(**FULL), "lab", "west"))
     walls = {f"Microsoft.Network/networkSecurityGroups/{right}" for right in ("read", "join/action")}
     addresses = {f"Microsoft.Network/publicIPAddresses/{right}" for right in ("write", "join/action")}
-    assert full - plain == walls | addresses
+    assert full - plain == walls | addresses | {"Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"}
     own = scenes.settings(images={"x86_64": f"{_GALLERY}/versions/1.0.0"}, disk_encryption_set=_KEYS)
     more = rights(policy.document(own, "lab", "west")) - plain
     assert more == {
@@ -112,7 +114,7 @@ def test_a_role_is_assignable_where_azure_lets_it_be_said() -> None:
     for scope in (one for found in scopes.values() for one in found):
         assert re.fullmatch(r"/subscriptions/[^/]+(/resourceGroups/[^/]+)?", scope), scope
     on = [(one["role"].partition(": ")[2], one["scope"]) for one in made["assignments"]]
-    network = [scenes.SUBNET, WALL, _KEYS, _GALLERY]
+    network = [scenes.SUBNET, WALL, _KEYS, _WHO, _GALLERY]
     assert on == [
         ("VMs", f"{_IN}/{GROUP}"), *(("use", one) for one in network), ("look", f"/subscriptions/{SUBSCRIPTION}")
     ]  # fmt: skip

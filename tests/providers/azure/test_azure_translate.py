@@ -19,6 +19,7 @@ from cloud_dispatch_azure.catalogue import Sold
 from cloud_dispatch_azure.driver import traits
 from cloud_dispatch_azure.images import Image
 from cloud_dispatch_azure.operations import Token
+from tests.fakes.arm.settings import SUBSCRIPTION
 from tests.providers.azure import scenes
 
 IMAGE = Image("Canonical:ubuntu-24_04-lts:server:24.04.1", "x86_64")
@@ -43,6 +44,13 @@ def test_all_that_a_vm_holds_goes_with_it() -> None:
     assert "identity" not in made
     address = translate.nic_body(scenes.request(), scenes.settings(), "/ip")["properties"]["ipConfigurations"][0]
     assert address["properties"]["publicIPAddress"]["properties"] == {"deleteOption": "Delete"}
+
+
+def test_a_vm_has_the_identity_that_is_named_and_no_other() -> None:
+    who = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/w"
+    assert body(identity=who)["identity"] == {"type": "UserAssigned", "userAssignedIdentities": {who: {}}}
+    with pytest.raises(ValueError, match="identity"):
+        scenes.settings(identity="worker")
 
 
 def test_user_data_and_tags_travel() -> None:
