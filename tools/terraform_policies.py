@@ -1,5 +1,6 @@
-"""The rights that Terraform gives the dispatcher, drawn from what the driver says that it needs. Owns the templates
-`policies/dispatcher.json.tftpl` of the modules: the driver's own document with places for what only Terraform knows.
+"""The rights that Terraform gives the dispatcher, drawn from what the drivers say that they need. Owns the documents
+`policies/dispatcher.*` of the modules: of AWS the driver's own one with places for what only Terraform knows, of Azure
+the rights of its roles, with and without public addresses.
 
     .venv/bin/python -m tools.terraform_policies [--check]
 """
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from cloud_dispatch_aws.policy import document
 from cloud_dispatch_aws.settings import AwsSettings
+from cloud_dispatch_azure import policy as azure_policy
+from cloud_dispatch_azure.settings import AzureSettings
 
 MODULES = Path(__file__).resolve().parent.parent / "terraform" / "modules"
 _REGION, _ACCOUNT, _DEPLOYMENT, _ROLE = "us-east-1", "000000000000", "@deployment@", "@role@"
@@ -39,9 +42,28 @@ def aws() -> str:
     return text + "\n"
 
 
+def azure() -> str:
+    """For the module of Azure."""
+    group = "/subscriptions/00000000-0000-4000-8000-000000000000/resourceGroups/own/providers"
+    found = {}
+    for name, public in (("public addresses", True), ("no public addresses", False)):
+        settings = AzureSettings.model_validate({
+            "subscription": group.split("/")[2], "resource_group": "vms", "region": "westeurope",
+            "subnet": f"{group}/Microsoft.Network/virtualNetworks/own/subnets/workers", "public_address": public,
+            "security_group": f"{group}/Microsoft.Network/networkSecurityGroups/worker",
+            "identity": f"{group}/Microsoft.ManagedIdentity/userAssignedIdentities/worker",
+        })  # fmt: skip
+        roles = azure_policy.document(settings, "lab", "azure")["roles"]
+        found[name] = {role["Name"].partition(": ")[2].lower(): role["Actions"] for role in roles}
+    return json.dumps(found, indent=2) + "\n"
+
+
 def files() -> dict[Path, str]:
-    """Every template with its text."""
-    return {MODULES / "aws" / "policies" / "dispatcher.json.tftpl": aws()}
+    """Every document with its text."""
+    return {
+        MODULES / "aws" / "policies" / "dispatcher.json.tftpl": aws(),
+        MODULES / "azure" / "policies" / "dispatcher.json": azure(),
+    }
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ fake ARM over TLS."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,10 @@ from tests.fakes.arm.settings import GROUP, Settings
 from tests.fakes.faults import Fault, FaultKind
 from tests.providers.azure import scenes
 from tests.providers.azure.steps import settled
+from tests.terraform.rendering import MODULES
 
-RIGHTS = {"Microsoft.Compute/virtualMachines/delete", "Microsoft.Compute/virtualMachines/read"}
+#: What the module of Terraform lets it do.
+RIGHTS: set[str] = set(json.loads((MODULES / "azure" / "policies" / "reaper.json").read_text()))
 
 
 @pytest.fixture

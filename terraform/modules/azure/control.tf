@@ -1,0 +1,146 @@
+# The control VM. Its state is on a disk of its own, and its address stays, so that another one can take its place.
+
+locals {
+  host  = length(var.agent_cidrs) > 0 ? concat(var.names, [""])[0] : local.control_address
+  names = concat([local.control_address], azurerm_public_ip.control[*].ip_address, var.names)
+
+  config = templatefile("${path.module}/templates/config.toml.tftpl", {
+    deployment            = var.deployment
+    port                  = local.port
+    host                  = local.host
+    names                 = jsonencode(local.names)
+    subscription          = local.subscription_id
+    resource_group        = azurerm_resource_group.vms.name
+    region                = var.region
+    client                = azurerm_user_assigned_identity.dispatcher.client_id
+    sizes                 = jsonencode(var.sizes)
+    subnet                = local.subnet_id
+    security_group        = azurerm_network_security_group.worker.id
+    public_address        = tostring(local.makes_network)
+    identity              = azurerm_user_assigned_identity.worker.id
+    identity_certificates = var.identity_certificates == "" ? "" : "/etc/cloud-dispatch/identity.pem"
+    reaper_period         = "${local.reaper_period_s}s"
+    max_instances         = var.max_instances
+    day_limit             = var.day_limit
+    month_limit           = var.month_limit
+    profile               = var.profile
+    pools                 = var.pools
+  })
+
+  # What lies in /etc/cloud-dispatch. Nothing of it is a secret: user data are read by whoever may look at the machine.
+  files = merge(
+    { "config.toml" = local.config },
+    var.identity_certificates == "" ? {} : { "identity.pem" = var.identity_certificates },
+  )
+
+  user_data = templatefile("${path.module}/../shared/control.yaml.tftpl", {
+    package = var.package
+    files   = base64encode(jsonencode(local.files))
+    devices = "/dev/disk/azure/scsi1/lun0 /dev/disk/azure/data/by-lun/0"
+  })
+}
+
+resource "azurerm_public_ip" "control" {
+  count               = local.makes_network ? 1 : 0
+  name                = "${local.name}-control"
+  resource_group_name = azurerm_resource_group.own.name
+  location            = var.region
+  allocation_method   = "Static"
+  sku                 = "Standard"
+  tags                = local.tags
+}
+
+resource "azurerm_network_interface" "control" {
+  #checkov:skip=CKV2_AZURE_39: the serial console asks for a password, and nobody has one
+  #checkov:skip=CKV_AZURE_119: it is the way out, and the group below lets the networks in operator_cidrs in, to the API alone
+  name                = "${local.name}-control"
+  resource_group_name = azurerm_resource_group.own.name
+  location            = var.region
+  tags                = local.tags
+
+  ip_configuration {
+    name                          = "primary"
+    subnet_id                     = local.control_subnet_id
+    private_ip_address_allocation = "Static"
+    private_ip_address            = local.control_address
+    public_ip_address_id          = one(azurerm_public_ip.control[*].id)
+  }
+
+  lifecycle {
+    precondition {
+      condition     = local.control_address != null
+      error_message = "In an existing subnet the control VM needs a free address that stays: control_address."
+    }
+  }
+}
+
+resource "azurerm_network_interface_security_group_association" "control" {
+  network_interface_id      = azurerm_network_interface.control.id
+  network_security_group_id = azurerm_network_security_group.control.id
+}
+
+resource "azurerm_linux_virtual_machine" "control" {
+  #checkov:skip=CKV_AZURE_50: the only shell on it, az vm run-command, is one
+  name                            = "${local.name}-control"
+  resource_group_name             = azurerm_resource_group.own.name
+  location                        = var.region
+  size                            = var.control_size
+  admin_username                  = "operator"
+  disable_password_authentication = true
+  network_interface_ids           = [azurerm_network_interface.control.id]
+  custom_data                     = base64gzip(local.user_data)
+  secure_boot_enabled             = true
+  vtpm_enabled                    = true
+  tags                            = local.tags
+
+  # Azure wants one. No port is open for it: a shell is `az vm run-command`.
+  admin_ssh_key {
+    username   = "operator"
+    public_key = var.ssh_public_key
+  }
+
+  identity {
+    type         = "UserAssigned"
+    identity_ids = [azurerm_user_assigned_identity.dispatcher.id]
+  }
+
+  os_disk {
+    caching              = "ReadWrite"
+    storage_account_type = "StandardSSD_LRS"
+    disk_size_gb         = 32
+  }
+
+  source_image_reference {
+    publisher = "Canonical"
+    offer     = "ubuntu-24_04-lts"
+    sku       = "server"
+    version   = "latest"
+  }
+
+  boot_diagnostics {}
+
+  lifecycle {
+    precondition {
+      condition     = local.host != ""
+      error_message = "VMs of other clouds (agent_cidrs) need a name that they reach the control VM by: the first of names."
+    }
+  }
+
+  # The hand that ends VMs is there before it and after it: and the group of VMs is destroyed when it is gone.
+  depends_on = [
+    azurerm_linux_function_app.reaper,
+    azurerm_role_assignment.dispatcher_vms,
+    azurerm_role_assignment.dispatcher_use,
+    azurerm_role_assignment.dispatcher_look,
+    azurerm_role_assignment.worker,
+    azurerm_network_interface_security_group_association.control,
+    azurerm_network_security_rule.nobody_else,
+  ]
+}
+
+resource "azurerm_virtual_machine_data_disk_attachment" "state" {
+  managed_disk_id    = azurerm_managed_disk.state.id
+  virtual_machine_id = azurerm_linux_virtual_machine.control.id
+  lun                = 0
+  caching            = "ReadOnly"
+}

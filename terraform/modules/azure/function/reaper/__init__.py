@@ -1,0 +1,5 @@
+"""Where the function's host finds what it calls."""
+
+from cloud_dispatch.reapers.azure import main
+
+__all__ = ["main"]

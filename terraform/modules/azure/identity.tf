@@ -1,0 +1,114 @@
+# Three identities. The dispatcher's may launch and end VMs in their group, and use what they need; the reaper's may end
+# VMs there and launch nothing; that of VMs may put files into one container, and nothing else.
+
+locals {
+  # By the scopes that the driver assigns them on, each right that its calls need: tools/terraform_policies.py.
+  dispatcher_rights = jsondecode(file("${path.module}/policies/dispatcher.json"))[
+    local.makes_network ? "public addresses" : "no public addresses"
+  ]
+
+  # Where a custom role can be assigned is said by subscriptions and groups; it is then assigned on less.
+  network_group = join("/", slice(split("/", local.subnet_id), 0, 5))
+  bounds = {
+    vms  = [azurerm_resource_group.vms.id]
+    use  = distinct([azurerm_resource_group.own.id, local.network_group])
+    look = [local.subscription]
+  }
+
+  used = {
+    subnet = local.subnet_id
+    wall   = azurerm_network_security_group.worker.id
+    worker = azurerm_user_assigned_identity.worker.id
+  }
+}
+
+resource "azurerm_user_assigned_identity" "dispatcher" {
+  name                = "${local.name}-dispatcher"
+  resource_group_name = azurerm_resource_group.own.name
+  location            = var.region
+  tags                = local.tags
+}
+
+resource "azurerm_role_definition" "dispatcher" {
+  for_each          = local.dispatcher_rights
+  name              = "${local.name} dispatcher: ${each.key}"
+  description       = "The control VM of the deployment ${var.deployment}"
+  scope             = local.bounds[each.key][0]
+  assignable_scopes = local.bounds[each.key]
+
+  permissions {
+    actions = each.value
+  }
+}
+
+resource "azurerm_role_assignment" "dispatcher_vms" {
+  scope              = azurerm_resource_group.vms.id
+  role_definition_id = azurerm_role_definition.dispatcher["vms"].role_definition_resource_id
+  principal_id       = azurerm_user_assigned_identity.dispatcher.principal_id
+  principal_type     = "ServicePrincipal"
+}
+
+resource "azurerm_role_assignment" "dispatcher_use" {
+  for_each           = local.used
+  scope              = each.value
+  role_definition_id = azurerm_role_definition.dispatcher["use"].role_definition_resource_id
+  principal_id       = azurerm_user_assigned_identity.dispatcher.principal_id
+  principal_type     = "ServicePrincipal"
+}
+
+resource "azurerm_role_assignment" "dispatcher_look" {
+  scope              = local.subscription
+  role_definition_id = azurerm_role_definition.dispatcher["look"].role_definition_resource_id
+  principal_id       = azurerm_user_assigned_identity.dispatcher.principal_id
+  principal_type     = "ServicePrincipal"
+}
+
+resource "azurerm_user_assigned_identity" "worker" {
+  name                = "${local.name}-worker"
+  resource_group_name = azurerm_resource_group.own.name
+  location            = var.region
+  tags                = local.tags
+}
+
+resource "azurerm_role_definition" "worker" {
+  name              = "${local.name} worker"
+  description       = "VMs of the deployment ${var.deployment}: they put artifacts, and read and delete none"
+  scope             = azurerm_resource_group.own.id
+  assignable_scopes = [azurerm_resource_group.own.id]
+
+  permissions {
+    data_actions = jsondecode(file("${path.module}/policies/worker.json"))
+  }
+}
+
+resource "azurerm_role_assignment" "worker" {
+  scope              = azurerm_storage_container.own["artifacts"].resource_manager_id
+  role_definition_id = azurerm_role_definition.worker.role_definition_resource_id
+  principal_id       = azurerm_user_assigned_identity.worker.principal_id
+  principal_type     = "ServicePrincipal"
+}
+
+resource "azurerm_user_assigned_identity" "reaper" {
+  name                = "${local.name}-reaper"
+  resource_group_name = azurerm_resource_group.own.name
+  location            = var.region
+  tags                = local.tags
+}
+
+resource "azurerm_role_definition" "reaper" {
+  name              = "${local.name} reaper"
+  description       = "Ends VMs of the deployment ${var.deployment} at their hard ends"
+  scope             = azurerm_resource_group.vms.id
+  assignable_scopes = [azurerm_resource_group.vms.id]
+
+  permissions {
+    actions = jsondecode(file("${path.module}/policies/reaper.json"))
+  }
+}
+
+resource "azurerm_role_assignment" "reaper" {
+  scope              = azurerm_resource_group.vms.id
+  role_definition_id = azurerm_role_definition.reaper.role_definition_resource_id
+  principal_id       = azurerm_user_assigned_identity.reaper.principal_id
+  principal_type     = "ServicePrincipal"
+}

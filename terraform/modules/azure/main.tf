@@ -1,0 +1,40 @@
+# What is common to all of it: names, tags, and two resource groups. Azure's roles know no tags of VMs, so that rented VMs
+# are in a group of their own, which bounds who may end what.
+
+data "azurerm_client_config" "here" {}
+
+locals {
+  name            = "cloud-dispatch-${var.deployment}"
+  port            = 7717
+  subscription_id = data.azurerm_client_config.here.subscription_id
+  subscription    = "/subscriptions/${local.subscription_id}"
+  tags            = merge(var.tags, { "cloud-dispatch-part-of" = var.deployment })
+
+  # Accounts, vaults and servers have names that are the only ones of their kind in the world.
+  unique = substr(sha256("${local.subscription}/${var.deployment}"), 0, 10)
+  short  = "cd${substr(replace(var.deployment, "-", ""), 0, 8)}${local.unique}"
+}
+
+resource "azurerm_resource_group" "own" {
+  name     = local.name
+  location = var.region
+  tags     = local.tags
+}
+
+# Nothing but rented VMs and what is theirs. When it is destroyed everything in it is ended: after the control VM, so that
+# nobody launches anew, and before the network that they are in.
+resource "azurerm_resource_group" "vms" {
+  name     = "${local.name}-vms"
+  location = var.region
+  tags     = local.tags
+
+  timeouts {
+    delete = "90m"
+  }
+
+  depends_on = [
+    azurerm_subnet.workers,
+    azurerm_network_security_rule.nobody_works,
+    azurerm_user_assigned_identity.worker,
+  ]
+}

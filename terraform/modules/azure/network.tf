@@ -1,0 +1,148 @@
+# Without an existing subnet: a network whose machines reach the internet by addresses of their own, and are reached by
+# nobody. A NAT gateway would cost a dollar a day, and what tasks download by the gigabyte; the groups below let nothing
+# in. Nothing rests on Azure's default way out, which is being retired.
+
+locals {
+  makes_network = var.subnet_id == null
+  existing      = local.makes_network ? [] : split("/", var.subnet_id)
+  network_id    = local.makes_network ? azurerm_virtual_network.own[0].id : join("/", slice(local.existing, 0, 9))
+  subnet_id     = local.makes_network ? azurerm_subnet.workers[0].id : var.subnet_id
+
+  control_cidr      = cidrsubnet(var.cidr, 8, 255)
+  control_subnet_id = local.makes_network ? azurerm_subnet.control[0].id : var.subnet_id
+  control_address   = local.makes_network ? cidrhost(local.control_cidr, 10) : var.control_address
+
+  worker_cidrs = concat(
+    flatten(azurerm_subnet.workers[*].address_prefixes),
+    flatten(data.azurerm_subnet.existing[*].address_prefixes),
+  )
+}
+
+data "azurerm_subnet" "existing" {
+  count                = local.makes_network ? 0 : 1
+  name                 = local.existing[10]
+  virtual_network_name = local.existing[8]
+  resource_group_name  = local.existing[4]
+}
+
+resource "azurerm_virtual_network" "own" {
+  count               = local.makes_network ? 1 : 0
+  name                = local.name
+  resource_group_name = azurerm_resource_group.own.name
+  location            = var.region
+  address_space       = [var.cidr]
+  tags                = local.tags
+}
+
+resource "azurerm_subnet" "workers" {
+  #checkov:skip=CKV2_AZURE_31: each machine in it has its group on its interface: the dispatcher gives it to those that it launches
+  count                           = local.makes_network ? 1 : 0
+  name                            = "workers"
+  resource_group_name             = azurerm_resource_group.own.name
+  virtual_network_name            = azurerm_virtual_network.own[0].name
+  address_prefixes                = [cidrsubnet(var.cidr, 1, 0)]
+  default_outbound_access_enabled = false
+}
+
+resource "azurerm_subnet" "control" {
+  #checkov:skip=CKV2_AZURE_31: the one machine in it has its group on its interface
+  count                           = local.makes_network ? 1 : 0
+  name                            = "control"
+  resource_group_name             = azurerm_resource_group.own.name
+  virtual_network_name            = azurerm_virtual_network.own[0].name
+  address_prefixes                = [local.control_cidr]
+  default_outbound_access_enabled = false
+}
+
+resource "azurerm_network_security_group" "worker" {
+  name                = "${local.name}-worker"
+  resource_group_name = azurerm_resource_group.own.name
+  location            = var.region
+  tags                = local.tags
+}
+
+resource "azurerm_network_security_rule" "nobody_works" {
+  name                        = "nobody"
+  description                 = "VMs that work reach out and are reached by nobody, not even by each other"
+  resource_group_name         = azurerm_resource_group.own.name
+  network_security_group_name = azurerm_network_security_group.worker.name
+  priority                    = 4096
+  direction                   = "Inbound"
+  access                      = "Deny"
+  protocol                    = "*"
+  source_address_prefix       = "*"
+  source_port_range           = "*"
+  destination_address_prefix  = "*"
+  destination_port_range      = "*"
+}
+
+resource "azurerm_network_security_group" "control" {
+  name                = "${local.name}-control"
+  resource_group_name = azurerm_resource_group.own.name
+  location            = var.region
+  tags                = local.tags
+}
+
+resource "azurerm_network_security_rule" "api" {
+  for_each = {
+    for at, one in [
+      { name = "agents", of = "VMs", from = local.worker_cidrs },
+      { name = "operators", of = "Operators", from = var.operator_cidrs },
+      { name = "elsewhere", of = "VMs of other clouds", from = var.agent_cidrs },
+    ] : one.name => merge(one, { priority = 100 + 10 * at }) if one.name == "agents" || length(one.from) > 0
+  }
+
+  name                        = each.key
+  description                 = each.value.of
+  resource_group_name         = azurerm_resource_group.own.name
+  network_security_group_name = azurerm_network_security_group.control.name
+  priority                    = each.value.priority
+  direction                   = "Inbound"
+  access                      = "Allow"
+  protocol                    = "Tcp"
+  source_address_prefixes     = each.value.from
+  source_port_range           = "*"
+  destination_address_prefix  = "*"
+  destination_port_range      = tostring(local.port)
+}
+
+# What Azure lets in by itself is everything from within the network.
+resource "azurerm_network_security_rule" "nobody_else" {
+  name                        = "nobody"
+  description                 = "The control VM: its API, and nothing else"
+  resource_group_name         = azurerm_resource_group.own.name
+  network_security_group_name = azurerm_network_security_group.control.name
+  priority                    = 4096
+  direction                   = "Inbound"
+  access                      = "Deny"
+  protocol                    = "*"
+  source_address_prefix       = "*"
+  source_port_range           = "*"
+  destination_address_prefix  = "*"
+  destination_port_range      = "*"
+}
+
+# VMs of other clouds know the control VM by a name. In the network it stands for the private address.
+resource "azurerm_private_dns_zone" "host" {
+  count               = local.makes_network && length(var.agent_cidrs) > 0 ? 1 : 0
+  name                = local.host
+  resource_group_name = azurerm_resource_group.own.name
+  tags                = local.tags
+}
+
+resource "azurerm_private_dns_a_record" "host" {
+  count               = length(azurerm_private_dns_zone.host)
+  name                = "@"
+  zone_name           = azurerm_private_dns_zone.host[0].name
+  resource_group_name = azurerm_resource_group.own.name
+  ttl                 = 300
+  records             = [local.control_address]
+}
+
+resource "azurerm_private_dns_zone_virtual_network_link" "host" {
+  count                 = length(azurerm_private_dns_zone.host)
+  name                  = "workers"
+  private_dns_zone_name = azurerm_private_dns_zone.host[0].name
+  resource_group_name   = azurerm_resource_group.own.name
+  virtual_network_id    = local.network_id
+}

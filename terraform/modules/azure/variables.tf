@@ -1,0 +1,238 @@
+variable "deployment" {
+  description = "Name of the deployment: it stands in the names of what is made here and in a tag of every VM, and the reaper ends no others."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$", var.deployment))
+    error_message = "The deployment is a name of 1 to 32 lower-case letters, digits and hyphens, with no hyphen at its ends."
+  }
+}
+
+variable "region" {
+  description = "Azure's name of the region, as westeurope: everything is there."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9]+$", var.region))
+    error_message = "A region is written as westeurope."
+  }
+}
+
+variable "package" {
+  description = "What pip installs on the control VM: a requirement with its version, or the address of a wheel."
+  type        = string
+  default     = "cloud-dispatch[azure,postgres]"
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9._+@:/=<>!~,\\[\\]-]+$", var.package))
+    error_message = "The package is a requirement that pip understands, without spaces and quotes."
+  }
+}
+
+variable "pools" {
+  description = "More of the dispatcher's configuration, in TOML: pools, budgets, projects. The profile \"azure\" is there already."
+  type        = string
+  default     = <<-EOT
+    [pools.default]
+    profiles = ["azure"]
+    markets = ["spot", "on-demand"]
+  EOT
+}
+
+variable "profile" {
+  description = "More lines of the profile \"azure\", in TOML, as an image of yours or a larger disk."
+  type        = string
+  default     = ""
+}
+
+variable "sizes" {
+  description = "Sizes that may be rented, with wildcards. Azure's rights know no sizes: the dispatcher alone keeps to them."
+  type        = list(string)
+  default     = ["Standard_D*s_v5", "Standard_E*s_v5", "Standard_F*s_v2"]
+
+  validation {
+    condition     = length(var.sizes) > 0 && alltrue([for one in var.sizes : can(regex("^[A-Za-z0-9_.*?-]+$", one))])
+    error_message = "Name at least one size, as Standard_D*s_v5."
+  }
+}
+
+variable "max_instances" {
+  description = "So many VMs at once at most."
+  type        = number
+  default     = 20
+
+  validation {
+    condition     = var.max_instances > 0 && floor(var.max_instances) == var.max_instances
+    error_message = "The number of VMs is a whole number above 0."
+  }
+}
+
+variable "day_limit" {
+  description = "US dollars that VMs may come to in a day, by the dispatcher's own limit."
+  type        = number
+
+  validation {
+    condition     = var.day_limit > 0
+    error_message = "The limit of a day is above 0."
+  }
+}
+
+variable "month_limit" {
+  description = "US dollars that VMs may come to in a month; the subscription's own budget alarm is set to the same number of its currency."
+  type        = number
+
+  validation {
+    condition     = var.month_limit > 0
+    error_message = "The limit of a month is above 0."
+  }
+}
+
+variable "alarm_emails" {
+  description = "Who is told when the reaper fails, the control VM is ill, or money runs out."
+  type        = list(string)
+
+  validation {
+    condition     = length(var.alarm_emails) > 0 && alltrue([for one in var.alarm_emails : can(regex("^[^@ ]+@[^@ ]+$", one))])
+    error_message = "Name at least one address: an alarm that nobody hears is none."
+  }
+}
+
+variable "operator_cidrs" {
+  description = "Networks from which operators reach the API, which is the only port that is open; none: by VMs alone."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for one in var.operator_cidrs : can(cidrhost(one, 0)) && one != "0.0.0.0/0"])
+    error_message = "Networks are written as 192.0.2.0/24, and the whole world is none."
+  }
+}
+
+variable "agent_cidrs" {
+  description = "Where VMs of other clouds come from: networks that reach the API; VMs are told the first of names then."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for one in var.agent_cidrs : can(cidrhost(one, 0)) && one != "0.0.0.0/0"])
+    error_message = "Networks are written as 192.0.2.0/24, and the whole world is none."
+  }
+}
+
+variable "names" {
+  description = "Host names that operators reach the API by, beside its addresses: they go into its certificate."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for one in var.names : can(regex("^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$", one))])
+    error_message = "A host name has letters, digits, hyphens and dots."
+  }
+}
+
+variable "subnet_id" {
+  description = "An existing subnet in the region, with a way out to the internet, by its id; null makes a network."
+  type        = string
+  default     = null
+
+  validation {
+    condition = var.subnet_id == null || can(regex(
+      "^/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft.Network/virtualNetworks/[^/]+/subnets/[^/]+$",
+      var.subnet_id,
+    ))
+    error_message = "A subnet's id is /subscriptions/.../resourceGroups/.../providers/Microsoft.Network/virtualNetworks/.../subnets/..."
+  }
+}
+
+variable "control_address" {
+  description = "A free private address of that subnet, which the control VM keeps."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.control_address == null || can(cidrhost("${var.control_address}/32", 0))
+    error_message = "An address is written as 10.0.0.10."
+  }
+}
+
+variable "cidr" {
+  description = "The network that is made: half of it is for VMs."
+  type        = string
+  default     = "10.47.0.0/16"
+
+  validation {
+    condition     = can(cidrhost(cidrsubnet(var.cidr, 8, 255), 10)) && try(tonumber(split("/", var.cidr)[1]) <= 20, false)
+    error_message = "The network is written as 10.47.0.0/16, and is a /20 at least."
+  }
+}
+
+variable "control_size" {
+  description = "Size of the control VM (x86_64, with premium disks); a thousand VMs need about two cores."
+  type        = string
+  default     = "Standard_B2als_v2"
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_-]+$", var.control_size))
+    error_message = "A size is written as Standard_B2als_v2."
+  }
+}
+
+variable "ssh_public_key" {
+  description = "A public key for the control VM: Azure makes no VM without one. No port is open for it."
+  type        = string
+
+  validation {
+    condition     = can(regex("^ssh-(rsa|ed25519) [A-Za-z0-9+/=]+( .*)?$", var.ssh_public_key))
+    error_message = "The key is written as in ~/.ssh/id_ed25519.pub."
+  }
+}
+
+variable "state_gib" {
+  description = "Size of the disk with the dispatcher's state, logs and outputs."
+  type        = number
+  default     = 32
+
+  validation {
+    condition     = var.state_gib >= 8
+    error_message = "The state needs 8 GiB at least."
+  }
+}
+
+variable "snapshot_days" {
+  description = "For so many days the daily snapshots of that disk are kept, and copies of the state."
+  type        = number
+  default     = 14
+
+  validation {
+    condition     = var.snapshot_days >= 1 && var.snapshot_days <= 360
+    error_message = "Snapshots are kept for 1 to 360 days."
+  }
+}
+
+variable "expire_days" {
+  description = "After so many days what tasks have put into the container is deleted."
+  type        = number
+  default     = 90
+
+  validation {
+    condition     = var.expire_days >= 1
+    error_message = "What is in the container is kept for a day at least."
+  }
+}
+
+variable "identity_certificates" {
+  description = "Certificates of who issues those of Azure's metadata service, by which VMs prove who they are; without them each launch makes one VM."
+  type        = string
+  default     = ""
+
+  validation {
+    condition     = var.identity_certificates == "" || can(regex("BEGIN CERTIFICATE", var.identity_certificates))
+    error_message = "The certificates are PEM."
+  }
+}
+
+variable "tags" {
+  description = "More tags, of everything that is made here."
+  type        = map(string)
+  default     = {}
+}

@@ -1,0 +1,256 @@
+"""The module of Azure: what its templates come to, the rights of its identities, the function that it packages, and
+what is destroyed before what."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.config.load import load
+from cloud_dispatch.config.source import Embedded
+from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, ProfileName
+from cloud_dispatch.domain.tags import VmTags
+from cloud_dispatch.provider.registry import plugin
+from cloud_dispatch.provider.spi import ProfileContext
+from cloud_dispatch_azure import policy
+from cloud_dispatch_azure.driver import AzureProvider
+from tests.fakes.arm.fake import FakeArm
+from tests.providers.azure import scenes
+from tests.providers.azure.steps import settled
+from tests.terraform import graph, hcl
+from tests.terraform.rendering import EXAMPLES, MODULES, rendered
+from tools import terraform_policies
+
+AZURE = MODULES / "azure"
+CORE = MODULES.parents[1] / "cloud_dispatch"
+_OWN = "/subscriptions/00000000-1111-4222-8333-444444444444/resourceGroups/cloud-dispatch-lab/providers"
+SUBNET = f"{_OWN}/Microsoft.Network/virtualNetworks/cloud-dispatch-lab/subnets/workers"
+WALL = f"{_OWN}/Microsoft.Network/networkSecurityGroups/cloud-dispatch-lab-worker"
+WORKER = f"{_OWN}/Microsoft.ManagedIdentity/userAssignedIdentities/cloud-dispatch-lab-worker"
+VM = "azurerm_linux_virtual_machine.control"
+VMS = "azurerm_resource_group.vms"
+
+
+def settings(public: str = "true") -> dict[str, Any]:
+    """What the control VM's configuration says, as the module writes it."""
+    variables = hcl.load(AZURE).named("variable")
+    text = rendered(AZURE / "templates" / "config.toml.tftpl", {
+        "deployment": "lab", "port": 7717, "host": "10.47.255.10", "names": json.dumps(["203.0.113.9"]),
+        "subscription": _OWN.split("/")[2], "resource_group": "cloud-dispatch-lab-vms", "region": "westeurope",
+        "client": "99999999-bbbb-4ccc-8ddd-eeeeeeeeeeee", "sizes": _default("sizes"), "subnet": SUBNET,
+        "security_group": WALL, "public_address": public, "identity": WORKER, "identity_certificates": "",
+        "reaper_period": "60s", "max_instances": 20, "day_limit": 50, "month_limit": 500,
+        "profile": "ephemeral = true", "pools": hcl.unquoted(variables["pools"].body["default"]),
+    })  # fmt: skip
+    return tomllib.loads(text)
+
+
+def _default(name: str) -> str:
+    return json.dumps([hcl.unquoted(one) for one in hcl.load(AZURE).named("variable")[name].body["default"]])
+
+
+def test_the_control_vms_configuration_is_good() -> None:
+    """With the pools of who says nothing about them; its limits are kept by the reaper that comes with it."""
+    config = load(Embedded(settings()), plugin)
+    profile = config.profiles["azure"]
+    assert (profile.settings.reaper, profile.settings.reaper_period) == (True, 60_000)
+    assert (profile.settings.credential, profile.settings.identity) == ("managed", WORKER)
+    assert [(one.key.scope, one.window, one.limit) for one in config.budgets()] == [
+        ("profile", "month", 500_000_000), ("profile", "day", 50_000_000),
+    ]  # fmt: skip
+    assert config.pools()
+
+
+@pytest.mark.parametrize(("public", "which"), [("true", "public addresses"), ("false", "no public addresses")])
+def test_the_dispatcher_may_do_what_its_driver_says_and_no_more(public: str, which: str) -> None:
+    """The roles that `iam-policy` prints for that configuration, of which the driver's tests prove that each right is
+    used and each call allowed; and they are assigned where it says."""
+    assert terraform_policies.files() == {path: path.read_text() for path in terraform_policies.files()}
+    said = load(Embedded(settings(public)), plugin).profiles["azure"].settings
+    printed = policy.document(said, "lab", "azure")
+    rights = json.loads((AZURE / "policies" / "dispatcher.json").read_text())[which]
+    kinds = {role["Name"]: role["Name"].partition(": ")[2].lower() for role in printed["roles"]}
+    assert rights == {kinds[role["Name"]]: role["Actions"] for role in printed["roles"]}
+    scopes = {"vms": ["azurerm_resource_group.vms.id"], "use": ["each.value"], "look": ["local.subscription"]}
+    assigned = {
+        kind: [hcl_text(one.body["scope"]) for one in resources("azurerm_role_assignment", f"dispatcher_{kind}")]
+        for kind in scopes
+    }
+    assert assigned == scopes
+    where = [one["scope"] for one in printed["assignments"]]
+    assert where == [f"{_OWN.rpartition('/')[0]}-vms", SUBNET, WALL, WORKER, "/".join(_OWN.split("/")[:3])]
+    (used,) = (one.body["used"] for one in hcl.load(AZURE).of("locals") if "used" in one.body)
+    assert {name: hcl_text(value) for name, value in hcl.items(used)} == {
+        "subnet": "local.subnet_id", "wall": "azurerm_network_security_group.worker.id",
+        "worker": "azurerm_user_assigned_identity.worker.id",
+    }  # fmt: skip
+
+
+def hcl_text(value: object) -> str:
+    return str(value).removeprefix("${").removesuffix("}")
+
+
+def resources(kind: str, name: str = "") -> list[hcl.Block]:
+    found = [one for one in hcl.load(AZURE).of("resource") if one.labels[0] == kind]
+    return [one for one in found if name in ("", one.labels[1])]
+
+
+def test_vms_may_end_nothing_and_only_two_identities_end_vms() -> None:
+    """The reaper those in their group alone; VMs put files and do nothing else. Azure's own roles are given for the
+    state's disk and for what the function's host keeps, and none of them knows VMs."""
+    files = {path.name: path.read_text() for path in (AZURE / "policies").iterdir()}
+    enders = {name for name, text in files.items() if "virtualMachines/delete" in text or "*" in text}
+    assert enders == {"dispatcher.json", "reaper.json"}
+    assert json.loads(files["reaper.json"]) == [
+        "Microsoft.Compute/virtualMachines/delete", "Microsoft.Compute/virtualMachines/read",
+    ]  # fmt: skip
+    assert all(one.partition("/containers/")[2].startswith("blobs/") for one in json.loads(files["worker.json"]))
+    assert "delete" not in files["worker.json"]
+    scopes = {one.labels[1]: hcl_text(one.body["scope"]) for one in resources("azurerm_role_assignment")}
+    assert scopes["reaper"] == "azurerm_resource_group.vms.id"
+    assert scopes["worker"] == 'azurerm_storage_container.own["artifacts"].resource_manager_id'
+    own = {
+        one.labels[1]: hcl.unquoted(one.body["role_definition_name"])
+        for one in resources("azurerm_role_assignment")
+        if "role_definition_name" in one.body
+    }
+    assert own == {"snapshots": "${each.key}", "reaper_host": "Storage Blob Data Owner"}
+
+
+# -- what is destroyed before what
+
+
+def test_the_group_of_vms_goes_between_the_control_vm_and_the_network() -> None:
+    """Destroying takes what needs something before what it needs: nobody launches when the group is emptied, the hand
+    that ends VMs outlives who launches them, and the network is there as long as a VM may be."""
+    needs = graph.of_module(AZURE)
+    first = graph.before(needs, VM)
+    assert {VMS, "azurerm_linux_function_app.reaper", "azurerm_role_assignment.reaper"} <= first
+    assert VMS in graph.before(needs, "azurerm_linux_function_app.reaper")
+    last = graph.before(needs, VMS)
+    assert {
+        "azurerm_subnet.workers", "azurerm_virtual_network.own", "azurerm_network_security_group.worker",
+        "azurerm_network_security_rule.nobody_works", "azurerm_user_assigned_identity.worker",
+    } <= last  # fmt: skip
+    assert not last & {VM, "azurerm_linux_function_app.reaper", "azurerm_managed_disk.state"}
+    for name in ("dispatcher_vms", "dispatcher_use", "dispatcher_look"):
+        assert f"azurerm_role_assignment.{name}" in first
+
+
+def test_what_is_in_the_group_is_ended_with_it_in_every_example() -> None:
+    """The provider refuses to destroy a group with something in it unless it is told."""
+    for folder in EXAMPLES.glob("azure-*"):
+        (provider,) = hcl.load(folder).of("provider")
+        (features,) = provider.body["features"]
+        assert features["resource_group"][0]["prevent_deletion_if_contains_resources"] is False, folder.name
+        assert provider.body["storage_use_azuread"] is True
+
+
+# -- the reaper's function
+
+
+def named(block: str) -> list[str]:
+    (found,) = (one.body[block] for one in hcl.load(AZURE).of("locals") if block in one.body)
+    return [hcl.unquoted(one) for one in found]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reaper's function, of the files that the module names."""
+    path = tmp_path_factory.mktemp("reaper") / "reaper.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in named("reaper_files"):
+            archive.write(CORE / name, f"cloud_dispatch/{name}")
+        for name in named("function_files"):
+            archive.write(AZURE / "function" / name, name)
+    return path
+
+
+def called(package: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What the function's host does: the package is where it looks for modules, and there is nothing else."""
+    start = f"import sys; sys.path[:] = [{str(package)!r}, *[p for p in sys.path if 'site-packages' not in p]]\n"
+    words = [sys.executable, "-I", "-S", "-c", start + code]
+    return subprocess.run(
+        words, capture_output=True, text=True, check=False, timeout=60, env={"PATH": os.environ["PATH"], **environment}
+    )
+
+
+def test_the_function_has_all_that_it_imports_and_nothing_else(package: Path) -> None:
+    done = called(package, (
+        "import reaper; assert callable(reaper.main)\n"
+        "print(*sorted(n for n in sys.modules if n.partition('.')[0] in ('cloud_dispatch', 'reaper')))"
+    ))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(package) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".py")]
+    assert set(done.stdout.split()) == {re.sub(r"(/__init__)?\.py$", "", name).replace("/", ".") for name in names}
+    files = [str(path.relative_to(AZURE / "function")) for path in (AZURE / "function").rglob("*") if path.is_file()]
+    assert sorted(one for one in files if "__pycache__" not in one) == named("function_files")
+
+
+def test_its_timer_is_as_the_module_says(package: Path) -> None:
+    """The host hands its timer to the argument of that name; a call has more time than the reaper takes itself."""
+    with zipfile.ZipFile(package) as archive:
+        function = json.loads(archive.read("reaper/function.json"))
+        host = json.loads(archive.read("host.json"))
+    (binding,) = function["bindings"]
+    assert (binding["type"], binding["schedule"]) == ("timerTrigger", "0 * * * * *")
+    (period,) = (one.body["reaper_period_s"] for one in hcl.load(AZURE).of("locals") if "reaper_period_s" in one.body)
+    assert period == 60
+    asked = f"import inspect, reaper; print(*inspect.signature(reaper.{function['entryPoint']}).parameters)"
+    assert called(package, asked).stdout.split() == [binding["name"]]
+    minutes = int(host["functionTimeout"].split(":")[1])
+    limit = float(called(package, "from cloud_dispatch.reapers.azure import _CALL_S; print(_CALL_S)").stdout)
+    assert limit + 20 <= minutes * 60
+
+
+def test_from_its_package_alone_it_ends_what_is_past_its_end(package: Path, tmp_path: Path) -> None:
+    """By the settings that the module gives it, a token of its own identity, and ARM over TLS; and a call that can't do
+    it fails."""
+    (app,) = resources("azurerm_linux_function_app")
+    given = {name for name, _ in hcl.items(app.body["app_settings"])}
+    with FakeArm() as fake:
+        vm = launched(fake, tmp_path)
+        told = {**fake.function_environment(), "DEPLOYMENT": "lab"}
+        from_host = {"IDENTITY_ENDPOINT", "IDENTITY_HEADER"}
+        assert set(told) - from_host - {"ARM", "SSL_CERT_FILE"} <= given
+        fake.denied.add("Microsoft.Compute/virtualMachines/delete")
+        refused = called(package, "import reaper; reaper.main(None)", **told)
+        assert (refused.returncode, vm in refused.stderr) == (1, True)
+        fake.denied.clear()
+        done = called(package, "import reaper; reaper.main(None)", **told)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["ended"] == [vm]
+        while fake.all_vms():
+            fake.tick()
+
+
+def launched(fake: FakeArm, folder: Path) -> str:
+    """A VM past its end."""
+
+    async def launch() -> str:
+        said = scenes.settings(
+            endpoint_url=fake.url, authority_url=fake.url, prices_url=fake.prices_url, ca_file=fake.ca_file,
+        )  # fmt: skip
+        driver = AzureProvider(ProfileContext(ProfileName("azure"), said, folder, now=fake.clock.now))
+        worn = VmTags("lab", "store", PoolName("p"), BatchId("b1"), 5, 5).encode()
+        asked = replace(scenes.request(), tags=worn, instances=(InstanceId("b1-0"),))
+        (vm,) = (await settled(driver, await driver.launch(asked))).vms
+        await driver.close()
+        return str(vm.id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in fake.environment().items():
+            patch.setenv(name, value)
+        return asyncio.run(launch())
