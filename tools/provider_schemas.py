@@ -2,7 +2,7 @@
 `tests/terraform/schemas`: names, kinds and which are required, for the resources that `terraform/` uses.
 
 The schemas come in PyPI's `cdktf-cdktf-provider-{aws,azurerm,google}`, 150 MB of generated classes: a jsii assembly
-that has each argument with its type and Terraform's own name. `--packages DIR` is where the three wheels are; without
+that has each argument with its type and Terraform's own name. `--packages DIR` is where their wheels are; without
 it they are downloaded. `--check` writes nothing and fails where the extract is not what they say.
 
     .venv/bin/python -m tools.provider_schemas [--packages DIR] [--check]
@@ -25,7 +25,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = ROOT / "tests" / "terraform" / "schemas"
-PROVIDERS = {"archive": "11.0.1", "aws": "21.22.1", "azurerm": "14.23.1", "google": "16.12.1"}
+PROVIDERS = {"archive": "11.0.1", "aws": "21.22.1", "azurerm": "14.23.1", "google": "16.12.1", "random": "12.0.1"}
 _USE = re.compile(r'^\s*(resource|data)\s+"(\w+)"', re.MULTILINE)
 _DOCS = re.compile(r"providers/([\w-]+/[\w-]+)/([\w.]+)/docs(?:/(resources|data-sources)/(\w+))?#(\w+)")
 _BLOCK = re.compile(r"^\w+ block\.$")

@@ -14,6 +14,7 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -37,16 +38,17 @@ CORE = MODULES.parents[1] / "cloud_dispatch"
 _OWN = "/subscriptions/00000000-1111-4222-8333-444444444444/resourceGroups/cloud-dispatch-lab/providers"
 SUBNET = f"{_OWN}/Microsoft.Network/virtualNetworks/cloud-dispatch-lab/subnets/workers"
 WALL = f"{_OWN}/Microsoft.Network/networkSecurityGroups/cloud-dispatch-lab-worker"
+SECRET = "https://cdlab0.vault.azure.net/secrets/database-password"
 WORKER = f"{_OWN}/Microsoft.ManagedIdentity/userAssignedIdentities/cloud-dispatch-lab-worker"
 VM = "azurerm_linux_virtual_machine.control"
 VMS = "azurerm_resource_group.vms"
 
 
-def settings(public: str = "true") -> dict[str, Any]:
+def settings(public: str = "true", store: str = "") -> dict[str, Any]:
     """What the control VM's configuration says, as the module writes it."""
     variables = hcl.load(AZURE).named("variable")
     text = rendered(AZURE / "templates" / "config.toml.tftpl", {
-        "deployment": "lab", "port": 7717, "host": "10.47.255.10", "names": json.dumps(["203.0.113.9"]),
+        "deployment": "lab", "port": 7717, "host": "10.47.255.10", "names": json.dumps(["203.0.113.9"]), "store": store,
         "subscription": _OWN.split("/")[2], "resource_group": "cloud-dispatch-lab-vms", "region": "westeurope",
         "client": "99999999-bbbb-4ccc-8ddd-eeeeeeeeeeee", "sizes": _default("sizes"), "subnet": SUBNET,
         "security_group": WALL, "public_address": public, "identity": WORKER, "identity_certificates": "",
@@ -70,6 +72,32 @@ def test_the_control_vms_configuration_is_good() -> None:
         ("profile", "month", 500_000_000), ("profile", "day", 50_000_000),
     ]  # fmt: skip
     assert config.pools()
+
+
+def test_a_managed_database_is_named_without_its_password() -> None:
+    """By a name of the vault's secret that its driver takes, over TLS that checks who answers."""
+    (lines,) = re.findall(
+        r"  store = join\(.*?\[\n(.*?)\n  \]\]\)\)$", (AZURE / "database.tf").read_text(), re.DOTALL | re.MULTILINE
+    )
+    text = "\n".join(json.loads(line.strip().rstrip(",")) for line in lines.splitlines())
+    for place, value in {
+        "server.administrator_login": "dispatcher", "server.fqdn": "cdlab0.postgres.database.azure.com",
+        "azurerm_postgresql_flexible_server_database.own[0].name": "cloud_dispatch",
+        "azurerm_key_vault_secret.database[0].versionless_id": SECRET,
+    }.items():  # fmt: skip
+        text = text.replace(f"${{{place}}}", value)
+    assert "${" not in text
+    said = load(Embedded(settings(store=text)), plugin).store
+    parts = urlsplit(said.url.get_secret_value())
+    assert (parts.hostname, parts.username, parts.password) == (
+        "cdlab0.postgres.database.azure.com",
+        "dispatcher",
+        None,
+    )
+    assert parse_qs(parts.query)["sslmode"] == ["verify-full"]
+    assert said.password.get_secret_value() == f"azure-secret:{SECRET}"
+    needed = graph.before(graph.of_module(AZURE), VM)
+    assert {"azurerm_role_assignment.dispatcher_secret", "azurerm_postgresql_flexible_server_database.own"} <= needed
 
 
 @pytest.mark.parametrize(("public", "which"), [("true", "public addresses"), ("false", "no public addresses")])
@@ -125,7 +153,11 @@ def test_vms_may_end_nothing_and_only_two_identities_end_vms() -> None:
         for one in resources("azurerm_role_assignment")
         if "role_definition_name" in one.body
     }
-    assert own == {"snapshots": "${each.key}", "reaper_host": "Storage Blob Data Owner"}
+    assert own == {
+        "snapshots": "${each.key}", "reaper_host": "Storage Blob Data Owner",
+        "secrets_writer": "Key Vault Secrets Officer", "dispatcher_secret": "Key Vault Secrets User",
+    }  # fmt: skip
+    assert scopes["dispatcher_secret"] == "azurerm_key_vault_secret.database[0].resource_versionless_id"
 
 
 # -- what is destroyed before what
@@ -140,7 +172,8 @@ def test_the_group_of_vms_goes_between_the_control_vm_and_the_network() -> None:
     assert VMS in graph.before(needs, "azurerm_linux_function_app.reaper")
     last = graph.before(needs, VMS)
     assert {
-        "azurerm_subnet.workers", "azurerm_virtual_network.own", "azurerm_network_security_group.worker",
+        "azurerm_subnet.workers", "azurerm_subnet_network_security_group_association.workers",
+        "azurerm_virtual_network.own", "azurerm_network_security_group.worker",
         "azurerm_network_security_rule.nobody_works", "azurerm_user_assigned_identity.worker",
     } <= last  # fmt: skip
     assert not last & {VM, "azurerm_linux_function_app.reaper", "azurerm_managed_disk.state"}

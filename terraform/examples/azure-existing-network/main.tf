@@ -6,7 +6,7 @@ terraform {
   required_providers {
     azurerm = {
       source  = "hashicorp/azurerm"
-      version = ">= 4.40, < 5.0"
+      version = ">= 4.55, < 5.0"
     }
   }
 }

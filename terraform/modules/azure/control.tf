@@ -9,6 +9,7 @@ locals {
     port                  = local.port
     host                  = local.host
     names                 = jsonencode(local.names)
+    store                 = local.store
     subscription          = local.subscription_id
     resource_group        = azurerm_resource_group.vms.name
     region                = var.region
@@ -133,6 +134,7 @@ resource "azurerm_linux_virtual_machine" "control" {
     azurerm_role_assignment.dispatcher_use,
     azurerm_role_assignment.dispatcher_look,
     azurerm_role_assignment.worker,
+    azurerm_role_assignment.dispatcher_secret,
     azurerm_network_interface_security_group_association.control,
     azurerm_network_security_rule.nobody_else,
   ]

@@ -33,7 +33,7 @@ resource "azurerm_resource_group" "vms" {
   }
 
   depends_on = [
-    azurerm_subnet.workers,
+    azurerm_subnet_network_security_group_association.workers,
     azurerm_network_security_rule.nobody_works,
     azurerm_user_assigned_identity.worker,
   ]

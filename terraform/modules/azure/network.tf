@@ -35,7 +35,6 @@ resource "azurerm_virtual_network" "own" {
 }
 
 resource "azurerm_subnet" "workers" {
-  #checkov:skip=CKV2_AZURE_31: each machine in it has its group on its interface: the dispatcher gives it to those that it launches
   count                           = local.makes_network ? 1 : 0
   name                            = "workers"
   resource_group_name             = azurerm_resource_group.own.name
@@ -45,7 +44,6 @@ resource "azurerm_subnet" "workers" {
 }
 
 resource "azurerm_subnet" "control" {
-  #checkov:skip=CKV2_AZURE_31: the one machine in it has its group on its interface
   count                           = local.makes_network ? 1 : 0
   name                            = "control"
   resource_group_name             = azurerm_resource_group.own.name
@@ -120,6 +118,19 @@ resource "azurerm_network_security_rule" "nobody_else" {
   source_port_range           = "*"
   destination_address_prefix  = "*"
   destination_port_range      = "*"
+}
+
+# The groups are on the machines' interfaces, and on the subnets for what is put there without.
+resource "azurerm_subnet_network_security_group_association" "workers" {
+  count                     = local.makes_network ? 1 : 0
+  subnet_id                 = azurerm_subnet.workers[0].id
+  network_security_group_id = azurerm_network_security_group.worker.id
+}
+
+resource "azurerm_subnet_network_security_group_association" "control" {
+  count                     = local.makes_network ? 1 : 0
+  subnet_id                 = azurerm_subnet.control[0].id
+  network_security_group_id = azurerm_network_security_group.control.id
 }
 
 # VMs of other clouds know the control VM by a name. In the network it stands for the private address.

@@ -187,6 +187,34 @@ variable "ssh_public_key" {
   }
 }
 
+variable "database" {
+  description = "Where the statestore is: \"embedded\", on the state's disk, or \"managed\", PostgreSQL that Azure runs."
+  type        = string
+  default     = "embedded"
+
+  validation {
+    condition     = contains(["embedded", "managed"], var.database)
+    error_message = "The database is embedded or managed."
+  }
+}
+
+variable "database_sku" {
+  description = "Size of that PostgreSQL, as B_Standard_B1ms; for thousands of VMs GP_Standard_D2ds_v5."
+  type        = string
+  default     = "B_Standard_B1ms"
+
+  validation {
+    condition     = can(regex("^(B|GP|MO)_Standard_[A-Za-z0-9_]+$", var.database_sku))
+    error_message = "The size is written as B_Standard_B1ms."
+  }
+}
+
+variable "database_subnet_id" {
+  description = "In an existing network: a subnet delegated to Microsoft.DBforPostgreSQL/flexibleServers, by its id."
+  type        = string
+  default     = null
+}
+
 variable "state_gib" {
   description = "Size of the disk with the dispatcher's state, logs and outputs."
   type        = number
