@@ -16,12 +16,11 @@ locals {
 
 resource "azurerm_subnet" "database" {
   #checkov:skip=CKV2_AZURE_31: Azure's own servers are in it, and whoever reaches them needs the password
-  count                           = local.makes_network ? local.managed : 0
-  name                            = "database"
-  resource_group_name             = azurerm_resource_group.own.name
-  virtual_network_name            = azurerm_virtual_network.own[0].name
-  address_prefixes                = [cidrsubnet(var.cidr, 8, 254)]
-  default_outbound_access_enabled = false
+  count                = local.makes_network ? local.managed : 0
+  name                 = "database"
+  resource_group_name  = azurerm_resource_group.own.name
+  virtual_network_name = azurerm_virtual_network.own[0].name
+  address_prefixes     = [cidrsubnet(var.cidr, 8, 254)]
 
   delegation {
     name = "postgresql"

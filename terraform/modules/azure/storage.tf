@@ -45,7 +45,7 @@ resource "azurerm_storage_management_policy" "own" {
   storage_account_id = azurerm_storage_account.own.id
 
   dynamic "rule" {
-    for_each = { artifacts = var.expire_days, copies = var.snapshot_days }
+    for_each = { artifacts = var.expire_days, copies = max(7, var.snapshot_days) }
 
     content {
       name    = rule.key
@@ -82,8 +82,13 @@ resource "azurerm_managed_disk" "state" {
   tags                          = local.tags
 }
 
-# Daily snapshots of that disk, in the same group: they go with it.
+# Daily snapshots of that disk, in the same group: they go with it, where Azure lets a vault go without a delay.
+locals {
+  vaults = var.snapshot_days > 0 ? 1 : 0
+}
+
 resource "azurerm_data_protection_backup_vault" "state" {
+  count               = local.vaults
   name                = local.name
   resource_group_name = azurerm_resource_group.own.name
   location            = var.region
@@ -98,31 +103,33 @@ resource "azurerm_data_protection_backup_vault" "state" {
 }
 
 resource "azurerm_role_assignment" "snapshots" {
-  for_each = {
+  for_each = local.vaults == 0 ? {} : {
     "Disk Backup Reader"        = azurerm_managed_disk.state.id
     "Disk Snapshot Contributor" = azurerm_resource_group.own.id
   }
 
   scope                = each.value
   role_definition_name = each.key
-  principal_id         = azurerm_data_protection_backup_vault.state.identity[0].principal_id
+  principal_id         = azurerm_data_protection_backup_vault.state[0].identity[0].principal_id
   principal_type       = "ServicePrincipal"
 }
 
 resource "azurerm_data_protection_backup_policy_disk" "state" {
+  count                           = local.vaults
   name                            = "daily"
-  vault_id                        = azurerm_data_protection_backup_vault.state.id
+  vault_id                        = azurerm_data_protection_backup_vault.state[0].id
   backup_repeating_time_intervals = ["R/2026-01-01T03:00:00+00:00/P1D"]
   default_retention_duration      = "P${var.snapshot_days}D"
 }
 
 resource "azurerm_data_protection_backup_instance_disk" "state" {
+  count                        = local.vaults
   name                         = "state"
   location                     = var.region
-  vault_id                     = azurerm_data_protection_backup_vault.state.id
+  vault_id                     = azurerm_data_protection_backup_vault.state[0].id
   disk_id                      = azurerm_managed_disk.state.id
   snapshot_resource_group_name = azurerm_resource_group.own.name
-  backup_policy_id             = azurerm_data_protection_backup_policy_disk.state.id
+  backup_policy_id             = azurerm_data_protection_backup_policy_disk.state[0].id
 
   depends_on = [azurerm_role_assignment.snapshots]
 }

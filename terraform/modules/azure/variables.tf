@@ -227,13 +227,13 @@ variable "state_gib" {
 }
 
 variable "snapshot_days" {
-  description = "For so many days the daily snapshots of that disk are kept, and copies of the state."
+  description = "For so many days the daily snapshots of that disk are kept, and copies of the state; 0: there are no snapshots."
   type        = number
   default     = 14
 
   validation {
-    condition     = var.snapshot_days >= 1 && var.snapshot_days <= 360
-    error_message = "Snapshots are kept for 1 to 360 days."
+    condition     = var.snapshot_days >= 0 && var.snapshot_days <= 360
+    error_message = "Snapshots are kept for 0 to 360 days."
   }
 }
 
