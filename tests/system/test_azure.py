@@ -36,7 +36,7 @@ identity_certificates = "{issuers}"
 sizes = ["Standard_D2s_v5"]
 consistency = "1s"
 boot = "1s"
-guest_enforced = true
+{more}
 caps = {{ instances = {cap} }}
 budget = {{ total = "5" }}
 """
@@ -45,14 +45,17 @@ budget = {{ total = "5" }}
 class Subscription:
     """One deployment whose VMs are those of `fake`."""
 
-    def __init__(self, folder: Path, fake: WatchedArm, *, cap: int = 2, pool: str = "", by: str = "issuer") -> None:
+    def __init__(
+        self, folder: Path, fake: WatchedArm, *, cap: int = 2, pool: str = "", by: str = "issuer",
+        more: str = "guest_enforced = true", boots: bool = True,
+    ) -> None:  # fmt: skip
         issuers = folder / "issuers.pem"
         issuers.write_text(scenes.trusted())
         before, _, after = CONFIG.partition("[profiles.local]")
         head = before.replace("tls = false\n", f'advertise = "https://{SEEN_AT}:{{port}}"\n')
         written = _PROFILE.format(
             subscription=scenes.fake.SUBSCRIPTION, group=scenes.fake.GROUP, region=scenes.REGION, subnet=scenes.SUBNET,
-            fake=fake, issuers=issuers, cap=cap,
+            fake=fake, issuers=issuers, cap=cap, more=more,
         )  # fmt: skip
         tail = after[after.index("[pools.default]") :].replace('profiles = ["local"]', 'profiles = ["azure"]')
         config = head + written.replace("{", "{{").replace("}", "}}") + tail
@@ -67,7 +70,8 @@ class Subscription:
 
         self.guests = Guests(fake, folder / "guests", sign, ways, AZURE)
         fake.accounts.append(self)
-        self.guests.__enter__()
+        if boots:
+            self.guests.__enter__()
 
     def until_gone(self, within: float = 60) -> None:
         """Nothing is left, by every word there is: the dispatcher's, the fake's, and this host's."""
