@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from cloud_dispatch_aws.policy import document
 from cloud_dispatch_aws.settings import AwsSettings
@@ -45,16 +46,22 @@ def aws() -> str:
 def azure() -> str:
     """For the module of Azure."""
     group = "/subscriptions/00000000-0000-4000-8000-000000000000/resourceGroups/own/providers"
-    found = {}
-    for name, public in (("public addresses", True), ("no public addresses", False)):
-        settings = AzureSettings.model_validate({
+
+    def settings(**more: object) -> AzureSettings:
+        return AzureSettings.model_validate({
             "subscription": group.split("/")[2], "resource_group": "vms", "region": "westeurope",
-            "subnet": f"{group}/Microsoft.Network/virtualNetworks/own/subnets/workers", "public_address": public,
+            "subnet": f"{group}/Microsoft.Network/virtualNetworks/own/subnets/workers",
             "security_group": f"{group}/Microsoft.Network/networkSecurityGroups/worker",
-            "identity": f"{group}/Microsoft.ManagedIdentity/userAssignedIdentities/worker",
+            "identity": f"{group}/Microsoft.ManagedIdentity/userAssignedIdentities/worker", **more,
         })  # fmt: skip
-        roles = azure_policy.document(settings, "lab", "azure")["roles"]
+
+    found: dict[str, Any] = {}
+    for name, public in (("public addresses", True), ("no public addresses", False)):
+        roles = azure_policy.document(settings(public_address=public), "lab", "azure")["roles"]
         found[name] = {role["Name"].partition(": ")[2].lower(): role["Actions"] for role in roles}
+    for name, path in (("images", "images/one"), ("images of galleries", "galleries/own/images/one/versions/1.0.0")):
+        mine = settings(images={"x86_64": f"{group}/Microsoft.Compute/{path}"})
+        found[name] = sorted(set(azure_policy.uses(mine)) - set(azure_policy.uses(settings())))
     return json.dumps(found, indent=2) + "\n"
 
 

@@ -44,13 +44,14 @@ VM = "azurerm_linux_virtual_machine.control"
 VMS = "azurerm_resource_group.vms"
 
 
-def settings(public: str = "true", store: str = "") -> dict[str, Any]:
+def settings(public: str = "true", store: str = "", images: str = "") -> dict[str, Any]:
     """What the control VM's configuration says, as the module writes it."""
     variables = hcl.load(AZURE).named("variable")
     text = rendered(AZURE / "templates" / "config.toml.tftpl", {
         "deployment": "lab", "port": 7717, "host": "10.47.255.10", "names": json.dumps(["203.0.113.9"]), "store": store,
         "subscription": _OWN.split("/")[2], "resource_group": "cloud-dispatch-lab-vms", "region": "westeurope",
         "client": "99999999-bbbb-4ccc-8ddd-eeeeeeeeeeee", "sizes": _default("sizes"), "subnet": SUBNET,
+        "images": images,
         "security_group": WALL, "public_address": public, "identity": WORKER, "identity_certificates": "",
         "reaper_period": "60s", "max_instances": 20, "day_limit": 50, "month_limit": 500,
         "profile": "ephemeral = true", "pools": hcl.unquoted(variables["pools"].body["default"]),
@@ -119,10 +120,23 @@ def test_the_dispatcher_may_do_what_its_driver_says_and_no_more(public: str, whi
     where = [one["scope"] for one in printed["assignments"]]
     assert where == [f"{_OWN.rpartition('/')[0]}-vms", SUBNET, WALL, WORKER, "/".join(_OWN.split("/")[:3])]
     (used,) = (one.body["used"] for one in hcl.load(AZURE).of("locals") if "used" in one.body)
-    assert {name: hcl_text(value) for name, value in hcl.items(used)} == {
-        "subnet": "local.subnet_id", "wall": "azurerm_network_security_group.worker.id",
-        "worker": "azurerm_user_assigned_identity.worker.id",
+    assert {f"{root}.{name}" for root, name, _ in hcl.reads(used)} == {
+        "local.image_scopes", "local.subnet_id", "azurerm_network_security_group.worker",
+        "azurerm_user_assigned_identity.worker",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("image", "which"), [("images/one", "images"), ("galleries/own/images/one/versions/1.0.0", "images of galleries")]
+)
+def test_images_of_ones_own_are_one_more_right(image: str, which: str) -> None:
+    """Written as the module writes them, beside what is booted else."""
+    path = f"{_OWN}/Microsoft.Compute/{image}"
+    said = load(Embedded(settings(images=f'images.x86_64 = "{path}"')), plugin).profiles["azure"].settings
+    assert said.images["x86_64"] == path
+    rights = json.loads((AZURE / "policies" / "dispatcher.json").read_text())
+    (role,) = (one for one in policy.document(said, "lab", "azure")["roles"] if one["Name"].endswith(": use"))
+    assert role["Actions"] == sorted(rights["public addresses"]["use"] + rights[which])
 
 
 def hcl_text(value: object) -> str:

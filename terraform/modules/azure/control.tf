@@ -15,6 +15,7 @@ locals {
     region                = var.region
     client                = azurerm_user_assigned_identity.dispatcher.client_id
     sizes                 = jsonencode(var.sizes)
+    images                = join("\n", [for architecture, id in var.images : "images.${architecture} = \"${id}\""])
     subnet                = local.subnet_id
     security_group        = azurerm_network_security_group.worker.id
     public_address        = tostring(local.makes_network)

@@ -3,23 +3,41 @@
 
 locals {
   # By the scopes that the driver assigns them on, each right that its calls need: tools/terraform_policies.py.
-  dispatcher_rights = jsondecode(file("${path.module}/policies/dispatcher.json"))[
-    local.makes_network ? "public addresses" : "no public addresses"
-  ]
+  rights = jsondecode(file("${path.module}/policies/dispatcher.json"))
+  base   = local.rights[local.makes_network ? "public addresses" : "no public addresses"]
+
+  # Of images of one's own: those of a gallery by their definitions.
+  own_images     = [for id in values(var.images) : id if startswith(id, "/subscriptions/")]
+  gallery_images = [for id in local.own_images : regex("^(.*/galleries/[^/]+/images/[^/]+)", id)[0] if strcontains(id, "/galleries/")]
+  plain_images   = [for id in local.own_images : id if !strcontains(id, "/galleries/")]
+  image_scopes   = toset(concat(local.gallery_images, local.plain_images))
+
+  dispatcher_rights = {
+    vms = local.base.vms
+    use = sort(concat(
+      local.base.use,
+      length(local.gallery_images) > 0 ? local.rights["images of galleries"] : [],
+      length(local.plain_images) > 0 ? local.rights["images"] : [],
+    ))
+    look = local.base.look
+  }
 
   # Where a custom role can be assigned is said by subscriptions and groups; it is then assigned on less.
   network_group = join("/", slice(split("/", local.subnet_id), 0, 5))
   bounds = {
-    vms  = [azurerm_resource_group.vms.id]
-    use  = distinct([azurerm_resource_group.own.id, local.network_group])
+    vms = [azurerm_resource_group.vms.id]
+    use = distinct(concat(
+      [azurerm_resource_group.own.id, local.network_group],
+      [for id in local.image_scopes : join("/", slice(split("/", id), 0, 5))],
+    ))
     look = [local.subscription]
   }
 
-  used = {
+  used = merge({ for id in local.image_scopes : id => id }, {
     subnet = local.subnet_id
     wall   = azurerm_network_security_group.worker.id
     worker = azurerm_user_assigned_identity.worker.id
-  }
+  })
 }
 
 resource "azurerm_user_assigned_identity" "dispatcher" {

@@ -46,13 +46,31 @@ variable "profile" {
 }
 
 variable "sizes" {
-  description = "Sizes that may be rented, with wildcards. Azure's rights know no sizes: the dispatcher alone keeps to them."
+  description = "Sizes that may be rented; with wildcards, as Standard_D*s_v5, which has Arm ones among them. Azure's rights know no sizes: the dispatcher alone keeps to them."
   type        = list(string)
-  default     = ["Standard_D*s_v5", "Standard_E*s_v5", "Standard_F*s_v2"]
+  default = [
+    "Standard_D2s_v5", "Standard_D4s_v5", "Standard_D8s_v5", "Standard_D16s_v5", "Standard_E4s_v5", "Standard_E8s_v5",
+    "Standard_F*s_v2",
+  ]
 
   validation {
     condition     = length(var.sizes) > 0 && alltrue([for one in var.sizes : can(regex("^[A-Za-z0-9_.*?-]+$", one))])
     error_message = "Name at least one size, as Standard_D*s_v5."
+  }
+}
+
+variable "images" {
+  description = "What VMs boot, by architecture (x86_64, arm64): images of yours by their ids, or PUBLISHER:OFFER:SKU:VERSION; none: Ubuntu 24.04."
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition = alltrue([
+      for architecture, id in var.images :
+      contains(["x86_64", "arm64"], architecture) &&
+      can(regex("^([\\w.-]+(:[\\w.-]+){3}|/subscriptions/[^\"]+|/communityGalleries/[^\"]+)$", id))
+    ])
+    error_message = "An image is the id of one, or PUBLISHER:OFFER:SKU:VERSION, by x86_64 or arm64."
   }
 }
 
