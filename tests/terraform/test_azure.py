@@ -22,6 +22,7 @@ from cloud_dispatch.config.load import load
 from cloud_dispatch.config.source import Embedded
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, ProfileName
 from cloud_dispatch.domain.tags import VmTags
+from cloud_dispatch.install import buckets
 from cloud_dispatch.provider.registry import plugin
 from cloud_dispatch.provider.spi import ProfileContext
 from cloud_dispatch_azure import policy
@@ -49,6 +50,7 @@ def settings(public: str = "true", store: str = "", images: str = "") -> dict[st
     variables = hcl.load(AZURE).named("variable")
     text = rendered(AZURE / "templates" / "config.toml.tftpl", {
         "deployment": "lab", "port": 7717, "host": "10.47.255.10", "names": json.dumps(["203.0.113.9"]), "store": store,
+        "copies": "az://cdlab0/copies", "copied": "everything",
         "subscription": _OWN.split("/")[2], "resource_group": "cloud-dispatch-lab-vms", "region": "westeurope",
         "client": "99999999-bbbb-4ccc-8ddd-eeeeeeeeeeee", "sizes": _default("sizes"), "subnet": SUBNET,
         "images": images,
@@ -73,6 +75,8 @@ def test_the_control_vms_configuration_is_good() -> None:
         ("profile", "month", 500_000_000), ("profile", "day", 50_000_000),
     ]  # fmt: skip
     assert config.pools()
+    assert (config.backup.into, config.backup.what) == ("az://cdlab0/copies", "everything")
+    assert buckets.is_address(str(config.backup.into))
 
 
 def test_a_managed_database_is_named_without_its_password() -> None:
@@ -159,8 +163,10 @@ def test_vms_may_end_nothing_and_only_two_identities_end_vms() -> None:
     ]  # fmt: skip
     assert all(one.partition("/containers/")[2].startswith("blobs/") for one in json.loads(files["worker.json"]))
     assert "delete" not in files["worker.json"]
+    assert all(one.partition("/containers/")[2].startswith("blobs/") for one in json.loads(files["copies.json"]))
     scopes = {one.labels[1]: hcl_text(one.body["scope"]) for one in resources("azurerm_role_assignment")}
     assert scopes["reaper"] == "azurerm_resource_group.vms.id"
+    assert scopes["copies"] == 'azurerm_storage_container.own["copies"].resource_manager_id'
     assert scopes["worker"] == 'azurerm_storage_container.own["artifacts"].resource_manager_id'
     own = {
         one.labels[1]: hcl.unquoted(one.body["role_definition_name"])

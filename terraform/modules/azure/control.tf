@@ -4,12 +4,17 @@ locals {
   host  = length(var.agent_cidrs) > 0 ? concat(var.names, [""])[0] : local.control_address
   names = concat([local.control_address], azurerm_public_ip.control[*].ip_address, var.names)
 
+  # Where the dispatcher puts a copy of its state each hour; PostgreSQL that Azure runs has backups of its own.
+  copies = "az://${azurerm_storage_account.own.name}/${azurerm_storage_container.own["copies"].name}"
+
   config = templatefile("${path.module}/templates/config.toml.tftpl", {
     deployment            = var.deployment
     port                  = local.port
     host                  = local.host
     names                 = jsonencode(local.names)
     store                 = local.store
+    copies                = local.copies
+    copied                = var.database == "managed" ? "keys" : "everything"
     subscription          = local.subscription_id
     resource_group        = azurerm_resource_group.vms.name
     region                = var.region
@@ -134,6 +139,7 @@ resource "azurerm_linux_virtual_machine" "control" {
     azurerm_role_assignment.dispatcher_vms,
     azurerm_role_assignment.dispatcher_use,
     azurerm_role_assignment.dispatcher_look,
+    azurerm_role_assignment.copies,
     azurerm_role_assignment.worker,
     azurerm_role_assignment.dispatcher_secret,
     azurerm_network_interface_security_group_association.control,

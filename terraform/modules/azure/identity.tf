@@ -81,6 +81,25 @@ resource "azurerm_role_assignment" "dispatcher_look" {
   principal_type     = "ServicePrincipal"
 }
 
+# Copies of the state have what the dispatcher signs with: nobody else is let to them.
+resource "azurerm_role_definition" "copies" {
+  name              = "${local.name} copies"
+  description       = "The control VM of the deployment ${var.deployment} keeps copies of its state"
+  scope             = azurerm_resource_group.own.id
+  assignable_scopes = [azurerm_resource_group.own.id]
+
+  permissions {
+    data_actions = jsondecode(file("${path.module}/policies/copies.json"))
+  }
+}
+
+resource "azurerm_role_assignment" "copies" {
+  scope              = azurerm_storage_container.own["copies"].resource_manager_id
+  role_definition_id = azurerm_role_definition.copies.role_definition_resource_id
+  principal_id       = azurerm_user_assigned_identity.dispatcher.principal_id
+  principal_type     = "ServicePrincipal"
+}
+
 resource "azurerm_user_assigned_identity" "worker" {
   name                = "${local.name}-worker"
   resource_group_name = azurerm_resource_group.own.name

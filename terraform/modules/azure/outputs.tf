@@ -28,6 +28,11 @@ output "container" {
   value       = "https://${azurerm_storage_account.own.name}.blob.core.windows.net/${azurerm_storage_container.own["artifacts"].name}"
 }
 
+output "copies" {
+  description = "Where the copies of the state are: cloud-dispatch restore takes the latest of them on another control VM."
+  value       = local.copies
+}
+
 output "reaper_period_seconds" {
   description = "How often the reaper looks: so much later than its hard end a VM may be ended, and a little."
   value       = local.reaper_period_s

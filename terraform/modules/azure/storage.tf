@@ -44,26 +44,34 @@ resource "azurerm_storage_container" "own" {
 resource "azurerm_storage_management_policy" "own" {
   storage_account_id = azurerm_storage_account.own.id
 
-  dynamic "rule" {
-    for_each = { artifacts = var.expire_days, copies = max(7, var.snapshot_days) }
+  rule {
+    name    = "artifacts"
+    enabled = true
 
-    content {
-      name    = rule.key
-      enabled = true
+    filters {
+      blob_types   = ["blockBlob"]
+      prefix_match = ["artifacts/"]
+    }
 
-      filters {
-        blob_types   = ["blockBlob"]
-        prefix_match = ["${rule.key}/"]
+    actions {
+      base_blob {
+        delete_after_days_since_modification_greater_than = var.expire_days
       }
+    }
+  }
 
-      actions {
-        base_blob {
-          delete_after_days_since_modification_greater_than = rule.value
-        }
+  # Copies of the state go when the dispatcher has newer ones: when it has none the last one stays.
+  rule {
+    name    = "what-was-replaced"
+    enabled = true
 
-        version {
-          delete_after_days_since_creation = 7
-        }
+    filters {
+      blob_types = ["blockBlob"]
+    }
+
+    actions {
+      version {
+        delete_after_days_since_creation = 7
       }
     }
   }

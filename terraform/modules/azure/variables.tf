@@ -21,7 +21,7 @@ variable "region" {
 variable "package" {
   description = "What pip installs on the control VM: a requirement with its version, or the address of a wheel."
   type        = string
-  default     = "cloud-dispatch[azure,postgres]"
+  default     = "cloud-dispatch[azure,bucket,postgres]"
 
   validation {
     condition     = can(regex("^[A-Za-z0-9._+@:/=<>!~,\\[\\]-]+$", var.package))
@@ -245,7 +245,7 @@ variable "state_gib" {
 }
 
 variable "snapshot_days" {
-  description = "For so many days the daily snapshots of that disk are kept, and copies of the state; 0: there are no snapshots."
+  description = "For so many days the daily snapshots of that disk are kept; 0: there are none."
   type        = number
   default     = 14
 
