@@ -1,9 +1,9 @@
 """What Terraform's providers take and tell, drawn from their official schemas. Owns the extract in
 `tests/terraform/schemas`: names, kinds and which are required, for the resources that `terraform/` uses.
 
-The schemas come in PyPI's `cdktf-cdktf-provider-{aws,azurerm,google}`, 150 MB of generated classes: a jsii assembly
-that has each argument with its type and Terraform's own name. `--packages DIR` is where their wheels are; without
-it they are downloaded. `--check` writes nothing and fails where the extract is not what they say.
+The schemas come in PyPI's `cdktf-cdktf-provider-{archive,aws,azurerm,google,random}`, 150 MB of generated classes: a
+jsii assembly that has each argument with its type and Terraform's own name. `--packages DIR` is where the wheels are;
+without it they are downloaded. `--check` writes nothing and fails where the extract is not what they say.
 
     .venv/bin/python -m tools.provider_schemas [--packages DIR] [--check]
 """

@@ -1,6 +1,6 @@
 """The rights that Terraform gives the dispatcher, drawn from what the drivers say that they need. Owns the documents
 `policies/dispatcher.*` of the modules: of AWS the driver's own one with places for what only Terraform knows, of Azure
-the rights of its roles, with and without public addresses.
+the rights of its roles, with and without public addresses, of Google Cloud its role.
 
     .venv/bin/python -m tools.terraform_policies [--check]
 """
@@ -17,6 +17,8 @@ from cloud_dispatch_aws.policy import document
 from cloud_dispatch_aws.settings import AwsSettings
 from cloud_dispatch_azure import policy as azure_policy
 from cloud_dispatch_azure.settings import AzureSettings
+from cloud_dispatch_gcp.policy import role
+from cloud_dispatch_gcp.settings import GcpSettings
 
 MODULES = Path(__file__).resolve().parent.parent / "terraform" / "modules"
 _REGION, _ACCOUNT, _DEPLOYMENT, _ROLE = "us-east-1", "000000000000", "@deployment@", "@role@"
@@ -58,11 +60,21 @@ def azure() -> str:
     found: dict[str, Any] = {}
     for name, public in (("public addresses", True), ("no public addresses", False)):
         roles = azure_policy.document(settings(public_address=public), "lab", "azure")["roles"]
-        found[name] = {role["Name"].partition(": ")[2].lower(): role["Actions"] for role in roles}
+        found[name] = {one["Name"].partition(": ")[2].lower(): one["Actions"] for one in roles}
     for name, path in (("images", "images/one"), ("images of galleries", "galleries/own/images/one/versions/1.0.0")):
         mine = settings(images={"x86_64": f"{group}/Microsoft.Compute/{path}"})
         found[name] = sorted(set(azure_policy.uses(mine)) - set(azure_policy.uses(settings())))
     return json.dumps(found, indent=2) + "\n"
+
+
+def gcp() -> str:
+    """For the module of Google Cloud: VMs with an account, in subnets, without an address of their own. What Terraform
+    names is in the role's binding, not in the role."""
+    settings = GcpSettings.model_validate({
+        "project": "lab-000000", "regions": ["us-central1"], "subnets": {"us-central1": "workers"},
+        "service_account": "worker@lab-000000.iam.gserviceaccount.com", "public_address": False,
+    })  # fmt: skip
+    return json.dumps({**role(settings, ""), "description": "Launches, watches and ends VMs"}, indent=2) + "\n"
 
 
 def files() -> dict[Path, str]:
@@ -70,6 +82,7 @@ def files() -> dict[Path, str]:
     return {
         MODULES / "aws" / "policies" / "dispatcher.json.tftpl": aws(),
         MODULES / "azure" / "policies" / "dispatcher.json": azure(),
+        MODULES / "gcp" / "policies" / "dispatcher.json": gcp(),
     }
 
 

@@ -22,10 +22,18 @@ from tests.terraform.hcl import Block, Configuration
 
 SCHEMAS = Path(__file__).parent / "schemas"
 _META = {"count", "for_each", "depends_on", "provider"}
-_META_BLOCKS = {"lifecycle", "connection", "provisioner"}
+_META_BLOCKS = {"lifecycle", "connection"}
 #: What expressions may read that no block declares.
 _OWN = {"each", "count", "path", "self", "terraform"}
 _MODULE_META = {"source", "version", "providers", *_META}
+#: What Terraform has itself: no plugin brings it.
+_ANY = {"kind": "any", "required": False}
+BUILT_IN: Mapping[str, Any] = {
+    "resource": {"terraform_data": {"arguments": {"input": _ANY, "triggers_replace": _ANY}, "tells": ["id", "output"]}},
+    "data": {},
+}
+_LOCAL_EXEC = {"command": True, "environment": False, "interpreter": False, "on_failure": False, "quiet": False,
+               "when": False, "working_dir": False}  # fmt: skip
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
@@ -44,6 +52,8 @@ class Finding:
 @cache
 def schema(provider: str) -> Mapping[str, Any]:
     """The extract of a provider; FileNotFoundError for one that has none."""
+    if provider == "terraform":
+        return BUILT_IN
     found: Mapping[str, Any] = json.loads((SCHEMAS / f"{provider}.json").read_text(encoding="utf-8"))
     return found
 
@@ -95,6 +105,9 @@ def _of_body(said: Mapping[str, Any], body: Mapping[str, Any], extra: set[str] =
             for one in value:
                 for label, inner in hcl.items(one):
                     given[hcl.unquoted(label)] = inner
+        elif name == "provisioner":
+            for one in value:
+                yield from _of_provisioner(one)
         elif name not in extra and not (name in _META_BLOCKS and hcl.is_block(value)):
             given[name] = value
     yield from (f"lacks {name}" for name, one in arguments.items() if one["required"] and name not in given)
@@ -105,6 +118,20 @@ def _of_body(said: Mapping[str, Any], body: Mapping[str, Any], extra: set[str] =
             yield from _of_dynamic(name, arguments[name], value)
         else:
             yield from (f"{name}: {what}" for what in _of_value(arguments[name], value))
+
+
+def _of_provisioner(value: Mapping[str, Any]) -> Iterator[str]:
+    """A command of the operator's machine. One that runs when its resource is destroyed sees nothing but that."""
+    for label, body in hcl.items(dict(value)):
+        if hcl.unquoted(label) != "local-exec":
+            yield f"provisioner {label} is not for use here"
+            continue
+        given = {name for name, _ in hcl.items(body)}
+        yield from (f"provisioner: has no argument {name}" for name in sorted(given - _LOCAL_EXEC.keys()))
+        yield from (f"provisioner: lacks {name}" for name, must in _LOCAL_EXEC.items() if must and name not in given)
+        if hcl.unquoted(str(body.get("when", ""))).strip("${}") == "destroy":
+            strange = {f"{root}.{name}" for root, name, _ in hcl.reads(body) if root != "self"}
+            yield from (f"provisioner: reads {name} where only self is known" for name in sorted(strange))
 
 
 def _of_dynamic(name: str, argument: Mapping[str, Any], value: Mapping[str, Any]) -> Iterator[str]:
@@ -221,7 +248,7 @@ def _dynamic_labels(value: Any) -> Iterator[str]:
 
 @cache
 def _providers() -> frozenset[str]:
-    return frozenset(file.stem for file in SCHEMAS.glob("*.json"))
+    return frozenset(("terraform", *(file.stem for file in SCHEMAS.glob("*.json"))))
 
 
 def _of_output(configuration: Configuration, name: str, rest: tuple[str, ...]) -> Iterator[str]:

@@ -1,48 +1,39 @@
-"""What has to be there before what, as Terraform reads it from a module: its graph of resources. Destroying goes the
-other way round. Owns the graph; knows of no cloud."""
+"""What needs what in a configuration, as Terraform finds it: by what is read, and by what `depends_on` says."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 from tests.terraform import hcl
-
-Graph = Mapping[str, frozenset[str]]
-
-
-def of_module(folder: Path) -> Graph:
-    """By the address of each resource, those that it needs directly, by references or by depends_on."""
-    configuration = hcl.load(folder)
-    locals_ = {name: value for one in configuration.of("locals") for name, value in hcl.items(one.body)}
-    known = {block.address: block for block in configuration.blocks if block.kind in ("resource", "data")}
-    return {
-        address: frozenset(_needed(block.body, locals_, frozenset(known)) - {address})
-        for address, block in known.items()
-    }
+from tests.terraform.hcl import Block, Configuration
 
 
-def _needed(value: Any, locals_: Mapping[str, Any], known: frozenset[str]) -> set[str]:
-    return set(_reads(value, locals_, known, frozenset()))
+def needs(configuration: Configuration) -> Mapping[str, frozenset[str]]:
+    """By resource, all that must be there before it and is destroyed after it: resources, data and locals, by address.
+    ValueError for a circle."""
+    direct = {address: set(reads) for address, reads in _nodes(configuration)}
+    whole: dict[str, frozenset[str]] = {}
+
+    def found(address: str, way: tuple[str, ...]) -> frozenset[str]:
+        if address in way:
+            raise ValueError(f"a circle: {' -> '.join((*way[way.index(address) :], address))}")
+        if address not in whole:
+            below = [found(one, (*way, address)) for one in sorted(direct[address]) if one in direct]
+            whole[address] = frozenset(direct[address]).union(*below)
+        return whole[address]
+
+    for address in direct:
+        found(address, ())
+    return whole
 
 
-def _reads(
-    value: Any, locals_: Mapping[str, Any], known: frozenset[str], passed: frozenset[str]
-) -> Iterator[str]:  # fmt: skip
-    for root, name, _ in hcl.reads(value):
-        if root == "local" and name in locals_ and name not in passed:
-            yield from _reads(locals_[name], locals_, known, passed | {name})
-        elif f"{root}.{name}" in known:
-            yield f"{root}.{name}"
+def _nodes(configuration: Configuration) -> Iterator[tuple[str, Iterator[str]]]:
+    for block in configuration.blocks:
+        if block.kind in ("resource", "data"):
+            yield block.address, _read(block, block.body)
+        elif block.kind == "locals":
+            yield from ((f"local.{name}", _read(block, value)) for name, value in hcl.items(block.body))
 
 
-def before(graph: Graph, address: str) -> frozenset[str]:
-    """All that has to be there before it, and is destroyed after it."""
-    found: set[str] = set()
-    waiting = [address]
-    while waiting:
-        for one in graph[waiting.pop()] - found:
-            found.add(one)
-            waiting.append(one)
-    return frozenset(found)
+def _read(block: Block, value: object) -> Iterator[str]:
+    return (f"{root}.{name}" for root, name, _ in hcl.reads(value) if f"{root}.{name}" != block.address)

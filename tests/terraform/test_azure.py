@@ -101,7 +101,7 @@ def test_a_managed_database_is_named_without_its_password() -> None:
     )
     assert parse_qs(parts.query)["sslmode"] == ["verify-full"]
     assert said.password.get_secret_value() == f"azure-secret:{SECRET}"
-    needed = graph.before(graph.of_module(AZURE), VM)
+    needed = graph.needs(hcl.load(AZURE))[VM]
     assert {"azurerm_role_assignment.dispatcher_secret", "azurerm_postgresql_flexible_server_database.own"} <= needed
 
 
@@ -186,11 +186,11 @@ def test_vms_may_end_nothing_and_only_two_identities_end_vms() -> None:
 def test_the_group_of_vms_goes_between_the_control_vm_and_the_network() -> None:
     """Destroying takes what needs something before what it needs: nobody launches when the group is emptied, the hand
     that ends VMs outlives who launches them, and the network is there as long as a VM may be."""
-    needs = graph.of_module(AZURE)
-    first = graph.before(needs, VM)
+    needs = graph.needs(hcl.load(AZURE))
+    first = needs[VM]
     assert {VMS, "azurerm_linux_function_app.reaper", "azurerm_role_assignment.reaper"} <= first
-    assert VMS in graph.before(needs, "azurerm_linux_function_app.reaper")
-    last = graph.before(needs, VMS)
+    assert VMS in needs["azurerm_linux_function_app.reaper"]
+    last = needs[VMS]
     assert {
         "azurerm_subnet.workers", "azurerm_subnet_network_security_group_association.workers",
         "azurerm_virtual_network.own", "azurerm_network_security_group.worker",

@@ -65,7 +65,7 @@ def test_its_files_are_where_the_configuration_names_them(tmp_path: Path) -> Non
     assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "files.json"} == FILES
 
 
-@pytest.mark.parametrize("module", ["aws", "azure"])
+@pytest.mark.parametrize("module", ["aws", "azure", "gcp"])
 def test_templates_are_given_what_they_have_places_for(module: str) -> None:
     """Values that Terraform gives a template are those that it has places for; of every template of the module."""
     folder = MODULES / module

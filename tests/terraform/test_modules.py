@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.terraform import hcl
+from tests.terraform import graph, hcl
 from tests.terraform.checker import SCHEMAS, check, schema
 from tests.terraform.rendering import EXAMPLES, MODULES
 
@@ -25,6 +25,12 @@ def test_there_is_something_to_check() -> None:
 def test_it_is_what_the_providers_take(folder: Path) -> None:
     """Types, arguments, blocks, what is required, what is read of others; and nothing is declared that nobody reads."""
     assert [str(one) for one in check(hcl.load(folder))] == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(ROOT)))
+def test_nothing_needs_itself(folder: Path) -> None:
+    """Terraform can make it in some order, and destroy it in the other one."""
+    assert graph.needs(hcl.load(folder)) or folder.parent == EXAMPLES
 
 
 @pytest.mark.skipif(TERRAFORM is None, reason="terraform is not on this machine")
@@ -52,4 +58,4 @@ def test_the_extract_of_the_schemas_is_of_what_is_used() -> None:
         assert told["package"].startswith(f"cdktf-cdktf-provider-{file.stem} ")
     used = {one.labels[0] for folder in FOLDERS for one in hcl.load(folder).blocks if one.kind in ("resource", "data")}
     schemas = [schema(file.stem) for file in SCHEMAS.glob("*.json")]
-    assert {name for one in schemas for kind in ("resource", "data") for name in one[kind]} == used
+    assert {name for one in schemas for kind in ("resource", "data") for name in one[kind]} == used - {"terraform_data"}

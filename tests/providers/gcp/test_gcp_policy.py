@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloud_dispatch.domain.ids import ProfileName
-from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider.errors import ProviderError
-from cloud_dispatch.provider.spi import Leftover, LeftoverKind, ProfileContext, VmState
 from cloud_dispatch_gcp import plugin, policy
 from tests.fakes.gce import FakeGce
 from tests.fakes.gce.session import Session
 from tests.providers.gcp import scenes
+from tests.providers.gcp.launching import QUICK, everything
 
-FULL = {
+FULL: dict[str, Any] = {
     "service_account": scenes.ACCOUNT, "network_tags": ["batch"], "accelerators": {"n1-*": "nvidia-tesla-t4:1"},
     "subnets": {"us-central1": "workers"},
 }  # fmt: skip
-
-
-async def everything(fake: FakeGce, told: dict[str, Any], folder: Path) -> None:
-    """All that a driver ever asks for."""
-    said = scenes.settings(**told, **FULL, consistency="0s", operation_poll="100ms")
-    driver = plugin.create(ProfileContext(ProfileName("gcp"), said, folder, now=fake.clock.now))
-    try:
-        await driver.preflight("contract")
-        await driver.offerings()
-        await driver.prices()
-        await driver.quotas()
-        spot = scenes.offering(market=Market.SPOT)
-        request = replace(scenes.request(), offering=spot, ends_ms=fake.clock.now() + 600_000)
-        (operation,) = (await driver.launch(request)).pending
-        while (answer := await driver.resume(operation)).pending:
-            await asyncio.sleep(0.02)
-        (vm,) = answer.vms
-        while (await driver.get(vm.id)).state is not VmState.RUNNING:
-            await asyncio.sleep(0.02)
-        await driver.list("contract")
-        await driver.tag([vm.id], {"cloud-dispatch-x": "1"})
-        await driver.console(vm.id)
-        await driver.leftovers("contract")
-        fake.preempt(vm.id.partition("/")[2], notice_ms=60_000)
-        await driver.list("contract")
-        await driver.terminate(vm.id)
-        for kind in (LeftoverKind.DISK, LeftoverKind.ADDRESS):
-            place = scenes.ZONE if kind is LeftoverKind.DISK else scenes.REGION
-            await driver.delete_leftover(Leftover(f"{place}/none", kind, place, {}))
-    finally:
-        await driver.close()
 
 
 #: Needed by the documents where a boot disk is made with labels; the fake does not ask for it.
@@ -72,7 +37,7 @@ async def test_the_role_has_the_rights_that_are_asked_for_and_no_other(
         permit(session, *permissions)
 
     monkeypatch.setattr(Session, "permit", noted)
-    await everything(fake, told, tmp_path)
+    await everything(fake, scenes.settings(**told, **FULL, **QUICK), tmp_path)
     held = set(policy.permissions(scenes.settings(**FULL)))
     # Of the service account, not of the project; and images of other projects are anybody's.
     assert asked - held == {"iam.serviceAccounts.actAs", "compute.images.getFromFamily"}
@@ -88,7 +53,7 @@ async def test_without_one_of_them_something_fails(
 ) -> None:
     fake.denied.add(right)
     with pytest.raises(ProviderError, match=re.escape(right)):
-        await everything(fake, told, tmp_path)
+        await everything(fake, scenes.settings(**told, **FULL, **QUICK), tmp_path)
 
 
 def test_the_role_is_one_that_gcloud_reads() -> None:
