@@ -95,7 +95,8 @@ class GcpPlugin:
 
     def template_variables(self) -> Mapping[str, Any]:
         """A guest that powers off leaves a stopped VM without a hard end, whose disk bills until somebody deletes it:
-        the dispatcher, or `reap --overdue`. Staying on until Google deletes it would bill cores and GPUs meanwhile."""
+        the dispatcher, the reaper, or `reap --overdue`. Staying on until Google deletes it would bill cores and GPUs
+        meanwhile."""
         return {
             "proof": [dict(step) for step in PROOF],
             "notices": [dict(source) for source in NOTICES],

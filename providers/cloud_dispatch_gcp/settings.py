@@ -138,7 +138,7 @@ def region_of(zone: str) -> str:
 #: The termination time of a VM that stops is cleared ("Limit the run time of a VM").
 _STOPPED = (
     "hard end: Google ends VMs that run. One that has powered off is kept, and its disk bills until the dispatcher "
-    "deletes it; where none will come back, `cloud-dispatch reap --overdue --yes` does"
+    "deletes it; where none will come back, the reaper that Terraform makes or `reap --overdue --yes` does"
 )
 
 
