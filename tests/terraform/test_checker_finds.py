@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.terraform import hcl
+from tests.terraform import graph, hcl
 from tests.terraform.checker import check
 from tests.terraform.rendering import EXAMPLES, MODULES
 
@@ -40,6 +40,17 @@ PLANTED = {
 }  # fmt: skip
 
 
+#: The same, of what Terraform has itself.
+PLANTED_GCP = {
+    "argument": ("reaper.tf", "  input = {", "  inputs = {", "terraform_data.end_everything: has no argument inputs"),
+    "attribute": ("control.tf", "[terraform_data.user_data]", "[terraform_data.user_data.hash]", "hash, which it does"),
+    "provisioner": ("reaper.tf", '"local-exec"', '"remote-exec"', 'provisioner "remote-exec" is not for use here'),
+    "of a provisioner": ("reaper.tf", "    command =", "    comand =", "provisioner: has no argument comand"),
+    "command": ("reaper.tf", "    command =", "    comand =", "provisioner: lacks command"),
+    "gone": ("reaper.tf", "URL       = self.input.url", "URL = local.name", "reads local.name where only self is"),
+}  # fmt: skip
+
+
 def found(folder: Path) -> list[str]:
     return [str(one) for one in check(hcl.load(folder))]
 
@@ -54,6 +65,26 @@ def test_a_mistake_is_found(mistake: str, tmp_path: Path) -> None:
     lines = found(tmp_path / "aws")
     assert any(said in line for line in lines), lines
     assert all(line.startswith(tuple(path.name for path in MODULES.rglob("*.tf"))) for line in lines)
+
+
+@pytest.mark.parametrize("mistake", PLANTED_GCP)
+def test_a_mistake_in_what_terraform_has_itself_is_found(mistake: str, tmp_path: Path) -> None:
+    file, old, new, said = PLANTED_GCP[mistake]
+    shutil.copytree(MODULES / "gcp", tmp_path / "gcp")
+    text = (tmp_path / "gcp" / file).read_text()
+    assert old in text
+    (tmp_path / "gcp" / file).write_text(text.replace(old, new, 1))
+    assert any(said in line for line in found(tmp_path / "gcp")), found(tmp_path / "gcp")
+
+
+def test_a_circle_is_found(tmp_path: Path) -> None:
+    """What is ended before the reaper's last call must not be what the call needs."""
+    shutil.copytree(MODULES / "gcp", tmp_path / "gcp")
+    text = (tmp_path / "gcp" / "reaper.tf").read_text()
+    wrong = text.replace("google_compute_subnetwork.own,", "google_compute_instance.control,", 1)
+    (tmp_path / "gcp" / "reaper.tf").write_text(wrong)
+    with pytest.raises(ValueError, match=r"control -> terraform_data\.end_everything -> google"):
+        graph.needs(hcl.load(tmp_path / "gcp"))
 
 
 @pytest.mark.parametrize(

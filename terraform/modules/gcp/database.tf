@@ -114,6 +114,9 @@ resource "google_sql_database" "store" {
   count    = local.managed ? 1 : 0
   name     = "dispatcher"
   instance = google_sql_database_instance.store[0].name
+
+  # With the instance: what holds the whole state is not dropped beneath it.
+  deletion_policy = "ABANDON"
 }
 
 resource "random_password" "store" {

@@ -1,0 +1,70 @@
+"""What the modules' variables take, asked of Terraform itself: they need no provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.terraform.rendering import MODULES
+
+TERRAFORM = shutil.which("terraform")
+#: What must be said.
+GIVEN = {"deployment": "lab", "day_limit": 5, "month_limit": 50, "alarm_emails": ["ops@example.org"]}
+#: By module and variable, what is good, then what is not.
+VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
+    "aws": {
+        "deployment": (["a", "lab-2"], ["", "Lab", "lab-", "x" * 33]),
+        "package": (["cloud-dispatch[aws]==1.0"], ["x; rm", 'x"y']),
+        "alarm_emails": ([["a@b.c", "d@e.f"]], [[], ["ops"]]),
+        "operator_cidrs": ([["192.0.2.0/24"]], [["0.0.0.0/0"], ["192.0.2"]]),
+        "max_instances": ([1], [0, 1.5]),
+        "month_limit": ([0.5], [0, -1]),
+        "cidr": (["10.0.0.0/16"], ["10.0.0.0", "10.0.0.0/30"]),
+    },
+    "gcp": {
+        "deployment": (["a", "lab-2", "x" * 18], ["", "Lab", "lab-", "2lab", "lab--two", "x" * 19]),
+        "package": (["cloud-dispatch[gcp]==1.0"], ["x; rm", 'x"y']),
+        "alarm_emails": ([["a@b.c", "d@e.f"]], [[], ["ops"], ["a@b.c"] * 6]),
+        "operator_cidrs": ([["192.0.2.0/24"]], [["0.0.0.0/0"], ["192.0.2"]]),
+        "agent_cidrs": ([["192.0.2.0/24"]], [["0.0.0.0/0"]]),
+        "names": ([["a.example.org"]], [["a b"], ["a_"]]),
+        "regions": ([["us-central1", "europe-west4"]], [[], ["us-central1-a"]]),
+        "zone": (["us-central1-b", None], ["us-central1"]),
+        "max_instances": ([1], [0, 1.5]),
+        "month_limit": ([0.5], [0, -1]),
+        "billing_account": (["012345-6789AB-CDEF01", None], ["012345"]),
+        "reaper_callers": ([["user:a@b.c"]], [["allUsers"], ["a@b.c"]]),
+        "network": (["projects/p/global/networks/n", None], ["n"]),
+        "subnets": ([{"us-central1": "projects/p/regions/us-central1/subnetworks/s"}], [{"us-central1": "s"}]),
+        "cidr": (["10.0.0.0/16"], ["10.0.0.0", "10.0.0.0/30"]),
+        "database": (["managed"], ["postgres"]),
+        "labels": ([{"team": "x"}], [{"cloud-dispatch-deployment": "other"}]),
+    },
+}
+
+
+@pytest.mark.skipif(TERRAFORM is None, reason="terraform is not on this machine")
+@pytest.mark.parametrize("module", VALUES)
+def test_wrong_values_are_refused_before_anything_is_asked(module: str, tmp_path: Path) -> None:
+    shutil.copy(MODULES / module / "variables.tf", tmp_path)
+    (tmp_path / "none.rc").write_text("")
+
+    def complaint(**said: object) -> str:
+        (tmp_path / "own.auto.tfvars.json").write_text(json.dumps({**GIVEN, **said}))
+        done = subprocess.run(
+            [str(TERRAFORM), f"-chdir={tmp_path}", "plan", "-no-color", "-lock=false"], capture_output=True, text=True,
+            check=False, env={**os.environ, "TF_CLI_CONFIG_FILE": str(tmp_path / "none.rc")},
+        )  # fmt: skip
+        return done.stderr if done.returncode else ""
+
+    for name, (good, wrong) in VALUES[module].items():
+        assert [one for one in good if complaint(**{name: one})] == []
+        for one in wrong:
+            said = complaint(**{name: one})
+            assert "Invalid value for variable" in said, (name, one, said)
+            assert f"var.{name}" in said
