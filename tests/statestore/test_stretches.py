@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +14,17 @@ from cloud_dispatch.statestore.schema import attempts
 from cloud_dispatch.statestore.stretches import of_instance, stretch_of
 
 
-def stored(tokens: dict[int, str]) -> sa.Connection:
-    """A store in memory with one attempt a token, on the instance said."""
-    connection = sa.create_engine("sqlite://").connect()
+@contextmanager
+def stored(tokens: dict[int, str]) -> Iterator[sa.Connection]:
+    """A store in memory with one attempt a token, on the instance said. It is closed: 3.13 warns of one that is not."""
+    engine = sa.create_engine("sqlite://")
+    with engine.connect() as connection:
+        _fill(connection, tokens)
+        yield connection
+    engine.dispose()
+
+
+def _fill(connection: sa.Connection, tokens: dict[int, str]) -> None:
     upgrade(connection)
     connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
     rows = [
@@ -23,7 +34,6 @@ def stored(tokens: dict[int, str]) -> sa.Connection:
     ]  # fmt: skip
     if rows:
         connection.execute(sa.insert(attempts), rows)
-    return connection
 
 
 @given(
