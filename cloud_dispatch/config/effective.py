@@ -54,7 +54,7 @@ def effective(config: Config, raw: Raw) -> list[Setting]:
     return [
         Setting(path, shown, source(path), "" if value else meanings.get(path, ""), shown != value or _opaque(value))
         for path, value in _leaves(config.describe(unset=True))
-        for shown in [_masked(value)]
+        for shown in [value if path in _REFERENCES and is_reference(value) else _masked(value)]
     ]
 
 
@@ -76,6 +76,8 @@ def _lines(settings: list[Setting], origin: str) -> Iterator[str]:
             yield f"{setting.key} = {toml(setting.value)}  # {told}{hidden}"
 
 
+#: Settings that may say where their secret is kept. Elsewhere what looks so is any text, and may be a secret itself.
+_REFERENCES = frozenset({("store", "url"), ("store", "password")})
 #: What a file without profiles and pools gets.
 _BUILT_IN = frozenset({("profiles", "local", "driver"), ("pools", "default", "profiles")})
 #: What pydantic writes for a secret.
@@ -120,7 +122,7 @@ def _set(value: Any) -> Any:
 
 def _masked(value: Any) -> Any:
     if isinstance(value, str):
-        return value if is_reference(value) else masked(value)
+        return masked(value)
     if isinstance(value, Mapping):
         return {key: _masked(item) for key, item in value.items()}
     return [_masked(item) for item in value] if isinstance(value, list) else value

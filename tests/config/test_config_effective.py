@@ -117,6 +117,7 @@ def test_it_reads_back_as_the_same_configuration(path: Path | None, whole: Path,
         ("store.url = 'postgresql://bob:hunter2@db/x'", "store.url", "postgresql://bob:***@db/x"),
         ("pools.p.health_checks = [{command = 'probe --token=hunter2'}]", "pools.p.health_checks", None),
         ("pools.p.labels.api = 'password=hunter2'", "pools.p.labels.api", "password=***"),
+        ("pools.p.labels.api = 'my-secret:hunter2'", "pools.p.labels.api", "my-secret:***"),
     ],
 )
 def test_no_secret_is_shown_and_that_is_said(tmp_path: Path, line: str, key: str, shown: str | None) -> None:
@@ -131,9 +132,19 @@ def test_no_secret_is_shown_and_that_is_said(tmp_path: Path, line: str, key: str
     assert told.count("a secret of which is not shown") == 1
 
 
-def test_a_reference_to_a_secret_is_shown(whole: Path) -> None:
+@pytest.mark.parametrize("reference", ["credential:database", "env:DATABASE", "aws-secret:lab/database#url"])
+def test_a_reference_to_a_secret_is_shown(whole: Path, reference: str) -> None:
+    """Where it is kept is no secret."""
+    whole.write_text(WHOLE.replace("credential:database", reference))
     _, found = settings_of(whole)
-    assert (found["store.url"].value, found["store.url"].masked) == ("credential:database", False)
+    assert (found["store.url"].value, found["store.url"].masked) == (reference, False)
+    whole.write_text(
+        WHOLE.replace("credential:database", "postgresql://bob@db/x").replace(
+            "[store]\n", f"[store]\npassword = '{reference}'\n"
+        )
+    )
+    _, found = settings_of(whole)
+    assert (found["store.password"].value, found["store.password"].masked) == (reference, False)
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), st.text(
