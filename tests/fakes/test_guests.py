@@ -51,8 +51,8 @@ def ask(aws: FakeEc2, vm: Any) -> Iterator[Ask]:
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
 
-    def asked(path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-        url = f"http://127.0.0.1:{server.server_address[1]}/latest/{path}"
+    def asked(path: str, method: str = "GET", version: str = "latest", **headers: str) -> tuple[int, str]:
+        url = f"http://127.0.0.1:{server.server_address[1]}/{version}/{path}"
         request = urllib.request.Request(url, headers=headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
@@ -94,8 +94,31 @@ def test_it_says_what_the_fake_knows(ask: Ask, aws: FakeEc2, vm: Any) -> None:
     assert (action["action"], action["time"]) == ("terminate", ask("meta-data/spot/termination-time", **token)[1])
     assert "noticeTime" in json.loads(ask("meta-data/events/recommendations/rebalance", **token)[1])
     assert aws.unmodelled == []
-    assert ask("meta-data/hostname", **token)[0] == 404
-    assert aws.unmodelled == ["metadata: /latest/meta-data/hostname"]
+    assert ask("meta-data/profile", **token)[0] == 404
+    assert aws.unmodelled == ["metadata: /latest/meta-data/profile"]
+    aws.unmodelled.clear()
+
+
+def test_folders_list_what_is_in_them_now(ask: Ask, aws: FakeEc2, vm: Any) -> None:
+    """As whoever crawls the service finds its way: in each version of the tree that there is, and no other."""
+    token = {HEADER: ask("api/token", "PUT", **{TTL: "60"})[1]}
+
+    def names(path: str, version: str = "2021-03-23") -> list[str]:
+        status, text = ask(path, version=version, **token)
+        assert status == 200
+        return text.splitlines()
+
+    assert {"instance-id", "placement/", "network/"} <= set(names("meta-data/"))
+    assert "spot/" not in names("meta-data/")
+    assert names("dynamic/instance-identity") == ["document", "rsa2048"]
+    (mac,) = names("meta-data/network/interfaces/macs/")
+    assert "interface-id" in names(f"meta-data/network/interfaces/macs/{mac}")
+    (shown,) = aws.client().describe_instances()["Reservations"][0]["Instances"][0]["NetworkInterfaces"]
+    assert mac == f"{shown['MacAddress']}/"
+    aws.interrupt(vm.id)
+    assert names("meta-data/spot/") == ["instance-action", "termination-time"]
+    assert aws.unmodelled == []
+    assert ask("meta-data/", version="2007-01-19", **token)[0] == 404
     aws.unmodelled.clear()
 
 

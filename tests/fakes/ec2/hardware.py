@@ -146,6 +146,7 @@ def held_members(region: Region, volumes: list[Volume], interfaces: list[Interfa
                 "OwnerId": region.account,
                 "Description": interface.description,
                 "Status": "in-use",
+                "MacAddress": interface.mac,
                 "PrivateIpAddress": interface.address,
                 "SourceDestCheck": True,
                 "InterfaceType": "interface",

@@ -123,6 +123,11 @@ class Interface:
     tags: Tags = NO_TAGS
     description: str = ""
 
+    @property
+    def mac(self) -> str:
+        """Its hardware address, made from its id."""
+        return ":".join(["0e", *(self.id[-10:][at : at + 2] for at in range(0, 10, 2))])
+
 
 @dataclass(eq=False, slots=True)
 class Address:
