@@ -143,6 +143,7 @@ class _Extras:
                 "mounts": [{**mount.model_dump()} for mount in boot.mounts],
                 "scripts": _scripts(boot),
                 "metadata": boot.metadata,
+                "early": boot.early and not boot.cloud_config,
             },
             [(_plain(path), _cloud_config(path)) for path in boot.cloud_config],
             [name for name, value in set_ones.items() if value],

@@ -203,6 +203,10 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
         "Your own scripts, run as root in their order before the agent starts.",
     ),
     "pools.NAME.boot.metadata": ("true or false", "Whether tasks may reach the provider's metadata service."),
+    "pools.NAME.boot.early": (
+        "true or false",
+        "The agent starts when cloud-init's network stage is over, if nothing else stands here to be waited for.",
+    ),
     "pools.NAME.end.idle": (_DURATION, "An instance without work for so long goes, if it is not needed; 0: never."),
     "pools.NAME.end.max_tasks": (_COUNT, "An instance goes after so many tasks; 0: no limit."),
     "pools.NAME.end.empty_claims": (

@@ -133,3 +133,4 @@ class BootSection(_Section):
     cloud_config: tuple[Annotated[Path, AfterValidator(_cloud_config)], ...] = ()
     scripts: tuple[Annotated[Path, AfterValidator(_script)], ...] = ()
     metadata: Annotated[bool, Strict()] = Field(default=False)
+    early: Annotated[bool, Strict()] = Field(default=True)

@@ -1,6 +1,7 @@
 """The part of cloud-config that a local VM understands. Owns its grammar; runs nothing.
 
     #cloud-config
+    bootcmd: ["a shell command", [an, argv]]
     write_files: [{path, content, permissions?, encoding?: "b64"}]
     runcmd: ["a shell command", [an, argv]]
 
@@ -35,8 +36,9 @@ class BootFile:
 
 @dataclass(frozen=True, slots=True)
 class BootPlan:
-    """Files to write, then commands to run one after the other, whatever their exit codes."""
+    """Commands to run first, files to write, then commands; one after the other, whatever their exit codes."""
 
+    first: tuple[tuple[str, ...], ...] = ()
     files: tuple[BootFile, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
 
@@ -45,7 +47,9 @@ def parse(text: str) -> BootPlan:
     """The boot that `text` asks for; BadUserData with the place in it."""
     plans = [_parse(document) for document in _documents(text)]
     return BootPlan(
-        tuple(file for plan in plans for file in plan.files), tuple(word for plan in plans for word in plan.commands)
+        tuple(word for plan in plans for word in plan.first),
+        tuple(file for plan in plans for file in plan.files),
+        tuple(word for plan in plans for word in plan.commands),
     )
 
 
@@ -72,10 +76,13 @@ def _parse(text: str) -> BootPlan:
         document = yaml.load(text, Loader=_Loader)  # noqa: S506  (both loaders are safe ones)
     except yaml.YAMLError as error:
         raise BadUserData(f"not YAML: {error}") from error
-    known = _mapping(document or {}, "document", {"write_files", "runcmd"})
+    known = _mapping(document or {}, "document", {"bootcmd", "write_files", "runcmd"})
     files = [_file(item, f"write_files[{i}]") for i, item in enumerate(_list(known, "write_files"))]
-    commands = [_command(item, f"runcmd[{i}]") for i, item in enumerate(_list(known, "runcmd"))]
-    return BootPlan(tuple(files), tuple(commands))
+    first, commands = (
+        tuple(_command(item, f"{key}[{i}]") for i, item in enumerate(_list(known, key)))
+        for key in ("bootcmd", "runcmd")
+    )
+    return BootPlan(first, tuple(files), commands)
 
 
 def _mapping(value: object, place: str, keys: set[str]) -> dict[str, Any]:

@@ -90,6 +90,8 @@ class Machine:
         while record.boot_fault == "hang":  # until somebody or the hard end ends it
             self._wait(_TICK_MS, record)
         plan = parse(self._folder.user_data.read_text())
+        for argv in plan.first:
+            self._run_command(argv, record)
         for file in plan.files:
             self._write_file(file)
         self._say(Phase.RUNNING)

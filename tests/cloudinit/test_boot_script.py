@@ -142,11 +142,11 @@ def test_the_proof_comes_with_the_agent_where_nothing_is_prepared_in_between(
     steps = [{"file": str(tmp_path / "identity")}]
     (tmp_path / "identity").write_text("it is I")
     url = serve(None).url
-    assert boot(tmp_path, url, proof=steps, task_uids="").returncode == 0
+    assert boot(tmp_path, url, proof=steps).returncode == 0
     assert json.loads((tmp_path / "agent.json").read_text())["proof"] == "it is I"
     (tmp_path / "identity").unlink()
-    assert boot(tmp_path, url, proof=steps, task_uids="").returncode == 3
-    later = boot(tmp_path, url, proof=steps)
+    assert boot(tmp_path, url, proof=steps).returncode == 3
+    later = boot(tmp_path, url, proof=steps, scripts=[{"name": "a.sh", "content": "#!/bin/sh\n"}])
     assert later.returncode == 0
     assert "proof" not in json.loads((tmp_path / "agent.json").read_text())
 

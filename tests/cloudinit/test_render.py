@@ -55,7 +55,8 @@ def test_where_the_proof_is_stands_only_where_there_is_one() -> None:
     files = written(proof=steps)
     assert json.loads(files["agent.json"])["proof_steps"] == steps
     ast.parse(files["boot.py"])
-    assert "boot.py prove" in files["bootstrap.sh"]
+    assert "boot.py prove" not in files["bootstrap.sh"]
+    assert "boot.py prove" in written(proof=steps, nvidia=True)["bootstrap.sh"]
     assert "prove" not in written()["bootstrap.sh"] + written()["agent.json"]
 
 
@@ -88,7 +89,7 @@ def test_every_template_renders_to_cloud_config(template: str, variant: str) -> 
     assert len(text.encode()) <= Traits().max_user_data
     found = yaml.safe_load(text)
     assert text.startswith("#cloud-config\n")
-    assert set(found) <= {"write_files", "runcmd"}
+    assert set(found) <= {"bootcmd", "write_files", "runcmd"}
     for file in found["write_files"]:
         assert set(file) == {"path", "permissions", "content"}
         assert all(isinstance(value, str) for value in file.values())

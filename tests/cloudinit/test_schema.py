@@ -122,6 +122,17 @@ def test_only_spot_vms_are_told_where_notices_are(tmp_path: Path, monkeypatch: p
     assert ("http://169.254.169.254/notice" in found) == spot
 
 
+@pytest.mark.parametrize(
+    ("boot", "early"), [("", True), ("early = false", False), ('cloud_config = ["b.yaml"]', False)]
+)
+def test_an_agent_starts_early_where_nothing_of_the_pools_own_is_waited_for(
+    boot: str, early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool's own documents may ask for things that cloud-init does in its last stages."""
+    found = user_data(tmp_path, monkeypatch, "silent", "agent", f"[pools.p.boot]\n{boot}\n")
+    assert ("bootcmd" in found) is early
+
+
 @pytest.mark.parametrize("fragments", FRAGMENTS)
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("template", assets.names())

@@ -108,6 +108,46 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
     assert not complaints
 
 
+WAITED_FOR: dict[str, Any] = {
+    "nvidia": True,
+    "mounts": [{"kind": "tmpfs", "source": "", "path": "/scratch", "options": "", "size": 0}],
+    "scripts": [{"name": "a.sh", "content": "#!/bin/sh\n"}],
+    "early": False,
+    "service": "",
+}
+
+
+@pytest.mark.parametrize("asked", ["", *WAITED_FOR])
+def test_where_nothing_is_waited_for_the_agent_starts_right_after_the_network(asked: str, tmp_path: Path) -> None:
+    """A unit of its own runs the boot script then: at the first boot, where there is a systemd. What a pool asks for
+    happens when it always did, at the end of cloud-init."""
+    document = yaml.safe_load(
+        render("agent", {**DISPATCHER, "base_folder": str(tmp_path), **({asked: WAITED_FOR[asked]} if asked else {})})
+    )
+    assert document["runcmd"] == [["/bin/sh", f"{tmp_path}/bootstrap.sh"]]
+    assert ("bootcmd" in document) is (not asked)
+    if asked:
+        return
+    (command,) = document["bootcmd"]
+
+    def started(systemd: Path) -> list[str]:
+        """What is asked of systemd by the command, with a `systemd-run` that fails as it may."""
+        script, path = command.replace("/run/systemd/system", str(systemd)), {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        done = subprocess.run(
+            ["/bin/sh", "-ec", script], env=path, capture_output=True, text=True, timeout=60, check=True
+        )
+        return done.stdout.splitlines()
+
+    (tmp_path / "systemd-run").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\nexit 1\n")
+    (tmp_path / "systemd-run").chmod(0o755)
+    words = started(tmp_path)
+    assert words[-2:] == ["/bin/sh", f"{tmp_path}/bootstrap.sh"]
+    assert "After=network-online.target cloud-config.target" in words
+    assert started(tmp_path / "absent") == []
+    (tmp_path / "bootstrap.sh").touch()
+    assert started(tmp_path) == []
+
+
 def on_a_systemd(tmp_path: Path, failing: bool = False) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """Run the bootstrap on a machine whose programs are stand-ins that write down what they were asked."""
     machine, programs = tmp_path / "machine", tmp_path / "programs"
@@ -132,18 +172,29 @@ def on_a_systemd(tmp_path: Path, failing: bool = False) -> tuple[subprocess.Comp
 
 
 def test_systemd_gets_the_units_and_starts_them(tmp_path: Path) -> None:
-    """The agent's user is made, the units are in place before systemd is told, and a reboot starts them again."""
+    """The agent's user is made, the units are in place before systemd is told, and a reboot starts them again. What it
+    knows already it need not read again: that would take as long as all the rest."""
     done, asked = on_a_systemd(tmp_path)
     assert done.returncode == 0, done.stderr
     (made,) = [line for line in asked if line.startswith("useradd ")]
     assert made.startswith("useradd --system ")
     assert made.endswith(" cloud-dispatch")
     assert [line for line in asked if "is-active" not in line and line.startswith("systemctl")] == [
-        "systemctl daemon-reload", "systemctl enable --now cloud-dispatch.service",
+        "systemctl enable --now --no-reload cloud-dispatch.service",
     ]  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "units").iterdir()) == [END, UNIT]
     born = (tmp_path / "machine" / "environment").read_text()
     assert float(born.removeprefix("CLOUD_DISPATCH_BORN=")) > 0
+
+
+def test_the_boot_script_runs_once_a_boot(tmp_path: Path) -> None:
+    """Started by its unit and again by the commands: whoever comes second does nothing, and that is no failure."""
+    on_a_systemd(tmp_path)
+    (tmp_path / "asked").unlink()
+    script = ["/bin/sh", tmp_path / "machine" / "bootstrap.sh"]
+    environment = {"PATH": f"{tmp_path}/programs:/usr/local/bin:/usr/bin:/bin"}
+    assert subprocess.run(script, env=environment, timeout=60, check=False).returncode == 0
+    assert not (tmp_path / "asked").exists()
 
 
 def test_an_early_timer_leaves_a_vm_alone_whose_supervisor_is_up(tmp_path: Path) -> None:

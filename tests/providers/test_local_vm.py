@@ -77,9 +77,12 @@ async def pid_in(path: Path) -> int:
 
 
 async def test_a_vm_writes_its_files_and_runs_its_commands_in_order(root: Path) -> None:
-    """Files are there with their modes before the first command; output goes to the console; the end is power-off."""
+    """What shall come first finds no file; files are there with their modes before the other commands. Output goes to
+    the console; the end is power-off."""
     provider = driver(root)
     document = """#cloud-config
+bootcmd:
+  - "[ -e opt ] || echo before"
 write_files:
   - {path: opt/secret.txt, permissions: "0600", content: "grüße\\n"}
   - {path: opt/raw, encoding: b64, content: "AAEC"}
@@ -96,7 +99,12 @@ runcmd:
     assert "grüße\n600\n" in console
     assert "exit code 1" in console
     assert "/does/not/exist: No such file" in console
-    assert console.index("600") < console.index("last") < console.index("stopped: the last boot command ended")
+    assert (
+        console.index("before")
+        < console.index("600")
+        < console.index("last")
+        < console.index("stopped: the last boot command ended")
+    )
 
 
 async def test_a_vm_inherits_nothing_of_the_dispatcher(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,8 @@ class Machine:
             say(f"{name} boots {image}")
             write(BootFile("/var/lib/cloud/data/instance-id", f"{name}\n".encode()))
             plan = parse((gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode())
+            for argv in plan.first:
+                self._wait(os.posix_spawnp(argv[0], argv, environment(), setpgroup=0, setsigdef=_DEFAULT_SIGNALS))
             for file in plan.files:
                 write(file)
             for argv in plan.commands:
