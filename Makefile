@@ -7,6 +7,8 @@ BENCH  := .venv-bench
 CHECKOV := .venv-checkov
 # Seconds after which the whole test run is stopped: a hang must fail, not wait.
 TEST_DEADLINE ?= 2400
+# The same for the VMs that QEMU boots, without an accelerator and on a busy machine.
+BOOT_DEADLINE ?= 7200
 # How many scenarios of each kind `make campaign` runs, from which seed on.
 COUNT ?= 1000
 FIRST ?= 0
@@ -18,10 +20,10 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test campaign lint terraform bench reference lock release clean
+.PHONY: help setup demo test test-boot campaign lint terraform bench reference lock release clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready $(BIN)/cloud-init ## make the environment in .venv (instant when it is up to date)
 
@@ -51,6 +53,10 @@ lint: setup ## ruff, mypy --strict and the import contracts
 
 test: setup lint ## lint and every test; fails if anything fails
 	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+test-boot: setup ## boot VMs in QEMU from our user data; as root, minutes (apt brings what it takes)
+	$(BIN)/python -m tools.boot_image
+	timeout --kill-after=30 $(BOOT_DEADLINE) $(BIN)/python -m pytest -m boot tests/boot
 
 campaign: setup ## simulate COUNT scenarios of each kind, and as many hostile requests: make campaign COUNT=1000 FIRST=0
 	$(BIN)/python -m cloud_dispatch.simulation seeds --first $(FIRST) --count $(COUNT)

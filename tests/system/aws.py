@@ -92,11 +92,12 @@ class WatchedEc2(Watched, FakeEc2):
 
 class Account:
     """One deployment whose VMs are instances of `fake`, which ends it. `signer`: whose key signs the VMs' identity
-    documents; `boots`: whether anything runs in them."""
+    documents; `boots`: whether anything runs in them; `hosted`: what they run on."""
 
     def __init__(
         self, folder: Path, fake: WatchedEc2, *, cap: int = 2, pool: str = "", signer: str = "EC2",
         profiles: Sequence[Profile] = (Profile(),), pools: str = "", boots: bool = True,
+        hosted: Callable[..., Guests] = Guests,
     ) -> None:  # fmt: skip
         certificate = folder / "us-east-1.pem"
         certificate.write_text(scenes.certificate())
@@ -117,7 +118,7 @@ class Account:
         self.house.url = self.house.url.replace("http:", "https:")
         self.house.trust = self.house.state / "tls" / "ca.pem"
         ways = {(SEEN_AT, self.house.port): ("127.0.0.1", self.house.port)}
-        self.guests = Guests(fake, folder / "guests", lambda said: scenes.proof(said, signer), ways)
+        self.guests = hosted(fake, folder / "guests", lambda said: scenes.proof(said, signer), ways)
         fake.accounts.append(self)
         if boots:
             self.guests.__enter__()

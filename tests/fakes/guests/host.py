@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.fakes.guests import PATH
 from tests.fakes.guests.network import Place, lay_out
@@ -26,8 +26,6 @@ ROOT = Path(__file__).parents[3]
 #: Where tests find programs: those that `make setup` brings, and the administrator's.
 PROGRAMS = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 _NAMESPACES = ("--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc")
-#: From the button to the plug.
-_GRACE_S = 6.0
 _USER = "cloud-dispatch:x:60599:60599::/:/usr/sbin/nologin"
 _GROUP = "cloud-dispatch:x:60599:"
 
@@ -80,8 +78,12 @@ class Guests:
         """All that was said on consoles: for messages of failed tests."""
         return "\n".join(f"--- {name}\n{guest.console.read_text()}" for name, guest in self._guests.items())
 
+    def guest(self, vm: Any) -> Guest:
+        """What runs for an instance."""
+        return Guest(self, vm)
+
     def _start(self, vm: Any) -> None:
-        guest = Guest(self, vm)
+        guest = self.guest(vm)
         self._guests[guest.name] = guest
         guest.thread.start()
 
@@ -96,27 +98,31 @@ def name_of(vm: Any) -> str:
 
 
 class Guest:
-    """One VM that runs. `thread` lives as long as its processes."""
+    """One VM that runs. `thread` lives as long as its processes; `by_itself`: it has switched itself off, and nobody
+    had pressed its button."""
+
+    #: From the button to the plug.
+    grace_s: ClassVar[float] = 6.0
 
     def __init__(self, host: Guests, vm: Any) -> None:
         self._host, self._vm, self.name = host, vm, name_of(vm)
-        self._folder = host.folder / self.name
-        self.console = self._folder / "console"
-        _make_disk(self._folder)
-        for path, content in host.source.files(vm).items():
-            _write(self._folder / "lib" / path, content)
+        self.folder = host.folder / self.name
+        self.console = self.folder / "console"
+        self.furnish(host.source.files(vm))
+        self.console.touch()
         self.thread = threading.Thread(target=self._live, name=self.name, daemon=True)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._off = False
+        self.by_itself = False
 
     def press_the_button(self) -> None:
         """The guest shall power off; it is made to after a while."""
         with self._lock:
             self._off = True
-            if self._process is not None and self._process.stdin is not None:
-                self._process.stdin.close()
-                plug = threading.Timer(_GRACE_S, self._process.kill)
+            if self._process is not None:
+                self.ask_to_end(self._process)
+                plug = threading.Timer(self.grace_s, self._process.kill)
                 plug.daemon = True
                 plug.start()
 
@@ -126,6 +132,33 @@ class Guest:
             self._off = True
             if self._process is not None:
                 self._process.kill()
+
+    # what kind of VM it is
+
+    def furnish(self, files: Mapping[str, bytes]) -> None:
+        """Make its folder, and the files on its disk."""
+        _make_disk(self.folder)
+        for path, content in files.items():
+            _write(self.folder / "lib" / path, content)
+
+    def program(self) -> list[str]:
+        """What is started for it, in the network that is the VM's."""
+        machine = [sys.executable, "-P", "-m", "tests.fakes.guests.machine", str(self.folder)]
+        nft = str(shutil.which("nft", path=PROGRAMS))
+        return ["unshare", *(f for f in _NAMESPACES if f != "--net"), *machine, nft, self._host.source.name]
+
+    def ask_to_end(self, process: subprocess.Popen[bytes]) -> None:
+        """Press its button."""
+        if process.stdin is not None:
+            process.stdin.close()
+
+    def hear(self, line: bytes) -> None:
+        """What comes from its console."""
+        with self.console.open("ab", buffering=0) as console:
+            console.write(line)
+        self._host.cloud.write_console(self.name, line.decode(errors="replace"))
+
+    # how it lives
 
     def _live(self) -> None:
         try:
@@ -144,10 +177,8 @@ class Guest:
             if self._off:
                 return
             self._process = subprocess.Popen(
-                ["unshare", *(flag for flag in _NAMESPACES if flag != "--net"), sys.executable, "-P", "-m",
-                 "tests.fakes.guests.machine", str(self._folder), str(shutil.which("nft", path=PROGRAMS)),
-                 self._host.source.name],
-                cwd=ROOT, env={"PATH": PROGRAMS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                self.program(), cwd=ROOT,
+                env={"PATH": PROGRAMS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
@@ -170,15 +201,14 @@ class Guest:
 
     def _watch(self, process: subprocess.Popen[bytes], cloud: Any) -> None:
         assert process.stdout is not None
-        with self.console.open("ab", buffering=0) as console, process.stdout:
+        with process.stdout:
             for line in process.stdout:
-                console.write(line)
-                cloud.write_console(self.name, line.decode(errors="replace"))
-        by_itself = process.wait() == 0 and not self._off
+                self.hear(line)
+        self.by_itself = process.wait() == 0 and not self._off
         with self._lock:
             if process.stdin is not None:
                 process.stdin.close()
-        if by_itself:
+        if self.by_itself:
             cloud.guest_shutdown(self.name)
 
 
@@ -236,7 +266,6 @@ def _make_disk(folder: Path) -> None:
         # this host may be a control VM, whose dispatcher has a user of that name
         host = (line for line in Path("/etc", name).read_text().splitlines() if not line.startswith("cloud-dispatch:"))
         (folder / name).write_text("\n".join([*host, own, ""]))
-    (folder / "console").touch()
 
 
 def _write(path: Path, content: bytes) -> None:
