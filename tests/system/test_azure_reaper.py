@@ -38,6 +38,7 @@ def test_vms_whose_dispatcher_is_dead_are_ended_by_the_subscription(
         with SubscriptionReaper(fake, PERIOD_MS, deployment=house.deployment) as reaper:
             house.up()
             born = house.until(lambda: len(found := ends(fake)) == 2 and found, 30, "two VMs live")
+            house.until(lambda: {row["vm"] for row in house.instances()} == set(born), 20, "it knows of both")
             house.kill()
             time.sleep(max(min(born.values()) / 1000 - time.time() - 1, 0))
             assert ends(fake) == born
