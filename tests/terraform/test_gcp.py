@@ -54,6 +54,7 @@ def settings(public_vms: str = "false", store: dict[str, str] | None = None) -> 
     text = rendered(GCP / "templates" / "config.toml.tftpl", {
         "deployment": "lab", "port": 7717, "host": "10.48.0.9", "names": json.dumps(["10.48.0.9"]),
         "store": rendered(GCP / "templates" / "store.toml.tftpl", store) if store else "", "project": PROJECT,
+        "copies": "gs://cloud-dispatch-lab-0a1b2c3d/copies", "copied": "keys" if store else "everything",
         "regions": json.dumps(list(SUBNETS)), "instance_types": json.dumps(["n2-standard-*"]),
         "subnets": ", ".join(f"{region} = {json.dumps(one)}" for region, one in SUBNETS.items()),
         "service_account": WORKER, "name_prefix": PREFIX, "public_vms": public_vms, "profile": 'root_size = "50GiB"',
@@ -80,6 +81,7 @@ def test_the_control_vms_configuration_is_good() -> None:
     ]  # fmt: skip
     assert config.pools()
     assert profile().subnets == SUBNETS
+    assert (config.backup.into, config.backup.what) == ("gs://cloud-dispatch-lab-0a1b2c3d/copies", "everything")
 
 
 def test_a_managed_databases_password_is_named_and_not_told() -> None:

@@ -10,6 +10,8 @@ locals {
     host            = local.host
     names           = jsonencode(local.names)
     store           = local.store
+    copies          = "gs://${google_storage_bucket.own.name}/copies"
+    copied          = local.managed ? "keys" : "everything"
     project         = local.project
     regions         = jsonencode(var.regions)
     instance_types  = jsonencode(var.instance_types)

@@ -1,5 +1,6 @@
-# The bucket for what tasks bring and for copies of the dispatcher's state, and the disk that the state is on. Keys are
-# Google's own: those of Cloud KMS can't be deleted for good, and destroying all of this shall leave nothing.
+# The bucket for what tasks bring and for the hourly copies of the dispatcher's state, of which the dispatcher keeps as
+# many as it is told; and the disk that the state is on. Keys are Google's own: those of Cloud KMS can't be deleted for
+# good, and destroying all of this shall leave nothing.
 
 resource "random_id" "bucket" {
   byte_length = 4
@@ -31,7 +32,7 @@ resource "google_storage_bucket" "own" {
 
     condition {
       age            = var.expire_days
-      matches_prefix = ["artifacts/", "copies/"]
+      matches_prefix = ["artifacts/"]
     }
   }
 

@@ -11,7 +11,7 @@ variable "deployment" {
 variable "package" {
   description = "What pip installs on the control VM: a requirement with its version, or the address of a wheel."
   type        = string
-  default     = "cloud-dispatch[gcp,postgres]"
+  default     = "cloud-dispatch[bucket,gcp,postgres]"
 
   validation {
     condition     = can(regex("^[A-Za-z0-9._+@:/=<>!~,\\[\\]-]+$", var.package))
@@ -244,7 +244,7 @@ variable "keep_snapshots" {
 }
 
 variable "expire_days" {
-  description = "After so many days what tasks have put into the bucket, and the hourly copies of the state, are deleted."
+  description = "After so many days what tasks have put into the bucket is deleted."
   type        = number
   default     = 90
 
