@@ -20,7 +20,7 @@ from cloud_dispatch.planner.snapshot import Blocked
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.reconcile.contacts import Contacts
-from cloud_dispatch.spend.breaker import MINUTE_MS, Breaker, Kind, News, Recipe, admitted, judged
+from cloud_dispatch.spend.breaker import MINUTE_MS, UNPRICED, Breaker, Kind, News, Recipe, admitted, judged
 from cloud_dispatch.spend.instances import boot_at_risk
 
 _FACT = "breaker-reset:"
@@ -160,7 +160,7 @@ class Breakers:
 
     # -- facts
     def _tripped(self, now: int) -> list[tuple[Recipe, Breaker, Sequence[Instance]]]:
-        return [one for one in self._all(now, self._has_proved_itself) if one[1].trips]
+        return [one for one in self._all(now, self._is_closed) if one[1].trips]
 
     def _all(
         self, now: int, closed: Callable[[Recipe, Sequence[Instance]], bool] = lambda recipe, rows: False
@@ -170,11 +170,19 @@ class Breakers:
         used = ((recipe, self._living_of(recipe)) for recipe in sorted(failing) if self._pools_of(recipe))
         return [(recipe, self._judged(recipe, rows, now), rows) for recipe, rows in used if not closed(recipe, rows)]
 
-    def _has_proved_itself(self, recipe: Recipe, rows: Sequence[Instance]) -> bool:
-        """Whether one of `rows` is a success since the last failure: then the breaker is closed, whatever came before.
-        In a fleet that works this is soon told, and told for every pass."""
-        failed_ms = self._store.past().failing[recipe]
-        return any(news.at_ms > failed_ms for news in self._living(recipe, reversed(rows)))
+    def _is_closed(self, recipe: Recipe, rows: Sequence[Instance]) -> bool:
+        """Whether what has failed since one of `rows` last succeeded comes to less than the allowance: then the breaker
+        is closed, whatever came before. In a fleet that works this is soon told, and told for every pass."""
+        past, contacts = self._store.past(), self._contacts
+        if recipe.kind is Kind.BOOT:
+            successes = [row.registered_ms for row in rows if row.registered_ms is not None]
+        else:
+            successes = [at_ms for row in rows if (at_ms := contacts.worked_ms(row.id)) is not None]
+        last_ms = max(successes, default=-1)
+        if last_ms > past.failing[recipe]:
+            return True
+        costs = [news.amount for news in past.of(recipe) if not news.success and news.at_ms >= last_ms]
+        return sum(costs) < self._allowance(recipe) and costs.count(0) < UNPRICED
 
     def _living_of(self, recipe: Recipe) -> Sequence[Instance]:
         """What is not gone of `recipe`. All are sorted by what they were made from once they have changed."""

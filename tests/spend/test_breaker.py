@@ -165,15 +165,21 @@ def test_what_is_known_of_a_recipe_is_kept_as_vms_go_and_are_forgotten(monkeypat
                 assert list(known.of(recipe)) == list(anew.of(recipe))
 
 
-@given(st.lists(st.tuples(st.integers(-2 * HISTORY_MS, 0), st.booleans()), max_size=8), st.integers(-HISTORY_MS, 0))
-def test_a_success_since_the_last_failure_closes_it_whatever_came_before(
-    ends: list[tuple[int, bool]], reset: int
+@given(
+    st.lists(st.tuples(st.integers(-2 * HISTORY_MS, 0), st.integers(-1, 3 * DOLLAR)), max_size=8),
+    st.integers(-HISTORY_MS, 0),
+    st.booleans(),
+)
+def test_less_than_the_allowance_since_the_last_success_closes_it_whatever_came_before(
+    ends: list[tuple[int, int]], reset: int, forgetful: bool
 ) -> None:
-    """So nobody has to reckon what is burnt to know that. At the same moment the failure counts."""
-    news = [success(NOW + at) if good else failure(NOW + at, 5 * DOLLAR) for at, good in ends]
-    failed = max((one.at_ms for one in news if not one.success), default=0)
-    proved = any(one.success and one.at_ms > failed for one in news)
-    assert not (proved and judged(news, 5 * DOLLAR, NOW, NOW + reset).trips)
+    """So nobody has to look at all that ever was to know that, nor to know of every success. At the same moment the
+    failure counts."""
+    news = [success(NOW + at) if amount < 0 else failure(NOW + at, amount) for at, amount in ends]
+    known = [one.at_ms for one in news if one.success][forgetful:]
+    since = [one.amount for one in news if not one.success and one.at_ms >= max(known, default=0)]
+    closed = sum(since) < 5 * DOLLAR and since.count(0) < UNPRICED
+    assert not (closed and judged(news, 5 * DOLLAR, NOW, NOW + reset).trips)
 
 
 @dataclass
