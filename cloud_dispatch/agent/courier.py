@@ -134,7 +134,7 @@ class Courier:
         if standing.word != self.said:
             return now_ms
         if self.renewal is not None and not standing.ending:
-            due = self.renewal.must_ms()
+            due = self.renewal.must_ms
         if self.unsent_ms is not None:
             more = bool(claims.waiting) and bool(claims.running)
             due = _earliest(due, self.unsent_ms + (GATHER_MS if more else 0))
@@ -151,8 +151,8 @@ class Courier:
         if self.outstanding is not None:
             self._lose_ask(self.outstanding)
         renewal, ask = self.renewal, None
-        if renewal is not None and not standing.ending and renewal.asks(now_ms):
-            wait_ms = 0 if now_ms >= renewal.must_ms() else wait_ms
+        if renewal is not None and not standing.ending and now_ms >= renewal.asks_from_ms:
+            wait_ms = 0 if now_ms >= renewal.must_ms else wait_ms
             ask = renewal.ask(now_ms)
         request = SyncRequest(
             self.incarnation, self.seq, standing.state, claims.held(now_ms), results, standing.want, standing.ahead,

@@ -1,6 +1,7 @@
 """What goes into the agent's state machine and what comes out. Owns these values only; nothing here decides or acts.
 
-All times are milliseconds of one clock that never goes back and runs on while the VM is suspended.
+All times are milliseconds of one clock that never goes back and runs on while the VM is suspended. Nobody changes one
+of them. They are not frozen: each sync makes several, and a frozen one takes four times as long to make.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from cloud_dispatch.agent.baggage import Carried
 
 
-@dataclass(frozen=True)
+@dataclass
 class Boot:
     """The shell runs and is registered. `age_ms`: how long the VM has lived already (an earlier incarnation counts).
     `wall_left_ms`: how long until the timer's first hard end, by the VM's wall clock. `carried`: what the program knew
@@ -25,7 +26,7 @@ class Boot:
     carried: Optional[Carried] = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Replied:
     """The dispatcher answered the request `seq`."""
 
@@ -33,7 +34,7 @@ class Replied:
     reply: SyncReply
 
 
-@dataclass(frozen=True)
+@dataclass
 class Failed:
     """The request `seq` got no usable answer. `fraction` in [0, 1) spreads the retries of many agents."""
 
@@ -42,21 +43,21 @@ class Failed:
     detail: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Started:
     """The command of claim `token` was started."""
 
     token: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Vacated:
     """Nothing of the attempt lives any more, but its result still waits for log or outputs: its room is free."""
 
     token: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ended:
     """The attempt is over and nothing of it lives. The result is the machine's from here on: it knows how long the
     command ran and whether the agent itself ended it, and writes that in."""
@@ -64,21 +65,21 @@ class Ended:
     result: Result
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stuck:
     """Something of the attempt still lives although it was killed and waited for."""
 
     token: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Signalled:
     """The operating system or the supervisor tells the agent to end: `shutdown`, or `preempted` by the provider."""
 
     reason: str = "shutdown"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Noticed:
     """The provider has said that it takes the VM back, in `in_ms` from now: what will end by then may run on. None: it
     advises to leave, and names no moment."""
@@ -86,7 +87,7 @@ class Noticed:
     in_ms: Optional[int]
 
 
-@dataclass(frozen=True)
+@dataclass
 class HealthChecked:
     """The health check number `index` of the policy ended."""
 
@@ -95,7 +96,7 @@ class HealthChecked:
     detail: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Brought:
     """The program that was to be brought is here, or why it is not."""
 
@@ -104,14 +105,14 @@ class Brought:
     fraction: float = 0.5
 
 
-@dataclass(frozen=True)
+@dataclass
 class Hindered:
     """Not now: something is under way that can't be handed on. `failure`: never, the program can't be run."""
 
     failure: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Timer:
     """The moment that `Machine.wake_at` asked for has come (early or late does no harm)."""
 
@@ -123,21 +124,21 @@ Event = Union[
 ]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sync:
     """Send this request. A request that still waits is abandoned first: its connection is closed."""
 
     request: SyncRequest
 
 
-@dataclass(frozen=True)
+@dataclass
 class Start:
     """Run this order: `Started` when its command runs, then `Ended`; `Ended` alone if it can't start."""
 
     order: Order
 
 
-@dataclass(frozen=True)
+@dataclass
 class Kill:
     """Send `signal` to everything of the attempt; SIGKILL also gives up its transfers and its log."""
 
@@ -145,7 +146,7 @@ class Kill:
     signal: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Prod:
     """Send `signal` to the attempt's main process alone: it may end by it."""
 
@@ -153,14 +154,14 @@ class Prod:
     signal: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Forget:
     """The dispatcher has dealt with the result: remove what is left of the attempt."""
 
     token: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunHealthCheck:
     """Run the policy's health check number `index`; answer with `HealthChecked`."""
 
@@ -168,35 +169,35 @@ class RunHealthCheck:
     check: HealthCheck
 
 
-@dataclass(frozen=True)
+@dataclass
 class PolicyChanged:
     """The dispatcher sent another policy: the shell's own bounds (logs) and the supervisor's timer follow it."""
 
     policy: Policy
 
 
-@dataclass(frozen=True)
+@dataclass
 class TokenRenewed:
     """The bearer token of all later calls."""
 
     token: str = field(repr=False)
 
 
-@dataclass(frozen=True)
+@dataclass
 class TimerWord:
     """The dispatcher's word, for the supervisor: the VM may live on."""
 
     word: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Bring:
     """Bring this program to the VM; answer with `Brought`."""
 
     program: Program
 
 
-@dataclass(frozen=True)
+@dataclass
 class Become:
     """Let this program take the place of this one, now: `Hindered` where that can't be. `carries`: it takes over what
     is known; else it begins as another incarnation. The last command for a while."""
@@ -205,7 +206,7 @@ class Become:
     carries: bool
 
 
-@dataclass(frozen=True)
+@dataclass
 class End:
     """The agent is done, for this reason; the VM ends. Always the last command."""
 

@@ -311,7 +311,7 @@ class Machine:
             return due_ms
         self._out.append(events.Sync(self.courier.compose(standing, self.claims, self.tempo, now_ms)))
         # That said it all: what is due next is the answer, unless it is so long in coming that the timer would end.
-        return None if self.renewal is None else self.renewal.must_ms()
+        return None if self.renewal is None else self.renewal.must_ms
 
     def _next_ms(self, due_ms: Optional[int], now_ms: int) -> int:
         """The next moment at which time alone brings something about. What is due by `now_ms` was dealt with."""

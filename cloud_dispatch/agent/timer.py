@@ -6,7 +6,6 @@ dispatcher's words, and can neither make one nor keep the supervisor from its cl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional
 
 from cloud_dispatch.agent.ending import LAST_WORDS_MS
@@ -49,34 +48,39 @@ class GuestTimer:
         return max(min(self.plan.first_ms - age_ms, wall_left_ms), self.granted_ms - age_ms)
 
 
-@dataclass
 class Renewal:
-    """When the agent asks for the next word. `until_ms`: when the timer ends, by the clock of the events."""
+    """When the agent asks for the next word. `until_ms`: when the timer ends, by the clock of the events.
 
-    timer: GuestTimer
-    born_ms: int = 0
-    until_ms: int = 0
-    asked_ms: Optional[int] = None  # when the last request went out that asks and was not lost
+    `asks_from_ms`: from when on a request that goes out shall ask, which is while less than half a lease is left, and
+    not with every request. `must_ms`: when a request has to go out, and be answered at once, because none has brought a
+    word in time. Both are looked at with every event, and move with few.
+    """
+
+    def __init__(self, timer: GuestTimer) -> None:
+        self.timer = timer
+        self.born_ms = self.until_ms = 0
+        self.asked_ms: Optional[int] = None  # when the last request went out that asks and was not lost
+        self._lease_ms = max(timer.plan.lease_ms, 16)
+        self._move()
+
+    def _move(self) -> None:
+        again_ms = 0 if self.asked_ms is None else self.asked_ms + self._lease_ms // 16
+        self.asks_from_ms = max(self.until_ms - self._lease_ms // 2 + 1, again_ms)
+        self.must_ms = max(self.until_ms - self._lease_ms // 4, again_ms)
 
     def begin(self, now_ms: int, age_ms: int, wall_left_ms: int) -> None:
         """The VM was born `age_ms` ago and by its wall clock its first hard end comes in `wall_left_ms`."""
         self.born_ms = now_ms - age_ms
         self.until_ms = now_ms + self.timer.left_ms(age_ms, wall_left_ms)
+        self._move()
 
     def heard(self, word: str) -> bool:
         """Whether `word` is one, and news."""
         news = self.timer.hear(word)
         if news:
             self.until_ms = max(self.until_ms, self.born_ms + self.timer.granted_ms)
+            self._move()
         return news
-
-    def asks(self, now_ms: int) -> bool:
-        """Whether a request that goes out now shall ask: less than half a lease is left; and not with every request."""
-        return self.until_ms - now_ms < self._lease_ms // 2 and now_ms >= self._again_ms
-
-    def must_ms(self) -> int:
-        """When a request has to go out, and be answered at once, because none has brought a word in time."""
-        return max(self.until_ms - self._lease_ms // 4, self._again_ms)
 
     def leave_ms(self, policy: Policy) -> int:
         """When to end what runs, so that it has its grace and the dispatcher hears of it before the timer ends."""
@@ -85,17 +89,11 @@ class Renewal:
     def ask(self, now_ms: int) -> TimerAsk:
         """What goes with the request that is sent now."""
         self.asked_ms = now_ms
+        self._move()
         plan = self.timer.plan
         return TimerAsk(now_ms - self.born_ms, plan.step_ms, plan.links)
 
     def lost(self) -> None:
         """The request that asked is not answered, or its answer is not used."""
         self.asked_ms = None
-
-    @property
-    def _lease_ms(self) -> int:
-        return max(self.timer.plan.lease_ms, 16)
-
-    @property
-    def _again_ms(self) -> int:
-        return 0 if self.asked_ms is None else self.asked_ms + self._lease_ms // 16
+        self._move()

@@ -105,13 +105,16 @@ def test_a_service_token_ends_unless_it_is_renewed(tmp_path: Path) -> None:
     """It is good for its life to the millisecond, known already or not; a next one is given in its second half."""
     tokens = Tokens.open(tmp_path, SystemEntropy(), 1_000)
     first = f"Bearer {tokens.service(InstanceId('b1-0'), 500)}".encode()
-    assert tokens.renewed(first, 1_200) == ""  # nobody has shown it yet
     assert tokens.instance_of(first, 1_500) == "b1-0"
-    assert tokens.renewed(first, 999) == ""
-    second = f"Bearer {tokens.renewed(first, 1_000)}".encode()
+    assert tokens.speaker(first, 999) == ("b1-0", "")
+    instance, renewed = tokens.speaker(first, 1_000)
+    assert instance == "b1-0"
+    second = f"Bearer {renewed}".encode()
     for _ in range(2):
         with pytest.raises(Unauthenticated, match="b1-0 has expired"):
             tokens.instance_of(first, 1_501)
+        with pytest.raises(Unauthenticated, match="b1-0 has expired"):
+            tokens.speaker(first, 1_501)
         assert tokens.instance_of(second, 2_000) == "b1-0"
     assert service_life_ms(600_000) == SERVICE_LIFE_MS
     assert service_life_ms(2 * SERVICE_LIFE_MS) == 6 * SERVICE_LIFE_MS
