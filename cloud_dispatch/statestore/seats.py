@@ -10,6 +10,8 @@ from cloud_dispatch.domain.shape import Load, Machine, Shape, room_for
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.statestore.queue import Lot
 
+_IDLE = InstanceState.IDLE  # a member of an enum is found through its metaclass, ten times as slowly as a name
+
 
 class Hold:
     """A current lease: `task` under `token` at `seat`."""
@@ -47,7 +49,7 @@ class Seat:
     Its stored state is `idle` for both idle and busy: claims alone tell which, so that a claim writes no instance.
     """
 
-    __slots__ = ("_load", "_shown", "exclusive", "held", "instance", "limited", "misfits", "order", "used")
+    __slots__ = ("_busy", "_load", "exclusive", "held", "instance", "limited", "misfits", "order", "used")
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -57,24 +59,25 @@ class Seat:
         self.limited: dict[str, int] = {}
         self.order = 0
         self.misfits: dict[int, bool] = {}  # by shape number, for this machine
-        self._shown = instance
+        self._busy: Instance | None = None
         self._load: Load | None = None
 
     def put(self, instance: Instance) -> None:
         if instance.machine != self.instance.machine:
             self.misfits.clear()
-        self.instance = self._shown = instance
+        self.instance = instance
+        self._busy = None
 
     @property
     def shown(self) -> Instance:
-        """The instance as others see it: busy when it serves and holds claims."""
-        shown, stored = self._shown, self.instance
-        state = stored.state
-        if state is InstanceState.IDLE and self.held:
-            state = InstanceState.BUSY
-        if shown.state is not state:
-            shown = self._shown = stored if state is stored.state else replace(stored, state=state)
-        return shown
+        """The instance as others see it: busy when it serves and holds claims. The same object each time."""
+        stored = self.instance
+        if not self.held or stored.state is not _IDLE:
+            return stored
+        busy = self._busy
+        if busy is None:
+            busy = self._busy = replace(stored, state=InstanceState.BUSY)
+        return busy
 
     def room(self, machine: Machine, shape: Shape, most: int) -> int:
         """`domain.shape.room_for` this load, faster for shapes and machines without limits (a test holds them equal).
