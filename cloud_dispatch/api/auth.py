@@ -106,20 +106,22 @@ class Tokens:
     def instance_of(self, authorization: bytes, now: int) -> InstanceId:
         """Whom the value of an Authorization header speaks for; Unauthenticated for anything but a service token that
         has not expired."""
+        return self._good(authorization, now).instance
+
+    def speaker(self, authorization: bytes, now: int) -> tuple[InstanceId, str]:
+        """`instance_of`, and the next service token for who presents one with less than half its life left; "" for
+        others."""
+        instance, expires_ms = self._good(authorization, now)
+        return instance, "" if expires_ms - now > self._life_ms // 2 else self.service(instance, now)
+
+    def _good(self, authorization: bytes, now: int) -> _Known:
         known = self._known.get(authorization) or self._verified(authorization)
         if now > known.expires_ms:
             raise Unauthenticated(
                 f"the service token of instance {known.instance} has expired",
                 hint="it was not renewed in time: this agent was silent for too long, and its VM must end",
             )
-        return known.instance
-
-    def renewed(self, authorization: bytes, now: int) -> str:
-        """The next service token for who presents one with less than half its life left; "" for others."""
-        known = self._known.get(authorization)
-        if known is None or known.expires_ms - now > self._life_ms // 2:
-            return ""
-        return self.service(known.instance, now)
+        return known
 
     def _verified(self, authorization: bytes) -> _Known:
         _, instance, expires, mac = _parts(authorization, _SERVICE, 4)

@@ -280,8 +280,8 @@ def _call(
 
 def _text(said: str, most: int) -> str:
     """`said` as every statestore can hold it."""
-    return said[:most].replace("\0", "")
+    return said[:most].replace("\0", "") if said else said
 
 
 def _bounded(claims: int) -> int:
-    return min(max(claims, 0), MOST_CLAIMS)
+    return claims if 0 <= claims <= MOST_CLAIMS else min(max(claims, 0), MOST_CLAIMS)

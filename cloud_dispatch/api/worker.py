@@ -130,11 +130,11 @@ class WorkerRoutes:
     def sync_answer(self, authorization: bytes, body: bytes, departure: Departure) -> Awaitable[bytes]:
         """The body that answers the sync `body` of whoever `authorization` speaks for; also `api.lane`'s route."""
         tokens, now = self._s.tokens, self._s.clock.now()
-        instance = tokens.instance_of(authorization, now)
+        instance, token = tokens.speaker(authorization, now)
         if len(body) > self._s.limits.sync_bytes:
             raise too_large(self._s.limits.sync_bytes)
         request: SyncIn = decode_json(_SYNC, body)
-        return self._sync.answer(instance, request, departure, tokens.renewed(authorization, now))
+        return self._sync.answer(instance, request, departure, token)
 
     async def register(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A VM's agent presents its join token and becomes the compute service of its slot."""

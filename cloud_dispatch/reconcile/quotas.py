@@ -35,9 +35,9 @@ def _with_ours(
     """The quotas with what was launched of ours since they were asked for: the next pass must not take the same room
     again."""
     rows = context.store.instances().values()
-    keys = Counter(
-        row.offering_key for row in rows if row.intended_ms >= view.quotas_asked_ms and row.profile == profile
-    )
+    since_ms = view.quotas_asked_ms
+    recent = [row for row in rows if row.intended_ms >= since_ms]
+    keys = Counter(row.offering_key for row in recent if row.profile == profile)
     ours = [(one, keys[one.key]) for one in view.offerings if one.key in keys] if keys else []
     scopes = Scopes(told)
     more: Counter[int] = Counter()

@@ -54,7 +54,7 @@ class Group:
         self._tasks.append(task)
         if len(self._tasks) >= self._sweep_at:
             self._tasks = self.tasks
-            self._sweep_at = max(256, 2 * len(self._tasks))
+            self._sweep_at = max(256, 4 * len(self._tasks))
 
     def cancel(self) -> None:
         """Cancel them all, oldest first."""

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import msgspec
@@ -63,7 +63,9 @@ class Body(Protocol):
     def process_ended(self, attempt: VirtualAttempt) -> None: ...
 
 
+@lru_cache(maxsize=4096)
 def authorization(token: str) -> bytes:
+    """The header of a token. An agent has one for a long time, and says it with each request."""
     return f"Bearer {token}".encode()
 
 
