@@ -116,6 +116,11 @@ def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = Fals
     return f"{bucket.address}/{name}"
 
 
+def came_back(config: Config, clock: Clock) -> None:
+    """Say of the statestore that it is one of before, by a snapshot or the database's own backups."""
+    statestore.came_back(config.store_url, now_ms=clock.now())
+
+
 def _told(place: str) -> str:
     """InvalidInput for what is meant as a place in a bucket and is none."""
     if "://" in place and not buckets.is_address(place):

@@ -155,3 +155,20 @@ def downgrade(
 
     bootstrap.step_back(settings, to)
     emit({"revision": to}, as_json, lambda: print(f"The statestore's tables have revision {to} now."))
+
+
+@db.command()
+def restored(config: ConfigFile = None, as_json: Json = False) -> None:
+    """Say that the database was brought back to an earlier moment by other means than `restore`: a snapshot of the
+    disk, backups of a managed database. Before the dispatcher starts on it.
+
+    Fencing tokens leap, so that none is used twice, and what was open counts as spent until `budget reconcile`.
+
+    Example: cloud-dispatch db restored
+    """
+    settings = load_config(config)
+    from cloud_dispatch import safekeeping
+    from cloud_dispatch.adapters.clock import SystemClock
+
+    safekeeping.came_back(settings, SystemClock())
+    emit({"restored": True}, as_json, lambda: print("The statestore knows that it is one of before."))

@@ -10,9 +10,9 @@ from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.task import HELD, Task, TaskState
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.spend import UNSURE
 
 _NEVER = "unsatisfiable"
-_UNSURE = "the statestore came back from a backup: what was open then counts as spent until `budget reconcile`"
 
 
 async def task(context: Context, number: int) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _waiting_reasons(context: Context, found: Task) -> list[str]:
     waiting = [w for w in plan.waiting if w.shape == shape and w.payer == payer]
     reasons.extend(w.reason for w in waiting)
     if any(Obstacle.BUDGET in w.obstacles for w in waiting) and context.store.unsure_since() is not None:
-        reasons.append(_UNSURE)
+        reasons.append(UNSURE)
     if stopped and not any(stopped in reason for reason in reasons):
         reasons.insert(0, stopped)
     if not reasons:

@@ -58,6 +58,9 @@ MOST_UPCOMING = 256
 
 _ESTIMATE = "; it is an estimate: let the profile's credentials read prices, or write what you pay into the profile"
 
+#: What an operator is told of limits after a restore.
+UNSURE = "the statestore came back from a backup, and what was open then counts as spent until `budget reconcile`"
+
 #: For so long a price may be taken for true: lists of prices change by the day or week, and spot has its maximum.
 PRICE_GOOD_MS = 7 * 24 * HOUR_MS
 
@@ -84,8 +87,10 @@ def stale_price(offering: Offering, now_ms: int) -> str:
     return why + _ESTIMATE if offering.estimated else why
 
 
-def _words(one: Reached) -> str:
+def _words(one: Reached, unsure: bool = False) -> str:
     spent, limit = format_amount(one.spent), format_amount(one.budget.limit)
+    if unsure and one.stage is Stage.LIMIT:
+        return f"the budget {one.budget.name} of {limit} counts as spent: {UNSURE}"
     return f"{spent} of the budget {one.budget.name} of {limit} are spent{_PAST.get(one.stage, '')}"
 
 
@@ -156,7 +161,7 @@ class Spending:
             return True
         stopped = self._past(wanted.keys, _NO_LAUNCH)
         if stopped is not None:
-            left.why, left.too_dear = _words(stopped), Rate(1)
+            left.why, left.too_dear = self._words(stopped), Rate(1)
             return True
         return False
 
@@ -172,10 +177,12 @@ class Spending:
         self._reached = reached(self._c.store.limits(), standing, commitments, now)
         self._announce()
         self._withhold()
-        for holder in holders:
+        for holder in () if self._unsure else holders:
+            # After a restore a limit counts as spent, and is perhaps not: nothing new is admitted, and what was
+            # admitted before goes on to the ends that it has.
             over = self._past(holder.commitment.keys, _DRAIN)
             if over is not None:
-                await self._drain(rows[InstanceId(holder.commitment.name)], _words(over))
+                await self._drain(rows[InstanceId(holder.commitment.name)], self._words(over))
         await give_way()
         found = renew(standing, holders, now, pace)
         for extension in found.extensions:
@@ -198,6 +205,14 @@ class Spending:
                 await self._drain(rows[InstanceId(holder.commitment.name)], "its hard end comes and can't be moved on")
         self._tell(self._c.store.instances().values())
 
+    @property
+    def _unsure(self) -> bool:
+        """Whether more may have been spent than the store knows."""
+        return self._c.store.unsure_since() is not None
+
+    def _words(self, one: Reached) -> str:
+        return _words(one, self._unsure)
+
     def _announce(self) -> None:
         """Tell the operator of each stage once a window."""
         before, self._announced = self._announced, {}
@@ -205,12 +220,12 @@ class Spending:
             key = (one.budget.key, one.budget.window, one.span.start_ms)
             self._announced[key] = one.stage
             if one.stage is not Stage.CALM and before.get(key) is not one.stage:
-                self._c.note(f"budget.{one.stage}", detail=_words(one))
+                self._c.note(f"budget.{one.stage}", detail=self._words(one))
 
     def _withhold(self) -> None:
         """Of a project or a user that has come so far no task is begun any more: what runs is finished."""
         stopped = (one for one in self._reached if one.stage in _NO_LAUNCH and one.budget.key.scope in OF_PAYERS)
-        self._c.store.withhold({one.budget.key: _words(one) for one in stopped})
+        self._c.store.withhold({one.budget.key: self._words(one) for one in stopped})
 
     def _past(self, keys: Collection[Key], stages: frozenset[Stage]) -> Reached | None:
         """A budget of one of `keys` that has come to one of `stages`."""

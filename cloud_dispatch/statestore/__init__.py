@@ -17,7 +17,7 @@ from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.statestore import lock as locks
 from cloud_dispatch.statestore.copying import backup as copy
-from cloud_dispatch.statestore.copying import restore
+from cloud_dispatch.statestore.copying import came_back, restore
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
 from cloud_dispatch.statestore.loading import identity_of, initialise, load
 from cloud_dispatch.statestore.login import Renewed
@@ -26,7 +26,17 @@ from cloud_dispatch.statestore.migrate import migrating, revision, upgrade
 from cloud_dispatch.statestore.stepping import revision_of, step_back
 from cloud_dispatch.statestore.store import SqlStore
 
-__all__ = ["SqlStore", "backup", "describe_owner", "identity", "open_store", "restore", "revision_of", "step_back"]
+__all__ = [
+    "SqlStore",
+    "backup",
+    "came_back",
+    "describe_owner",
+    "identity",
+    "open_store",
+    "restore",
+    "revision_of",
+    "step_back",
+]
 
 
 async def open_store(

@@ -68,6 +68,31 @@ def restore(source: Path, url: str, *, now_ms: int) -> None:
         engine.dispose()
 
 
+def came_back(url: str, *, now_ms: int) -> None:
+    """Mark the store at `url` as one that was brought back to a moment of before by other means: a snapshot of its
+    disk, the database's own backups. As `restore` does. InvalidInput where there is none, Conflict where it is in use.
+    """
+    parsed = parse_url(url)
+    path = sqlite_path(parsed)
+    if path is not None and not path.exists():
+        raise InvalidInput(f"there is no statestore at {path}", place="store.url")
+    engine = make_engine(parsed)
+    lock = FileLock(path) if path is not None else AdvisoryLock(engine)
+    try:
+        with engine.begin() as connection:
+            if revision(connection) is None:
+                raise InvalidInput("there is no statestore in this database", place="store.url")
+        lock.take(this_process(now_ms))
+        with engine.begin() as connection:
+            upgrade(connection)
+            _mark_restored(connection, now_ms)
+    except driver_errors(engine) as error:
+        raise translate(error, parsed) from error
+    finally:
+        lock.release()
+        engine.dispose()
+
+
 def _online_copy(source: Any, copy: sqlite3.Connection) -> None:
     source.backup(copy)
     copy.execute("PRAGMA journal_mode=DELETE")  # one file, complete in itself

@@ -153,6 +153,14 @@ def test_a_threshold_is_named_where_the_limit_is_far(stage: Stage, ends: str) ->
     assert _words(Reached(budget, Span(0, 1), Amount(2), stage)).endswith(ends)
 
 
+def test_what_only_counts_as_spent_is_not_called_spent() -> None:
+    """After a restore: whoever reads it must know what to do."""
+    budget = Budget(EVERYTHING, Window.TOTAL, Amount(100))
+    reached = Reached(budget, Span(0, 1), Amount(102), Stage.LIMIT)
+    assert _words(reached, unsure=True).endswith("until `budget reconcile`")
+    assert "102" not in _words(reached, unsure=True)
+
+
 async def test_who_spends_is_known_by_name(tmp_path: Path) -> None:
     """A name that nothing has would show nothing spent; projects and users may come later."""
     async with world(tmp_path) as w:

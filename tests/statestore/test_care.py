@@ -15,7 +15,7 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import TaskId
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import Store, Target, TaskFilter
-from cloud_dispatch.statestore import open_store, restore
+from cloud_dispatch.statestore import came_back, open_store, restore
 from cloud_dispatch.statestore.engine import make_engine, parse_url
 from cloud_dispatch.testing.store_builders import (
     START_MS,
@@ -82,6 +82,24 @@ async def test_a_backup_is_restored_whole(opens: OpenStore, url: str, tmp_path: 
         assert {claim.task for claim in done.claims} == {3, 4}
         assert min(claim.token for claim in done.claims) > late.token
         assert await restored.submit([spec("näme", idempotency_key="k"), spec()]) == [1, 5]
+
+
+async def test_a_store_that_was_brought_back_by_other_means_is_told_so(opens: OpenStore, url: str) -> None:
+    """Then it is as careful as one that was restored: no token twice, and nothing is taken for unspent."""
+    with pytest.raises(InvalidInput, match="there is no statestore"):
+        came_back(url, now_ms=START_MS)
+    store = await opens(ManualClock())
+    agent = await _lived_in(store)
+    (late,) = await agent.claim(1)
+    with pytest.raises(Conflict, match="in use"):
+        came_back(url, now_ms=START_MS)
+    await store.close()
+    came_back(url, now_ms=START_MS)
+    async with stores(url) as open_again:
+        agent.store = again = await open_again(ManualClock())
+        assert (again.id, again.unsure_since()) == (store.id, START_MS)
+        (claim,) = (await agent.sync(want=1)).claims
+        assert claim.token > late.token + 1_000_000
 
 
 async def test_a_backup_is_restored_into_postgres(postgres_url: str, sqlite_url: str, tmp_path: Path) -> None:

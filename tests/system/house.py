@@ -88,6 +88,7 @@ class House:
         self.log = folder / "dispatcher.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.python_path: list[str] = []
+        self.beside: list[Path] = []  # folders besides the state whose processes are this deployment's
 
     # -- the dispatcher's process
     def command(self, *words: str) -> list[str]:
@@ -214,7 +215,7 @@ class House:
     def processes(self) -> dict[int, str]:
         """Every process of this deployment besides the dispatcher: pid to command line."""
         found = {}
-        mark = str(self.state).encode()
+        marks = [str(one).encode() for one in (self.state, *self.beside)]
         own = self.process.pid if self.process is not None else -1
         for entry in Path("/proc").iterdir():
             if not entry.name.isdecimal() or int(entry.name) in (own, os.getpid()):
@@ -225,7 +226,7 @@ class House:
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
                 continue
-            if state != "Z" and (mark in command or mark in environment):
+            if state != "Z" and any(mark in command or mark in environment for mark in marks):
                 found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
         return found
 
