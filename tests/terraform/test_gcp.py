@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from cloud_dispatch.cloudinit import schema
 from cloud_dispatch.config.load import load
 from cloud_dispatch.config.source import Embedded
 from cloud_dispatch.domain.ids import BatchId, PoolName
@@ -37,6 +38,7 @@ from tests.fakes.gce.settings import PROJECT, ZONE
 from tests.providers.gcp.launching import everything
 from tests.terraform import graph, hcl
 from tests.terraform.rendering import MODULES, rendered
+from tests.terraform.test_control import user_data
 from tools import terraform_policies
 
 GCP = MODULES / "gcp"
@@ -48,10 +50,10 @@ STORE = {"address": "10.1.2.3", "secret": f"projects/{PROJECT}/secrets/cloud-dis
 TERRAFORM = shutil.which("terraform")
 
 
-def settings(public_vms: str = "false", store: dict[str, str] | None = None) -> dict[str, Any]:
-    """What the control VM's configuration says, as the module writes it."""
+def written(public_vms: str = "false", store: dict[str, str] | None = None) -> str:
+    """The control VM's configuration, as the module writes it."""
     pools = next(hcl.unquoted(one.body["default"]) for one in hcl.load(GCP).of("variable") if one.labels == ("pools",))
-    text = rendered(GCP / "templates" / "config.toml.tftpl", {
+    return rendered(GCP / "templates" / "config.toml.tftpl", {
         "deployment": "lab", "port": 7717, "host": "10.48.0.9", "names": json.dumps(["10.48.0.9"]),
         "store": rendered(GCP / "templates" / "store.toml.tftpl", store) if store else "", "project": PROJECT,
         "copies": "gs://cloud-dispatch-lab-0a1b2c3d/copies", "copied": "keys" if store else "everything",
@@ -60,7 +62,11 @@ def settings(public_vms: str = "false", store: dict[str, str] | None = None) -> 
         "service_account": WORKER, "name_prefix": PREFIX, "public_vms": public_vms, "profile": 'root_size = "50GiB"',
         "max_instances": 20, "day_limit": 50, "month_limit": 500, "pools": pools,
     })  # fmt: skip
-    return tomllib.loads(text)
+
+
+def settings(public_vms: str = "false", store: dict[str, str] | None = None) -> dict[str, Any]:
+    """What it says."""
+    return tomllib.loads(written(public_vms, store))
 
 
 def profile(public_vms: str = "false") -> GcpSettings:
@@ -92,6 +98,16 @@ def test_a_managed_databases_password_is_named_and_not_told() -> None:
     assert store.password.get_secret_value() == f"gcp-secret:{STORE['secret']}/versions/latest"
     assert "sslrootcert=/etc/cloud-dispatch/database.pem" in url
     assert '"database.pem" =>' in (GCP / "database.tf").read_text()
+
+
+def test_cloud_init_takes_what_the_control_vm_boots_with() -> None:
+    """With all that the module ever gives it, as text: Google takes 256 KiB of it."""
+    files = {"config.toml": written("true", STORE), "database.pem": "-----BEGIN CERTIFICATE-----\n" + "MIIB" * 400}
+    told = user_data(files, "cloud-dispatch[bucket,gcp,postgres]")
+    program = schema.program()
+    assert program, "there is no cloud-init: `make setup` brings it, and says why if it can't"
+    assert len(told.encode()) < 64 * 1024
+    assert schema.complaint(program, told) == ""
 
 
 @pytest.mark.parametrize("public", [False, True])
