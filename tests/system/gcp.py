@@ -69,9 +69,11 @@ class WatchedGce(Watched, FakeGce):
 
 
 class Account:
-    """One deployment whose VMs are instances of `fake`, which ends it."""
+    """One deployment whose VMs are instances of `fake`, which ends it. `boots`: whether anything runs in them."""
 
-    def __init__(self, folder: Path, fake: WatchedGce, *, cap: int = 2, pool: str = "", more: str = "") -> None:
+    def __init__(
+        self, folder: Path, fake: WatchedGce, *, cap: int = 2, pool: str = "", more: str = "", boots: bool = True
+    ) -> None:
         before, _, after = CONFIG.partition("[profiles.local]")
         head = before.replace("tls = false\n", f'advertise = "https://{SEEN_AT}:{{port}}"\n')
         key = fake.write_key(folder)
@@ -85,7 +87,8 @@ class Account:
         ways = {(SEEN_AT, self.house.port): ("127.0.0.1", self.house.port)}
         self.guests = GceGuests(fake, folder / "guests", ways)
         fake.accounts.append(self)
-        self.guests.__enter__()
+        if boots:
+            self.guests.__enter__()
 
     def close(self) -> None:
         """Nothing of it runs afterwards."""
