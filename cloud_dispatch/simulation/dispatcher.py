@@ -84,7 +84,7 @@ class Incarnation:
         self.group = Group(f"dispatcher {number}")
         self.parts: assembly.Parts | None = None
         self.store: SqlStore | None = None
-        self._house = house
+        self.house = house
         self._disk = disk
         self._loop = loop
         self._network = network
@@ -101,18 +101,16 @@ class Incarnation:
 
     async def live(self) -> None:
         """Open the store, assemble, serve; until `stop` or death."""
-        house, cut = self._house, self.cut
+        house, cut = self.house, self.cut
         clock, entropy = SeveredClock(cut, house.clock), SeveredEntropy(cut, house.entropy)
         store = self.store = await statestore.open_store(
             self._disk.url, clock=clock, entropy=entropy, executor=StoreExecutor(cut, self._hooks)
         )
         life_ms = service_life_ms(house.policy.silence_ms)
         operator = OperatorToken.of("operator")
-        tokens = Tokens(b"service key of the simulation", b"join key of the simulation", operator, life_ms)
-        providers: dict[ProfileName, Provider] = {
-            name: TagFilter(Throttled(SeveredProvider(driver, cut, self._hooks), clock.monotonic), DEPLOYMENT)
-            for name, driver in house.drivers().items()
-        }
+        tokens = self._tokens = Tokens(
+            b"service key of the simulation", b"join key of the simulation", operator, life_ms
+        )
         planning = PlanExecutor(cut, house.plan_ms)
         ports = assembly.Ports(
             clock=clock,
@@ -123,7 +121,7 @@ class Incarnation:
             logs=LogStore(house.folder / "logs", 1 << 24),
             outputs=OutputStore(house.folder / "outputs", 1 << 24, PlanExecutor(cut, 0)),
         )
-        rules = assembly.Rules(self._settings(providers, tokens), house.policy, self._agent, budgets=house.budgets)
+        rules = self._rules(house, {})
         if house.budgets:
             await assembly.set_limits(store, rules)
         parts = self.parts = assembly.assemble(ports, rules, shutdown=lambda terminate, grace_ms: None)
@@ -131,9 +129,28 @@ class Incarnation:
         self._network.listen(self)
         await asyncio.gather(parts.loop.run(), parts.keeper.run())
 
-    def _settings(self, providers: Mapping[ProfileName, Provider], tokens: Tokens) -> Settings:
-        house = self._house
+    async def follow(self, house: House) -> None:
+        """As SIGHUP does it: from now on `house` says what it shall do."""
+        assert self.parts is not None
+        await self.parts.loop.restored.wait()
+        settings = self.parts.context.settings
+        known = {name: one for name, one in settings.providers.items() if name not in settings.leaving}
+        await self.parts.follow(self._rules(house, known))
 
+    def _rules(self, house: House, known: Mapping[ProfileName, Provider]) -> assembly.Rules:
+        """What `house` comes to, with the drivers that are `known` and new ones for other profiles."""
+        clock = SeveredClock(self.cut, house.clock)
+        providers = {
+            name: known[name]
+            if name in known
+            else TagFilter(Throttled(SeveredProvider(driver, self.cut, self._hooks), clock.monotonic), DEPLOYMENT)
+            for name, driver in house.drivers().items()
+        }
+        return assembly.Rules(
+            self._settings(house, providers, self._tokens), house.policy, self._agent, budgets=house.budgets
+        )
+
+    def _settings(self, house: House, providers: Mapping[ProfileName, Provider], tokens: Tokens) -> Settings:
         timers, lease_ms = Words(tokens), timer_lease_ms(house.pace, house.policy.silence_ms)
 
         def user_data(pool: Pool, batch: BatchId, slots: int, profile: ProfileName, ends_ms: int, _: bool) -> str:

@@ -35,6 +35,7 @@ class FaultKind(StrEnum):
     CANCEL = "cancel"  # one task
     PAUSE = "pause"  # launching, until `until_ms`
     STOP_ALL = "stop-all"  # the kill switch at its level `which`, until `until_ms`
+    CONFIGURE = "configure"  # another configuration until `until_ms`: `configurations` has which
     TARGET = "target"  # of one pool: `amount` instances until `until_ms`
 
 

@@ -21,6 +21,7 @@ from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
 from cloud_dispatch.simulation.clouds.make import defaults
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.configurations import other_configurations
 from cloud_dispatch.simulation.entropy import SeededStreams
 from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
 from cloud_dispatch.simulation.money import (
@@ -54,7 +55,7 @@ TIMING = Timing(
 
 def generate(seed: int) -> Scenario:
     """The scenario of `seed`: all themes but those with seeds of their own take turns."""
-    turns = [theme for theme in THEMES if theme not in MONEY + SEVERAL]
+    turns = [theme for theme in THEMES if theme not in MONEY + SEVERAL + CONFIGURED]
     theme = turns[seed % len(turns)]
     return of_theme(theme, seed)
 
@@ -351,8 +352,13 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "three-clouds": (three_clouds, one_is_down),
     "three-clouds-and-faults": (three_clouds, one_is_down, any_fault),
     "three-clouds-and-crashes": (three_clouds, one_is_down, any_fault, _crashes, _bad_network),
+    "configurations": (other_configurations,),
+    "configurations-and-faults": (other_configurations, _fleet, _crashes, _bad_store, _operators),
+    "configurations-and-money": (other_configurations, short_of_money, costly_faults),
     "three-clouds-and-money": (three_clouds, short_of_money, costly_faults, one_is_down, any_fault, left_alone),
 }
-#: Themes with limits, and those of all clouds at once, have seeds of their own: so the others keep those that they had.
+#: Themes with limits, with other configurations, and those of all clouds at once, have seeds of their own: so the
+#: others keep those that they had.
 MONEY = tuple(theme for theme in THEMES if theme.startswith("money"))
+CONFIGURED = tuple(theme for theme in THEMES if theme.startswith("configurations"))
 SEVERAL = tuple(theme for theme in THEMES if theme.startswith("three-clouds"))

@@ -14,7 +14,8 @@ from cloud_dispatch.domain.errors import Conflict, DispatchError, IllegalTransit
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.ports.store import Store, Target, TaskFilter
-from cloud_dispatch.simulation.dispatcher import Incarnation
+from cloud_dispatch.simulation.configurations import other
+from cloud_dispatch.simulation.dispatcher import House, Incarnation
 from cloud_dispatch.simulation.faults import Fault, FaultKind
 from cloud_dispatch.simulation.guest import Guest
 
@@ -32,6 +33,8 @@ class Troubles:
         self.holding: list[Fault] = []
         self._traps: list[Any] = []  # [fault, how often its point may still be passed]
         self._backups: dict[int, Any] = {}
+        #: What the dispatcher is made from while no fault has it otherwise.
+        self.house: House | None = None
 
     @property
     def waiting(self) -> bool:
@@ -61,6 +64,8 @@ class Troubles:
             self._w.told.step_ms = fault.amount
         if fault.kind is FaultKind.PAUSE:
             self._pause(True)
+        if fault.kind is FaultKind.CONFIGURE:
+            self._configure()
         self._w.judge_health()
         self._w.at(fault.until_ms, lambda: self._cease(fault))
 
@@ -71,6 +76,8 @@ class Troubles:
             self._w.told.step_ms = 0
         if fault.kind is FaultKind.PAUSE:
             self._pause(False)
+        if fault.kind is FaultKind.CONFIGURE:
+            self._configure()
         self._w.judge_health()
 
     def _set_trap(self, fault: Fault) -> None:
@@ -117,6 +124,22 @@ class Troubles:
         if living is not None and living.parts is not None:
             level = StopLevel.LAUNCHES if paused else StopLevel.NOTHING
             living.parts.context.stops["operator"] = Stop(level, "a fault")
+
+    def configured(self, house: House) -> House:
+        """`house` as its configuration has it now."""
+        for fault in self.holding:
+            if fault.kind is FaultKind.CONFIGURE:
+                house = other(house, fault)
+        return house
+
+    def _configure(self) -> None:
+        """Have the dispatcher read the configuration that is there now; what comes up later finds it anyway."""
+
+        async def follow(living: Incarnation) -> None:
+            if self.house is not None:
+                await living.follow(self.configured(self.house))
+
+        self._w.go(self._w.inside(follow))
 
     def _choose_guest(self, which: int) -> Guest | None:
         living = [guest for guest in self._w.guests.values() if guest.shell is not None]

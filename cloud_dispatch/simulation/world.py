@@ -250,6 +250,8 @@ class World:
             entropy=SeededEntropy(self.streams),
             folder=self.disk.folder,
         )
+        self.troubles.house = house
+        house = self.troubles.configured(house)
         living = self.incarnation = Incarnation(self._incarnations, house, self.disk, self.loop, self.network, self)
         living.assembled = self._plant
         self.journal.write("dispatcher", f"starts, incarnation {living.number}")
