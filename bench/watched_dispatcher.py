@@ -58,7 +58,7 @@ class Watch:
 
     def install(self) -> None:
         """Have the composition root tell us what it made."""
-        hosted, assemble = drivers.hosted, assembly.assemble
+        hosted, assemble = drivers.hosted, bootstrap.assemble  # type: ignore[attr-defined]
 
         def witnessed(*args: Any) -> Provider:
             self._witness = Witness(hosted(*args))
