@@ -16,8 +16,8 @@ from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.install.units import JOURNAL, JOURNAL_FILE, SERVICE, TIMER, Place
 
 UNITS = Path("/etc/systemd/system")
-#: The service is up only when its store is migrated.
-_SECONDS = 960
+#: The service is up only when its store is migrated; a copy of the state may take three quarters of an hour.
+_SECONDS = 3_000
 #: Runs a program with these words, and returns what it said; Unavailable with that where it fails.
 Ask = Callable[[Sequence[str]], str]
 Run = Callable[[Sequence[str]], object]

@@ -64,12 +64,13 @@ def upgrade(machine: Machine, wanted: Wanted, old: Path, say: Callable[[str], No
 
 
 def roll_back(machine: Machine, say: Callable[[str], None]) -> Path:
-    """Have the version run again that ran before; its environment. What only the present version's tables hold is lost,
-    and is in a copy of the state. Conflict where none ran before."""
+    """Have the version run again that ran before, if the configuration is one for it; its environment. What only the
+    present version's tables hold is lost, and is in a copy of the state. Conflict where none ran before."""
     new = machine.home.current()
     if new is None:
         raise Conflict("no version ran before this one", hint="`upgrade` names another")
     before = versions.before(new)
+    machine.program(before.environment, "config", "check")  # which may say by now what only the present one understands
     say("copying the state")
     machine.ask(["systemctl", "start", BACKUP])
     say(f"starting what is in {before.environment}")

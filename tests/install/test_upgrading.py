@@ -87,7 +87,7 @@ def test_it_is_installed_and_judges_before_anything_is_stopped(scene: Scene) -> 
         upgrade(scene.machine, NEW, scene.home.of("0.3.0"), lambda text: None)
 
     assert roll_back(scene.machine, lambda text: None) == scene.old
-    assert scene.runs() == [*COPIES, *BACK]
+    assert scene.runs() == ["first/bin/cloud-dispatch config check", *COPIES, *BACK]
     assert scene.home.current() == scene.old
     with pytest.raises(Conflict, match="no version ran before"):
         roll_back(scene.machine, lambda text: None)
@@ -126,3 +126,14 @@ def test_one_that_does_not_come_up_makes_way_for_the_one_before(scene: Scene, br
     assert scene.revision == "0002"
     assert scene.runs()[-7:] == starts("first")
     assert any("does not come up" in line for line in told)
+
+
+def test_there_is_no_way_back_to_one_that_the_configuration_is_not_for(scene: Scene) -> None:
+    """The present one runs on."""
+    upgrade(scene.machine, NEW, scene.old, lambda text: None)
+    scene.runs()
+    scene.breaks = ("first/bin/cloud-dispatch config check",)
+    with pytest.raises(Unavailable, match="config check"):
+        roll_back(scene.machine, lambda text: None)
+    assert len(scene.runs()) == 1
+    assert scene.home.current() == scene.home.of("0.3.0")
