@@ -18,7 +18,7 @@ from itertools import islice
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.payer import Payer
-from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import ShapeDemand, Target
 from cloud_dispatch.spend.commitment import Commitment
@@ -59,6 +59,8 @@ class Memory:
         self._kept = self._numbers()
         self._shown: dict[InstanceId, Instance] = {}
         self._unshown: dict[InstanceId, None] = {}  # whose entry there may be out of date, in order
+        self._loads: dict[InstanceId, Load] = {}
+        self._unweighed: dict[InstanceId, None] = {}  # the same of these
 
     # -- moves of tasks
     def enqueue(self, task: int, lot: Lot) -> None:
@@ -99,6 +101,7 @@ class Memory:
             holds[task] = held[task] = hold
             made.append((hold, lot))
         seat.weigh(self.shapes[line], len(made))
+        self._unweighed[seat.instance.id] = None
         self.last_token = token
         self.counts[TaskState.QUEUED] -= len(taken)
         self.counts[TaskState.CLAIMED] += len(taken)
@@ -149,7 +152,7 @@ class Memory:
     def seat(self, hold: Hold) -> None:
         """Put a hold in its place, counts apart: for loading and for taking back."""
         self.holds[hold.task] = hold.seat.held[hold.task] = hold
-        self._unshown[hold.seat.instance.id] = None
+        self._unshown[hold.seat.instance.id] = self._unweighed[hold.seat.instance.id] = None
         hold.seat.weigh(self.shapes[hold.lot.shape], 1)
 
     def _unseat(self, hold: Hold) -> None:
@@ -158,6 +161,7 @@ class Memory:
         if not hold.seat.held:
             self._unshown[hold.seat.instance.id] = None
         hold.seat.weigh(self.shapes[hold.lot.shape], -1)
+        self._unweighed[hold.seat.instance.id] = None
 
     # -- payers with a limit
     def line_of(self, shape: int, payer: Payer) -> int:
@@ -265,7 +269,7 @@ class Memory:
     # -- instances, after the commit
     def put_instance(self, instance: Instance) -> None:
         """Insert or replace; one that is gone leaves."""
-        self._unshown[instance.id] = None
+        self._unshown[instance.id] = self._unweighed[instance.id] = None
         seat = self.seats.get(instance.id)
         if seat is not None and seat.instance.vm and self.vms.get(seat.instance.vm) is seat:
             del self.vms[seat.instance.vm]
@@ -295,6 +299,20 @@ class Memory:
             self._shown = shown
             self._unshown.clear()
         return self._shown
+
+    def loads(self) -> dict[InstanceId, Load]:
+        """What runs on each instance, kept as `shown` is."""
+        if self._unweighed:
+            loads = dict(self._loads)
+            for instance in self._unweighed:
+                seat = self.seats.get(instance)
+                if seat is None:
+                    loads.pop(instance, None)
+                else:
+                    loads[instance] = seat.load()
+            self._loads = loads
+            self._unweighed.clear()
+        return self._loads
 
     def waiting(self, now: int) -> list[ShapeDemand]:
         demand = []

@@ -151,7 +151,7 @@ class SqlStore:
         return seat.load() if seat else Load()
 
     def loads(self) -> Mapping[InstanceId, Load]:
-        return {instance: seat.load() for instance, seat in self._memory.seats.items()}
+        return MappingProxyType(self._memory.loads())
 
     # -- demand
     def waiting(self) -> Sequence[ShapeDemand]:

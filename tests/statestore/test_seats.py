@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Load, Shape
@@ -47,3 +51,29 @@ def test_a_claim_that_is_taken_back_leaves_the_load_as_it_was() -> None:
     memory.undo()
     assert seat.load() == Load()
     assert memory.shown()[instance().id].state is InstanceState.IDLE
+
+
+def test_the_loads_of_all_are_made_anew_only_where_claims_came_or_went() -> None:
+    """Through claims, ends, what is taken back, instances that come and go; who asked before keeps those of then."""
+    memory = memory_with_work()
+    own, other = instance().id, instance("other")
+
+    def loads() -> Mapping[InstanceId, Load]:
+        found = memory.loads()
+        assert found == {name: seat.load() for name, seat in memory.seats.items()}
+        assert all(found[name] is seat.load() for name, seat in memory.seats.items())
+        assert memory.loads() is found
+        return found
+
+    before = loads()
+    ((hold, _),) = memory.claim(memory.seats[own], 1, 1, None, 5)
+    busy = loads()
+    assert (before[own].tasks, busy[own].tasks) == (0, 1)
+    memory.drop(hold)
+    assert loads()[own].tasks == 0
+    memory.undo()
+    assert loads()[own].tasks == 0
+    memory.put_instance(other)
+    assert len(loads()) == 2
+    memory.put_instance(replace(other, state=InstanceState.GONE))
+    assert list(loads()) == [own]
