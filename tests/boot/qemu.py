@@ -32,6 +32,11 @@ _STAMPED = re.compile(rb"^\[ *(\d+\.\d+)\] (.*)")
 _KERNEL = "root=/dev/vda rw console=ttyS0 quiet audit=0 systemd.journald.forward_to_console=1"
 
 
+def _drive(disk: Path) -> list[str]:
+    """What is written to it is gone with the VM."""
+    return ["-drive", f"file={disk},format=raw,if=virtio,snapshot=on"]
+
+
 def _seed(vm: Any) -> dict[str, bytes]:
     return {"meta-data": f"instance-id: {vm.id}\nlocal-hostname: {vm.id}\n".encode(), "user-data": vm.user_data}
 
@@ -41,14 +46,14 @@ NOCLOUD = replace(EC2, name="nocloud", files=_seed)
 
 
 class QemuGuests(Guests):
-    """`Guests` whose VMs are QEMU's. `image`: what they boot."""
+    """`Guests` whose VMs are QEMU's. `image`: what they boot; `disk`: a second one that each has."""
 
-    def __init__(self, *where: Any, image: Image, source: Source = EC2) -> None:
+    def __init__(self, *where: Any, image: Image, source: Source = EC2, disk: Path | None = None) -> None:
         super().__init__(*where, source=source)
-        self.image = image
+        self.image, self.disk = image, disk
 
     def guest(self, vm: Any) -> QemuGuest:
-        return QemuGuest(self, vm, self.image, self.source)
+        return QemuGuest(self, vm, self.image, self.source, self.disk)
 
     def of(self, vm: str) -> QemuGuest:
         """The machine of this instance."""
@@ -63,8 +68,8 @@ class QemuGuest(Guest):
 
     grace_s = 120.0
 
-    def __init__(self, host: Guests, vm: Any, image: Image, source: Source) -> None:
-        self._image, self.source = image, source
+    def __init__(self, host: Guests, vm: Any, image: Image, source: Source, disk: Path | None) -> None:
+        self._image, self.source, self._disk = image, source, disk
         self.zero_ms: float | None = None
         #: What it said, and when by its own clock in seconds.
         self.log: list[tuple[float, str]] = []
@@ -111,8 +116,8 @@ class QemuGuest(Guest):
             "-display", "none", "-no-reboot", "-name", "vm,debug-threads=on", "-serial", "stdio",
             "-chardev", f"pipe,id=monitor,path={self.folder / 'monitor'}", "-mon", "chardev=monitor",
             "-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd), "-append", _KERNEL,
-            "-drive", f"file={self._image.disk},format=raw,if=virtio,snapshot=on",
-            "-device", "virtio-rng-pci", *self._network(), *self._told(),
+            "-device", "virtio-rng-pci", *self._network(), *_drive(self._image.disk),
+            *(_drive(self._disk) if self._disk else []), *self._told(),
         ]  # fmt: skip
 
     def _network(self) -> list[str]:
