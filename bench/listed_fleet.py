@@ -78,7 +78,7 @@ def _gcp(fake: Fake, settings: Any, count: int) -> None:
         request = _request(GCP, GCP_TYPE, zone, _ANY, 1, settings.regions[0])
         image = "projects/ubuntu-os-cloud/global/images/ubuntu-2404-noble-amd64-v20260801"
         now = request.ends_ms - LIFETIME_MS
-        made = translate.instance(request, request.instances[0], settings, USER_DATA, image, now)
+        made = translate.instance(request, request.instances[0], settings, USER_DATA.encode(), image, now)
         target = f"/compute/v1/projects/{PROJECT}/zones/{zone}/instances"
         _repeat(fake, "POST", target, MessageToDict(type(made).pb(made)), first, some)
         first += some
