@@ -1,7 +1,9 @@
 """The reaper of an AWS account: a Lambda function that EventBridge calls every minute. Owns what it asks of EC2.
 
 `DEPLOYMENT` names the deployment, `REGIONS` the regions that are looked at (with commas; empty: the function's own).
-Its role may describe instances, and end those that carry the deployment's tag. boto3 is Lambda's own.
+Its role may list, and end what carries the deployment's tag. Where everything is to go, that is also what has outlived
+its VM: disks, interfaces and addresses that nobody uses, and snapshots unless `KEEP_SNAPSHOTS` says yes. boto3 is
+Lambda's own.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cloud_dispatch.domain.ids import VmId
@@ -22,29 +25,85 @@ _AT_ONCE = 100
 _GONE = "InvalidInstanceID.NotFound"
 
 
-class Ec2:
-    """The instances of one region. `living`: in these states."""
+@dataclass(frozen=True)
+class Rest:
+    """A kind of thing that may outlive VMs. `state`: its filter for what nobody uses; `used`: what one in use has."""
 
-    def __init__(self, client: Any, deployment: str, living: Sequence[str] = _LIVING[:-1]) -> None:
+    listing: str
+    things: str
+    key: str
+    deletion: str
+    gone: str
+    state: str = ""
+    used: str = ""
+    tags: str = "Tags"
+
+
+#: By how their ids begin, in the order in which they go.
+_REST = {
+    "vol-": Rest("describe_volumes", "Volumes", "VolumeId", "delete_volume", "InvalidVolume.NotFound", state="status"),
+    "eni-": Rest(
+        "describe_network_interfaces", "NetworkInterfaces", "NetworkInterfaceId", "delete_network_interface",
+        "InvalidNetworkInterfaceID.NotFound", state="status", tags="TagSet",
+    ),
+    "eipalloc-": Rest(
+        "describe_addresses", "Addresses", "AllocationId", "release_address", "InvalidAllocationID.NotFound",
+        used="AssociationId",
+    ),
+}  # fmt: skip
+_SNAPSHOTS = Rest("describe_snapshots", "Snapshots", "SnapshotId", "delete_snapshot", "InvalidSnapshot.NotFound")
+
+
+class Ec2:
+    """The instances of one region; with `everything` those that are on their way out too, and once there is none the
+    rest, as far as nobody uses it."""
+
+    def __init__(self, client: Any, deployment: str, *, everything: bool = False, snapshots: bool = False) -> None:
         self._ec2 = client
-        self._filters = [
-            {"Name": f"tag:{DEPLOYMENT}", "Values": [deployment]},
-            {"Name": "instance-state-name", "Values": list(living)},
-        ]
+        self._mine = [{"Name": f"tag:{DEPLOYMENT}", "Values": [deployment]}]
+        self._living = list(_LIVING if everything else _LIVING[:-1])
+        self._rest = {**_REST, **({"snap-": _SNAPSHOTS} if snapshots else {})} if everything else {}
 
     def vms(self) -> Iterator[Tagged]:
-        for page in self._ec2.get_paginator("describe_instances").paginate(Filters=self._filters):
+        filters = [*self._mine, {"Name": "instance-state-name", "Values": self._living}]
+        found = False
+        for page in self._ec2.get_paginator("describe_instances").paginate(Filters=filters):
             for reservation in page["Reservations"]:
                 for vm in reservation["Instances"]:
-                    yield VmId(vm["InstanceId"]), {tag["Key"]: tag["Value"] for tag in vm.get("Tags", ())}
+                    found = True
+                    yield VmId(vm["InstanceId"]), _worn(vm.get("Tags", ()))
+        if not found:
+            for kind in self._rest.values():
+                yield from self._idle(kind)
+
+    def _idle(self, kind: Rest) -> Iterator[Tagged]:
+        filters = [*self._mine, *([{"Name": kind.state, "Values": ["available"]}] if kind.state else ())]
+        owned = {"OwnerIds": ["self"]} if kind is _SNAPSHOTS else {}
+        pages = self._ec2.get_paginator(kind.listing) if self._ec2.can_paginate(kind.listing) else None
+        asked = pages.paginate if pages else lambda **more: [getattr(self._ec2, kind.listing)(**more)]
+        for page in asked(Filters=filters, **owned):
+            for one in page[kind.things]:
+                if not (kind.used and one.get(kind.used)):
+                    yield VmId(one[kind.key]), _worn(one.get(kind.tags, ()))
 
     def end(self, vms: Sequence[VmId]) -> Mapping[VmId, str]:
         failed: dict[VmId, str] = {}
+        rest = [one for one in vms if not one.startswith("i-")]
+        vms = [one for one in vms if one.startswith("i-")]
         for first in range(0, len(vms), _AT_ONCE):
             part = vms[first : first + _AT_ONCE]
             if self._refused(part):
                 failed |= {vm: why for vm in part if (why := self._refused([vm])) and (why := self._unprotected(vm))}
-        return failed
+        return failed | {one: why for one in rest if (why := self._kept(one))}
+
+    def _kept(self, thing: VmId) -> str:
+        """Why it is not deleted, "" where it is."""
+        kind = self._rest[thing[: thing.index("-") + 1]]
+        try:
+            getattr(self._ec2, kind.deletion)(**{kind.key: thing})
+        except self._ec2.exceptions.ClientError as error:
+            return "" if error.response["Error"]["Code"] == kind.gone else str(error)
+        return ""
 
     def _refused(self, vms: Sequence[VmId]) -> str:
         """Why not all of them end, "" where they do."""
@@ -71,9 +130,16 @@ def handler(event: Mapping[str, Any], context: Any) -> list[dict[str, Any]]:
     deployment, regions = os.environ["DEPLOYMENT"], os.environ.get("REGIONS") or os.environ["AWS_REGION"]
     clients = {name.strip(): boto3.client("ec2", region_name=name.strip()) for name in regions.split(",")}
     if event.get(EVERYTHING) is True or event.get("tf", {}).get("action") == "delete":
-        clouds = {region: Ec2(client, deployment, _LIVING) for region, client in clients.items()}
+        snapshots = not os.environ.get("KEEP_SNAPSHOTS")
+        clouds = {
+            region: Ec2(client, deployment, everything=True, snapshots=snapshots) for region, client in clients.items()
+        }
         return end_all(clouds, _now, deployment, lambda: context.get_remaining_time_in_millis() / 1000, time.sleep)
     return look_at_all({region: Ec2(client, deployment) for region, client in clients.items()}, _now, deployment)
+
+
+def _worn(tags: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in tags}
 
 
 def _now() -> int:

@@ -76,6 +76,7 @@ def test_every_describe_operation_answers_within_its_model(aws: FakeEc2, ec2: An
     (vm,) = launch(ec2, InstanceMarketOptions={"MarketType": "spot"})
     ec2.create_tags(Resources=[vm["InstanceId"]], Tags=[{"Key": "a", "Value": "b"}])
     aws.hold_address()
+    aws.keep_snapshot()
     ec2.create_launch_template(LaunchTemplateName="one", LaunchTemplateData={"ImageId": "ami-1"})
     for of, name in OPERATIONS:
         operation = service("ec2").operation(name) if of == "ec2" else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import boto3
 import pytest
@@ -13,16 +15,20 @@ from cloud_dispatch.reapers import aws
 from cloud_dispatch.reapers.rounds import Unfinished
 from tests.fakes.asking import launch
 from tests.fakes.ec2.fake import FakeEc2
+from tests.fakes.ec2.records import Interface, Tags, Volume
+from tests.fakes.ec2.session import OPERATIONS
 from tests.fakes.ec2.settings import Settings
+from tests.terraform.rendering import MODULES, rendered
 
 
 class Context:
-    """What Lambda says of a call: so many milliseconds are left."""
+    """What Lambda says of a call: so many milliseconds are left, and `less` each time."""
 
-    def __init__(self, left_ms: int = 60_000) -> None:
-        self._left_ms = left_ms
+    def __init__(self, left_ms: int = 60_000, less: int = 0) -> None:
+        self._left_ms, self._less = left_ms, less
 
     def get_remaining_time_in_millis(self) -> int:
+        self._left_ms -= self._less
         return self._left_ms
 
 
@@ -91,3 +97,84 @@ def test_a_region_that_does_not_answer_keeps_no_other_from_its_end(
     with pytest.raises(Unfinished, match="nowhere-1"):
         aws.handler({}, Context())
     assert late not in living(fake)
+
+
+def rest(fake: FakeEc2, deployment: str) -> dict[str, str]:
+    """A disk, an interface, an address and a snapshot that a VM of the deployment has left, by their kinds."""
+    with fake.lock:
+        region, made = fake.region(), {}
+        subnet = next(iter(region.subnets.values()))
+        worn = Tags(VmTags(deployment, "store", PoolName("p"), BatchId("b"), 5, 5).encode())
+        disk = Volume(region.new_id("vol"), subnet.zone, 8, "gp3", True, 0, "/dev/sda1", False)
+        nic = Interface(region.new_id("eni"), subnet.zone, subnet.id, "172.31.0.9", 0, (), False)
+        region.volumes[disk.id], region.interfaces[nic.id] = disk, nic
+        address, snapshot = region.addresses[fake.hold_address()], region.snapshots[fake.keep_snapshot()]
+        for kind, thing in (("disk", disk), ("nic", nic), ("address", address), ("snapshot", snapshot)):
+            thing.tags = worn
+            made[kind] = thing.allocation if kind == "address" else thing.id
+        return made
+
+
+def there(fake: FakeEc2) -> set[str]:
+    with fake.lock:
+        region = fake.region()
+        return {*region.volumes, *region.interfaces, *region.addresses, *region.snapshots}
+
+
+def test_what_has_outlived_its_vm_goes_with_everything_and_not_before(
+    fake: FakeEc2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is another deployment's stays, and what somebody uses; snapshots where it is said so."""
+    before, mine, other = there(fake), rest(fake, "lab"), rest(fake, "other")
+    late = vm(fake, 5)
+    used = there(fake) - before - {*mine.values(), *other.values()}
+    aws.handler({}, Context())
+    assert there(fake) >= {*mine.values(), *other.values()}
+    monkeypatch.setenv("KEEP_SNAPSHOTS", "yes")
+    aws.handler({"tf": {"action": "delete"}}, Context())
+    assert there(fake) == before | {mine["snapshot"], *other.values()}
+    monkeypatch.delenv("KEEP_SNAPSHOTS")
+    aws.handler({"tf": {"action": "delete"}}, Context())
+    assert there(fake) == before | set(other.values())
+    assert used
+    assert late not in living(fake)
+
+
+def rights() -> dict[str, dict[str, Any]]:
+    """What the reaper's role may do at EC2, by action."""
+    places = {"partition": "aws", "region": "r", "account": "1", "deployment": "lab", "log_group": "arn:log"}
+    text = rendered(MODULES / "aws" / "policies" / "reaper.json.tftpl", places)
+    found = {}
+    for one in json.loads(text)["Statement"]:
+        for action in [one["Action"]] if isinstance(one["Action"], str) else one["Action"]:
+            if action.startswith("ec2:"):
+                found[action] = one
+    return found
+
+
+def all_of_it(fake: FakeEc2) -> None:
+    """A round that ends a VM that is protected, and one that ends everything."""
+    aws.handler({}, Context())
+    aws.handler({"tf": {"action": "delete"}}, Context(less=1_000))
+
+
+@pytest.mark.parametrize("missing", ["", *sorted(rights())])
+def test_each_call_of_the_reaper_is_a_right_of_its_role_and_each_right_is_used(fake: FakeEc2, missing: str) -> None:
+    """With no other right, and with these for what carries the deployment's tag alone, it ends all that is its own;
+    with one right less it fails."""
+    mine, late = rest(fake, "lab"), vm(fake, 5)
+    fake.client().modify_instance_attribute(InstanceId=late, DisableApiTermination={"Value": True})
+    allowed = {action: one for action, one in rights().items() if action != missing}
+    fake.denied |= {f"ec2:{name}" for service, name in OPERATIONS if service == "ec2"} - set(allowed)
+    for action, one in allowed.items():
+        if not action.startswith("ec2:Describe"):
+            ((key, value),) = one["Condition"]["StringEquals"].items()
+            fake.scoped[action] = (key.removeprefix("aws:ResourceTag/"), value)
+    if missing:
+        with pytest.raises(Unfinished, match=missing.removeprefix("ec2:")):
+            all_of_it(fake)
+    else:
+        all_of_it(fake)
+        fake.denied.clear()
+        assert late not in living(fake)
+        assert not there(fake) & set(mine.values())

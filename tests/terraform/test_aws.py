@@ -16,6 +16,7 @@ import pytest
 from cloud_dispatch.config.load import load
 from cloud_dispatch.config.source import Embedded
 from cloud_dispatch.provider.registry import plugin
+from cloud_dispatch.statestore.engine import parse_url
 from cloud_dispatch_aws.policy import document
 from tests.terraform import hcl
 from tests.terraform.rendering import MODULES, rendered
@@ -27,7 +28,16 @@ SUBNETS, GROUP = ("subnet-0a1b2c3d4e5f60001", "subnet-0a1b2c3d4e5f60002"), "sg-0
 TYPES = ["c7i.*", "m7i.large"]
 
 
-def settings(certificate: str = "") -> dict[str, Any]:
+SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:rds!db-1f2e-AbCdEf"
+
+
+def store(tls: str = "sslmode=require") -> str:
+    """The lines about a managed database."""
+    host = "cloud-dispatch-lab.abc123.us-east-1.rds.amazonaws.com"
+    return rendered(AWS / "templates" / "store.toml.tftpl", {"host": host, "port": 5432, "tls": tls, "arn": SECRET})
+
+
+def settings(certificate: str = "", *, database: str = "", copies: str = "everything") -> dict[str, Any]:
     """What the control VM's configuration says, as the module writes it."""
     pools = next(hcl.unquoted(one.body["default"]) for one in hcl.load(AWS).of("variable") if one.labels == ("pools",))
     text = rendered(AWS / "templates" / "config.toml.tftpl", {
@@ -36,6 +46,7 @@ def settings(certificate: str = "") -> dict[str, Any]:
         "instance_types": json.dumps(TYPES), "subnets": json.dumps(SUBNETS), "security_group": GROUP,
         "instance_profile": "cloud-dispatch-lab-worker", "identity_certificate": certificate, "reaper_period": "60s",
         "names": json.dumps(["203.0.113.9"]), "max_instances": 20, "day_limit": 50, "month_limit": 500, "pools": pools,
+        "store": database, "bucket": "cloud-dispatch-lab-1f2e", "copies": copies,
     })  # fmt: skip
     return tomllib.loads(text)
 
@@ -49,6 +60,33 @@ def test_the_control_vms_configuration_is_good() -> None:
         ("profile", "month", 500_000_000), ("profile", "day", 50_000_000),
     ]  # fmt: skip
     assert config.pools()
+
+
+@pytest.mark.parametrize("tls", ["sslmode=require", "sslmode=verify-full&sslrootcert=/etc/cloud-dispatch/database.pem"])
+def test_a_managed_database_is_reached_by_tls_with_the_password_that_rds_keeps(
+    tls: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its backups are its own, and the copies have the keys. A name of RDS is one of a secret."""
+    config = load(Embedded(settings(database=store(tls), copies="keys")), plugin)
+    monkeypatch.setattr("cloud_dispatch.provider.secrets.ask", lambda target, name: json.dumps({"password": "p/w"}))
+    url = parse_url(config.store_url)
+    assert (url.username, url.password, url.database, url.query["sslmode"]) == (
+        "dispatch", "p/w", "queue", tls.partition("=")[2].partition("&")[0],
+    )  # fmt: skip
+    assert (config.backup.into, config.backup.region) == ("s3://cloud-dispatch-lab-1f2e/copies", "us-east-1")
+    assert config.backup.what == "keys"
+    (right,) = policy("database", secret=SECRET)
+    assert (right["Action"], right["Resource"]) == ("secretsmanager:GetSecretValue", SECRET)
+
+
+def test_of_the_bucket_the_control_vm_has_its_copies_alone() -> None:
+    """Those it lists, reads, writes and deletes."""
+    rights = {one["Sid"]: one for one in policy("control", bucket="arn:b", key="arn:k")}
+    assert rights["Copies"]["Resource"] == "arn:b/copies/*"
+    assert {"s3:DeleteObject", "s3:GetObject", "s3:PutObject"} <= set(rights["Copies"]["Action"])
+    assert rights["FindCopies"]["Condition"] == {"StringLike": {"s3:prefix": ["copies", "copies/*"]}}
+    config = load(Embedded(settings()), plugin)
+    assert (config.backup.into, config.backup.what) == ("s3://cloud-dispatch-lab-1f2e/copies", "everything")
 
 
 def test_the_dispatcher_may_do_what_its_driver_says_and_no_more() -> None:
@@ -78,9 +116,10 @@ def test_vms_may_end_nothing_and_only_two_identities_end_vms() -> None:
     reaper = policy("reaper", partition="aws", region="r", account="1", deployment="lab", log_group="arn:log")
     worker = policy("worker", bucket="arn:b", key="arn:k")
     control = policy("control", bucket="arn:b", key="arn:k")
-    changes = {one["Action"]: one for one in reaper if "ec2" in str(one["Action"]) and "Describe" not in one["Action"]}
-    assert set(changes) == {"ec2:TerminateInstances", "ec2:ModifyInstanceAttribute"}
-    for one in changes.values():
+    changes = [one for one in reaper if one["Sid"] not in ("Find", "Log")]
+    assert {one["Sid"] for one in changes} == {"End", "Unprotect", "DeleteTheRest"}
+    assert all("ec2:Describe" in action for one in reaper if one["Sid"] == "Find" for action in one["Action"])
+    for one in changes:
         assert one["Condition"]["StringEquals"] == {"aws:ResourceTag/cloud-dispatch-deployment": "lab"}
     assert "ec2:" not in json.dumps([worker, control])
     assert all(one["Resource"] != "*" for one in (*worker, *control))

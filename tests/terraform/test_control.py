@@ -78,3 +78,29 @@ def test_templates_are_given_what_they_have_places_for(module: str) -> None:
         rendered(folder / (path or named[name]), dict.fromkeys(given, "x"))
     templates = {file.resolve() for file in (*folder.rglob("*.tftpl"), *(MODULES / "shared").glob("*.tftpl"))}
     assert {(folder / (path or named[name])).resolve() for path, name, _ in calls} == templates
+
+
+@pytest.mark.parametrize("there", ["", "keys"])
+@pytest.mark.parametrize("named", ["", "s3://lab-queue/copies/latest"])
+def test_a_control_vm_without_state_is_restored_before_its_service_starts(
+    tmp_path: Path, named: str, there: str
+) -> None:
+    """The script as it is, with another root and programs that say how they are called."""
+    script = written()["/usr/local/sbin/cloud-dispatch-setup"].replace("/opt/cloud-dispatch/bin/", "")
+    for folder in ("/etc/cloud-dispatch", "/var/lib/cloud-dispatch", "/opt/cloud-dispatch", "/usr/local/bin"):
+        (tmp_path / folder[1:]).mkdir(parents=True)
+        script = script.replace(folder, str(tmp_path / folder[1:]))
+    if there:
+        (tmp_path / "var/lib/cloud-dispatch" / there).mkdir()
+    if named:
+        (tmp_path / "etc/cloud-dispatch/restore-from").write_text(named)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("cloud-dispatch", "cloud-dispatch-files", "cloud-dispatch-disk", "pip", "id", "chown", "ln"):
+        (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {tmp_path}/said\n')
+        (programs / name).chmod(0o755)
+    subprocess.run(["sh"], input=script, text=True, check=True, env={"PATH": f"{programs}:/usr/bin:/bin"})
+    said = [line for line in (tmp_path / "said").read_text().splitlines() if line.startswith("cloud-dispatch ")]
+    config = tmp_path / "etc/cloud-dispatch/config.toml"
+    restored = [f"cloud-dispatch restore --config {config} {named}"] if named and not there else []
+    assert said == [*restored, "cloud-dispatch install"]

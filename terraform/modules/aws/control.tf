@@ -36,6 +36,9 @@ locals {
     day_limit            = var.day_limit
     month_limit          = var.month_limit
     profile              = var.profile
+    store                = local.store
+    bucket               = aws_s3_bucket.own.id
+    copies               = local.managed ? "keys" : "everything"
     pools                = var.pools
   })
 
@@ -43,6 +46,8 @@ locals {
   files = merge(
     { "config.toml" = local.config },
     var.identity_certificate == "" ? {} : { "identity.pem" = var.identity_certificate },
+    var.database_certificate == "" ? {} : { "database.pem" = var.database_certificate },
+    var.restore_from == "" ? {} : { "restore-from" = var.restore_from },
   )
 
   user_data = templatefile("${path.module}/../shared/control.yaml.tftpl", {
@@ -109,6 +114,7 @@ resource "aws_instance" "control" {
     aws_lambda_invocation.end_everything,
     aws_iam_role_policy.dispatcher,
     aws_iam_role_policy.control,
+    aws_iam_role_policy.database,
     aws_iam_role_policy.worker,
   ]
 }

@@ -67,7 +67,8 @@ resource "aws_lambda_function" "reaper" {
   #checkov:skip=CKV_AWS_272: its code comes with the module, and who may change it may change the signature too
   environment {
     variables = {
-      DEPLOYMENT = var.deployment
+      DEPLOYMENT     = var.deployment
+      KEEP_SNAPSHOTS = var.keep_snapshots ? "yes" : ""
     }
   }
 

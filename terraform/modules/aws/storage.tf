@@ -49,16 +49,26 @@ resource "aws_s3_bucket_policy" "own" {
 resource "aws_s3_bucket_lifecycle_configuration" "own" {
   bucket = aws_s3_bucket.own.id
 
+  # The dispatcher deletes its copies by itself, and keeps the last ones however old they are.
   rule {
-    id     = "expire"
+    id     = "artifacts"
     status = "Enabled"
 
     filter {
-      prefix = ""
+      prefix = "artifacts/"
     }
 
     expiration {
       days = var.expire_days
+    }
+  }
+
+  rule {
+    id     = "remains"
+    status = "Enabled"
+
+    filter {
+      prefix = ""
     }
 
     noncurrent_version_expiration {
@@ -107,6 +117,9 @@ resource "aws_dlm_lifecycle_policy" "state" {
     schedule {
       name      = "daily"
       copy_tags = true
+
+      # What carries this tag is what the reaper deletes when everything is destroyed, unless it is told to keep snapshots.
+      tags_to_add = { "cloud-dispatch-deployment" = var.deployment }
 
       create_rule {
         interval      = 24

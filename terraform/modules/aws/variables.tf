@@ -11,7 +11,7 @@ variable "deployment" {
 variable "package" {
   description = "What pip installs on the control VM: a requirement with its version, or the address of a wheel."
   type        = string
-  default     = "cloud-dispatch[aws,postgres]"
+  default     = "cloud-dispatch[aws,bucket,postgres]"
 
   validation {
     condition     = can(regex("^[A-Za-z0-9._+@:/=<>!~,\\[\\]-]+$", var.package))
@@ -191,6 +191,69 @@ variable "identity_certificate" {
     condition     = var.identity_certificate == "" || can(regex("BEGIN CERTIFICATE", var.identity_certificate))
     error_message = "The certificate is PEM."
   }
+}
+
+variable "database" {
+  description = "Where the statestore is: \"embedded\", on the disk of the control VM with its snapshots, or \"managed\", PostgreSQL by RDS."
+  type        = string
+  default     = "embedded"
+
+  validation {
+    condition     = contains(["embedded", "managed"], var.database)
+    error_message = "The database is \"embedded\" or \"managed\"."
+  }
+}
+
+variable "database_type" {
+  description = "Class of the managed database; a thousand VMs need about two cores."
+  type        = string
+  default     = "db.t4g.small"
+}
+
+variable "database_multi_az" {
+  description = "A second managed database in another zone, which takes over by itself."
+  type        = bool
+  default     = false
+}
+
+variable "database_certificate" {
+  description = "Amazon's CAs of RDS in the region, as PEM: with them the control VM knows the managed database from another machine; without, TLS alone."
+  type        = string
+  default     = ""
+
+  validation {
+    condition     = var.database_certificate == "" || (can(regex("BEGIN CERTIFICATE", var.database_certificate)) && length(var.database_certificate) < 8192)
+    error_message = "The certificates are PEM, of one region: those of all regions do not fit into a machine's user data."
+  }
+}
+
+variable "database_protected" {
+  description = "The managed database can't be deleted, by Terraform neither, until this is false."
+  type        = bool
+  default     = true
+}
+
+variable "database_final_snapshot" {
+  description = "A last snapshot of the managed database stays when it is destroyed."
+  type        = bool
+  default     = true
+}
+
+variable "restore_from" {
+  description = "The address of a copy of the state (s3://BUCKET/copies/latest), from which a control VM without any state is restored."
+  type        = string
+  default     = ""
+
+  validation {
+    condition     = var.restore_from == "" || can(regex("^s3://[A-Za-z0-9._/-]+$", var.restore_from))
+    error_message = "The address is written as s3://BUCKET/copies/latest."
+  }
+}
+
+variable "keep_snapshots" {
+  description = "Snapshots of the state's disk stay when everything is destroyed."
+  type        = bool
+  default     = false
 }
 
 variable "tags" {

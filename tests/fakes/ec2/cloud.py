@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.fakes.aws.errors import AwsError
 from tests.fakes.clock import Clock, RealClock, SetClock
-from tests.fakes.ec2.records import Address, Instance
+from tests.fakes.ec2.records import Address, Instance, Snapshot
 from tests.fakes.ec2.region import Hooks, Region
 from tests.fakes.ec2.settings import ACCOUNT, REGION, Bucket, Settings
 from tests.fakes.faults import Fault, FaultKind, Faults
@@ -154,6 +154,14 @@ class Cloud:
             address = Address(region.new_id("eipalloc"), f"52.0.0.{len(region.addresses) + 1}")
             region.addresses[address.allocation] = address
             return address.allocation
+
+    def keep_snapshot(self, volume: str = "vol-0123456789abcdef0") -> str:
+        """Have the account own a snapshot; its id comes back."""
+        with self.lock:
+            region = self.region()
+            snapshot = Snapshot(region.new_id("snap"), volume, 20, self.clock.now())
+            region.snapshots[snapshot.id] = snapshot
+            return snapshot.id
 
     def bill(self) -> list[BillLine]:
         """Who ran when, the instances included that are forgotten."""

@@ -140,6 +140,17 @@ class Address:
 
 
 @dataclass(eq=False, slots=True)
+class Snapshot:
+    """A snapshot of a disk that the account owns."""
+
+    id: str
+    volume: str
+    size_gb: int
+    made_ms: int
+    tags: Tags = NO_TAGS
+
+
+@dataclass(eq=False, slots=True)
 class SpotRequest:
     """The spot request behind a spot instance."""
 

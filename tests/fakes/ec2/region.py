@@ -17,6 +17,7 @@ from tests.fakes.ec2.records import (
     Interface,
     Notice,
     Reservation,
+    Snapshot,
     SpotRequest,
     State,
     Tags,
@@ -92,6 +93,7 @@ class Region:
     volumes: dict[str, Volume] = field(default_factory=dict)
     interfaces: dict[str, Interface] = field(default_factory=dict)
     addresses: dict[str, Address] = field(default_factory=dict)
+    snapshots: dict[str, Snapshot] = field(default_factory=dict)
     spot_requests: dict[str, SpotRequest] = field(default_factory=dict)
     tokens: dict[tuple[str, str], Launched] = field(default_factory=dict)
     templates: dict[str, Template] = field(default_factory=dict)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tests.fakes.aws.errors import AwsError
+from tests.fakes.aws.errors import AwsError, Unmodelled
 from tests.fakes.ec2 import filters
-from tests.fakes.ec2.records import Address, Interface, SpotRequest, State, Volume, moment
+from tests.fakes.ec2.records import Address, Interface, Snapshot, SpotRequest, State, Volume, moment
 from tests.fakes.ec2.region import Region
 from tests.fakes.ec2.session import Session, operation
 
-T = TypeVar("T", Volume, Interface, Address, SpotRequest)
+T = TypeVar("T", Volume, Interface, Address, Snapshot, SpotRequest)
 
 
 def listed(
@@ -94,6 +94,44 @@ def delete_volume(session: Session, params: dict[str, Any]) -> Mapping[str, Any]
     if volume.instance:
         raise AwsError("VolumeInUse", f"Volume {volume.id} is currently attached to {volume.instance}")
     del session.region.volumes[volume.id]
+    return {}
+
+
+_SNAPSHOT_FILTERS: Mapping[str, Callable[[Snapshot], Iterable[str]]] = {
+    "snapshot-id": lambda snapshot: (snapshot.id,),
+    "volume-id": lambda snapshot: (snapshot.volume,),
+}
+
+
+@operation("ec2", "DescribeSnapshots", "SnapshotIds", "OwnerIds", "Filters", "NextToken", "MaxResults")
+def describe_snapshots(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
+    """DescribeSnapshots. There are none but the account's own."""
+    if params.get("OwnerIds", ["self"]) != ["self"]:
+        raise Unmodelled("snapshots of others")
+    things = _wanted(session.region.snapshots, params.get("SnapshotIds"), "InvalidSnapshot.NotFound", "snapshot")
+    found, token = listed(session, params, things, _SNAPSHOT_FILTERS)
+    return {
+        "Snapshots": [
+            {
+                "SnapshotId": one.id,
+                "VolumeId": one.volume,
+                "VolumeSize": one.size_gb,
+                "State": "completed",
+                "OwnerId": session.region.account,
+                "StartTime": moment(one.made_ms),
+                "Tags": one.tags.members or None,
+            }
+            for one in found
+        ],
+        "NextToken": token,
+    }
+
+
+@operation("ec2", "DeleteSnapshot", "SnapshotId")
+def delete_snapshot(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
+    """DeleteSnapshot."""
+    (snapshot,) = _wanted(session.region.snapshots, [params["SnapshotId"]], "InvalidSnapshot.NotFound", "snapshot")
+    del session.region.snapshots[snapshot.id]
     return {}
 
 

@@ -16,6 +16,7 @@ _KINDS = {
     "vol-": ("volumes", "InvalidVolume.NotFound", "volume"),
     "eni-": ("interfaces", "InvalidNetworkInterfaceID.NotFound", "network-interface"),
     "eipalloc-": ("addresses", "InvalidAllocationID.NotFound", "elastic-ip"),
+    "snap-": ("snapshots", "InvalidSnapshot.NotFound", "snapshot"),
     "sir-": ("spot_requests", "InvalidSpotInstanceRequestID.NotFound", "spot-instances-request"),
 }
 #: So many resources may be tagged at once.

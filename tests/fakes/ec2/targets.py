@@ -9,7 +9,7 @@ from typing import Any
 from tests.fakes.aws.errors import AwsError
 from tests.fakes.ec2.session import Session
 
-_IDS = ("InstanceId", "VolumeId", "NetworkInterfaceId", "AllocationId")
+_IDS = ("InstanceId", "VolumeId", "NetworkInterfaceId", "AllocationId", "SnapshotId")
 _LISTS = ("InstanceIds", "Resources")
 #: By how ids begin: where they are kept, and what is said of one that is not there.
 _KINDS = {
@@ -17,6 +17,7 @@ _KINDS = {
     "vol-": ("volumes", "InvalidVolume.NotFound"),
     "eni-": ("interfaces", "InvalidNetworkInterfaceID.NotFound"),
     "eipalloc-": ("addresses", "InvalidAllocationID.NotFound"),
+    "snap-": ("snapshots", "InvalidSnapshot.NotFound"),
 }
 
 
