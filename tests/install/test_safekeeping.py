@@ -16,8 +16,9 @@ from cloud_dispatch.domain.errors import Conflict, InvalidInput, Unavailable
 from cloud_dispatch.provider.registry import plugin
 from cloud_dispatch.statestore import identity
 from tests.fakes.clock import SetClock
-from tests.migrated import migrated_store
+from tests.migrated import migrate, migrated_store
 from tests.providers.aws import moto_server
+from tests.statestore import rotating
 
 pytestmark = pytest.mark.process
 
@@ -124,6 +125,28 @@ def test_keys_alone_may_be_brought_back(state: Path, clock: SetClock, tmp_path: 
     new = tmp_path / "new"
     safekeeping.restore(config(new), clock, made, keys_only=True)
     assert sorted(one.name for one in new.iterdir()) == ["keys", "tls"]
+
+
+def test_of_a_database_with_backups_of_its_own_the_keys_are_copied(
+    s3: Any, state: Path, clock: SetClock, tmp_path: Path
+) -> None:
+    """By the statestore's name, as ever; another control VM gets them, and the database is as it was."""
+    with rotating.database() as server:
+        migrate(server.url("first").replace("postgresql://", "postgresql+psycopg://"))
+        server.do("INSERT INTO facts (name, value) VALUES ('store-id', 'spg')")
+        backup = {"into": "s3://lab-queue/copies", "region": HERE, "what": "keys"}
+
+        def told(folder: Path) -> Config:
+            sections = {"dispatcher": {"state_dir": str(folder)}, "backup": backup}
+            return load(Embedded({**sections, "store": {"url": server.url("first")}, **Embedded().values}), plugin)
+
+        made = safekeeping.make(told(state), clock)
+        assert made[-1] == "s3://lab-queue/copies/20231114T221320Z-spg.tar.gz"
+        assert sorted(one.name for one in Path(made[0]).iterdir()) == ["keys", "tls"]
+        new = tmp_path / "new"
+        assert safekeeping.restore(told(new), clock, "latest") == made[-1]
+        assert sorted(one.name for one in new.iterdir()) == ["keys", "tls"]
+        assert identity(told(new).store_url) == "spg"
 
 
 def test_as_long_as_copies_are_made_nobody_hears_of_them(state: Path, clock: SetClock) -> None:
