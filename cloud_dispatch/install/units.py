@@ -68,14 +68,16 @@ RateLimitBurst=20000
 
 @dataclass(frozen=True)
 class Place:
-    """What is where. `program`: the installed command, by which the units call it. `copies`: a folder outside of the
-    state where backups go, None for none."""
+    """What is where. `program`: the installed command, by which the units call it. `environment`: variables of the
+    services' environment, where there is such a file. `copies`: a folder outside of the state where backups go, None
+    for none."""
 
     program: Path
     config: Path
     state: Path
     user: str = "cloud-dispatch"
     credentials: Path = Path("/etc/cloud-dispatch/credentials")
+    environment: Path = Path("/etc/cloud-dispatch/environment")
     copies: Path | None = None
 
 
@@ -114,10 +116,12 @@ def _line(text: object) -> str:
 
 def _common(place: Place) -> str:
     # Of a setting's value systemd expands %; a list of paths is quoted as a command is, one path alone is not.
-    user, credentials = (_line(value).replace("%", "%%") for value in (place.user, place.credentials))
+    user, credentials, environment = (
+        _line(value).replace("%", "%%") for value in (place.user, place.credentials, place.environment)
+    )
     state = quoted(place.state).replace("$$", "$")
-    credential = f"LoadCredential=cloud-dispatch:{credentials}\n"
-    return f"User={user}\nGroup={user}\nReadWritePaths={state}\n{_CLOSED}{credential}"
+    secrets = f"LoadCredential=cloud-dispatch:{credentials}\nEnvironmentFile=-{environment}\n"
+    return f"User={user}\nGroup={user}\nReadWritePaths={state}\n{_CLOSED}{secrets}"
 
 
 def _service(place: Place) -> str:

@@ -77,6 +77,17 @@ def test_the_timer_starts_the_backup_of_its_name(tmp_path: Path) -> None:
     assert f"backup --config {quoted(tmp_path / 'own' / 'config.toml')}\n" in files[BACKUP]
 
 
+def test_both_services_have_the_environment_of_a_file_that_need_not_be_there(tmp_path: Path) -> None:
+    """What SDKs and `env:NAME` look for there; systemd reads it, so that it is root's alone."""
+    made = dataclasses.replace(place(tmp_path), environment=tmp_path / "100%")
+    for unit in (SERVICE, BACKUP):
+        assert one_of(units(made)[unit].splitlines(), "EnvironmentFile") == f"-{tmp_path}/100%%"
+        assert (
+            "EnvironmentFile=-/etc/cloud-dispatch/environment\n"
+            in units(Place(made.program, made.config, made.state))[unit]
+        )
+
+
 @judged
 def test_copies_elsewhere_are_all_that_the_backup_may_write_besides(tmp_path: Path) -> None:
     """The dispatcher itself may not."""
