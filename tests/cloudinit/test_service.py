@@ -182,6 +182,9 @@ def test_systemd_gets_the_units_and_starts_them(tmp_path: Path) -> None:
     assert [line for line in asked if "is-active" not in line and line.startswith("systemctl")] == [
         "systemctl enable --now --no-reload cloud-dispatch.service",
     ]  # fmt: skip
+    assert [line for line in asked if line.startswith(("nft", "systemctl enable"))] == [
+        "nft -f -", "systemctl enable --now --no-reload cloud-dispatch.service",
+    ]  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "units").iterdir()) == [END, UNIT]
     born = (tmp_path / "machine" / "environment").read_text()
     assert float(born.removeprefix("CLOUD_DISPATCH_BORN=")) > 0
