@@ -10,13 +10,14 @@ import warnings
 from typing import Any
 
 import google.auth
-from google.auth import exceptions, impersonated_credentials
+from google.auth import aws, exceptions, identity_pool, impersonated_credentials, pluggable
 from google.oauth2 import service_account
 
 from cloud_dispatch.provider.errors import CredentialsRejected
 from cloud_dispatch_gcp.settings import GcpSettings
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+_AWS = "urn:ietf:params:aws:token-type:aws4_request"
 _IAM_PATH = "/v1/projects/-/serviceAccounts/{}:generateAccessToken"
 
 
@@ -67,8 +68,11 @@ def _own(settings: GcpSettings) -> Any:
                 return google.auth.default(scopes=SCOPES)[0]
             path = settings.credentials_file.expanduser()
             found = json.loads(path.read_text(encoding="utf-8"))
-            if isinstance(found, dict) and found.get("type") == "service_account":
+            kind = found.get("type") if isinstance(found, dict) else None
+            if kind == "service_account":
                 return service_account.Credentials.from_service_account_info(found, scopes=SCOPES)  # type: ignore[no-untyped-call]
+            if kind == "external_account":
+                return _federated(found)
             return google.auth.load_credentials_from_file(str(path), scopes=SCOPES)[0]  # type: ignore[no-untyped-call]
     except OSError as error:
         text = f"credentials_file: {error.filename}: {error.strerror}"
@@ -77,3 +81,14 @@ def _own(settings: GcpSettings) -> Any:
         # What a library says of a file that it can't read may have a part of it, a key even.
         text = f"{error}" if settings.credentials_file is None else "credentials_file: it holds no credentials"
         raise CredentialsRejected(text, code=type(error).__name__) from error
+
+
+def _federated(found: dict[str, Any]) -> Any:
+    """By the library's ways for others' identities. Its own loader would at once ask for a token, and Google for the
+    project's name: credentials are made without a call, and what fails is said by the call that needs them."""
+    source = found.get("credential_source")
+    if found.get("subject_token_type") == _AWS:
+        return aws.Credentials.from_info(found, scopes=SCOPES)  # type: ignore[no-untyped-call]
+    if isinstance(source, dict) and "executable" in source:
+        return pluggable.Credentials.from_info(found, scopes=SCOPES)  # type: ignore[no-untyped-call]
+    return identity_pool.Credentials.from_info(found, scopes=SCOPES)  # type: ignore[no-untyped-call]
