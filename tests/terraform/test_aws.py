@@ -37,15 +37,18 @@ def store(tls: str = "sslmode=require") -> str:
     return rendered(AWS / "templates" / "store.toml.tftpl", {"host": host, "port": 5432, "tls": tls, "arn": SECRET})
 
 
-def settings(certificate: str = "", *, database: str = "", copies: str = "everything") -> dict[str, Any]:
-    """What the control VM's configuration says, as the module writes it."""
-    pools = next(hcl.unquoted(one.body["default"]) for one in hcl.load(AWS).of("variable") if one.labels == ("pools",))
+def settings(
+    certificate: str = "", pools: str = "", *, database: str = "", copies: str = "everything"
+) -> dict[str, Any]:
+    """What the control VM's configuration says, as the module writes it; `pools`: in place of its own."""
+    own = next(hcl.unquoted(one.body["default"]) for one in hcl.load(AWS).of("variable") if one.labels == ("pools",))
     text = rendered(AWS / "templates" / "config.toml.tftpl", {
         "deployment": "lab", "port": 7717, "host": "10.47.0.9", "profile": "public_address = true",
         "region": "us-east-1", "account": "123456789012",
         "instance_types": json.dumps(TYPES), "subnets": json.dumps(SUBNETS), "security_group": GROUP,
         "instance_profile": "cloud-dispatch-lab-worker", "identity_certificate": certificate, "reaper_period": "60s",
-        "names": json.dumps(["203.0.113.9"]), "max_instances": 20, "day_limit": 50, "month_limit": 500, "pools": pools,
+        "names": json.dumps(["203.0.113.9"]), "max_instances": 20, "day_limit": 50, "month_limit": 500,
+        "pools": pools or own,
         "store": database, "bucket": "cloud-dispatch-lab-1f2e", "copies": copies,
     })  # fmt: skip
     return tomllib.loads(text)

@@ -41,6 +41,7 @@ SUBNET = f"{_OWN}/Microsoft.Network/virtualNetworks/cloud-dispatch-lab/subnets/w
 WALL = f"{_OWN}/Microsoft.Network/networkSecurityGroups/cloud-dispatch-lab-worker"
 SECRET = "https://cdlab0.vault.azure.net/secrets/database-password"
 WORKER = f"{_OWN}/Microsoft.ManagedIdentity/userAssignedIdentities/cloud-dispatch-lab-worker"
+MANAGED = 'credential = "managed"\nclient = "99999999-bbbb-4ccc-8ddd-eeeeeeeeeeee"'
 VM = "azurerm_linux_virtual_machine.control"
 VMS = "azurerm_resource_group.vms"
 
@@ -51,14 +52,19 @@ def settings(public: str = "true", store: str = "", images: str = "") -> dict[st
     text = rendered(AZURE / "templates" / "config.toml.tftpl", {
         "deployment": "lab", "port": 7717, "host": "10.47.255.10", "names": json.dumps(["203.0.113.9"]), "store": store,
         "copies": "az://cdlab0/copies", "copied": "everything",
-        "subscription": _OWN.split("/")[2], "resource_group": "cloud-dispatch-lab-vms", "region": "westeurope",
-        "client": "99999999-bbbb-4ccc-8ddd-eeeeeeeeeeee", "sizes": _default("sizes"), "subnet": SUBNET,
-        "images": images,
-        "security_group": WALL, "public_address": public, "identity": WORKER, "identity_certificates": "",
-        "reaper_period": "60s", "max_instances": 20, "day_limit": 50, "month_limit": 500,
-        "profile": "ephemeral = true", "pools": hcl.unquoted(variables["pools"].body["default"]),
+        "profile": profile(public, images), "pools": hcl.unquoted(variables["pools"].body["default"]),
     })  # fmt: skip
     return tomllib.loads(text)
+
+
+def profile(public: str = "true", images: str = "", credential: str = MANAGED) -> str:
+    """What a dispatcher is told of the module, wherever it is."""
+    return rendered(AZURE / "templates" / "profile.toml.tftpl", {
+        "subscription": _OWN.split("/")[2], "resource_group": "cloud-dispatch-lab-vms", "region": "westeurope",
+        "credential": credential, "sizes": _default("sizes"), "subnet": SUBNET, "images": images,
+        "security_group": WALL, "public_address": public, "identity": WORKER, "identity_certificates": "",
+        "reaper_period": "60s", "max_instances": 20, "day_limit": 50, "month_limit": 500, "profile": "ephemeral = true",
+    })  # fmt: skip
 
 
 def _default(name: str) -> str:

@@ -55,18 +55,26 @@ def written(public_vms: str = "false", store: dict[str, str] | None = None) -> s
     pools = next(hcl.unquoted(one.body["default"]) for one in hcl.load(GCP).of("variable") if one.labels == ("pools",))
     return rendered(GCP / "templates" / "config.toml.tftpl", {
         "deployment": "lab", "port": 7717, "host": "10.48.0.9", "names": json.dumps(["10.48.0.9"]),
-        "store": rendered(GCP / "templates" / "store.toml.tftpl", store) if store else "", "project": PROJECT,
+        "store": rendered(GCP / "templates" / "store.toml.tftpl", store) if store else "",
         "copies": "gs://cloud-dispatch-lab-0a1b2c3d/copies", "copied": "keys" if store else "everything",
-        "regions": json.dumps(list(SUBNETS)), "instance_types": json.dumps(["n2-standard-*"]),
-        "subnets": ", ".join(f"{region} = {json.dumps(one)}" for region, one in SUBNETS.items()),
-        "service_account": WORKER, "name_prefix": PREFIX, "public_vms": public_vms, "profile": 'root_size = "50GiB"',
-        "max_instances": 20, "day_limit": 50, "month_limit": 500, "pools": pools,
+        "profile": section(public_vms), "pools": pools,
     })  # fmt: skip
 
 
 def settings(public_vms: str = "false", store: dict[str, str] | None = None) -> dict[str, Any]:
     """What it says."""
     return tomllib.loads(written(public_vms, store))
+
+
+def section(public_vms: str = "false", credentials: str = "") -> str:
+    """What a dispatcher is told of the module, wherever it is."""
+    return rendered(GCP / "templates" / "profile.toml.tftpl", {
+        "credentials": credentials, "project": PROJECT, "regions": json.dumps(list(SUBNETS)),
+        "instance_types": json.dumps(["n2-standard-*"]),
+        "subnets": ", ".join(f"{region} = {json.dumps(one)}" for region, one in SUBNETS.items()),
+        "service_account": WORKER, "name_prefix": PREFIX, "public_vms": public_vms, "profile": 'root_size = "50GiB"',
+        "max_instances": 20, "day_limit": 50, "month_limit": 500,
+    })  # fmt: skip
 
 
 def profile(public_vms: str = "false") -> GcpSettings:

@@ -15,6 +15,8 @@ from tests.terraform.rendering import MODULES
 TERRAFORM = shutil.which("terraform")
 #: What must be said.
 GIVEN = {"deployment": "lab", "day_limit": 5, "month_limit": 50, "alarm_emails": ["ops@example.org"]}
+#: And by one module alone.
+MORE = {"azure": {"region": "westeurope"}}
 #: By module and variable, what is good, then what is not.
 VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
     "aws": {
@@ -25,6 +27,14 @@ VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
         "max_instances": ([1], [0, 1.5]),
         "month_limit": ([0.5], [0, -1]),
         "cidr": (["10.0.0.0/16"], ["10.0.0.0", "10.0.0.0/30"]),
+        "files": (
+            [{"google.json": "{}"}],
+            [{"../x": ""}, {"config.toml": ""}, {"environment": ""}, {"restore-from": ""}],
+        ),
+    },
+    "azure": {
+        "dispatcher": ([{"principal": "99999999-8888-4777-8666-555555555555"}, None], [{"principal": "lab"}]),
+        "ssh_public_key": (["ssh-ed25519 AAAA= ops", None], ["AAAA"]),
     },
     "gcp": {
         "deployment": (["a", "lab-2", "x" * 18], ["", "Lab", "lab-", "2lab", "lab--two", "x" * 19]),
@@ -43,6 +53,10 @@ VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
         "subnets": ([{"us-central1": "projects/p/regions/us-central1/subnetworks/s"}], [{"us-central1": "s"}]),
         "cidr": (["10.0.0.0/16"], ["10.0.0.0", "10.0.0.0/30"]),
         "database": (["managed"], ["postgres"]),
+        "dispatcher": (
+            [{"aws_role": "arn:aws:iam::123456789012:role/cloud-dispatch-lab-dispatcher"}, None],
+            [{"aws_role": "dispatcher"}, {"aws_role": "arn:aws-cn:iam::123456789012:role/x"}],
+        ),
         "labels": ([{"team": "x"}], [{"cloud-dispatch-deployment": "other"}]),
     },
 }
@@ -55,7 +69,7 @@ def test_wrong_values_are_refused_before_anything_is_asked(module: str, tmp_path
     (tmp_path / "none.rc").write_text("")
 
     def complaint(**said: object) -> str:
-        (tmp_path / "own.auto.tfvars.json").write_text(json.dumps({**GIVEN, **said}))
+        (tmp_path / "own.auto.tfvars.json").write_text(json.dumps({**GIVEN, **MORE.get(module, {}), **said}))
         done = subprocess.run(
             [str(TERRAFORM), f"-chdir={tmp_path}", "plan", "-no-color", "-lock=false"], capture_output=True, text=True,
             check=False, env={**os.environ, "TF_CLI_CONFIG_FILE": str(tmp_path / "none.rc")},

@@ -44,6 +44,7 @@ locals {
 
   # What lies in /etc/cloud-dispatch. Nothing of it is a secret: user data are read by whoever may look at the machine.
   files = merge(
+    var.files,
     { "config.toml" = local.config },
     var.identity_certificate == "" ? {} : { "identity.pem" = var.identity_certificate },
     var.database_certificate == "" ? {} : { "database.pem" = var.database_certificate },

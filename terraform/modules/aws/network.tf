@@ -109,12 +109,13 @@ resource "aws_vpc_security_group_ingress_rule" "agents" {
 
 resource "aws_vpc_security_group_ingress_rule" "outside" {
   for_each = merge(
-    { for one in var.operator_cidrs : one => "Operators" },
-    { for one in var.agent_cidrs : one => "VMs of other clouds" },
+    { for one in var.operator_cidrs : one => { of = "Operators", cidr = one } },
+    # By number: other clouds' addresses may be known only when they are made.
+    { for at, one in var.agent_cidrs : "elsewhere-${at}" => { of = "VMs of other clouds", cidr = one } },
   )
   security_group_id = aws_security_group.control.id
-  description       = each.value
-  cidr_ipv4         = each.key
+  description       = each.value.of
+  cidr_ipv4         = each.value.cidr
   ip_protocol       = "tcp"
   from_port         = local.port
   to_port           = local.port

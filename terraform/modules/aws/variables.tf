@@ -35,6 +35,22 @@ variable "profile" {
   default     = ""
 }
 
+variable "files" {
+  description = "More files in /etc/cloud-dispatch, by their names, as profiles of other clouds name them. No secrets: user data are read by whoever may look at the machine."
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition = alltrue([
+      for name in keys(var.files) :
+      can(regex("^[a-z0-9][a-z0-9._-]*$", name)) && !contains([
+        "config.toml", "credentials", "database.pem", "environment", "files.json", "identity.pem", "restore-from",
+      ], name)
+    ])
+    error_message = "A file's name has small letters, digits, dots, hyphens and underscores, and is none of the dispatcher's own."
+  }
+}
+
 variable "instance_types" {
   description = "Types that may be rented, with wildcards: also the only ones that the dispatcher's rights allow."
   type        = list(string)

@@ -85,10 +85,11 @@ resource "azurerm_monitor_scheduled_query_rules_alert_v2" "reaper_silent" {
 }
 
 resource "azurerm_monitor_metric_alert" "control_ill" {
+  count               = local.here
   name                = "${local.name}-control-ill"
   description         = "The control VM is not available. VMs go on and end by themselves; nothing new is started"
   resource_group_name = azurerm_resource_group.own.name
-  scopes              = [azurerm_linux_virtual_machine.control.id]
+  scopes              = [azurerm_linux_virtual_machine.control[0].id]
   severity            = 1
   frequency           = "PT1M"
   window_size         = "PT5M"

@@ -1,44 +1,49 @@
 # The control VM. Its state is on a disk of its own, and its address stays, so that another one can take its place.
 
 locals {
-  host  = length(var.agent_cidrs) > 0 ? concat(var.names, [""])[0] : local.control_address
+  host  = length(var.agent_cidrs) > 0 ? concat(var.names, [""])[0] : join("", local.control_address[*])
   names = concat([local.control_address], azurerm_public_ip.control[*].ip_address, var.names)
 
   # Where the dispatcher puts a copy of its state each hour; PostgreSQL that Azure runs has backups of its own.
-  copies = "az://${azurerm_storage_account.own.name}/${azurerm_storage_container.own["copies"].name}"
+  copies = local.elsewhere ? "" : "az://${azurerm_storage_account.own.name}/${azurerm_storage_container.own["copies"].name}"
 
   config = templatefile("${path.module}/templates/config.toml.tftpl", {
-    deployment            = var.deployment
-    port                  = local.port
-    host                  = local.host
-    names                 = jsonencode(local.names)
-    store                 = local.store
-    copies                = local.copies
-    copied                = var.database == "managed" ? "keys" : "everything"
+    deployment = var.deployment
+    port       = local.port
+    host       = local.host
+    names      = jsonencode(local.names)
+    store      = local.store
+    copies     = local.copies
+    copied     = var.database == "managed" ? "keys" : "everything"
+    profile    = local.profile
+    pools      = var.pools
+  })
+
+  # What a dispatcher is told of this, wherever it is.
+  profile = templatefile("${path.module}/templates/profile.toml.tftpl", {
     subscription          = local.subscription_id
     resource_group        = azurerm_resource_group.vms.name
     region                = var.region
-    client                = azurerm_user_assigned_identity.dispatcher.client_id
+    credential            = local.elsewhere ? "credential = \"environment\"" : "credential = \"managed\"\nclient = \"${azurerm_user_assigned_identity.dispatcher[0].client_id}\""
     sizes                 = jsonencode(var.sizes)
     images                = join("\n", [for architecture, id in var.images : "images.${architecture} = \"${id}\""])
     subnet                = local.subnet_id
     security_group        = azurerm_network_security_group.worker.id
-    public_address        = tostring(local.makes_network)
+    public_address        = tostring(local.public_vms)
     identity              = azurerm_user_assigned_identity.worker.id
-    identity_certificates = var.identity_certificates == "" ? "" : "/etc/cloud-dispatch/identity.pem"
+    identity_certificates = join("", [for name in keys(local.profile_files) : "/etc/cloud-dispatch/${name}"])
     reaper_period         = "${local.reaper_period_s}s"
     max_instances         = var.max_instances
     day_limit             = var.day_limit
     month_limit           = var.month_limit
     profile               = var.profile
-    pools                 = var.pools
   })
 
   # What lies in /etc/cloud-dispatch. Nothing of it is a secret: user data are read by whoever may look at the machine.
-  files = merge(
-    { "config.toml" = local.config },
-    var.identity_certificates == "" ? {} : { "identity.pem" = var.identity_certificates },
-  )
+  files = merge({ "config.toml" = local.config }, local.profile_files)
+
+  # What the profile names.
+  profile_files = var.identity_certificates == "" ? {} : { "azure-identity.pem" = var.identity_certificates }
 
   user_data = templatefile("${path.module}/../shared/control.yaml.tftpl", {
     package = var.package
@@ -48,7 +53,7 @@ locals {
 }
 
 resource "azurerm_public_ip" "control" {
-  count               = local.makes_network ? 1 : 0
+  count               = local.makes_network ? local.here : 0
   name                = "${local.name}-control"
   resource_group_name = azurerm_resource_group.own.name
   location            = var.region
@@ -60,6 +65,7 @@ resource "azurerm_public_ip" "control" {
 resource "azurerm_network_interface" "control" {
   #checkov:skip=CKV2_AZURE_39: the serial console asks for a password, and nobody has one
   #checkov:skip=CKV_AZURE_119: it is the way out, and the group below lets the networks in operator_cidrs in, to the API alone
+  count               = local.here
   name                = "${local.name}-control"
   resource_group_name = azurerm_resource_group.own.name
   location            = var.region
@@ -82,19 +88,21 @@ resource "azurerm_network_interface" "control" {
 }
 
 resource "azurerm_network_interface_security_group_association" "control" {
-  network_interface_id      = azurerm_network_interface.control.id
-  network_security_group_id = azurerm_network_security_group.control.id
+  count                     = local.here
+  network_interface_id      = azurerm_network_interface.control[0].id
+  network_security_group_id = azurerm_network_security_group.control[0].id
 }
 
 resource "azurerm_linux_virtual_machine" "control" {
   #checkov:skip=CKV_AZURE_50: the only shell on it, az vm run-command, is one
+  count                           = local.here
   name                            = "${local.name}-control"
   resource_group_name             = azurerm_resource_group.own.name
   location                        = var.region
   size                            = var.control_size
   admin_username                  = "operator"
   disable_password_authentication = true
-  network_interface_ids           = [azurerm_network_interface.control.id]
+  network_interface_ids           = [azurerm_network_interface.control[0].id]
   custom_data                     = base64gzip(local.user_data)
   secure_boot_enabled             = true
   vtpm_enabled                    = true
@@ -108,7 +116,7 @@ resource "azurerm_linux_virtual_machine" "control" {
 
   identity {
     type         = "UserAssigned"
-    identity_ids = [azurerm_user_assigned_identity.dispatcher.id]
+    identity_ids = azurerm_user_assigned_identity.dispatcher[*].id
   }
 
   os_disk {
@@ -127,6 +135,11 @@ resource "azurerm_linux_virtual_machine" "control" {
   boot_diagnostics {}
 
   lifecycle {
+    precondition {
+      condition     = var.ssh_public_key != null
+      error_message = "Azure makes no control VM without a public key: ssh_public_key."
+    }
+
     precondition {
       condition     = local.host != ""
       error_message = "VMs of other clouds (agent_cidrs) need a name that they reach the control VM by: the first of names."
@@ -148,8 +161,9 @@ resource "azurerm_linux_virtual_machine" "control" {
 }
 
 resource "azurerm_virtual_machine_data_disk_attachment" "state" {
-  managed_disk_id    = azurerm_managed_disk.state.id
-  virtual_machine_id = azurerm_linux_virtual_machine.control.id
+  count              = local.here
+  managed_disk_id    = azurerm_managed_disk.state[0].id
+  virtual_machine_id = azurerm_linux_virtual_machine.control[0].id
   lun                = 0
   caching            = "ReadOnly"
 }

@@ -135,6 +135,6 @@ resource "azurerm_role_assignment" "dispatcher_secret" {
   count                = local.managed
   scope                = azurerm_key_vault_secret.database[0].resource_versionless_id
   role_definition_name = "Key Vault Secrets User"
-  principal_id         = azurerm_user_assigned_identity.dispatcher.principal_id
+  principal_id         = local.principal
   principal_type       = "ServicePrincipal"
 }

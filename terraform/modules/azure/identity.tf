@@ -2,9 +2,12 @@
 # VMs there and launch nothing; that of VMs may put files into one container, and nothing else.
 
 locals {
+  # Who the dispatcher is: the control VM's identity, or the client by which it comes from another cloud.
+  principal = local.elsewhere ? var.dispatcher.principal : azurerm_user_assigned_identity.dispatcher[0].principal_id
+
   # By the scopes that the driver assigns them on, each right that its calls need: tools/terraform_policies.py.
   rights = jsondecode(file("${path.module}/policies/dispatcher.json"))
-  base   = local.rights[local.makes_network ? "public addresses" : "no public addresses"]
+  base   = local.rights[local.public_vms ? "public addresses" : "no public addresses"]
 
   # Of images of one's own: those of a gallery by their definitions.
   own_images     = [for id in values(var.images) : id if startswith(id, "/subscriptions/")]
@@ -41,6 +44,7 @@ locals {
 }
 
 resource "azurerm_user_assigned_identity" "dispatcher" {
+  count               = local.here
   name                = "${local.name}-dispatcher"
   resource_group_name = azurerm_resource_group.own.name
   location            = var.region
@@ -62,7 +66,7 @@ resource "azurerm_role_definition" "dispatcher" {
 resource "azurerm_role_assignment" "dispatcher_vms" {
   scope              = azurerm_resource_group.vms.id
   role_definition_id = azurerm_role_definition.dispatcher["vms"].role_definition_resource_id
-  principal_id       = azurerm_user_assigned_identity.dispatcher.principal_id
+  principal_id       = local.principal
   principal_type     = "ServicePrincipal"
 }
 
@@ -70,19 +74,20 @@ resource "azurerm_role_assignment" "dispatcher_use" {
   for_each           = local.used
   scope              = each.value
   role_definition_id = azurerm_role_definition.dispatcher["use"].role_definition_resource_id
-  principal_id       = azurerm_user_assigned_identity.dispatcher.principal_id
+  principal_id       = local.principal
   principal_type     = "ServicePrincipal"
 }
 
 resource "azurerm_role_assignment" "dispatcher_look" {
   scope              = local.subscription
   role_definition_id = azurerm_role_definition.dispatcher["look"].role_definition_resource_id
-  principal_id       = azurerm_user_assigned_identity.dispatcher.principal_id
+  principal_id       = local.principal
   principal_type     = "ServicePrincipal"
 }
 
 # Copies of the state have what the dispatcher signs with: nobody else is let to them.
 resource "azurerm_role_definition" "copies" {
+  count             = local.here
   name              = "${local.name} copies"
   description       = "The control VM of the deployment ${var.deployment} keeps copies of its state"
   scope             = azurerm_resource_group.own.id
@@ -94,9 +99,10 @@ resource "azurerm_role_definition" "copies" {
 }
 
 resource "azurerm_role_assignment" "copies" {
+  count              = local.here
   scope              = azurerm_storage_container.own["copies"].resource_manager_id
-  role_definition_id = azurerm_role_definition.copies.role_definition_resource_id
-  principal_id       = azurerm_user_assigned_identity.dispatcher.principal_id
+  role_definition_id = azurerm_role_definition.copies[0].role_definition_resource_id
+  principal_id       = local.principal
   principal_type     = "ServicePrincipal"
 }
 

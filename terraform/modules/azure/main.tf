@@ -10,6 +10,10 @@ locals {
   subscription    = "/subscriptions/${local.subscription_id}"
   tags            = merge(var.tags, { "cloud-dispatch-part-of" = var.deployment })
 
+  # Whether the control VM is here, or in another cloud.
+  elsewhere = var.dispatcher != null
+  here      = local.elsewhere ? 0 : 1
+
   # Accounts, vaults and servers have names that are the only ones of their kind in the world.
   unique = substr(sha256("${local.subscription}/${var.deployment}"), 0, 10)
   short  = "cd${substr(replace(var.deployment, "-", ""), 0, 8)}${local.unique}"
@@ -19,6 +23,18 @@ resource "azurerm_resource_group" "own" {
   name     = local.name
   location = var.region
   tags     = local.tags
+
+  lifecycle {
+    precondition {
+      condition     = !local.elsewhere || var.database == "embedded"
+      error_message = "The database is where the dispatcher is: with a dispatcher elsewhere there is none to make."
+    }
+
+    precondition {
+      condition     = !local.elsewhere || length(concat(var.operator_cidrs, var.agent_cidrs, var.names)) == 0
+      error_message = "Who reaches the dispatcher, and by which name (operator_cidrs, agent_cidrs, names), is said where it is."
+    }
+  }
 }
 
 # Nothing but rented VMs and what is theirs. When it is destroyed everything in it is ended: after the control VM, so that
@@ -35,6 +51,8 @@ resource "azurerm_resource_group" "vms" {
   depends_on = [
     azurerm_subnet_network_security_group_association.workers,
     azurerm_network_security_rule.nobody_works,
+    azurerm_subnet_nat_gateway_association.workers,
+    azurerm_nat_gateway_public_ip_association.out,
     azurerm_user_assigned_identity.worker,
   ]
 }

@@ -1,6 +1,6 @@
 output "url" {
-  description = "Where VMs reach the dispatcher."
-  value       = "https://${local.host}:${local.port}"
+  description = "Where VMs reach the dispatcher; null where it is elsewhere."
+  value       = local.elsewhere ? null : "https://${local.host}:${local.port}"
 }
 
 output "public_url" {
@@ -19,8 +19,8 @@ output "vms_resource_group" {
 }
 
 output "control_vm" {
-  description = "The control VM: az vm run-command invoke says something to its shell."
-  value       = azurerm_linux_virtual_machine.control.name
+  description = "The control VM: az vm run-command invoke says something to its shell; null where it is elsewhere."
+  value       = one(azurerm_linux_virtual_machine.control[*].name)
 }
 
 output "container" {
@@ -29,8 +29,8 @@ output "container" {
 }
 
 output "copies" {
-  description = "Where the copies of the state are: cloud-dispatch restore takes the latest of them on another control VM."
-  value       = local.copies
+  description = "Where the copies of the state are: cloud-dispatch restore takes the latest of them on another control VM; null where the dispatcher is elsewhere."
+  value       = local.elsewhere ? null : local.copies
 }
 
 output "reaper_period_seconds" {
@@ -47,8 +47,8 @@ output "reaper_alarms" {
 }
 
 output "dispatcher_identity" {
-  description = "The dispatcher's identity."
-  value       = azurerm_user_assigned_identity.dispatcher.id
+  description = "The dispatcher's identity; null where it is elsewhere."
+  value       = one(azurerm_user_assigned_identity.dispatcher[*].id)
 }
 
 output "worker_identity" {
@@ -64,4 +64,29 @@ output "worker_client" {
 output "reaper_identity" {
   description = "The reaper's identity."
   value       = azurerm_user_assigned_identity.reaper.id
+}
+
+# Who makes use of it comes after all that VMs need, and is destroyed before it: so nobody launches any more when the group
+# of VMs is emptied.
+output "profile" {
+  description = "The profile \"azure\", in TOML, for the configuration of a dispatcher elsewhere."
+  value       = local.profile
+
+  depends_on = [
+    azurerm_linux_function_app.reaper,
+    azurerm_role_assignment.dispatcher_vms,
+    azurerm_role_assignment.dispatcher_use,
+    azurerm_role_assignment.dispatcher_look,
+    azurerm_role_assignment.worker,
+  ]
+}
+
+output "files" {
+  description = "Files that the profile names, for /etc/cloud-dispatch of a dispatcher elsewhere, by their names. None is a secret."
+  value       = local.profile_files
+}
+
+output "egress_cidrs" {
+  description = "Where VMs come from, for a dispatcher elsewhere to let them in; none in an existing network, which has its own ways out."
+  value       = [for one in azurerm_public_ip.out : "${one.ip_address}/32"]
 }

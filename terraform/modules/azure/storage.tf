@@ -1,5 +1,5 @@
-# The account for what tasks bring and for copies of the dispatcher's state, and the disk that the state is on. Nobody has
-# a key of the account: who may do what is said by roles.
+# The account for what tasks bring and, where the control VM is here, for copies of its state; and the disk that the state
+# is on. Nobody has a key of the account: who may do what is said by roles.
 
 resource "azurerm_storage_account" "own" {
   #checkov:skip=CKV_AZURE_59: its network is open and its data are not: there are no keys, and nothing in it is public
@@ -35,7 +35,7 @@ resource "azurerm_storage_account" "own" {
 
 resource "azurerm_storage_container" "own" {
   #checkov:skip=CKV2_AZURE_21: a log of each read would cost more than the container
-  for_each              = toset(["artifacts", "copies"])
+  for_each              = toset(local.elsewhere ? ["artifacts"] : ["artifacts", "copies"])
   name                  = each.key
   storage_account_id    = azurerm_storage_account.own.id
   container_access_type = "private"
@@ -79,6 +79,7 @@ resource "azurerm_storage_management_policy" "own" {
 
 resource "azurerm_managed_disk" "state" {
   #checkov:skip=CKV_AZURE_93: encrypted by Azure's own keys
+  count                         = local.here
   name                          = "${local.name}-state"
   resource_group_name           = azurerm_resource_group.own.name
   location                      = var.region
@@ -92,7 +93,7 @@ resource "azurerm_managed_disk" "state" {
 
 # Daily snapshots of that disk, in the same group: they go with it, where Azure lets a vault go without a delay.
 locals {
-  vaults = var.snapshot_days > 0 ? 1 : 0
+  vaults = var.snapshot_days > 0 ? local.here : 0
 }
 
 resource "azurerm_data_protection_backup_vault" "state" {
@@ -112,7 +113,7 @@ resource "azurerm_data_protection_backup_vault" "state" {
 
 resource "azurerm_role_assignment" "snapshots" {
   for_each = local.vaults == 0 ? {} : {
-    "Disk Backup Reader"        = azurerm_managed_disk.state.id
+    "Disk Backup Reader"        = azurerm_managed_disk.state[0].id
     "Disk Snapshot Contributor" = azurerm_resource_group.own.id
   }
 
@@ -135,7 +136,7 @@ resource "azurerm_data_protection_backup_instance_disk" "state" {
   name                         = "state"
   location                     = var.region
   vault_id                     = azurerm_data_protection_backup_vault.state[0].id
-  disk_id                      = azurerm_managed_disk.state.id
+  disk_id                      = azurerm_managed_disk.state[0].id
   snapshot_resource_group_name = azurerm_resource_group.own.name
   backup_policy_id             = azurerm_data_protection_backup_policy_disk.state[0].id
 

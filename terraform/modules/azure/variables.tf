@@ -29,6 +29,17 @@ variable "package" {
   }
 }
 
+variable "dispatcher" {
+  description = "Where the dispatcher is elsewhere, by another of these modules: the object id of the service principal that it is here; null: it is here."
+  type        = object({ principal = string })
+  default     = null
+
+  validation {
+    condition     = var.dispatcher == null || can(regex("^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$", var.dispatcher.principal))
+    error_message = "An object id is written as 00000000-1111-4222-8333-444444444444: az ad sp show --id CLIENT --query id."
+  }
+}
+
 variable "pools" {
   description = "More of the dispatcher's configuration, in TOML: pools, budgets, projects. The profile \"azure\" is there already."
   type        = string
@@ -198,9 +209,10 @@ variable "control_size" {
 variable "ssh_public_key" {
   description = "A public key for the control VM: Azure makes no VM without one. No port is open for it."
   type        = string
+  default     = null
 
   validation {
-    condition     = can(regex("^ssh-(rsa|ed25519) [A-Za-z0-9+/=]+( .*)?$", var.ssh_public_key))
+    condition     = var.ssh_public_key == null || can(regex("^ssh-(rsa|ed25519) [A-Za-z0-9+/=]+( .*)?$", var.ssh_public_key))
     error_message = "The key is written as in ~/.ssh/id_ed25519.pub."
   }
 }

@@ -72,6 +72,7 @@ resource "google_monitoring_alert_policy" "reaper_silent" {
 }
 
 resource "google_monitoring_alert_policy" "control_down" {
+  count                 = local.here
   display_name          = "${local.name}: the control VM is down"
   combiner              = "OR"
   severity              = "ERROR"
@@ -86,7 +87,7 @@ resource "google_monitoring_alert_policy" "control_down" {
     display_name = "Down for five minutes"
 
     condition_absent {
-      filter   = "resource.type = \"gce_instance\" AND resource.labels.instance_id = \"${google_compute_instance.control.instance_id}\" AND metric.type = \"compute.googleapis.com/instance/uptime\""
+      filter   = "resource.type = \"gce_instance\" AND resource.labels.instance_id = \"${google_compute_instance.control[0].instance_id}\" AND metric.type = \"compute.googleapis.com/instance/uptime\""
       duration = "300s"
 
       aggregations {

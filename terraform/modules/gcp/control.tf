@@ -1,17 +1,24 @@
 # The control VM. Its state is on a disk of its own, and its address stays, so that another one can take its place.
 
 locals {
-  host  = local.by_name ? concat(var.names, [""])[0] : google_compute_address.control.address
-  names = concat([google_compute_address.control.address], google_compute_address.public[*].address, var.names)
+  host  = local.by_name ? concat(var.names, [""])[0] : join("", google_compute_address.control[*].address)
+  names = concat(google_compute_address.control[*].address, google_compute_address.public[*].address, var.names)
 
   config = templatefile("${path.module}/templates/config.toml.tftpl", {
-    deployment      = var.deployment
-    port            = local.port
-    host            = local.host
-    names           = jsonencode(local.names)
-    store           = local.store
-    copies          = "gs://${google_storage_bucket.own.name}/copies"
-    copied          = local.managed ? "keys" : "everything"
+    deployment = var.deployment
+    port       = local.port
+    host       = local.host
+    names      = jsonencode(local.names)
+    store      = local.store
+    copies     = "gs://${google_storage_bucket.own.name}/copies"
+    copied     = local.managed ? "keys" : "everything"
+    profile    = local.profile
+    pools      = var.pools
+  })
+
+  # What a dispatcher is told of this, wherever it is.
+  profile = templatefile("${path.module}/templates/profile.toml.tftpl", {
+    credentials     = local.elsewhere ? "credentials_file = \"/etc/cloud-dispatch/google.json\"" : ""
     project         = local.project
     regions         = jsonencode(var.regions)
     instance_types  = jsonencode(var.instance_types)
@@ -23,7 +30,6 @@ locals {
     day_limit       = var.day_limit
     month_limit     = var.month_limit
     profile         = var.profile
-    pools           = var.pools
   })
 
   # What lies in /etc/cloud-dispatch. Nothing of it is a secret: user data are read by whoever may look at the machine.
@@ -37,6 +43,7 @@ locals {
 }
 
 resource "google_compute_address" "control" {
+  count        = local.here
   name         = "${local.name}-control"
   description  = "The control VM of ${local.name}: its address stays"
   region       = local.region
@@ -57,12 +64,14 @@ resource "google_compute_address" "public" {
 
 # A machine reads its user data once: other ones are another machine.
 resource "terraform_data" "user_data" {
+  count = local.here
   input = sha256(local.user_data)
 }
 
 resource "google_compute_instance" "control" {
   #checkov:skip=CKV_GCP_38: Google's own key encrypts its disks: one of yours would have to be given to every start
   #checkov:skip=CKV_GCP_40: it has a public address only where operator_cidrs or agent_cidrs say who comes from outside
+  count                     = local.here
   name                      = "${local.name}-control"
   description               = "The control VM of the deployment ${var.deployment}"
   zone                      = local.zone
@@ -81,13 +90,13 @@ resource "google_compute_instance" "control" {
   }
 
   attached_disk {
-    source      = google_compute_disk.state.id
+    source      = google_compute_disk.state[0].id
     device_name = "state"
   }
 
   network_interface {
     subnetwork = local.subnets[local.region]
-    network_ip = google_compute_address.control.address
+    network_ip = google_compute_address.control[0].address
 
     dynamic "access_config" {
       for_each = google_compute_address.public
@@ -122,11 +131,6 @@ resource "google_compute_instance" "control" {
     precondition {
       condition     = local.host != ""
       error_message = "VMs of other clouds (agent_cidrs) need a public name of the control VM: the first of names."
-    }
-
-    precondition {
-      condition     = alltrue([for one in values(local.subnets) : one != ""])
-      error_message = "An existing network needs a subnet for each region: say them in subnets."
     }
 
     precondition {

@@ -100,6 +100,7 @@ resource "google_storage_bucket_iam_member" "worker" {
 }
 
 resource "google_storage_bucket_iam_member" "copies" {
+  count  = local.here
   bucket = google_storage_bucket.own.name
   role   = "roles/storage.objectUser"
   member = google_service_account.control.member
@@ -111,6 +112,7 @@ resource "google_storage_bucket_iam_member" "copies" {
 }
 
 resource "google_storage_bucket_iam_member" "finds_copies" {
+  count  = local.here
   bucket = google_storage_bucket.own.name
   role   = "roles/storage.legacyBucketReader"
   member = google_service_account.control.member

@@ -8,7 +8,12 @@ locals {
   region  = var.regions[0]
   zone    = coalesce(var.zone, "${local.region}-b")
   port    = 7717
-  labels  = merge(var.labels, { "cloud-dispatch-part-of" = var.deployment })
+
+  # Whether the control VM is here, or in another cloud.
+  elsewhere = var.dispatcher != null
+  here      = local.elsewhere ? 0 : 1
+
+  labels = merge(var.labels, { "cloud-dispatch-part-of" = var.deployment })
 
   # What VMs and their disks are called: a deployment's name has no two hyphens in a row, so that nobody else's begins so.
   prefix = "${var.deployment}--"
@@ -24,6 +29,7 @@ locals {
     local.managed ? ["secretmanager", "servicenetworking", "sqladmin"] : [],
     var.billing_account == null ? [] : ["billingbudgets"],
     local.by_name ? ["dns"] : [],
+    local.elsewhere ? ["sts"] : [],
   )
 }
 

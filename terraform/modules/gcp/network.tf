@@ -14,6 +14,11 @@ locals {
   # VMs of other clouds and those here are told one name, which inside the network is the private address.
   by_name = length(var.agent_cidrs) > 0
   inside  = local.by_name && length(var.names) > 0 ? 1 : 0
+
+  # By a name of its own, the region of each address that VMs come from: all of them may be in one region.
+  ways_out = local.elsewhere && local.makes_network ? merge([
+    for region in var.regions : { for at in range(ceil(var.max_instances / 256)) : "${region}-${at}" => region }
+  ]...) : {}
 }
 
 resource "google_compute_network" "own" {
@@ -44,12 +49,24 @@ resource "google_compute_router" "own" {
   network  = google_compute_network.own[0].id
 }
 
+# A dispatcher elsewhere lets in who comes from these: they stay. Each has 64,512 ports, some 250 for each of 256 VMs.
+resource "google_compute_address" "out" {
+  for_each    = local.ways_out
+  name        = "${local.name}-${each.key}"
+  description = "Where VMs of ${local.name} come from"
+  region      = each.value
+  labels      = local.labels
+
+  depends_on = [google_project_service.used]
+}
+
 resource "google_compute_router_nat" "own" {
   for_each                            = google_compute_router.own
   name                                = each.value.name
   region                              = each.value.region
   router                              = each.value.name
-  nat_ip_allocate_option              = "AUTO_ONLY"
+  nat_ip_allocate_option              = local.elsewhere ? "MANUAL_ONLY" : "AUTO_ONLY"
+  nat_ips                             = local.elsewhere ? [for key, of in local.ways_out : google_compute_address.out[key].self_link if of == each.key] : null
   source_subnetwork_ip_ranges_to_nat  = "ALL_SUBNETWORKS_ALL_IP_RANGES"
   enable_dynamic_port_allocation      = true
   enable_endpoint_independent_mapping = false
@@ -71,9 +88,17 @@ resource "google_compute_firewall" "closed" {
   deny {
     protocol = "all"
   }
+
+  lifecycle {
+    precondition {
+      condition     = alltrue([for one in values(local.subnets) : one != ""])
+      error_message = "An existing network needs a subnet for each region: say them in subnets."
+    }
+  }
 }
 
 resource "google_compute_firewall" "agents" {
+  count       = local.here
   name        = "${local.name}-agents"
   description = "Agents reach the API"
   network     = local.network
@@ -146,5 +171,5 @@ resource "google_dns_record_set" "control" {
   name         = google_dns_managed_zone.inside[0].dns_name
   type         = "A"
   ttl          = 60
-  rrdatas      = [google_compute_address.control.address]
+  rrdatas      = google_compute_address.control[*].address
 }

@@ -1,6 +1,6 @@
 output "url" {
-  description = "Where VMs reach the dispatcher."
-  value       = "https://${local.host}:${local.port}"
+  description = "Where VMs reach the dispatcher; null where it is elsewhere."
+  value       = local.elsewhere ? null : "https://${local.host}:${local.port}"
 }
 
 output "public_url" {
@@ -9,8 +9,8 @@ output "public_url" {
 }
 
 output "control_instance" {
-  description = "The control VM, with its zone and project, as gcloud compute takes them."
-  value       = "${google_compute_instance.control.name} --zone=${local.zone} --project=${local.project}"
+  description = "The control VM, with its zone and project, as gcloud compute takes them; null where it is elsewhere."
+  value       = one([for vm in google_compute_instance.control : "${vm.name} --zone=${local.zone} --project=${local.project}"])
 }
 
 output "bucket" {
@@ -44,4 +44,32 @@ output "dispatcher_account" {
 output "worker_account" {
   description = "The identity of VMs."
   value       = google_service_account.worker.email
+}
+
+# Who makes use of these comes after all that VMs need, and is destroyed before it: so nobody launches any more when the
+# reaper is called for the last time.
+output "profile" {
+  description = "The profile \"gcp\", in TOML, for the configuration of a dispatcher elsewhere."
+  value       = local.profile
+
+  depends_on = [
+    terraform_data.end_everything,
+    google_cloud_scheduler_job.reaper,
+    google_project_iam_member.dispatcher,
+    google_service_account_iam_member.gives_worker,
+    google_service_account_iam_member.dispatcher,
+    google_storage_bucket_iam_member.worker,
+    google_compute_router_nat.own,
+    google_compute_firewall.closed,
+  ]
+}
+
+output "files" {
+  description = "Files that the profile names, for /etc/cloud-dispatch of a dispatcher elsewhere, by their names. None is a secret."
+  value       = local.federation
+}
+
+output "egress_cidrs" {
+  description = "Where VMs come from, for a dispatcher elsewhere to let them in; none in an existing network, which has its own ways out."
+  value       = [for one in google_compute_address.out : "${one.address}/32"]
 }

@@ -1,4 +1,4 @@
-# The bucket for what tasks bring and for the hourly copies of the dispatcher's state, of which the dispatcher keeps as
+# The bucket for what tasks bring and, where the control VM is here, for the hourly copies of the dispatcher's state, of which the dispatcher keeps as
 # many as it is told; and the disk that the state is on. Keys are Google's own: those of Cloud KMS can't be deleted for
 # good, and destroying all of this shall leave nothing.
 
@@ -62,6 +62,7 @@ resource "google_storage_bucket" "own" {
 
 resource "google_compute_disk" "state" {
   #checkov:skip=CKV_GCP_37: Google's own key encrypts it: one of yours would have to be given to every start
+  count  = local.here
   name   = "${local.name}-state"
   zone   = local.zone
   type   = "pd-balanced"
@@ -72,6 +73,7 @@ resource "google_compute_disk" "state" {
 }
 
 resource "google_compute_resource_policy" "state" {
+  count       = local.here
   name        = "${local.name}-state"
   description = "Daily snapshots of the state of the deployment ${var.deployment}"
   region      = local.region
@@ -99,9 +101,10 @@ resource "google_compute_resource_policy" "state" {
 }
 
 resource "google_compute_disk_resource_policy_attachment" "state" {
-  name = google_compute_resource_policy.state.name
-  disk = google_compute_disk.state.name
-  zone = google_compute_disk.state.zone
+  count = local.here
+  name  = google_compute_resource_policy.state[0].name
+  disk  = google_compute_disk.state[0].name
+  zone  = google_compute_disk.state[0].zone
 
   # It goes before the snapshots are deleted, so that none is made meanwhile.
   depends_on = [terraform_data.end_everything]

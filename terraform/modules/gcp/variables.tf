@@ -19,6 +19,17 @@ variable "package" {
   }
 }
 
+variable "dispatcher" {
+  description = "Where the dispatcher is on AWS, by another of these modules: the ARN of its role, the output dispatcher_role there; null: it is here."
+  type        = object({ aws_role = string })
+  default     = null
+
+  validation {
+    condition     = var.dispatcher == null || can(regex("^arn:aws:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_-]{1,64}$", var.dispatcher.aws_role))
+    error_message = "A role is written as arn:aws:iam::123456789012:role/NAME."
+  }
+}
+
 variable "pools" {
   description = "More of the dispatcher's configuration, in TOML: pools, budgets, projects. The profile \"gcp\" is there already."
   type        = string
