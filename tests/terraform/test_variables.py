@@ -31,12 +31,15 @@ VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
             [{"google.json": "{}"}],
             [{"../x": ""}, {"config.toml": ""}, {"environment": ""}, {"restore-from": ""}],
         ),
+        "restore_from": (["", "s3://lab-1/copies/latest"], ["latest", "gs://lab/copies/latest"]),
     },
     "azure": {
+        "restore_from": (["", "az://lab1/copies/latest"], ["latest", "s3://lab/copies/latest"]),
         "dispatcher": ([{"principal": "99999999-8888-4777-8666-555555555555"}, None], [{"principal": "lab"}]),
         "ssh_public_key": (["ssh-ed25519 AAAA= ops", None], ["AAAA"]),
     },
     "gcp": {
+        "restore_from": (["", "gs://lab-1/copies/latest"], ["latest", "s3://lab/copies/latest"]),
         "deployment": (["a", "lab-2", "x" * 18], ["", "Lab", "lab-", "2lab", "lab--two", "x" * 19]),
         "package": (["cloud-dispatch[gcp]==1.0"], ["x; rm", 'x"y']),
         "alarm_emails": ([["a@b.c", "d@e.f"]], [[], ["ops"], ["a@b.c"] * 6]),

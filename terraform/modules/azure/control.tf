@@ -40,7 +40,11 @@ locals {
   })
 
   # What lies in /etc/cloud-dispatch. Nothing of it is a secret: user data are read by whoever may look at the machine.
-  files = merge({ "config.toml" = local.config }, local.profile_files)
+  files = merge(
+    { "config.toml" = local.config },
+    local.profile_files,
+    var.restore_from == "" ? {} : { "restore-from" = var.restore_from },
+  )
 
   # What the profile names.
   profile_files = var.identity_certificates == "" ? {} : { "azure-identity.pem" = var.identity_certificates }

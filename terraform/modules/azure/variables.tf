@@ -294,3 +294,14 @@ variable "tags" {
   type        = map(string)
   default     = {}
 }
+
+variable "restore_from" {
+  description = "The address of a copy of the state (az://ACCOUNT/copies/latest), from which a control VM without any state is restored."
+  type        = string
+  default     = ""
+
+  validation {
+    condition     = var.restore_from == "" || can(regex("^az://[A-Za-z0-9._/-]+$", var.restore_from))
+    error_message = "The address is written as az://ACCOUNT/copies/latest."
+  }
+}

@@ -33,7 +33,11 @@ locals {
   })
 
   # What lies in /etc/cloud-dispatch. Nothing of it is a secret: user data are read by whoever may look at the machine.
-  files = merge({ "config.toml" = local.config }, local.database_files)
+  files = merge(
+    { "config.toml" = local.config },
+    local.database_files,
+    var.restore_from == "" ? {} : { "restore-from" = var.restore_from },
+  )
 
   user_data = templatefile("${path.module}/../shared/control.yaml.tftpl", {
     package = var.package

@@ -304,3 +304,14 @@ variable "labels" {
     error_message = "Labels that begin with cloud-dispatch- are not yours to set."
   }
 }
+
+variable "restore_from" {
+  description = "The address of a copy of the state (gs://BUCKET/copies/latest), from which a control VM without any state is restored."
+  type        = string
+  default     = ""
+
+  validation {
+    condition     = var.restore_from == "" || can(regex("^gs://[A-Za-z0-9._/-]+$", var.restore_from))
+    error_message = "The address is written as gs://BUCKET/copies/latest."
+  }
+}
