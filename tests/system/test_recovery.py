@@ -18,13 +18,15 @@ def command(house: House, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_backup_taken_while_it_runs_restores_the_queue_and_finds_the_machines(house: House, whole: bool) -> None:
+def test_a_backup_taken_while_it_runs_restores_the_queue_and_finds_the_machines(make_house: Any, whole: bool) -> None:
     """The restored store knows its tasks and instances; what was launched after the backup is adopted by its tags, and
     every task ends. `whole`: onto a control VM that has nothing of the old one, agents and operator know it again."""
-    first = house.submit(*({"command": ["sleep", "1"]} for _ in range(4)))
-    serving = house.until(
-        lambda: [one["id"] for one in house.instances() if one["state"] in ("idle", "busy")], 30, "one serves"
-    )
+    house = make_house(lease="20s")
+    house.up()
+    go = house.folder / "go"  # the tasks wait for it: however long the commands take, no instance is idle meanwhile
+    waits = {"command": ["sh", "-c", f"while [ ! -e {go} ]; do sleep 0.1; done"]}
+    first = house.submit(*[waits] * 4)
+    serving = house.until(lambda: [one["id"] for one in house.instances() if one["state"] == "busy"], 30, "one works")
     known = serving[0]
     copy = house.folder / "copies" if whole else house.folder / "copy.sqlite"
     done = command(house, "backup", *(["--into"] if whole else []), str(copy))
@@ -48,6 +50,7 @@ def test_a_backup_taken_while_it_runs_restores_the_queue_and_finds_the_machines(
         lambda: any(one["id"] == known and one["state"] in ("idle", "busy") for one in house.instances(past=True)),
         20, "an agent of before is heard again",
     )  # fmt: skip
+    go.touch()
     house.until_all_ended(len(first), within=60)
     house.until_no_instance()
 
