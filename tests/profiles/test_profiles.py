@@ -314,7 +314,7 @@ def test_air_gapped_machines_boot_by_mirror_and_proxy(documents: Any, cloud: str
     assert {one["uri"] for kind in ("primary", "security") for one in apt[kind]} == {
         "http://mirror.example.internal/ubuntu"
     }
-    assert "mirror.example.internal/simple" in specimen.text
+    assert "find_links = http://mirror.example.internal/wheels/" in specimen.text
     assert "https_proxy=" in specimen.text
     config = example(cloud, "air-gapped")
     outside = config.pool_sections["default"].boot.proxy.no.split(",")
