@@ -3,6 +3,8 @@ and what `terraform destroy` does besides."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import importlib.util
 import json
 import os
@@ -109,12 +111,16 @@ def test_a_managed_databases_password_is_named_and_not_told() -> None:
 
 
 def test_cloud_init_takes_what_the_control_vm_boots_with() -> None:
-    """With all that the module ever gives it, as text: Google takes 256 KiB of it."""
+    """With all that the module ever gives it, in the form that it is sent: packed, in base64, as cloud-init is told."""
     files = {"config.toml": written("true", STORE), "database.pem": "-----BEGIN CERTIFICATE-----\n" + "MIIB" * 400}
     told = user_data(files, "cloud-dispatch[bucket,gcp,postgres]")
     program = schema.program()
     assert program, "there is no cloud-init: `make setup` brings it, and says why if it can't"
-    assert len(told.encode()) < 64 * 1024
+    assert len(base64.b64encode(gzip.compress(told.encode()))) < 8 * 1024
+    (control,) = [one for one in hcl.load(GCP).of("resource") if one.address == "google_compute_instance.control"]
+    metadata = {name.strip('"'): value for name, value in hcl.items(control.body["metadata"])}
+    assert metadata["user-data"] == "${base64gzip(local.user_data)}"
+    assert hcl.unquoted(metadata["user-data-encoding"]) == "base64"
     assert schema.complaint(program, told) == ""
 
 

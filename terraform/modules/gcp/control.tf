@@ -123,7 +123,8 @@ resource "google_compute_instance" "control" {
   }
 
   metadata = {
-    user-data              = local.user_data
+    user-data              = base64gzip(local.user_data)
+    user-data-encoding     = "base64"
     block-project-ssh-keys = "TRUE"
     enable-oslogin         = "TRUE"
     serial-port-enable     = "FALSE"
