@@ -187,6 +187,15 @@ def test_a_bucket_that_fails_costs_no_copy_of_this_machine_and_is_told(
     assert "NoSuchBucket" in said
 
 
+def test_a_configuration_that_is_read_anew_says_when_copies_are_overdue(state: Path, clock: SetClock) -> None:
+    told = [config(state, into=str(state.parent / "copies"), overdue="9h")]
+    watch = safekeeping.Watch(lambda: told[0], clock)
+    clock.advance(3 * 3_600_000)
+    assert watch.troubles() == []
+    told[0] = config(state, into=str(state.parent / "copies"), overdue="2h")
+    assert watch.troubles() == ["no copy of the state was made yet"]
+
+
 def test_nobody_asked_for_copies_and_nobody_is_told(state: Path, clock: SetClock) -> None:
     watch = safekeeping.Watch(lambda: config(state), clock)
     clock.advance(1_000 * 3_600_000)
