@@ -106,9 +106,10 @@ class Launcher:
         slots = min(slots, self._room(pool, offering, rows), together)
         if slots <= 0:
             return None
-        batch, ends = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH)), self._spending.ends_of(pool, offering)
-        lag = lag_ms(self._c.settings, offering.profile)
-        instances = slots_of(batch, pool, offering, slots, self._c.clock.now(), ends.ends_ms, lag, reason)
+        # One reading of the clock: an end a moment before the lifetime's would be moved on, by a call to the provider.
+        batch, now = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH)), self._c.clock.now()
+        ends, lag = self._spending.ends_of(pool, offering, now), lag_ms(self._c.settings, offering.profile)
+        instances = slots_of(batch, pool, offering, slots, now, ends.ends_ms, lag, reason)
         proved, why = self._c.breakers.admits(instances[0], slots, {**self._reserved, **rows}.values())
         if not proved:
             self._c.failures.unproved(offering, pool.template, why, self._c.clock.now())

@@ -54,8 +54,9 @@ async def _by_money(context: Context, spending: Spending) -> Refusal:
     def refusal(pool: Pool, offering: Offering) -> str:
         if left is None:
             return ""
-        ends, lag = spending.ends_of(pool, offering, heads), lag_ms(context.settings, offering.profile)
-        (one,) = slots_of(BatchId("none"), pool, offering, 1, context.clock.now(), ends.ends_ms, lag)
+        now, lag = context.clock.now(), lag_ms(context.settings, offering.profile)
+        ends = spending.ends_of(pool, offering, now, heads)
+        (one,) = slots_of(BatchId("none"), pool, offering, 1, now, ends.ends_ms, lag)
         if one.max_rate is None and spending.covers(one):
             return UNPRICED
         return spending.refusal(left, one, ends, offering)

@@ -109,10 +109,11 @@ class Spending:
         return bool(self._c.store.limits())
 
     # -- launches
-    def ends_of(self, pool: Pool, offering: Offering, heads: Upcoming | None = None) -> FirstEnds:
-        """The hard ends of a VM that is launched now. `heads`: what waits, where many are asked for at once."""
+    def ends_of(self, pool: Pool, offering: Offering, now: int, heads: Upcoming | None = None) -> FirstEnds:
+        """The hard ends of a VM whose launch is decided at `now`. `heads`: what waits, where many are asked for at
+        once."""
         machine = offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
-        now, lifetime_ms = self._c.clock.now(), pool.end.lifetime_ms
+        lifetime_ms = pool.end.lifetime_ms
         if not self.watches:
             return FirstEnds(now + lifetime_ms, now + lifetime_ms, now + lifetime_ms)
         return first_ends(

@@ -240,7 +240,7 @@ class World:
 
 @asynccontextmanager
 async def world(folder: Path, **more: object) -> AsyncIterator[World]:
-    clock = ManualClock()
+    clock = more.pop("clock", None) or ManualClock()
     cloud = more.pop("cloud", None) or Cloud(clock)
     pool = more.pop("pool", None) or Pool(POOL, (LOCAL,), target_drain_ms=60_000)
     store = await statestore.open_store(

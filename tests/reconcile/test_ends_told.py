@@ -12,7 +12,7 @@ import pytest
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent
 from cloud_dispatch.domain.money import Amount
-from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.pool import EndRules, Pool
 from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.errors import Transient
 from cloud_dispatch.provider.spi import HardEnd, Listing
@@ -64,6 +64,25 @@ async def test_vms_are_born_with_their_end(tmp_path: Path) -> None:
         await w.fleet.set_limit(EVERYTHING, Window.TOTAL, Amount(10**12), "")
         await w.passes(3)
         assert len(w.rows) == 10
+        assert extended(w.cloud) == []
+
+
+class Moving(ManualClock):
+    """A real one: time passes between two looks at it."""
+
+    def now(self) -> int:
+        self.ms += 1
+        return self.ms
+
+
+async def test_an_end_and_a_lifetime_begin_at_the_same_moment(tmp_path: Path) -> None:
+    """VMs whose first end is all of their lifetime have nothing to be moved on by, however slow the machine is."""
+    brief = Pool(POOL, (LOCAL,), minimum=10, end=EndRules(lifetime_ms=5_000))
+    async with world(tmp_path, clock=Moving(), pool=brief, cloud=Cloud(ManualClock(), traits=MOVABLE)) as w:
+        await w.fleet.set_limit(EVERYTHING, Window.TOTAL, Amount(10**12), "")
+        await w.passes(3)
+        assert len(w.rows) == 10
+        assert {row.ends_ms - row.intended_ms for row in w.rows} == {5_000}
         assert extended(w.cloud) == []
 
 
