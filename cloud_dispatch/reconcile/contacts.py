@@ -52,6 +52,8 @@ class Contacts:
 
     def __init__(self) -> None:
         self._contacts: dict[InstanceId, Contact] = {}
+        #: Silence before this moment means nothing: agents may go by longer terms than ours.
+        self._counts_from_ms: int | None = None
         #: All of whom `new_or_silent` may speak, up to the moment `_watched_ms`.
         self._watched: set[InstanceId] = set()
         self._watched_ms = 0
@@ -69,6 +71,15 @@ class Contacts:
             for new in instances - self._contacts.keys():
                 self._meet(new, monotonic_ms)
         return self._contacts
+
+    def excuse(self, until_ms: int) -> None:
+        """Whoever was not heard since, silence counts from `until_ms` on, and not before."""
+        self._counts_from_ms = until_ms
+
+    def silent_ms(self, instance: InstanceId, monotonic_ms: int) -> int:
+        """For how long `instance` has been silent, as far as that counts."""
+        heard_ms, from_ms = self.of(instance, monotonic_ms).heard_ms, self._counts_from_ms
+        return monotonic_ms - (heard_ms if from_ms is None else max(heard_ms, from_ms))
 
     def _meet(self, instance: InstanceId, monotonic_ms: int) -> Contact:
         self._watched.add(instance)

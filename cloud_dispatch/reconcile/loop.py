@@ -17,7 +17,7 @@ from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
 from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
 from cloud_dispatch.ports.executor import give_way
-from cloud_dispatch.reconcile import boot, leaving, picture
+from cloud_dispatch.reconcile import agreed, boot, leaving, picture
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.launch import Launcher
 from cloud_dispatch.reconcile.leftovers import Leftovers
@@ -71,6 +71,19 @@ class Loop:
             ended_ms=self._c.clock.now(),
         )  # fmt: skip
         await self._c.apply_all(serving, _E.ADOPTED)
+        await self._agree()
+
+    async def _agree(self) -> None:
+        """Give agents the time that a dispatcher before this start gave them, where that is longer."""
+        now, silence_ms = self._c.clock.now(), self._c.settings.timing.silence_ms
+        known = agreed.read(self._c.store.fact(agreed.FACT))
+        terms = (known or agreed.Agreed(silence_ms)).started(silence_ms, now)
+        rest_ms = terms.rest_ms(now)
+        if rest_ms:
+            self._c.contacts.excuse(self._c.clock.monotonic() + rest_ms)
+            log.info("agents.longer_lease", why="they may go by the lease of before the start", seconds=rest_ms // 1000)
+        if terms != known:
+            await self._c.store.set_fact(agreed.FACT, agreed.written(terms))
 
     async def run(self) -> None:
         """Passes until `stop`; an error of the store ends a pass, not the loop."""
@@ -167,7 +180,7 @@ class Loop:
         now, monotonic = self._c.clock.now(), self._c.clock.monotonic()
         contacts, timing = self._c.contacts, self._c.settings.timing
         for row in self._in_question(monotonic):
-            verdict = judge(row, monotonic - contacts.of(row.id, monotonic).heard_ms, now, timing)
+            verdict = judge(row, contacts.silent_ms(row.id, monotonic), now, timing)
             if verdict is None:
                 continue
             if row.state is _S.BOOTING:

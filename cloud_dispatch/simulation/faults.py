@@ -16,6 +16,7 @@ class FaultKind(StrEnum):
     # the dispatcher
     CRASH = "crash"  # dies from `at_ms` on, the `which`-th time that it passes `point`; down for `amount` ms
     STOP = "stop"  # is told to stop, is down for `amount` ms
+    TERMS = "terms"  # where it starts until `until_ms`, its waits and leases are `amount` times as long
     CLOCK = "clock"  # its wall clock is off by `amount` ms until `until_ms`
     # the statestore
     STORE_FAILS = "store-fails"  # every commit fails until `until_ms`

@@ -55,7 +55,7 @@ TIMING = Timing(
 
 def generate(seed: int) -> Scenario:
     """The scenario of `seed`: all themes but those with seeds of their own take turns."""
-    turns = [theme for theme in THEMES if theme not in MONEY + SEVERAL + CONFIGURED]
+    turns = [theme for theme in THEMES if theme not in MONEY + SEVERAL + CONFIGURED + RETIMED]
     theme = turns[seed % len(turns)]
     return of_theme(theme, seed)
 
@@ -166,6 +166,19 @@ def _crashes(scenario: Scenario, chance: Stream) -> Scenario:
     ]  # fmt: skip
     if chance.chance(0.3):
         faults.append(Fault(FaultKind.STOP, _moment(chance), amount=chance.pick((1_000, 20_000))))
+    return _with(scenario, faults=scenario.faults + tuple(faults))
+
+
+def _other_terms(scenario: Scenario, chance: Stream) -> Scenario:
+    """Who starts in some stretch of time has longer leases; it dies in there, and once more when that is over."""
+    faults: list[Fault] = []
+    for _ in range(chance.between(1, 2)):
+        at, lasts = chance.below(_TROUBLE_MS // 2), chance.between(20_000, _TROUBLE_MS // 2)
+        faults.append(Fault(FaultKind.TERMS, at, at + lasts, amount=chance.between(2, 5)))
+        faults.append(Fault(FaultKind.CRASH, at + lasts // 4, amount=500))
+        faults.append(Fault(FaultKind.CRASH, at + lasts + chance.below(20_000), amount=chance.pick((500, 15_000))))
+        if chance.chance(0.5):
+            faults.append(Fault(FaultKind.PARTITION, at + lasts - 1_000, at + lasts + chance.between(20_000, 150_000)))
     return _with(scenario, faults=scenario.faults + tuple(faults))
 
 
@@ -355,10 +368,13 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "configurations": (other_configurations,),
     "configurations-and-faults": (other_configurations, _fleet, _crashes, _bad_store, _operators),
     "configurations-and-money": (other_configurations, short_of_money, costly_faults),
+    "terms": (_other_terms, _crashes, _bad_network),
+    "terms-and-faults": (_other_terms, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds, _operators),
     "three-clouds-and-money": (three_clouds, short_of_money, costly_faults, one_is_down, any_fault, left_alone),
 }
-#: Themes with limits, with other configurations, and those of all clouds at once, have seeds of their own: so the
-#: others keep those that they had.
+#: Themes with limits, with other configurations, with other leases, and those of all clouds at once, have seeds of
+#: their own: so the others keep those that they had.
 MONEY = tuple(theme for theme in THEMES if theme.startswith("money"))
 CONFIGURED = tuple(theme for theme in THEMES if theme.startswith("configurations"))
+RETIMED = tuple(theme for theme in THEMES if theme.startswith("terms"))
 SEVERAL = tuple(theme for theme in THEMES if theme.startswith("three-clouds"))

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cloud_dispatch.domain.errors import Conflict, DispatchError, IllegalTransition, NotFound
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.ports.store import Store, Target, TaskFilter
+from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.simulation.configurations import other
 from cloud_dispatch.simulation.dispatcher import House, Incarnation
 from cloud_dispatch.simulation.faults import Fault, FaultKind
@@ -124,6 +126,18 @@ class Troubles:
         if living is not None and living.parts is not None:
             level = StopLevel.LAUNCHES if paused else StopLevel.NOTHING
             living.parts.context.stops["operator"] = Stop(level, "a fault")
+
+    def timing(self) -> Timing:
+        """What a dispatcher and its agents go by that starts now."""
+        timing, now = self._w.scenario.timing, self._w.now_ms
+        terms = [f for f in self._w.scenario.faults if f.kind is FaultKind.TERMS and f.at_ms <= now < f.until_ms]
+        times = max((fault.amount for fault in terms), default=1)
+        return replace(
+            timing,
+            heartbeat_ms=times * timing.heartbeat_ms,
+            poll_ms=times * timing.poll_ms,
+            lease_ms=times * timing.lease_ms,
+        )
 
     def configured(self, house: House) -> House:
         """`house` as its configuration has it now."""

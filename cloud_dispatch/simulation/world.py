@@ -17,6 +17,7 @@ from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.task import RetryRules, TaskSpec, Transfer
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.spi import Provider, VmState
+from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.simulation import conduct
 from cloud_dispatch.simulation.attempts import VirtualAttempt
 from cloud_dispatch.simulation.checkers.base import Checker, Finding, Process
@@ -91,7 +92,6 @@ class World:
         self.commits = 0
         self.troubles = Troubles(self)
         self.network = Network(loop, clock, streams, self.troubles, scenario.latency_ms)
-        self.policy = self._policy()
         self._incarnations = 0
         self._quiet_ms = scenario.quiet_ms
         self._well_since_ms: int | None = None
@@ -220,8 +220,8 @@ class World:
         self.at(self.now_ms + self._look_ms, self._look)
 
     # -- the dispatcher
-    def _policy(self) -> Policy:
-        timing, agents = self.scenario.timing, self.scenario.agents
+    def _policy(self, timing: Timing) -> Policy:
+        agents = self.scenario.agents
         return Policy(
             heartbeat_ms=timing.heartbeat_ms,
             lease_ms=timing.lease_ms,
@@ -232,14 +232,14 @@ class World:
         )
 
     def _start_dispatcher(self) -> None:
-        scenario = self.scenario
+        scenario, timing = self.scenario, self.troubles.timing()
         self._incarnations += 1
         house = House(
             pools=scenario.pools,
             caps=scenario.caps,
             profile_caps={account.profile: account.caps for account in scenario.accounts},
-            timing=scenario.timing,
-            policy=self.policy,
+            timing=timing,
+            policy=self._policy(timing),
             plan_ms=scenario.plan_ms,
             budgets=scenario.budgets,
             driver_names=scenario.drivers,

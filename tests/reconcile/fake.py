@@ -178,6 +178,7 @@ class World:
     pool: Pool
     caps: Caps = Caps(instances=10)
     targets: Sequence[PoolTargets] = ()
+    timing: Timing = Timing(list_interval_ms=0)
 
     def __post_init__(self) -> None:
         self._wire()
@@ -195,7 +196,7 @@ class World:
                 profile_caps={},
                 providers={LOCAL: self.cloud},
                 user_data=lambda pool, batch, slots, profile, ends_ms, spot: f"user data of {batch}",
-                timing=Timing(list_interval_ms=0),
+                timing=self.timing,
             ),
         )
         self.names = self.context.entropy

@@ -1,0 +1,51 @@
+"""What agents go by that a dispatcher of before this start told them. Owns how long they may still do so.
+
+An agent holds its claims until the end of the lease that the last answer gave it. A dispatcher that starts with shorter
+intervals has told nobody yet: by its own reckoning it would put back tasks that agents which can't reach it still run.
+So what is in force is a fact of the store, and silence that began before agents can have been told means nothing until
+the longer terms are over. Pure, but for the fact's name.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+#: The fact of the store that holds an `Agreed`, as JSON.
+FACT = "agreed-silence"
+
+
+class Agreed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`silence_ms`: after how long agents of this start are given up. `longer_ms`: after how long those were that a
+    dispatcher before it told something else, who may go by that until `until_ms`, in epoch milliseconds; 0: none."""
+
+    silence_ms: int
+    longer_ms: int = 0
+    until_ms: int = 0
+
+    def started(self, silence_ms: int, now_ms: int) -> Agreed:
+        """What is in force once a dispatcher with `silence_ms` has started at `now_ms`.
+
+        A clock that was wrong at an earlier start makes nobody wait for longer than such terms last.
+        """
+        terms = [(now_ms + self.silence_ms, self.silence_ms)]
+        if self.until_ms > now_ms:
+            terms.append((min(self.until_ms, now_ms + self.longer_ms), self.longer_ms))
+        until_ms, longer_ms = max(terms)
+        return Agreed(silence_ms, longer_ms, until_ms) if until_ms > now_ms + silence_ms else Agreed(silence_ms)
+
+    def rest_ms(self, now_ms: int) -> int:
+        """How much longer than by the terms of this start agents may go by the longer ones."""
+        return max(self.until_ms - now_ms - self.silence_ms, 0)
+
+
+def read(fact: str | None) -> Agreed | None:
+    """The fact's value; None where there is none, or none that can be read."""
+    try:
+        return None if fact is None else msgspec.json.decode(fact, type=Agreed)
+    except msgspec.DecodeError:
+        return None
+
+
+def written(agreed: Agreed) -> str:
+    """`agreed` as the fact's value."""
+    return msgspec.json.encode(agreed).decode()

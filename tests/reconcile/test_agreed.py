@@ -1,0 +1,131 @@
+"""A dispatcher that starts with a shorter lease: what agents were told before goes on for as long as it was said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain.ids import TaskId
+from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.ports.fleet import Heard
+from cloud_dispatch.ports.store import SyncCall
+from cloud_dispatch.reconcile import agreed
+from cloud_dispatch.reconcile.agreed import Agreed
+from cloud_dispatch.reconcile.settings import Timing
+from tests.reconcile.fake import World, world
+
+NOW = 1_700_000_000_000
+LONG = Timing(list_interval_ms=0, heartbeat_ms=180_000, poll_ms=180_000, lease_ms=900_000)
+SHORT = Timing(list_interval_ms=0)
+
+
+def test_the_same_terms_and_longer_ones_need_no_time() -> None:
+    assert Agreed(80_000).started(80_000, NOW) == Agreed(80_000)
+    assert Agreed(80_000).started(90_000, NOW) == Agreed(90_000)
+    assert Agreed(80_000).rest_ms(NOW) == 0
+
+
+def test_shorter_terms_wait_for_the_longer_ones() -> None:
+    terms = Agreed(900_000).started(80_000, NOW)
+    assert terms == Agreed(80_000, 900_000, NOW + 900_000)
+    assert terms.rest_ms(NOW) == 820_000
+
+
+def test_starts_in_a_row_forget_nothing_and_prolong_nothing() -> None:
+    """Agents that no start in between could tell are still waited for, from the first start on."""
+    terms = Agreed(900_000).started(80_000, NOW)
+    for later_ms in (0, 1_000, 500_000, 819_999):
+        terms = terms.started(80_000, NOW + later_ms)
+        assert terms == Agreed(80_000, 900_000, NOW + 900_000)
+    assert terms.started(80_000, NOW + 820_000) == Agreed(80_000)
+    between = terms.started(300_000, NOW + 1_000)
+    assert between == Agreed(300_000, 900_000, NOW + 900_000)
+    # Agents of the middle one may have been told its terms as late as now.
+    assert between.started(80_000, NOW + 700_000) == Agreed(80_000, 300_000, NOW + 1_000_000)
+
+
+def test_a_clock_that_was_wrong_makes_nobody_wait_for_years() -> None:
+    ahead = Agreed(900_000).started(80_000, NOW + 10**12)
+    assert ahead.started(80_000, NOW).rest_ms(NOW) == 820_000
+
+
+@pytest.mark.parametrize("fact", [None, "", "{", '"x"', "{}", '{"silence_ms": "x"}'])
+def test_a_fact_that_says_nothing_is_none(fact: str | None) -> None:
+    assert agreed.read(fact) is None
+
+
+def test_what_is_written_is_read() -> None:
+    for terms in (Agreed(1), Agreed(1, 2, 3)):
+        assert agreed.read(agreed.written(terms)) == terms
+
+
+async def working(w: World) -> TaskId:
+    """A task that an instance runs; the dispatcher had its restore."""
+    await w.loop.restore()
+    await w.booted()
+    (row,) = w.rows
+    (claim,) = (await w.store.sync(SyncCall(row.id, 1, want=1))).claims
+    return claim.task
+
+
+async def state_of(w: World, task: TaskId) -> TaskState:
+    return (await w.store.task(task)).state
+
+
+async def test_a_task_is_not_put_back_while_its_agent_may_run_it(tmp_path: Path) -> None:
+    """Cut off from the dispatcher, its agent goes by the lease of before (promise P1). Then it is put back."""
+    async with world(tmp_path, timing=LONG) as w:
+        task = await working(w)
+        w.timing = SHORT
+        await w.restart()
+        began = w.clock.ms
+        while w.clock.ms < began + LONG.silence_ms:
+            await w.passes(1, 60_000)
+            assert await state_of(w, task) is TaskState.CLAIMED
+        await w.passes(2, 60_000)
+        assert await state_of(w, task) is TaskState.QUEUED
+
+
+async def test_a_start_in_between_changes_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path, timing=LONG) as w:
+        task = await working(w)
+        w.timing = SHORT
+        began = w.clock.ms
+        for _ in range(3):
+            await w.restart()
+            await w.passes(4, 60_000)
+        while w.clock.ms < began + LONG.silence_ms:
+            await w.passes(1, 60_000)
+            assert await state_of(w, task) is TaskState.CLAIMED
+        await w.passes(3, 60_000)
+        assert await state_of(w, task) is TaskState.QUEUED
+
+
+async def test_who_is_heard_is_given_up_by_the_terms_of_now_once_the_others_are_over(tmp_path: Path) -> None:
+    """An answer may not have reached it: so nobody is given up before; but then silence is what it is now."""
+    async with world(tmp_path, timing=LONG) as w:
+        await working(w)
+        w.timing = SHORT
+        await w.restart()
+        began = w.clock.ms
+        while w.clock.ms < began + LONG.silence_ms + 60_000:
+            (row,) = w.rows
+            assert row.state not in (InstanceState.FAILED, InstanceState.OUT_OF_CONTACT)
+            news = w.fleet.heard(Heard(row.id, "i", "busy"))
+            if news is not None:
+                await news
+            await w.passes(1, 20_000)
+        await w.passes(1, SHORT.silence_ms)
+        await w.passes(1)
+        assert w.rows == [] or w.rows[0].state not in (InstanceState.IDLE, InstanceState.BUSY)
+
+
+async def test_the_same_lease_is_written_once(tmp_path: Path) -> None:
+    async with world(tmp_path, timing=LONG) as w:
+        await w.loop.restore()
+        assert agreed.read(w.store.fact(agreed.FACT)) == Agreed(LONG.silence_ms)
+        written = w.store.fact(agreed.FACT)
+        await w.restart()
+        assert w.store.fact(agreed.FACT) == written

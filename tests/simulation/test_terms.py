@@ -1,0 +1,61 @@
+"""A dispatcher that comes back with shorter leases, while agents that it can't reach go by the longer ones."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cloud_dispatch.reconcile.loop import Loop
+from cloud_dispatch.simulation.__main__ import explain
+from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
+from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
+from cloud_dispatch.simulation.clouds.settings import Cloud
+from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.faults import Fault, FaultKind
+from cloud_dispatch.simulation.generate import RETIMED, of_theme
+from cloud_dispatch.simulation.run import Outcome, run
+from cloud_dispatch.simulation.scenario import Work
+from tests.simulation.scenes import scene
+
+SEEDS = 12
+#: The lease is five times as long for all who start in the first minutes, and agents hear nothing of the next start.
+TERMS = Fault(FaultKind.TERMS, 0, 200_000, amount=5)
+THREE = Fault(FaultKind.TARGET, 1_000, 1_500_000, amount=3)
+DEATH = Fault(FaultKind.CRASH, 240_000, amount=2_000)
+CUT = CloudFault(CloudFaultKind.CUT_OFF, from_ms=239_000, until_ms=600_000, times=1)
+
+
+@pytest.mark.parametrize("theme", RETIMED)
+def test_every_promise_holds_whatever_the_next_start_has_for_a_lease(theme: str) -> None:
+    failed = []
+    for seed in range(SEEDS):
+        outcome = run(of_theme(theme, seed), keep=50)
+        if not outcome.ok:
+            failed.append(explain(outcome, seed, theme))
+    assert not failed, "\n".join(failed)
+
+
+def shortened() -> Outcome:
+    """Tasks of a quarter of an hour on all VMs but one, which would take what is put back at once."""
+    work = (Work(count=4, conduct=Conduct(run_ms=900_000)),)
+    usual = scene(Cloud.GCE, work=work, faults=(TERMS, DEATH, THREE))
+    accounts = tuple(msgspec.structs.replace(account, faults=(CUT,)) for account in usual.accounts)
+    return run(msgspec.structs.replace(usual, accounts=accounts), keep=100_000)
+
+
+def test_no_task_runs_twice_at_once_when_leases_become_shorter() -> None:
+    outcome = shortened()
+    assert outcome.ok, outcome.findings
+    assert outcome.deaths == 1
+    assert "agents.longer_lease" in outcome.journal.text()
+
+
+def test_a_dispatcher_that_forgets_what_agents_were_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: all are judged by the terms of the last start."""
+
+    async def forgetful(loop: Loop) -> None:
+        return None
+
+    monkeypatch.setattr(Loop, "_agree", forgetful)
+    outcome = shortened()
+    assert any(name.startswith("P1") for name in outcome.broken), outcome.findings
