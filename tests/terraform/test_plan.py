@@ -169,3 +169,18 @@ def test_what_makes_no_sense_with_a_dispatcher_elsewhere_is_refused(
     tail = re.sub(rf"(?m)^  {name} +=.*$", "", tail, count=1) if name in ("dispatcher", "files") else tail
     path.write_text(f"{head}{source}  {more}\n{tail}")
     assert said in " ".join(re.sub("[│╷╵]", "", several.planned()).split())
+
+
+@here
+@pytest.mark.parametrize(
+    "more", ['operator_cidrs = ["192.0.2.0/24"]\n agent_cidrs = ["192.0.2.0/24"]',
+             'agent_cidrs = ["192.0.2.0/24", "192.0.2.0/24"]'],
+    ids=["both", "twice"],
+)  # fmt: skip
+def test_a_network_is_let_in_once(tmp_path: Path, more: str) -> None:
+    """A group with a rule twice is refused by EC2 half-way through an apply."""
+    example = Planned(tmp_path, "aws-smallest")
+    example.change(
+        "examples/aws-smallest/main.tf", 'source = "../../modules/aws"\n', f'source = "../../modules/aws"\n{more}\n'
+    )
+    assert "192.0.2.0/24 is let in twice" in " ".join(re.sub("[│╷╵]", "", example.planned()).split())

@@ -120,4 +120,11 @@ resource "aws_vpc_security_group_ingress_rule" "outside" {
   from_port         = local.port
   to_port           = local.port
   tags              = local.tags
+
+  lifecycle {
+    precondition {
+      condition     = length([for one in concat(var.operator_cidrs, var.agent_cidrs) : one if one == each.value.cidr]) == 1
+      error_message = "${each.value.cidr} is let in twice: name it once, in operator_cidrs or in agent_cidrs."
+    }
+  }
 }
