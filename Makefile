@@ -42,6 +42,13 @@ $(VENV)/.ready: $(VENV)/.requirements pyproject.toml
 $(BIN)/cloud-init: tools/cloud_init.py $(VENV)/.requirements
 	$(BIN)/python tools/cloud_init.py $@
 
+# The maker's own emulator of Azure's Blob Storage; tests that ask it are skipped, and say so, where it can't be had.
+AZURITE := $(VENV)/azurite/.3.37.0
+
+$(AZURITE): $(VENV)/.requirements
+	npm install --silent --no-audit --no-fund --no-package-lock --prefix $(VENV)/azurite azurite@$(AZURITE:$(VENV)/azurite/.%=%) \
+	  && touch $@ || echo "no Azurite: copies in Azure's buckets are not tested"
+
 demo: setup ## run 200 and more real tasks on local instances, then show what they cost
 	$(BIN)/cloud-dispatch demo
 
@@ -51,7 +58,7 @@ lint: setup ## ruff, mypy --strict and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: setup lint ## lint and every test; fails if anything fails
+test: setup $(AZURITE) lint ## lint and every test; fails if anything fails
 	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 test-boot: setup ## boot VMs in QEMU from our user data; as root, minutes (apt brings what it takes)

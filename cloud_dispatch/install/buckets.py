@@ -28,6 +28,10 @@ _CONNECT, _REQUEST = "10s", "120s"
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=120)}
 #: A prefix with more objects than this is no prefix of copies.
 _MOST = 100_000
+_UNSENT = "error sending request"
+#: In what is shown for debugging: a cause with words, and what is wrong with a certificate.
+_CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
+_CERTIFICATE = re.compile(r"InvalidCertificate\((?:\s*Other\w*\()*\s*(\w+)")
 T = TypeVar("T")
 
 
@@ -173,8 +177,19 @@ def _asked(work: Callable[[], T], address: str) -> T:
     try:
         return work()
     except (BaseError, OSError) as error:
-        text = " ".join(str(error).partition("Debug source:")[0].split())
-        raise Unavailable(f"{address}: {masked(text)[:500]}", hint=_HINT) from None
+        raise Unavailable(f"{address}: {masked(_told(error))[:500]}", hint=_HINT) from None
+
+
+def _told(error: BaseException) -> str:
+    """What went wrong, in one line. Of a request that could not be sent the library says why only in what it shows for
+    debugging: the innermost of its causes."""
+    text, _, debug = str(error).partition("Debug source:")
+    said = " ".join(text.split())
+    if not said.endswith(_UNSENT):
+        return said
+    certificate = _CERTIFICATE.search(debug)
+    causes = [f"its certificate: {certificate[1]}"] if certificate else _CAUSE.findall(debug)
+    return f"{said}: {causes[-1]}" if causes else said
 
 
 _HINT = (

@@ -1,57 +1,57 @@
-"""Copies in a bucket of S3: moto's server over HTTP, asked by the library of the product."""
+"""Copies in a bucket of each cloud, over HTTP, asked by the library of the product. `places` says what stands in."""
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
 
 from cloud_dispatch.domain.errors import InvalidInput, NotFound, Unavailable
 from cloud_dispatch.install import buckets
 from cloud_dispatch.install.buckets import Bucket, Copy
+from tests.fakes.arm import tls
+from tests.install import places
+from tests.install.places import HERE, Fresh, Place
 from tests.providers.aws import moto_server
 
 pytestmark = pytest.mark.process
 
 NOW = 1_700_000_000_000
-HERE = "eu-central-1"
+_NO_AZURITE = pytest.mark.skipif(not places.AZURITE.exists(), reason="Azurite is not in the environment: `make test`")
+#: What else could say where a cloud is, or who asks.
+_OTHERS = ("AWS_", "AZURE_", "GOOGLE_", "GCE_", "MSI_", "IDENTITY_")
 
 
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    with moto_server.serving() as url:
-        yield url
+@pytest.fixture(scope="module", params=["amazon", "google", pytest.param("azure", marks=_NO_AZURITE)])
+def fresh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fresh]:
+    with getattr(places, request.param)(tmp_path_factory.mktemp(request.param)) as made:
+        yield made
 
 
 @pytest.fixture
-def s3(moto: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """With one empty bucket, `lab-queue`."""
-    environment = {"AWS_ENDPOINT_URL": moto, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
-    for name, value in environment.items():
+def place(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """An empty bucket, which this process finds as a control VM does."""
+    for name in list(os.environ):
+        if name.startswith(_OTHERS):
+            monkeypatch.delenv(name)
+    made = fresh()
+    for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    moto_server.reset(moto)
-    made = boto3.client("s3", region_name=HERE)
-    made.create_bucket(Bucket="lab-queue", CreateBucketConfiguration={"LocationConstraint": HERE})
     return made
 
 
-def names(s3: Any) -> list[str]:
-    return [one["Key"] for one in s3.list_objects_v2(Bucket="lab-queue").get("Contents", ())]
-
-
-def test_a_copy_is_sent_found_and_fetched(s3: Any, tmp_path: Path) -> None:
+def test_a_copy_is_sent_found_and_fetched(place: Place, tmp_path: Path) -> None:
     """Larger than one request takes; nobody else may read what was fetched."""
-    bucket = Bucket("s3://lab-queue/some/copies/", HERE)
+    bucket = Bucket(f"{place.address}/some/copies/", HERE)
     body = bytes(range(256)) * 50_000
     (tmp_path / "made").write_bytes(body)
     name = buckets.name_of(NOW, "s3k9")
     bucket.send(tmp_path / "made", name)
     assert name == "20231114T221320Z-s3k9.tar.gz"
-    assert names(s3) == [f"some/copies/{name}"]
+    assert place.listed() == [f"some/copies/{name}"]
     (found,) = bucket.copies()
     assert (found.name, found.size, found.at, found.store) == (name, len(body), "20231114T221320Z", "s3k9")
     for wanted, file in ((name, "by-name"), ("latest", "latest")):
@@ -61,36 +61,82 @@ def test_a_copy_is_sent_found_and_fetched(s3: Any, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="has no copy 20231114T221321Z-s3k9"):
         bucket.fetch("20231114T221321Z-s3k9.tar.gz", tmp_path / "none")
     with pytest.raises(NotFound, match="has no copies"):
-        Bucket("s3://lab-queue", HERE).fetch("latest", tmp_path / "none")
+        Bucket(place.address, HERE).fetch("latest", tmp_path / "none")
 
 
-def test_the_newest_of_its_own_store_stay_and_nothing_else_is_touched(s3: Any, tmp_path: Path) -> None:
+def test_the_newest_of_its_own_store_stay_and_nothing_else_is_touched(place: Place, tmp_path: Path) -> None:
     """A store that was begun anew by mistake makes no room at the cost of the one that was lost."""
-    bucket = Bucket("s3://lab-queue/copies", HERE)
+    bucket = Bucket(f"{place.address}/copies", HERE)
     (tmp_path / "made").write_bytes(b"x")
     lost = [buckets.name_of(NOW + second * 1000, "lost") for second in range(3)]
     own = [buckets.name_of(NOW + second * 1000, "own") for second in range(10, 14)]
     others = ["copies/notes.txt", "copies/20231114T221320Z-own.tar", "copies/below/20231114T221320Z-own.tar.gz", "x"]
     for name in (*lost, *own):
         bucket.send(tmp_path / "made", name)
-    for key in others:
-        s3.put_object(Bucket="lab-queue", Key=key, Body=b"mine")
+    for name in others:
+        place.put(name, b"mine")
     assert bucket.prune("own", 2) == own[:2]
-    assert sorted(names(s3)) == sorted([*(f"copies/{name}" for name in (*lost, *own[2:])), *others])
+    assert sorted(place.listed()) == sorted([*(f"copies/{name}" for name in (*lost, *own[2:])), *others])
     assert bucket.prune("own", 2) == []
     with pytest.raises(InvalidInput, match="copies of 2 statestores") as which:
         bucket.fetch("latest", tmp_path / "none")
-    assert f"s3://lab-queue/copies/{lost[-1]}" in which.value.hint
+    assert f"{place.address}/copies/{lost[-1]}" in which.value.hint
 
 
-def test_a_bucket_that_can_not_be_asked_is_told_in_one_line(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Unavailable, match="NoSuchBucket") as told:
-        Bucket("s3://lab-other/copies", HERE).copies()
+def test_a_bucket_that_can_not_be_asked_is_told_in_one_line(place: Place) -> None:
+    with pytest.raises(Unavailable, match=place.no_bucket) as told:
+        Bucket(f"{place.other}/copies", HERE).copies()
     assert "\n" not in str(told.value)
     assert "backup.region" in told.value.hint
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    with pytest.raises(Unavailable, match="error sending request"):
-        Bucket("s3://lab-queue/copies", HERE).copies()
+
+
+def test_a_cloud_that_does_not_answer_is_told_too(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "GOOGLE_BASE_URL", "AZURE_STORAGE_ENDPOINT"):
+        scheme = "http" if name.startswith("AWS") else "https"
+        monkeypatch.setenv(name, f"{scheme}://127.0.0.1:1")
+    monkeypatch.setattr(buckets, "_RETRIES", {"max_retries": 1})
+    with pytest.raises(Unavailable, match="error sending request: Connection refused"):
+        Bucket(f"{place.address}/copies", HERE).copies()
+
+
+@pytest.mark.parametrize(("ca", "why"), [(False, "UnknownIssuer"), (True, "CaUsedAsEndEntity")])
+def test_why_a_cloud_is_not_believed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca: bool, why: str
+) -> None:
+    """A proxy that shows a certificate of its own, for one."""
+    certificate, key = tls.written(tmp_path, ca=ca)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setattr(buckets, "_RETRIES", {"max_retries": 0})
+    with moto_server.serving(certificate, key) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        with pytest.raises(Unavailable, match=f"error sending request: its certificate: {why} "):
+            Bucket("s3://labqueue", HERE).copies()
+
+
+def test_the_machine_is_known_by_its_metadata_service(place: Place) -> None:
+    """Where a cloud has one that is asked: of AWS the keys are in the environment here."""
+    Bucket(f"{place.address}/copies", HERE).copies()
+    if place.address.startswith("gs:"):
+        assert any(
+            path.startswith("/computeMetadata/v1/instance/service-accounts/default/token") for path in place.asked
+        )
+    elif place.address.startswith("az:"):
+        assert any("resource=https%3A%2F%2Fstorage.azure.com" in path for path in place.asked)
+    else:
+        assert place.asked == []
+
+
+@_NO_AZURITE
+def test_who_shows_another_token_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the test above means something: a token for something else than storage opens nothing."""
+    with places.azure(tmp_path) as fresh:
+        place = fresh()
+        for name, value in place.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(places, "token", lambda true=places.token: true(audience="https://vault.azure.net"))
+        with pytest.raises(Unavailable, match=r"AuthorizationFailure|AuthenticationFailed"):
+            Bucket(f"{place.address}/copies").copies()
 
 
 @pytest.mark.parametrize(

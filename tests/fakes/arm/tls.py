@@ -21,6 +21,17 @@ from cryptography.x509.oid import NameOID
 def certificate() -> tuple[ssl.SSLContext, Path]:
     """What a server listens with, and the file for `connection_verify`."""
     folder = Path(tempfile.mkdtemp(prefix="fake-arm-"))
+    ca, private = written(folder, ca=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(ca, private)
+    private.unlink()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return context, ca
+
+
+def written(folder: Path, *, ca: bool = False) -> tuple[Path, Path]:
+    """A new certificate for 127.0.0.1 and localhost, and its key, as files in `folder`. `ca`: one that may sign others
+    too, which some clients want of what they trust, and others of no server."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fake Azure")])
     now = datetime.now(UTC)
@@ -36,17 +47,13 @@ def certificate() -> tuple[ssl.SSLContext, Path]:
             x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]),
             critical=False,
         )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    ca, private = folder / "ca.pem", folder / "key.pem"
-    ca.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    public, private = folder / "ca.pem", folder / "key.pem"
+    public.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     private.touch(mode=0o600)
     private.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(ca, private)
-    private.unlink()
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return context, ca
+    return public, private

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 _START_S = 60
 
 
 @contextmanager
-def serving() -> Iterator[str]:
-    """Its URL, while it runs."""
+def serving(certificate: Path | None = None, key: Path | None = None) -> Iterator[str]:
+    """Its URL, while it runs; over TLS with a certificate."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    if certificate:
+        command += ["-s", "-c", str(certificate), "-k", str(key)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
+    url = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
     try:
-        _wait(url, server)
+        _wait(url, server, ssl.create_default_context(cafile=certificate) if certificate else None)
         yield url
     finally:
         server.kill()
@@ -36,11 +40,11 @@ def reset(url: str) -> None:
         pass
 
 
-def _wait(url: str, server: subprocess.Popen[bytes]) -> None:
+def _wait(url: str, server: subprocess.Popen[bytes], trusted: ssl.SSLContext | None) -> None:
     for _ in range(_START_S * 10):
         assert server.poll() is None, "moto's server has ended"
         try:
-            with urllib.request.urlopen(f"{url}/moto-api/", timeout=5):
+            with urllib.request.urlopen(f"{url}/moto-api/", timeout=5, context=trusted):
                 return
         except OSError:
             time.sleep(0.1)
