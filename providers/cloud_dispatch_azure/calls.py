@@ -22,6 +22,7 @@ from azure.core.pipeline.transport import RequestsTransport
 from azure.core.rest import HttpRequest
 from azure.identity import (
     AzureCliCredential,
+    ClientAssertionCredential,
     DefaultAzureCredential,
     EnvironmentCredential,
     ManagedIdentityCredential,
@@ -35,7 +36,7 @@ from requests.adapters import HTTPAdapter
 
 from cloud_dispatch.provider.blocking import BlockingCalls
 from cloud_dispatch.provider.errors import CredentialsRejected, InvalidRequest, ProviderError, Transient
-from cloud_dispatch_azure import signin
+from cloud_dispatch_azure import federation, signin
 from cloud_dispatch_azure.errors import STALE, Asked, of_document, of_exception, retry_after_ms
 from cloud_dispatch_azure.settings import AzureSettings
 
@@ -317,6 +318,8 @@ def credentials(settings: AzureSettings) -> Any:
             return ManagedIdentityCredential(**client)
         case "workload":
             return WorkloadIdentityCredential(**client, **tenant, **more)
+        case "aws":
+            return ClientAssertionCredential(settings.tenant, settings.client, federation.assertion, **more)
         case "cli":
             return AzureCliCredential(tenant_id=settings.tenant)
         case _:

@@ -82,7 +82,7 @@ class AzureSettings(BaseModel):
     subscription: _Id
     resource_group: _Group
     region: _Region
-    credential: Literal["default", "environment", "managed", "workload", "cli"] = "default"
+    credential: Literal["default", "environment", "managed", "workload", "cli", "aws"] = "default"
     tenant: _MaybeId = ""
     client: _MaybeId = ""
     endpoint_url: _Url = ""
@@ -126,7 +126,9 @@ class AzureSettings(BaseModel):
     def _fits_together(self) -> Self:
         for key, value in self.tags.items():
             _tag(key, value)
-        if self.client and self.credential not in ("default", "managed", "workload"):
+        if self.credential == "aws" and not (self.client and self.tenant):
+            raise ValueError('credential = "aws" needs client and tenant: of the identity that trusts a role of AWS')
+        if self.client and self.credential not in ("default", "managed", "workload", "aws"):
             raise ValueError(f"client: credential = {self.credential!r} has no client to choose")
         if self.tenant and self.credential == "managed":
             raise ValueError("tenant: a machine's identity is of one tenant, and has no other to choose")

@@ -13,11 +13,18 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+
 from tests.fakes.arm.errors import ArmError, Unmodelled
 from tests.fakes.arm.settings import Settings
 from tests.fakes.server import Reply, Request
 
 _JSON = "application/json; charset=utf-8"
+#: Whom another issuer's word has to be for.
+AUDIENCE = "api://AzureADTokenExchange"
 #: Where a VM's identities get tokens, and where a function's do.
 IDENTITY_PATH, FUNCTION_PATH = "/metadata/identity/oauth2/token", "/msi/token"
 #: The resource of tokens for ARM, as the public cloud names it.
@@ -35,6 +42,9 @@ class Authority:
         #: Clients and their secrets, identities by client id (the first is the system's): tests may change them.
         self.clients = dict(settings.clients)
         self.identities = list(settings.identities)
+        #: By client, whose word is taken for it: issuer and subject of a federated credential; and the keys of issuers.
+        self.federations: dict[str, tuple[str, str]] = {}
+        self.issuers: dict[str, RSAPublicKey] = {}
 
     def revoke(self) -> None:
         """All tokens there are: whoever shows one is told to get a new one (claims challenge)."""
@@ -101,12 +111,16 @@ class Authority:
         form = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
         if tenant != self._settings.tenant:
             return _refused("invalid_tenant", f"AADSTS90002: Tenant '{tenant}' not found.", 90002)
-        if form.get("grant_type") != "client_credentials" or "client_secret" not in form:
-            raise Unmodelled(f"tokens by {form.get('grant_type')} without a secret")
+        if form.get("grant_type") != "client_credentials" or not {"client_secret", "client_assertion"} & form.keys():
+            raise Unmodelled(f"tokens by {form.get('grant_type')} without a secret or another's word")
         client = form.get("client_id", "")
-        if client not in self.clients:
+        if "client_assertion" in form:
+            refusal = self._disbelieved(client, form)
+            if refusal is not None:
+                return refusal
+        elif client not in self.clients:
             return _refused("unauthorized_client", f"AADSTS700016: Application '{client}' was not found.", 700016)
-        if form["client_secret"] != self.clients[client]:
+        elif form["client_secret"] != self.clients[client]:
             return _refused("invalid_client", "AADSTS7000215: Invalid client secret provided.", 7000215, 401)
         scope = form.get("scope", "").removesuffix("/.default").rstrip("/")
         if scope not in RESOURCES:
@@ -116,6 +130,30 @@ class Authority:
             {name: told[name] for name in ("token_type", "expires_in", "access_token")}
             | {"ext_expires_in": told["expires_in"]}
         )
+
+    def _disbelieved(self, client: str, form: Mapping[str, str]) -> Reply | None:
+        """Why another's word for the client is not taken."""
+        if form.get("client_assertion_type") != "urn:ietf:params:oauth:client-assertion-type:jwt-bearer":
+            return _refused(
+                "invalid_request", "AADSTS900144: The request body must contain the assertion's type.", 900144
+            )
+        said, _, signature = form["client_assertion"].rpartition(".")
+        claims = json.loads(_decoded(said.partition(".")[2]))
+        trusted = self.federations.get(client)
+        if trusted != (claims["iss"], claims["sub"]):
+            return _refused("invalid_client", "AADSTS700213: No matching federated identity record found for presented"
+                            f" assertion subject '{claims['sub']}'.", 700213, 401)  # fmt: skip
+        if claims["aud"] not in (AUDIENCE, [AUDIENCE]):
+            return _refused("invalid_client", "AADSTS700212: No matching federated identity record found for presented"
+                            f" assertion audience '{claims['aud']}'.", 700212, 401)  # fmt: skip
+        try:
+            self.issuers[trusted[0]].verify(_decoded(signature), said.encode(), PKCS1v15(), SHA256())
+        except InvalidSignature:
+            return _refused("invalid_client", "AADSTS5000279: The signature is not the issuer's.", 5000279, 401)
+        if claims["exp"] <= time.time():
+            return _refused("invalid_client", "AADSTS700024: Client assertion is not within its valid time range.",
+                            700024, 401)  # fmt: skip
+        return None
 
     def identity(self, target: str, headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
         """What is said of a managed identity, by a VM's metadata service or a function's host: status and document."""
@@ -139,6 +177,10 @@ class Authority:
 
 def _part(value: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def _decoded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def _said(document: Mapping[str, Any], status: int = 200) -> Reply:
