@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -102,7 +103,8 @@ def test_kill_of_an_agent_or_an_instance(make_house: Any, tmp_path: Path, victim
     }[victim]
     assert pids, house.processes()
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may have fallen with the one before
+            os.kill(pid, signal.SIGKILL)
     ended = house.until_ended(number, within=60)
     assert ended["state"] == "succeeded", ended
     assert [a["cause"] for a in house.task(number)["attempts_list"]] == ["instance-lost", "success"]
@@ -115,7 +117,8 @@ def test_kill_of_a_task_is_its_own_end(house: House) -> None:
     (number,) = house.submit({"command": ["sleep", "601"]})
     pids = house.until(lambda: pids_of(house, "sleep 601"), 30, "it runs")
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may have fallen with the one before
+            os.kill(pid, signal.SIGKILL)
     ended = house.until_ended(number)
     assert (ended["state"], ended["cause"], ended["signal"]) == ("failed", "signal", 9)
 
