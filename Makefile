@@ -46,7 +46,7 @@ $(BIN)/cloud-init: tools/cloud_init.py $(VENV)/.requirements
 AZURITE := $(VENV)/azurite/.3.37.0
 
 $(AZURITE): $(VENV)/.requirements
-	npm install --silent --no-audit --no-fund --no-package-lock --prefix $(VENV)/azurite azurite@$(AZURITE:$(VENV)/azurite/.%=%) \
+	npm install --silent --no-audit --no-fund --no-package-lock --fetch-retries=1 --prefix $(VENV)/azurite azurite@$(AZURITE:$(VENV)/azurite/.%=%) \
 	  && touch $@ || echo "no Azurite: copies in Azure's buckets are not tested"
 
 demo: setup ## run 200 and more real tasks on local instances, then show what they cost
