@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import botocore.session
 import pytest
 
 from cloud_dispatch.config.load import load
@@ -18,6 +19,7 @@ from cloud_dispatch.config.source import Embedded
 from cloud_dispatch.provider.registry import plugin
 from cloud_dispatch.statestore.engine import parse_url
 from cloud_dispatch_aws.policy import document
+from cloud_dispatch_azure import federation
 from tests.terraform import hcl
 from tests.terraform.rendering import MODULES, rendered
 from tools import terraform_policies
@@ -106,6 +108,25 @@ def test_the_dispatcher_may_do_what_its_driver_says_and_no_more() -> None:
     })  # fmt: skip
     said = load(Embedded(settings()), plugin).profiles["aws"].settings
     assert json.loads(text) == json.loads(json.dumps(document(said, "lab", "123456789012")))
+
+
+def test_aws_signs_who_the_control_vm_is_for_those_alone_that_are_named() -> None:
+    """As Azure's driver asks for it, and no longer; where nobody is named there is no such right."""
+    (right,) = policy("tokens", audiences=json.dumps([federation.AUDIENCE]))
+    assert right["Action"] == "sts:GetWebIdentityToken"
+    assert "GetWebIdentityToken" in botocore.session.get_session().get_service_model("sts").operation_names
+    assert right["Condition"] == {
+        "ForAllValues:StringEquals": {"sts:IdentityTokenAudience": [federation.AUDIENCE]},
+        "Null": {"sts:IdentityTokenAudience": "false"},
+        "NumericLessThanEquals": {"sts:DurationSeconds": str(federation._LASTS_S)},
+        "StringEquals": {"sts:SigningAlgorithm": federation._ALGORITHM},
+    }
+    configuration = hcl.load(AWS)
+    (given,) = (one for one in configuration.of("resource") if one.labels == ("aws_iam_role_policy", "tokens"))
+    assert given.body["count"] == "${length(var.token_audiences) > 0 ? 1 : 0}"
+    assert configuration.named("variable")["token_audiences"].body["default"] == []
+    others = {path.name for path in (AWS / "policies").iterdir() if "sts:GetWeb" in path.read_text()}
+    assert others == {"tokens.json.tftpl"}
 
 
 def policy(name: str, **values: object) -> list[dict[str, Any]]:

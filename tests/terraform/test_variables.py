@@ -31,6 +31,7 @@ VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
             [{"google.json": "{}"}],
             [{"../x": ""}, {"config.toml": ""}, {"environment": ""}, {"restore-from": ""}],
         ),
+        "token_audiences": ([[], ["api://AzureADTokenExchange"]], [["*"], [""]]),
         "restore_from": (["", "s3://lab-1/copies/latest"], ["latest", "gs://lab/copies/latest"]),
     },
     "azure": {

@@ -116,6 +116,7 @@ resource "aws_instance" "control" {
     aws_iam_role_policy.dispatcher,
     aws_iam_role_policy.control,
     aws_iam_role_policy.database,
+    aws_iam_role_policy.tokens,
     aws_iam_role_policy.worker,
   ]
 }

@@ -44,6 +44,16 @@ resource "aws_iam_role_policy" "control" {
   })
 }
 
+# What AWS signs of the role, by which another cloud takes it for the dispatcher: for those who are named, and for no longer
+# than the driver asks. The conditions are AWS's documented ones for this call. Of several values "all" is also true of none:
+# hence Null.
+resource "aws_iam_role_policy" "tokens" {
+  count  = length(var.token_audiences) > 0 ? 1 : 0
+  name   = "tokens"
+  role   = aws_iam_role.dispatcher.id
+  policy = templatefile("${path.module}/policies/tokens.json.tftpl", { audiences = jsonencode(var.token_audiences) })
+}
+
 # A shell on the control VM without an open port: Session Manager.
 resource "aws_iam_role_policy_attachment" "shell" {
   role       = aws_iam_role.dispatcher.name

@@ -51,6 +51,17 @@ variable "files" {
   }
 }
 
+variable "token_audiences" {
+  description = "Whom AWS may sign for who the control VM is, as profiles of other clouds need it: api://AzureADTokenExchange for Azure. The account has to have it switched on: aws iam enable-outbound-web-identity-federation."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for one in var.token_audiences : can(regex("^[A-Za-z0-9._:/-]+$", one))])
+    error_message = "An audience is written as api://AzureADTokenExchange, and has no wildcards."
+  }
+}
+
 variable "instance_types" {
   description = "Types that may be rented, with wildcards: also the only ones that the dispatcher's rights allow."
   type        = list(string)
