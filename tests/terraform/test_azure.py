@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -25,13 +26,14 @@ from cloud_dispatch.domain.tags import VmTags
 from cloud_dispatch.install import buckets
 from cloud_dispatch.provider.registry import plugin
 from cloud_dispatch.provider.spi import ProfileContext
-from cloud_dispatch_azure import policy
+from cloud_dispatch_azure import federation, policy
 from cloud_dispatch_azure.driver import AzureProvider
 from tests.fakes.arm.fake import FakeArm
 from tests.providers.azure import scenes
 from tests.providers.azure.steps import settled
 from tests.terraform import graph, hcl
 from tests.terraform.rendering import EXAMPLES, MODULES, rendered
+from tests.terraform.test_variables import ISSUER, PRINCIPAL, ROLE
 from tools import terraform_policies
 
 AZURE = MODULES / "azure"
@@ -41,7 +43,9 @@ SUBNET = f"{_OWN}/Microsoft.Network/virtualNetworks/cloud-dispatch-lab/subnets/w
 WALL = f"{_OWN}/Microsoft.Network/networkSecurityGroups/cloud-dispatch-lab-worker"
 SECRET = "https://cdlab0.vault.azure.net/secrets/database-password"
 WORKER = f"{_OWN}/Microsoft.ManagedIdentity/userAssignedIdentities/cloud-dispatch-lab-worker"
-MANAGED = 'credential = "managed"\nclient = "99999999-bbbb-4ccc-8ddd-eeeeeeeeeeee"'
+CLIENT, TENANT = "99999999-bbbb-4ccc-8ddd-eeeeeeeeeeee", "00000000-cccc-4ddd-8eee-ffffffffffff"
+MANAGED = f'credential = "managed"\nclient = "{CLIENT}"'
+BY_AWS = f'credential = "aws"\nclient = "{CLIENT}"\ntenant = "{TENANT}"'
 VM = "azurerm_linux_virtual_machine.control"
 VMS = "azurerm_resource_group.vms"
 
@@ -83,6 +87,56 @@ def test_the_control_vms_configuration_is_good() -> None:
     assert config.pools()
     assert (config.backup.into, config.backup.what) == ("az://cdlab0/copies", "everything")
     assert buckets.is_address(str(config.backup.into))
+
+
+@pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not on this machine")
+@pytest.mark.parametrize(
+    ("dispatcher", "said"),
+    [
+        (None, MANAGED),
+        ({"aws_role": ROLE, "aws_issuer": ISSUER}, BY_AWS),
+        ({"principal": PRINCIPAL}, 'credential = "environment"'),
+    ],
+    ids=["here", "on AWS", "elsewhere"],
+)
+def test_a_profile_says_how_its_dispatcher_signs_in(dispatcher: object, said: str, tmp_path: Path) -> None:
+    """By the module's own expressions, of which Terraform makes what they come to."""
+    configuration = hcl.load(AZURE)
+    names = ("elsewhere", "federated", "own_identity", "credential")
+    own = {name: hcl_text(one.body[name]) for one in configuration.of("locals") for name in names if name in one.body}
+    for kind, tells in (
+        ("azurerm_user_assigned_identity", {"client_id": CLIENT}), ("azurerm_federated_identity_credential", {}),
+    ):  # fmt: skip
+        (block,) = resources(kind, "dispatcher")
+        stand_in = f"[for at in range({hcl_text(block.body['count'])}) : {json.dumps(tells)}]"
+        own["credential"] = own["credential"].replace(block.address, stand_in)
+    own["credential"] = own["credential"].replace("data.azurerm_client_config.here.tenant_id", json.dumps(TENANT))
+    kind = hcl_text(configuration.named("variable")["dispatcher"].body["type"])
+    lines = [f'variable "dispatcher" {{\n  type = {kind}\n}}', "locals {", *map(" = ".join, own.items()), "}"]
+    (tmp_path / "main.tf").write_text("\n".join(lines))
+    (tmp_path / "own.auto.tfvars.json").write_text(json.dumps({"dispatcher": dispatcher}))
+    (tmp_path / "none.rc").write_text("")
+    done = subprocess.run(
+        ["terraform", f"-chdir={tmp_path}", "console"], input="jsonencode(local.credential)", capture_output=True,
+        text=True, check=False, env={**os.environ, "TF_CLI_CONFIG_FILE": str(tmp_path / "none.rc")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(json.loads(done.stdout)) == said
+
+
+def test_of_what_aws_signs_azure_takes_the_role_alone() -> None:
+    """Who signs, of whom and for whom are as they are told, the last as the rights of that role allow it; and the
+    identity is the one that has the dispatcher's."""
+    (trust,) = resources("azurerm_federated_identity_credential")
+    assert (hcl_text(trust.body["issuer"]), hcl_text(trust.body["subject"])) == (
+        "var.dispatcher.aws_issuer", "var.dispatcher.aws_role",
+    )  # fmt: skip
+    example = hcl.load(EXAMPLES / "multi-cloud").named("module")
+    assert trust.body["audience"] == example["aws"].body["token_audiences"] == [json.dumps(federation.AUDIENCE)]
+    identity = "azurerm_user_assigned_identity.dispatcher[0]"
+    assert hcl_text(trust.body["parent_id"]) == f"{identity}.id"
+    (principal,) = (one.body["principal"] for one in hcl.load(AZURE).of("locals") if "principal" in one.body)
+    assert hcl_text(principal) == f"local.own_identity ? {identity}.principal_id : var.dispatcher.principal"
 
 
 def test_a_managed_database_is_named_without_its_password() -> None:

@@ -24,10 +24,8 @@ def _whole() -> dict[str, Any]:
     """The control VM's configuration, of the modules' templates and the example's own pools."""
     file = (MODULES / "gcp" / "control.tf").read_text()
     assert r'local.elsewhere ? "credentials_file = \"/etc/cloud-dispatch/google.json\"" : ""' in file
-    file = (MODULES / "azure" / "control.tf").read_text()
-    assert r'local.elsewhere ? "credential = \"environment\"" : "credential = \"managed\"' in file
     google = test_gcp.section(credentials='credentials_file = "/etc/cloud-dispatch/google.json"')
-    azure = test_azure.profile("false", credential='credential = "environment"')
+    azure = test_azure.profile("false", credential=test_azure.BY_AWS)
     return test_aws.settings(pools="\n".join([google, azure, (EXAMPLE / "pools.toml").read_text()]))
 
 
@@ -36,7 +34,8 @@ def test_the_joined_configuration_is_good_and_its_limits_hold() -> None:
     config = load(Embedded(_whole()), plugin)
     assert set(config.profiles) == {"aws", "azure", "gcp"}
     assert str(config.profiles["gcp"].settings.credentials_file) == "/etc/cloud-dispatch/google.json"
-    assert config.profiles["azure"].settings.credential == "environment"
+    azure = config.profiles["azure"].settings
+    assert (azure.credential, azure.client, azure.tenant) == ("aws", test_azure.CLIENT, test_azure.TENANT)
     assert {(one.key.scope, str(one.key.name), one.window, one.limit) for one in config.budgets()} == {
         ("deployment", "", "day", 100_000_000), ("deployment", "", "month", 1_000_000_000),
         *(("profile", name, window, limit) for name in ("aws", "azure", "gcp")
@@ -58,6 +57,12 @@ def test_google_takes_the_role_of_the_control_vm_by_a_file_without_a_secret(tmp_
     assert told["audience"] == f"//iam.googleapis.com/{PROVIDER}"
     assert "imdsv2_session_token_url" in told["credential_source"]
     assert not [key for key in told if "secret" in key or "private" in key]
+
+
+def test_azure_takes_the_same_role_by_what_aws_is_let_sign() -> None:
+    """Who it is comes from the module of AWS, and who signs from the account."""
+    module = hcl.load(EXAMPLE).named("module")["azure"].body["dispatcher"]
+    assert module == {"aws_role": "${module.aws.dispatcher_role}", "aws_issuer": "${var.aws_issuer}"}
 
 
 def test_its_file_is_called_as_the_profile_names_it() -> None:

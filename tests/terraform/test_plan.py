@@ -12,11 +12,12 @@ import pytest
 from tests.terraform.rendering import EXAMPLES
 from tests.terraform.standins import stand_in
 from tests.terraform.test_validate import Copy
+from tests.terraform.test_variables import ISSUER
 
 here = pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not on this machine")
 EVERY = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEk5NGpt ops"
-GIVEN = {"TF_VAR_ssh_public_key": KEY, "TF_VAR_azure_principal": "99999999-8888-4777-8666-555555555555"}
+GIVEN = {"TF_VAR_ssh_public_key": KEY, "TF_VAR_aws_issuer": ISSUER}
 
 _SUBNET = "/subscriptions/s/resourceGroups/network/providers/Microsoft.Network/virtualNetworks/lab/subnets/vms"
 #: What has to be known of what there is already.
@@ -87,6 +88,8 @@ def test_an_example_can_be_planned_before_anything_is_known(tmp_path: Path, name
 # -- several clouds
 
 
+EXAMPLE = "examples/multi-cloud/main.tf"
+BY_AWS = "{ aws_role = module.aws.dispatcher_role, aws_issuer = var.aws_issuer }"
 CONTROL = "module.aws.aws_instance__control"
 
 
@@ -104,7 +107,10 @@ def test_with_several_clouds_there_is_one_control_vm(several: Planned) -> None:
     others = {one for one in made if one.startswith(("module.google.", "module.azure."))}
     assert {
         one for one in others if re.search("control|state|copies|store|sql|postgres|vault|identity__dispatcher", one)
-    } == {"module.google.google_service_account__control"}
+    } == {
+        "module.google.google_service_account__control",
+        "module.azure.azurerm_user_assigned_identity__dispatcher[0]",
+    }
     for one in (
         "google.google_cloudfunctions2_function__reaper", "google.google_monitoring_alert_policy__reaper_silent",
         'google.google_compute_address__out["us-central1-0"]', "google.google_storage_bucket__own",
@@ -112,10 +118,25 @@ def test_with_several_clouds_there_is_one_control_vm(several: Planned) -> None:
         "azure.azurerm_linux_function_app__reaper", "azure.azurerm_public_ip__out[0]",
         "azure.azurerm_subnet_nat_gateway_association__workers[0]", "azure.azurerm_storage_account__own",
         'azure.azurerm_role_assignment__dispatcher_use["subnet"]',
+        "azure.azurerm_federated_identity_credential__dispatcher[0]",
     ):  # fmt: skip
         assert f"module.{one}" in others
     let_in = "module.aws.aws_vpc_security_group_ingress_rule__outside"
     assert {one for one in made if one.startswith(let_in)} == {f'{let_in}["elsewhere-{at}"]' for at in (0, 1)}
+    assert "module.aws.aws_iam_role_policy__tokens[0]" in made
+
+
+@here
+def test_a_principal_of_azure_has_no_identity_that_is_made(several: Planned) -> None:
+    """A dispatcher elsewhere than on AWS brings its own, and has the same rights; AWS signs nothing then. Who it is may
+    be made by the same plan, and be known late."""
+    several.change(EXAMPLE, BY_AWS, "{ principal = terraform_data.client.id }")
+    several.change(EXAMPLE, 'token_audiences = ["api://AzureADTokenExchange"]', "token_audiences = []")
+    several.change(EXAMPLE, "locals {", 'resource "terraform_data" "client" {\n}\n\nlocals {')
+    assert several.planned() == ""
+    made = several.made()
+    assert not {one for one in made if re.search("federated|identity__dispatcher|policy__tokens", one)}
+    assert "module.azure.azurerm_role_assignment__dispatcher_vms" in made
 
 
 @here
@@ -129,6 +150,7 @@ def test_who_launches_comes_after_what_ends_vms_in_every_cloud(several: Planned)
         "module.azure.azurerm_linux_function_app__reaper", "module.azure.azurerm_resource_group__vms",
         "module.azure.azurerm_subnet_nat_gateway_association__workers",
         "module.azure.azurerm_role_assignment__dispatcher_vms",
+        "module.azure.azurerm_federated_identity_credential__dispatcher", "module.aws.aws_iam_role_policy__tokens",
     }  # fmt: skip
 
 
@@ -137,10 +159,12 @@ def test_who_launches_comes_after_what_ends_vms_in_every_cloud(several: Planned)
     ("file", "old", "new", "said"),
     [
         ("modules/aws/network.tf", '"elsewhere-${at}" =>', "one =>", "Invalid for_each argument"),
-        ("examples/multi-cloud/main.tf", "module.aws.dispatcher_role",
-         "module.aws.control_instance", "Error: Cycle"),
+        (EXAMPLE, "module.aws.dispatcher_role }", "module.aws.control_instance }", "Error: Cycle"),
+        (EXAMPLE, "module.aws.dispatcher_role,", "module.aws.control_instance,", "Error: Cycle"),
+        ("modules/azure/main.tf", "try(var.dispatcher.aws_issuer, null)", "try(var.dispatcher.aws_role, null)",
+         "Invalid count argument"),
     ],
-    ids=["keys", "circle"],
+    ids=["keys", "circle by Google", "circle by Azure", "count"],
 )  # fmt: skip
 def test_what_no_schema_shows_is_found(several: Planned, file: str, old: str, new: str, said: str) -> None:
     several.change(file, old, new)

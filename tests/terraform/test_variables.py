@@ -17,6 +17,11 @@ TERRAFORM = shutil.which("terraform")
 GIVEN = {"deployment": "lab", "day_limit": 5, "month_limit": 50, "alarm_emails": ["ops@example.org"]}
 #: And by one module alone.
 MORE = {"azure": {"region": "westeurope"}}
+#: A role, and who signs for its account.
+ROLE = "arn:aws:iam::123456789012:role/cloud-dispatch-lab-dispatcher"
+ISSUER = "https://0a1b2c3d-1111-4222-8333-444444444444.tokens.sts.global.api.aws"
+#: A service principal of Azure.
+PRINCIPAL = "99999999-8888-4777-8666-555555555555"
 #: By module and variable, what is good, then what is not.
 VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
     "aws": {
@@ -36,7 +41,19 @@ VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
     },
     "azure": {
         "restore_from": (["", "az://lab1/copies/latest"], ["latest", "s3://lab/copies/latest"]),
-        "dispatcher": ([{"principal": "99999999-8888-4777-8666-555555555555"}, None], [{"principal": "lab"}]),
+        "dispatcher": (
+            [{"aws_role": ROLE, "aws_issuer": ISSUER}, {"principal": PRINCIPAL}, None],
+            [
+                {"principal": "lab"},
+                {"aws_role": "dispatcher", "aws_issuer": ISSUER},
+                {"aws_role": ROLE.replace("role/", "user/"), "aws_issuer": ISSUER},
+                {"aws_role": ROLE, "aws_issuer": ISSUER.replace("https", "http")},
+                {"aws_role": ROLE},
+                {"aws_issuer": ISSUER},
+                {"aws_role": ROLE, "aws_issuer": ISSUER, "principal": PRINCIPAL},
+                {},
+            ],
+        ),
         "ssh_public_key": (["ssh-ed25519 AAAA= ops", None], ["AAAA"]),
     },
     "gcp": {
@@ -58,7 +75,7 @@ VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
         "cidr": (["10.0.0.0/16"], ["10.0.0.0", "10.0.0.0/30"]),
         "database": (["managed"], ["postgres"]),
         "dispatcher": (
-            [{"aws_role": "arn:aws:iam::123456789012:role/cloud-dispatch-lab-dispatcher"}, None],
+            [{"aws_role": ROLE}, None],
             [{"aws_role": "dispatcher"}, {"aws_role": "arn:aws-cn:iam::123456789012:role/x"}],
         ),
         "labels": ([{"team": "x"}], [{"cloud-dispatch-deployment": "other"}]),

@@ -1,5 +1,5 @@
-# One control VM on AWS, which rents on AWS, Google Cloud and Azure. Its role is the dispatcher's account on Google Cloud
-# without any key; on Azure it is a client, whose secret is put on the control VM by hand.
+# One control VM on AWS, which rents on AWS, Google Cloud and Azure. By what AWS signs of it its role is the dispatcher's
+# account on Google Cloud and its identity on Azure: there is no key and no secret anywhere.
 
 terraform {
   required_version = ">= 1.5"
@@ -54,8 +54,8 @@ provider "azurerm" {
   }
 }
 
-variable "azure_principal" {
-  description = "The object id of the service principal that the dispatcher is on Azure: az ad sp show --id CLIENT --query id."
+variable "aws_issuer" {
+  description = "Who signs for the AWS account: aws iam get-outbound-web-identity-federation-info prints it."
   type        = string
 }
 
@@ -82,7 +82,7 @@ module "azure" {
   day_limit    = 50
   month_limit  = 500
   alarm_emails = local.emails
-  dispatcher   = { principal = var.azure_principal }
+  dispatcher   = { aws_role = module.aws.dispatcher_role, aws_issuer = var.aws_issuer }
 }
 
 module "aws" {
@@ -94,9 +94,10 @@ module "aws" {
   month_limit  = 500
   alarm_emails = local.emails
 
-  agent_cidrs = concat(module.google.egress_cidrs, module.azure.egress_cidrs)
-  files       = merge(module.google.files, module.azure.files)
-  pools       = join("\n", [module.google.profile, module.azure.profile, file("${path.module}/pools.toml")])
+  agent_cidrs     = concat(module.google.egress_cidrs, module.azure.egress_cidrs)
+  files           = merge(module.google.files, module.azure.files)
+  pools           = join("\n", [module.google.profile, module.azure.profile, file("${path.module}/pools.toml")])
+  token_audiences = ["api://AzureADTokenExchange"]
 }
 
 output "cloud_dispatch" {

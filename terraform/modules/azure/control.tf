@@ -19,12 +19,20 @@ locals {
     pools      = var.pools
   })
 
+  # How a dispatcher signs in: as the identity that the control VM has, as the one that its role on AWS is taken for, or as
+  # the client that its environment names.
+  credential = join("\n", concat(
+    ["credential = \"${local.federated ? "aws" : local.elsewhere ? "environment" : "managed"}\""],
+    [for one in azurerm_user_assigned_identity.dispatcher : "client = \"${one.client_id}\""],
+    [for one in azurerm_federated_identity_credential.dispatcher : "tenant = \"${data.azurerm_client_config.here.tenant_id}\""],
+  ))
+
   # What a dispatcher is told of this, wherever it is.
   profile = templatefile("${path.module}/templates/profile.toml.tftpl", {
     subscription          = local.subscription_id
     resource_group        = azurerm_resource_group.vms.name
     region                = var.region
-    credential            = local.elsewhere ? "credential = \"environment\"" : "credential = \"managed\"\nclient = \"${azurerm_user_assigned_identity.dispatcher[0].client_id}\""
+    credential            = local.credential
     sizes                 = jsonencode(var.sizes)
     images                = join("\n", [for architecture, id in var.images : "images.${architecture} = \"${id}\""])
     subnet                = local.subnet_id

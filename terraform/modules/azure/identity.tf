@@ -2,8 +2,9 @@
 # VMs there and launch nothing; that of VMs may put files into one container, and nothing else.
 
 locals {
-  # Who the dispatcher is: the control VM's identity, or the client by which it comes from another cloud.
-  principal = local.elsewhere ? var.dispatcher.principal : azurerm_user_assigned_identity.dispatcher[0].principal_id
+  # Who the dispatcher is: an identity that is made here, or the client by which it comes from another cloud.
+  own_identity = !local.elsewhere || local.federated
+  principal    = local.own_identity ? azurerm_user_assigned_identity.dispatcher[0].principal_id : var.dispatcher.principal
 
   # By the scopes that the driver assigns them on, each right that its calls need: tools/terraform_policies.py.
   rights = jsondecode(file("${path.module}/policies/dispatcher.json"))
@@ -44,7 +45,7 @@ locals {
 }
 
 resource "azurerm_user_assigned_identity" "dispatcher" {
-  count               = local.here
+  count               = local.own_identity ? 1 : 0
   name                = "${local.name}-dispatcher"
   resource_group_name = azurerm_resource_group.own.name
   location            = var.region

@@ -10,9 +10,11 @@ locals {
   subscription    = "/subscriptions/${local.subscription_id}"
   tags            = merge(var.tags, { "cloud-dispatch-part-of" = var.deployment })
 
-  # Whether the control VM is here, or in another cloud.
+  # Whether the control VM is here, or in another cloud; and whether it is there by what AWS signs of it. Which way it is
+  # told by the issuer: the role is made by the same plan, which can't count by it.
   elsewhere = var.dispatcher != null
   here      = local.elsewhere ? 0 : 1
+  federated = try(var.dispatcher.aws_issuer, null) != null
 
   # Accounts, vaults and servers have names that are the only ones of their kind in the world.
   unique = substr(sha256("${local.subscription}/${var.deployment}"), 0, 10)

@@ -47,7 +47,7 @@ output "reaper_alarms" {
 }
 
 output "dispatcher_identity" {
-  description = "The dispatcher's identity; null where it is elsewhere."
+  description = "The dispatcher's identity; null where it is a client of its own."
   value       = one(azurerm_user_assigned_identity.dispatcher[*].id)
 }
 

@@ -30,12 +30,29 @@ variable "package" {
 }
 
 variable "dispatcher" {
-  description = "Where the dispatcher is elsewhere, by another of these modules: the object id of the service principal that it is here; null: it is here."
-  type        = object({ principal = string })
+  description = "Where the dispatcher is elsewhere, by another of these modules. On AWS: the ARN of its role, the output dispatcher_role there, and who signs for that account (aws iam get-outbound-web-identity-federation-info). In any other place: the object id of the service principal that it is here. null: it is here."
+  type        = object({ aws_role = optional(string), aws_issuer = optional(string), principal = optional(string) })
   default     = null
 
   validation {
-    condition     = var.dispatcher == null || can(regex("^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$", var.dispatcher.principal))
+    condition = var.dispatcher == null || try(contains(
+      ["aws_issuer aws_role", "principal"], join(" ", [for name, said in var.dispatcher : name if said != null])
+    ), false)
+    error_message = "A dispatcher elsewhere is a role on AWS, by aws_role and aws_issuer, or a principal: one of the two."
+  }
+
+  validation {
+    condition     = try(var.dispatcher.aws_role, null) == null || can(regex("^arn:aws:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_-]{1,64}$", var.dispatcher.aws_role))
+    error_message = "A role is written as arn:aws:iam::123456789012:role/NAME."
+  }
+
+  validation {
+    condition     = try(var.dispatcher.aws_issuer, null) == null || can(regex("^https://[A-Za-z0-9._/-]+$", var.dispatcher.aws_issuer))
+    error_message = "An issuer is written as https://...: aws iam get-outbound-web-identity-federation-info prints it."
+  }
+
+  validation {
+    condition     = try(var.dispatcher.principal, null) == null || can(regex("^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$", var.dispatcher.principal))
     error_message = "An object id is written as 00000000-1111-4222-8333-444444444444: az ad sp show --id CLIENT --query id."
   }
 }
