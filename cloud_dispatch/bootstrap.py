@@ -173,6 +173,7 @@ async def _run(
         running.add_signal_handler(number, stop.ask)
     closing, listening = asyncio.Event(), asyncio.Event()
     shown = None if certificate is None else (certificate.certificate, certificate.key)
+    await loop.agree()
 
     def up(host: str, port: int) -> None:
         log.info("dispatcher.up", listen=f"{host}:{port}", state_dir=str(config.state_dir))

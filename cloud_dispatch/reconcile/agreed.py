@@ -2,8 +2,8 @@
 
 An agent holds its claims until the end of the lease that the last answer gave it. A dispatcher that starts with shorter
 intervals has told nobody yet: by its own reckoning it would put back tasks that agents which can't reach it still run.
-So what is in force is a fact of the store, and silence that began before agents can have been told means nothing until
-the longer terms are over. Pure, but for the fact's name.
+So what is in force is a fact of the store, written before the first agent is told, and silence that began before agents
+can have been told means nothing until the longer terms are over. Pure, but for the fact's name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Agreed(msgspec.Struct, frozen=True, omit_defaults=True):
     def started(self, silence_ms: int, now_ms: int) -> Agreed:
         """What is in force once a dispatcher with `silence_ms` has started at `now_ms`.
 
-        A clock that was wrong at an earlier start makes nobody wait for longer than such terms last.
+        A clock that was ahead at an earlier start makes nobody wait for longer than such terms last; one that was
+        behind by more than what is left of them makes them forgotten.
         """
         terms = [(now_ms + self.silence_ms, self.silence_ms)]
         if self.until_ms > now_ms:

@@ -52,6 +52,22 @@ class Loop:
         self._passing = asyncio.Lock()
         context.store.subscribe(lambda shape, count: context.wake())
 
+    async def agree(self) -> None:
+        """Before any agent is answered: give agents the time that a dispatcher before this start gave them, where that
+        is longer, and write down what they will be told from now on. StoreUnavailable where that can't be."""
+        now, silence_ms = self._c.clock.now(), self._c.settings.timing.silence_ms
+        known = agreed.read(self._c.store.fact(agreed.FACT))
+        terms = (known or agreed.Agreed(silence_ms)).started(silence_ms, now)
+        rest_ms = terms.rest_ms(now)
+        if rest_ms:
+            self._c.contacts.excuse(self._c.clock.monotonic() + rest_ms)
+            log.info(
+                "agents.longer_lease", why="they may go by the lease of before the start",
+                seconds=(rest_ms + silence_ms) // 1000,
+            )  # fmt: skip
+        if terms != known:
+            await self._c.store.set_fact(agreed.FACT, agreed.written(terms))
+
     async def restore(self) -> None:
         """After a start: withdraw intents whose call was never made, doubt those not answered, and treat every serving
         instance as unknown until heard. Leases and heartbeats count from now."""
@@ -71,19 +87,6 @@ class Loop:
             ended_ms=self._c.clock.now(),
         )  # fmt: skip
         await self._c.apply_all(serving, _E.ADOPTED)
-        await self._agree()
-
-    async def _agree(self) -> None:
-        """Give agents the time that a dispatcher before this start gave them, where that is longer."""
-        now, silence_ms = self._c.clock.now(), self._c.settings.timing.silence_ms
-        known = agreed.read(self._c.store.fact(agreed.FACT))
-        terms = (known or agreed.Agreed(silence_ms)).started(silence_ms, now)
-        rest_ms = terms.rest_ms(now)
-        if rest_ms:
-            self._c.contacts.excuse(self._c.clock.monotonic() + rest_ms)
-            log.info("agents.longer_lease", why="they may go by the lease of before the start", seconds=rest_ms // 1000)
-        if terms != known:
-            await self._c.store.set_fact(agreed.FACT, agreed.written(terms))
 
     async def run(self) -> None:
         """Passes until `stop`; an error of the store ends a pass, not the loop."""

@@ -126,6 +126,7 @@ class Incarnation:
             await assembly.set_limits(store, rules)
         parts = self.parts = assembly.assemble(ports, rules, shutdown=lambda terminate, grace_ms: None)
         self.assembled(self)
+        await parts.loop.agree()
         self._network.listen(self)
         await asyncio.gather(parts.loop.run(), parts.keeper.run())
 

@@ -18,52 +18,72 @@ _LASTS_S = 300
 #: What Entra ID reads.
 _ALGORITHM = "RS256"
 _CONNECT_S, _ANSWER_S, _TRIES = 5, 10, 2
+#: The machine's metadata service: by itself botocore would ask it once, for a second.
+_METADATA = {"metadata_service_timeout": 5, "metadata_service_num_attempts": 3}
 _DISABLED = "OutboundWebIdentityFederationDisabled"
 _SWITCH = "`aws iam enable-outbound-web-identity-federation` turns it on for the account"
+#: Of refusals those that pass, beside all with a status of 500 and more. (STS API reference, "Common Errors")
+_PASSING = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "RequestExpired"})
 
 
 def assertion() -> str:
     """A token in which AWS says which role this machine has, for a few minutes.
 
-    ClientAuthenticationError where AWS does not say so, ServiceRequestError where it can't be asked.
+    ClientAuthenticationError where AWS does not say so; because of a ServiceRequestError where it can't now.
     """
     try:
-        import boto3
-        from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
         from botocore.exceptions import ConnectionError as NotReached
     except ImportError:
         raise ClientAuthenticationError(
             "AWS is asked with boto3, which is not installed: pip install 'cloud-dispatch[aws]'"
         ) from None
-    waits = Config(connect_timeout=_CONNECT_S, read_timeout=_ANSWER_S, retries={"total_max_attempts": _TRIES})
-    session = boto3.Session()
     try:
-        # No endpoint but those of regions has this call.
-        region = os.environ.get("AWS_REGION") or session.region_name or _region()
-        client: Any = session.client("sts", region_name=region, config=waits)
-        if not hasattr(client, "get_web_identity_token"):
-            raise ClientAuthenticationError(f"boto3 {boto3.__version__} is too old to ask AWS who this machine is")
-        told = client.get_web_identity_token(Audience=[AUDIENCE], SigningAlgorithm=_ALGORITHM, DurationSeconds=_LASTS_S)
+        told = _sts().get_web_identity_token(Audience=[AUDIENCE], SigningAlgorithm=_ALGORITHM, DurationSeconds=_LASTS_S)
     except ClientError as error:
-        raise ClientAuthenticationError(_refused(error.response.get("Error", {}))) from None
+        raise _refused(error.response) from (_later(str(error)) if _passes(error.response) else None)
     except (NotReached, HTTPClientError) as error:
-        raise ServiceRequestError(f"AWS can't be asked who this machine is: {error}") from None
+        text = f"AWS can't be asked who this machine is: {error}"
+        raise ClientAuthenticationError(text) from _later(text)
     except BotoCoreError as error:
         raise ClientAuthenticationError(f"AWS does not know this machine: {error}") from None
     return str(told["WebIdentityToken"])
 
 
-def _region() -> str | None:
-    """Where the machine is, by its metadata service; None where it has none."""
+def _sts() -> Any:
+    """STS of the region of the environment or of the SDK's files, and else of where the machine is: no endpoint but
+    those of regions has this call."""
+    import boto3
     import botocore.session
+    from botocore.config import Config
     from botocore.utils import IMDSRegionProvider
 
-    region: str | None = IMDSRegionProvider(botocore.session.get_session()).provide()
-    return region
+    session = botocore.session.Session()
+    for name, value in _METADATA.items():
+        session.set_config_variable(name, value)
+    ours = boto3.Session(botocore_session=session)
+    region = os.environ.get("AWS_REGION") or ours.region_name or IMDSRegionProvider(session).provide()
+    waits = Config(connect_timeout=_CONNECT_S, read_timeout=_ANSWER_S, retries={"total_max_attempts": _TRIES})
+    client: Any = ours.client("sts", region_name=region, config=waits)
+    if not hasattr(client, "get_web_identity_token"):
+        raise ClientAuthenticationError(
+            f"boto3 {boto3.__version__} can't ask AWS who this machine is: pip install --upgrade boto3"
+        )
+    return client
 
 
-def _refused(told: dict[str, str]) -> str:
+def _later(text: str) -> ServiceRequestError:
+    """As the cause of an error it says that nobody was refused."""
+    return ServiceRequestError(text)
+
+
+def _passes(response: Any) -> bool:
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status >= 500 or response.get("Error", {}).get("Code") in _PASSING
+
+
+def _refused(response: Any) -> ClientAuthenticationError:
+    told = response.get("Error", {})
     code, message = told.get("Code", ""), told.get("Message", "") or "refused"
     more = f": {_SWITCH}" if code.startswith(_DISABLED) else ""
-    return f"AWS does not say who this machine is ({code}): {message.rstrip('.')}{more}"
+    return ClientAuthenticationError(f"AWS does not say who this machine is ({code}): {message.rstrip('.')}{more}")

@@ -31,12 +31,17 @@ def fresh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield made
 
 
-@pytest.fixture
-def place(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """An empty bucket, which this process finds as a control VM does."""
+@pytest.fixture(autouse=True)
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests."""
     for name in list(os.environ):
         if name.startswith(_OTHERS):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def place(fresh: Fresh, nobody: None, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """An empty bucket, which this process finds as a control VM does."""
     made = fresh()
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)

@@ -207,6 +207,7 @@ class World:
     async def restart(self) -> None:
         await self.context.calls.cancel()
         self._wire()
+        await self.loop.agree()
         await self.loop.restore()
 
     async def passes(self, count: int = 1, step_ms: int = 1_000) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
+from cloud_dispatch.reconcile import agreed
 from cloud_dispatch.reconcile.loop import Loop
 from cloud_dispatch.simulation.__main__ import explain
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
 from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.dispatcher import Incarnation
 from cloud_dispatch.simulation.faults import Fault, FaultKind
-from cloud_dispatch.simulation.generate import RETIMED, of_theme
+from cloud_dispatch.simulation.generate import RETIMED, TIMING, of_theme
+from cloud_dispatch.simulation.network import Network
 from cloud_dispatch.simulation.run import Outcome, run
 from cloud_dispatch.simulation.scenario import Work
 from tests.simulation.scenes import scene
@@ -56,6 +61,22 @@ def test_a_dispatcher_that_forgets_what_agents_were_told_is_found(monkeypatch: p
     async def forgetful(loop: Loop) -> None:
         return None
 
-    monkeypatch.setattr(Loop, "_agree", forgetful)
+    monkeypatch.setattr(Loop, "agree", forgetful)
     outcome = shortened()
     assert any(name.startswith("P1") for name in outcome.broken), outcome.findings
+
+
+def test_what_agents_will_be_told_is_written_before_the_first_of_them_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or one that dies in between would leave them with a lease that nobody knows of."""
+    known: list[str | None] = []
+    listen = Network.listen
+
+    def listening(network: Network, server: Incarnation) -> None:
+        assert server.store is not None
+        known.append(server.store.fact(agreed.FACT))
+        listen(network, server)
+
+    monkeypatch.setattr(Network, "listen", listening)
+    shortened()
+    long_ms, short_ms = (replace(TIMING, lease_ms=n * 20_000, poll_ms=n * 10_000).silence_ms for n in (5, 1))
+    assert [found.silence_ms for fact in known if (found := agreed.read(fact))] == [long_ms, short_ms]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,14 +27,15 @@ _STS = botocore.session.get_session().get_service_model("sts")
 
 
 class Signing:
-    """Listens on 127.0.0.1. `refusal`: code and message that STS answers with; `asked`: what it was asked, by name;
-    `regions`: which regions' signatures the requests bore."""
+    """Listens on 127.0.0.1. `refusal`: code, message and status that STS answers with; `drops`: whether it closes the
+    connection instead; `asked`: what it was asked, by name; `regions`: which regions' signatures the requests bore."""
 
     def __init__(self) -> None:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self.key = self._key.public_key()
         self.issuer, self.role = ISSUER, ROLE
-        self.refusal: tuple[str, str] | None = None
+        self.refusal: tuple[str, str, int] | None = None
+        self.drops = False
         self.asked: list[dict[str, str]] = []
         self.regions: list[str] = []
         signing = self
@@ -42,6 +44,9 @@ class Signing:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 signing.regions.append(self.headers["Authorization"].partition("Credential=")[2].split("/")[2])
+                if signing.drops:
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
                 self._answer(*signing.answer({name: found[0] for name, found in parse_qs(body).items()}))
 
             def do_PUT(self) -> None:
@@ -76,9 +81,9 @@ class Signing:
         known = {name for name in form if name.partition(".")[0] in call.input_shape.members}
         assert (call.name, known) == (_CALL, set(form)), form
         if self.refusal is not None:
-            code, message = self.refusal
+            code, message, status = self.refusal
             told = f"<Type>Sender</Type><Code>{code}</Code><Message>{escape(message)}</Message>"
-            return 400, f"<ErrorResponse><Error>{told}</Error></ErrorResponse>"
+            return status, f"<ErrorResponse><Error>{told}</Error></ErrorResponse>"
         token = self.token(form["Audience.member.1"], int(form["DurationSeconds"]))
         return 200, (
             f"<{_CALL}Response><{_CALL}Result><WebIdentityToken>{token}</WebIdentityToken>"
