@@ -34,6 +34,7 @@ def test_stopped_vms_whose_dispatcher_is_dead_are_deleted_at_their_ends(google: 
         born = house.until(lambda: len(found := fake.living()) == 2 and found, 30, "two VMs live")
         house.until(lambda: all(vm.running_ms for vm in born), 10, "they run")
         ends = {id_of(vm): int(to_tags(vm.labels)[ENDS_AT]) for vm in born}
+        house.until(lambda: {row["vm"] for row in house.instances()} == set(ends), 10, "it knows of both")
         house.kill()
         for vm in born:
             fake.guest_shutdown(vm.name)
