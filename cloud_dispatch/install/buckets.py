@@ -26,7 +26,7 @@ _NAME = re.compile(r"(\d{8}T\d{6}Z)-([A-Za-z0-9_-]+)\.tar\.gz")
 _MOMENT = "%Y%m%dT%H%M%SZ"
 _CONNECT, _REQUEST = "10s", "120s"
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=120)}
-#: A prefix with more objects than this is no prefix of copies.
+#: A place with more objects than this is no place of copies: each hour all of them would be listed.
 _MOST = 100_000
 _UNSENT = "error sending request"
 #: In what is shown for debugging: a cause with words, and what is wrong with a certificate.
@@ -80,8 +80,8 @@ class Bucket:
         self._store = _asked(lambda: _opened(address, region), address)
 
     def copies(self) -> list[Copy]:
-        """Those that are there, the oldest first."""
-        return _asked(lambda: sorted(_listed(self._store)), self.address)
+        """Those that are there, the oldest first. InvalidInput where there is too much else."""
+        return _asked(lambda: sorted(_listed(self._store, self.address)), self.address)
 
     def send(self, file: Path, name: str) -> None:
         """The file as the copy of this name, whole."""
@@ -131,10 +131,14 @@ def chosen(there: Iterable[Copy], name: str, address: str) -> str:
     return next(iter(last.values()))
 
 
-def _listed(store: Any) -> Iterable[Copy]:
+def _listed(store: Any, address: str) -> Iterable[Copy]:
     import obstore
 
+    seen = 0
     for part in obstore.list(store, chunk_size=1000):
+        seen += len(part)
+        if seen > _MOST:
+            raise InvalidInput(f"{address} has more than {_MOST} objects", hint="give the copies a prefix of their own")
         for one in part:
             if _NAME.fullmatch(one["path"]):
                 yield Copy(one["path"], one["size"])

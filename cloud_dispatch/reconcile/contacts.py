@@ -52,8 +52,8 @@ class Contacts:
 
     def __init__(self) -> None:
         self._contacts: dict[InstanceId, Contact] = {}
-        #: Silence before this moment means nothing: agents may go by longer terms than ours.
-        self._counts_from_ms: int | None = None
+        #: Silence before this moment means nothing: agents may go by longer terms than ours. The clock begins at 0.
+        self._counts_from_ms = 0
         #: All of whom `new_or_silent` may speak, up to the moment `_watched_ms`.
         self._watched: set[InstanceId] = set()
         self._watched_ms = 0
@@ -73,13 +73,12 @@ class Contacts:
         return self._contacts
 
     def excuse(self, until_ms: int) -> None:
-        """Whoever was not heard since, silence counts from `until_ms` on, and not before."""
+        """Silence counts from `until_ms` on and not before, whoever it is and whenever he was heard."""
         self._counts_from_ms = until_ms
 
     def silent_ms(self, instance: InstanceId, monotonic_ms: int) -> int:
         """For how long `instance` has been silent, as far as that counts."""
-        heard_ms, from_ms = self.of(instance, monotonic_ms).heard_ms, self._counts_from_ms
-        return monotonic_ms - (heard_ms if from_ms is None else max(heard_ms, from_ms))
+        return monotonic_ms - max(self.of(instance, monotonic_ms).heard_ms, self._counts_from_ms)
 
     def _meet(self, instance: InstanceId, monotonic_ms: int) -> Contact:
         self._watched.add(instance)

@@ -88,6 +88,21 @@ def test_the_newest_of_its_own_store_stay_and_nothing_else_is_touched(place: Pla
     assert f"{place.address}/copies/{lost[-1]}" in which.value.hint
 
 
+def test_a_place_with_too_much_else_in_it_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be listed whole each hour."""
+    monkeypatch.setattr(buckets, "_MOST", 3)
+    for number in range(3):
+        place.put(f"copies/{number}", b"mine")
+    bucket = Bucket(f"{place.address}/copies", HERE)
+    assert bucket.copies() == []
+    place.put("elsewhere/4", b"mine")
+    assert bucket.copies() == []
+    place.put("copies/4", b"mine")
+    with pytest.raises(InvalidInput, match="/copies has more than 3 objects") as told:
+        bucket.copies()
+    assert "a prefix of their own" in told.value.hint
+
+
 def test_a_bucket_that_can_not_be_asked_is_told_in_one_line(place: Place) -> None:
     with pytest.raises(Unavailable, match=place.no_bucket) as told:
         Bucket(f"{place.other}/copies", HERE).copies()

@@ -8,10 +8,12 @@ import msgspec
 
 from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.pool import Caps, EndRules, Pool
+from cloud_dispatch.simulation.__main__ import explain
 from cloud_dispatch.simulation.clouds.make import defaults
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
-from cloud_dispatch.simulation.generate import TIMING
+from cloud_dispatch.simulation.generate import TIMING, of_theme
+from cloud_dispatch.simulation.run import run
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
 
 
@@ -37,3 +39,9 @@ def scene(*clouds: Cloud, **fields: Any) -> Scenario:
         horizon_ms=3_600_000,
     )
     return msgspec.structs.replace(usual, **fields)
+
+
+def broken(theme: str, seeds: int) -> str:
+    """What the first scenarios of a theme break, with the commands that replay them; "" for nothing."""
+    outcomes = ((seed, run(of_theme(theme, seed), keep=50)) for seed in range(seeds))
+    return "\n".join(explain(outcome, seed, theme) for seed, outcome in outcomes if not outcome.ok)
