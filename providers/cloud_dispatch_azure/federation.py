@@ -29,7 +29,8 @@ _PASSING = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded
 def assertion() -> str:
     """A token in which AWS says which role this machine has, for a few minutes.
 
-    ClientAuthenticationError where AWS does not say so; because of a ServiceRequestError where it can't now.
+    ClientAuthenticationError where AWS does not say so; with a ServiceRequestError as its cause where it can't now, by
+    which the driver knows that nobody was refused.
     """
     try:
         from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
@@ -41,10 +42,10 @@ def assertion() -> str:
     try:
         told = _sts().get_web_identity_token(Audience=[AUDIENCE], SigningAlgorithm=_ALGORITHM, DurationSeconds=_LASTS_S)
     except ClientError as error:
-        raise _refused(error.response) from (_later(str(error)) if _passes(error.response) else None)
+        raise _refused(error.response) from (ServiceRequestError(str(error)) if _passes(error.response) else None)
     except (NotReached, HTTPClientError) as error:
         text = f"AWS can't be asked who this machine is: {error}"
-        raise ClientAuthenticationError(text) from _later(text)
+        raise ClientAuthenticationError(text) from ServiceRequestError(text)
     except BotoCoreError as error:
         raise ClientAuthenticationError(f"AWS does not know this machine: {error}") from None
     return str(told["WebIdentityToken"])
@@ -70,11 +71,6 @@ def _sts() -> Any:
             f"boto3 {boto3.__version__} can't ask AWS who this machine is: pip install --upgrade boto3"
         )
     return client
-
-
-def _later(text: str) -> ServiceRequestError:
-    """As the cause of an error it says that nobody was refused."""
-    return ServiceRequestError(text)
 
 
 def _passes(response: Any) -> bool:

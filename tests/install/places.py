@@ -16,11 +16,9 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ import boto3
 import httpx
 
 from tests.fakes.arm import tls
+from tests.fakes.server import Reply, Request, Server
 from tests.providers.aws import moto_server
 
 HERE = "eu-central-1"
@@ -63,29 +62,20 @@ class Metadata:
 
     def __init__(self, header: tuple[str, str], say: Callable[[], Mapping[str, Any]]) -> None:
         self.asked: list[str] = []
-        metadata = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                metadata.asked.append(self.path)
-                known = self.headers.get(header[0], "").lower() == header[1].lower()
-                body = json.dumps(say() if known else {"error": "no header"}).encode()
-                self.send_response(200 if known else 400)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *said: object) -> None:
-                """Nobody reads it."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._header, self._say = header, say
+        self._server = Server(self._handle)
+        self._server.start()
+        self.address = self._server.url.removeprefix("http://")
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
+
+    def _handle(self, request: Request) -> Reply:
+        self.asked.append(request.target)
+        name, value = self._header
+        if request.headers.get(name, "").lower() != value:
+            return Reply(400)
+        return Reply(200, json.dumps(self._say()).encode(), "application/json")
 
 
 @contextlib.contextmanager
@@ -100,7 +90,7 @@ def google(folder: Path) -> Iterator[Fresh]:
     """Cloud Storage, asked as the machine's service account."""
     certificate, key = tls.written(folder)
     token = {"access_token": "of-the-machine", "expires_in": 3600, "token_type": "Bearer"}
-    metadata = Metadata(("Metadata-Flavor", "Google"), lambda: token)
+    metadata = Metadata(("metadata-flavor", "google"), lambda: token)
     try:
         with moto_server.serving(certificate, key) as url:
             environment = {
@@ -151,7 +141,7 @@ def azure(folder: Path) -> Iterator[Fresh]:
     """Blob Storage, asked as the machine's managed identity."""
     certificate, key = tls.written(folder)
     metadata = Metadata(
-        ("Metadata", "true"),
+        ("metadata", "true"),
         lambda: {"access_token": token(), "expires_on": str(int(time.time()) + 3600), "token_type": "Bearer"},
     )
     with socket.socket() as free:

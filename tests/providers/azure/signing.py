@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
@@ -19,6 +16,8 @@ import botocore.session
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
+
+from tests.fakes.server import Fate, Reply, Request, Server
 
 ISSUER = "https://11112222-3333-4444-8555-666677778888.tokens.sts.global.api.aws"
 ROLE = "arn:aws:iam::123456789012:role/cd-lab-control"
@@ -38,40 +37,24 @@ class Signing:
         self.drops = False
         self.asked: list[dict[str, str]] = []
         self.regions: list[str] = []
-        signing = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                signing.regions.append(self.headers["Authorization"].partition("Credential=")[2].split("/")[2])
-                if signing.drops:
-                    self.connection.shutdown(socket.SHUT_RDWR)
-                    return
-                self._answer(*signing.answer({name: found[0] for name, found in parse_qs(body).items()}))
-
-            def do_PUT(self) -> None:
-                self._answer(200, "a-session")
-
-            def do_GET(self) -> None:
-                zone = self.path.startswith("/latest/meta-data/placement/availability-zone")
-                self._answer(*((200, "eu-north-1b") if zone else (404, "")))
-
-            def _answer(self, status: int, text: str) -> None:
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(text.encode())))
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, *said: object) -> None:
-                """Nobody reads it."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._server = Server(self._handle)
+        self._server.start()
+        self.url = self._server.url
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
+
+    def _handle(self, request: Request) -> Reply:
+        if request.method == "POST":
+            if self.drops:
+                return Reply(fate=Fate.DROPPED)
+            self.regions.append(request.headers["authorization"].partition("Credential=")[2].split("/")[2])
+            status, text = self.answer({name: found[0] for name, found in parse_qs(request.body.decode()).items()})
+            return Reply(status, text.encode())
+        if request.method == "PUT":
+            return Reply(200, b"a-session", "text/plain")
+        zone = request.target.startswith("/latest/meta-data/placement/availability-zone")
+        return Reply(200, b"eu-north-1b", "text/plain") if zone else Reply(404)
 
     def answer(self, form: dict[str, str]) -> tuple[int, str]:
         """Of STS's query protocol."""
