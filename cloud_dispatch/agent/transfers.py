@@ -20,6 +20,7 @@ from functools import partial
 from typing import IO, Any, Callable, Iterator, List, Optional, Tuple  # noqa: UP035
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from cloud_dispatch.agent import deposit
 from cloud_dispatch.agent.channel import check_pin
 from cloud_dispatch.agent.depot import Depot, TransferFailed, TransferStopped
 from cloud_dispatch.wire.messages import OUTPUTS_PATH, FileTransfer, OutputFile
@@ -32,6 +33,8 @@ RETRY_MOST_S = 5.0
 ANSWER_S = 60.0
 MOST_OUTPUTS = 10_000
 _BLOCK = 1 << 20
+#: Answers after which nothing is gained by asking again.
+_FINAL = frozenset({400, 401, 403, 404, 409, 410, 413})
 
 
 class Transfers:
@@ -143,11 +146,10 @@ class Transfers:
         if url.startswith("file:"):
             self._retried(what, partial(self._place, full, unquote(urlsplit(url).path)))
         elif url:
-            self._retried(what, partial(self._put, full, size, url, None))
+            self._retried(what, partial(self._put, full, size, url))
         else:
             query = "?task=%d&token=%d&path=%s" % (self._task, self._token, quote(path, safe=""))
-            put = partial(self._put, full, size, self._depot.url + OUTPUTS_PATH + query, self._depot)
-            self._retried(what, put, DEPOT_ATTEMPTS)
+            self._retried(what, partial(self._deposit, full, size, OUTPUTS_PATH + query), DEPOT_ATTEMPTS)
         return OutputFile(path, url, size, digest)
 
     def _measure(self, full: str) -> Tuple[int, str]:
@@ -169,21 +171,26 @@ class Transfers:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
 
-    def _put(self, full: str, size: int, url: str, depot: Optional[Depot]) -> None:
+    def _deposit(self, full: str, size: int, path: str) -> None:
+        with open(full, "rb") as file:
+            deposit.put(self._depot, path, file, size, ANSWER_S, self._check)
+
+    def _check(self) -> None:
+        if self._stop.is_set():
+            raise TransferStopped
+
+    def _put(self, full: str, size: int, url: str) -> None:
         with open(full, "rb") as file:
             request = urllib.request.Request(url, data=_Stoppable(file, self._stop), method="PUT")
             request.add_header("Content-Length", str(size))
             request.add_header("Content-Type", "application/octet-stream")
-            if depot is not None:
-                request.add_unredirected_header("Authorization", "Bearer " + depot.token())
-            with _opener(depot).open(request, timeout=ANSWER_S):
+            with _opener(None).open(request, timeout=ANSWER_S):
                 pass
 
     def _copy(self, source: IO[bytes], sink: Callable[[Any], Any]) -> int:
         total = 0
         while True:
-            if self._stop.is_set():
-                raise TransferStopped
+            self._check()
             block = source.read(_BLOCK)
             if not block:
                 return total
@@ -196,10 +203,10 @@ class Transfers:
                 action()
                 return
             except (OSError, ValueError, http.client.HTTPException) as error:  # URLError and HTTPError are OSErrors
-                final = False
+                final = isinstance(error, deposit.Refused) and error.status in _FINAL
                 if isinstance(error, urllib.error.HTTPError):
                     error.close()
-                    final = error.code in (400, 401, 403, 404, 409, 410, 413)
+                    final = error.code in _FINAL
                 if final or isinstance(error, (FileNotFoundError, PermissionError)) or attempt == attempts - 1:
                     raise TransferFailed("%s: %s" % (what, _why(error))) from None
             if self._stop.wait(min(RETRY_FIRST_S * (1 << min(attempt, 10)), RETRY_MOST_S)):

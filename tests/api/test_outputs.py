@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
@@ -12,13 +14,15 @@ from urllib.parse import quote
 import pytest
 
 from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.agent.depot import Depot, TransferFailed
+from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.api.files import split_path
 from cloud_dispatch.api.http import TooLarge
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.api.services import Limits
 from cloud_dispatch.domain.errors import InvalidInput, StaleLease, StoreUnavailable
 from cloud_dispatch.domain.ids import FencingToken, TaskId
-from cloud_dispatch.wire.messages import OUTPUTS_PATH, HeldClaim, OutputFile
+from cloud_dispatch.wire.messages import OUTPUTS_PATH, FileTransfer, HeldClaim, OutputFile
 from tests.api.house import Agent, House, error_of, served
 
 NAME = "out/r\u00e9sult 1.bin"
@@ -118,6 +122,22 @@ async def test_a_file_over_the_limit_is_refused_declared_or_not(tmp_path: Path) 
         fits = await house.http.put(url(claim, "a"), content=b"x" * 1000, headers=agent.headers)
         assert fits.json()["size"] == 1000
         assert [path.name for path in files(house.services.outputs._root)] == ["a"]
+
+
+async def test_an_agent_hears_at_once_why_its_file_is_refused(tmp_path: Path) -> None:
+    """A file that is too large is not sent, let alone again and again: the task's user reads of the limit, not of a
+    connection that broke."""
+    async with served(tmp_path, limits=Limits(output_bytes=1000)) as house:
+        agent, claim = await running(house)
+        folder = tmp_path / "attempt"
+        folder.mkdir()
+        (folder / "large").write_bytes(bytes(64 << 20))
+        (folder / "small").write_bytes(b"x")
+        depot = Depot(house.url, lambda: agent.headers["Authorization"].removeprefix("Bearer "), None, "")
+        transfers = Transfers(str(folder), claim.task, claim.token, depot, threading.Event())
+        with pytest.raises(TransferFailed, match=r"output large to the dispatcher: .* 1000 bytes"):
+            await asyncio.to_thread(transfers.take, [FileTransfer("small"), FileTransfer("large")])
+        assert [path.name for path in files(house.services.outputs._root)] == ["small"]
 
 
 async def test_an_upload_that_lost_its_lease_on_the_way_gets_no_name(tmp_path: Path) -> None:

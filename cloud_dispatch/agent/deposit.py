@@ -1,0 +1,118 @@
+"""Stores one file with the dispatcher, which is asked before anything of it is sent. Owns that conversation; retries
+nothing.
+
+A server that refuses amid a body closes the connection, and its answer is lost with what was still on its way: the
+task's user would read of a broken pipe. So the request's head goes ahead (RFC 9110, 10.1.1, `Expect: 100-continue`),
+and a file that is refused costs neither its transfer nor the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import ssl
+from socket import SocketIO
+from typing import IO, Callable, Optional, Tuple  # noqa: UP035
+from urllib.parse import urlsplit
+
+from cloud_dispatch.agent.channel import check_pin
+from cloud_dispatch.agent.depot import Depot
+from cloud_dispatch.wire.codec import decode
+from cloud_dispatch.wire.messages import ErrorReply
+
+_BLOCK = 1 << 20
+#: A longer line is none of an answer's head.
+_LINE_BYTES = 8192
+#: Most that is read of what the dispatcher says of an error.
+_SAID_BYTES = 4096
+
+
+class Refused(OSError):
+    """The dispatcher's answer was `status`; the text is its own."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+def put(depot: Depot, path: str, file: IO[bytes], size: int, timeout_s: float, check: Callable[[], None]) -> None:
+    """Store the `size` bytes of `file` at `path`. `check` is called between blocks; what it raises ends it.
+
+    Refused for an answer that is not 2xx; Unreachable for one who does not prove to be the dispatcher, and is told
+    nothing; OSError or HTTPException where there is no answer, or the file has become shorter.
+    """
+    connection = _connection(depot, timeout_s)
+    with contextlib.closing(connection):
+        connection.connect()
+        if isinstance(connection.sock, ssl.SSLSocket) and depot.fingerprint:
+            check_pin(connection.sock.getpeercert(binary_form=True), depot.fingerprint)
+        prefix = urlsplit(depot.url).path.rstrip("/")
+        connection.putrequest("PUT", prefix + path)
+        connection.putheader("Authorization", "Bearer " + depot.token())
+        connection.putheader("Content-Type", "application/octet-stream")
+        connection.putheader("Content-Length", str(size))
+        connection.putheader("Expect", "100-continue")
+        connection.endheaders()
+        early = _early(connection)
+        if early is None:
+            _send(connection, file, size, check)
+            answer = connection.getresponse()
+            early = answer.status, answer.read(_SAID_BYTES)
+        if early[0] >= 300:
+            raise Refused(early[0], _words(*early))
+
+
+def _connection(depot: Depot, timeout_s: float) -> http.client.HTTPConnection:
+    """A connection to be made to the dispatcher, through no proxy."""
+    parts = urlsplit(depot.url)
+    host = parts.hostname or ""
+    if depot.tls is None:
+        return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+    return http.client.HTTPSConnection(host, parts.port, context=depot.tls, timeout=timeout_s)
+
+
+def _early(connection: http.client.HTTPConnection) -> Optional[Tuple[int, bytes]]:
+    """The answer to the head alone; None where the body may come. Read byte by byte, so that nothing is taken of what
+    `getresponse` will read."""
+    with connection.sock.makefile("rb", buffering=0) as wire:
+        line = wire.readline(_LINE_BYTES).split(None, 2)
+        if len(line) < 2 or not line[0].startswith(b"HTTP/1.") or not line[1].isdigit():
+            raise http.client.BadStatusLine(repr(line))
+        headers = http.client.parse_headers(wire)  # which a buffered one would not leave
+        if int(line[1]) == 100:
+            return None
+        length = headers.get("Content-Length", "")
+        return int(line[1]), _whole(wire, min(int(length), _SAID_BYTES) if length.isdigit() else 0)
+
+
+def _whole(wire: SocketIO, size: int) -> bytes:
+    """`size` bytes, or what comes until the other side closes: an unbuffered one reads what is there."""
+    found = b""
+    while len(found) < size:
+        more = wire.read(size - len(found))
+        if not more:
+            break
+        found += more
+    return found
+
+
+def _send(connection: http.client.HTTPConnection, file: IO[bytes], size: int, check: Callable[[], None]) -> None:
+    left = size
+    while left:
+        check()
+        block = file.read(min(left, _BLOCK))
+        if not block:
+            raise OSError("it has become shorter while it was sent")
+        connection.send(block)
+        left -= len(block)
+
+
+def _words(status: int, body: bytes) -> str:
+    """What an answer says of an error; its status where that can't be read."""
+    try:
+        said = decode(ErrorReply, body)
+    except ValueError:
+        said = ErrorReply()
+    if not said.message:
+        return "HTTP Error %d: %s" % (status, http.client.responses.get(status, ""))
+    return "%s (%s)" % (said.message, said.hint) if said.hint else said.message

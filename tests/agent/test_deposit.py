@@ -1,0 +1,161 @@
+"""Storing a file with the dispatcher: it is asked first, over real sockets."""
+
+from __future__ import annotations
+
+import datetime
+import http.client
+import io
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.adapters import certificates
+from cloud_dispatch.agent.channel import Unreachable, tls_context
+from cloud_dispatch.agent.deposit import Refused, put
+from cloud_dispatch.agent.depot import Depot, TransferStopped
+
+GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
+DONE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+WORDS = b'{"code":"too-large","message":"a file has at most 1GiB","place":"body","hint":"store it elsewhere"}'
+NO = b"HTTP/1.1 413 X\r\ncontent-type: application/json\r\nContent-Length: %d\r\n\r\n" % len(WORDS)
+LARGE = 64 << 20
+
+
+class Server:
+    """Answers one connection by a script and keeps what it heard. A step is what it says, or how many bytes of the body
+    it waits for."""
+
+    def __init__(self, steps: list[bytes | int], tls: ssl.SSLContext | None) -> None:
+        self.head = b""
+        self.body = 0
+        self._steps, self._tls = steps, tls
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._listening.getsockname()[1])
+
+    def close(self) -> None:
+        self._thread.join(10)
+        self._listening.close()
+
+    def _serve(self) -> None:
+        self._listening.settimeout(5)
+        with closing(self._listening.accept()[0]) as plain:
+            plain.settimeout(5)
+            try:
+                with self._tls.wrap_socket(plain, server_side=True) if self._tls else plain as wire:
+                    self._talk(wire)
+            except OSError:
+                return  # the client has left
+
+    def _talk(self, wire: socket.socket) -> None:
+        while not self.head.endswith(b"\r\n\r\n"):
+            byte = wire.recv(1)
+            if not byte:
+                return
+            self.head += byte
+        for step in self._steps:
+            if isinstance(step, bytes):
+                wire.sendall(step)
+                continue
+            until = self.body + step
+            while self.body < until and (piece := wire.recv(1 << 16)):
+                self.body += len(piece)
+
+
+@contextmanager
+def server(*steps: bytes | int, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+    made = Server(list(steps), tls)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def store(to: Server, size: int, check: Callable[[], None] = lambda: None, content: bytes | None = None) -> None:
+    depot = Depot(f"http://127.0.0.1:{to.port}/lab", lambda: "secret", None, "")
+    put(depot, "/v1/x?path=a", io.BytesIO(bytes(size) if content is None else content), size, 5, check)
+
+
+def test_the_file_follows_the_word_to_go_on() -> None:
+    """Asked first, then sent whole, and the answer to it counts."""
+    with server(GO_ON, 3_000_000, DONE) as dispatcher:
+        store(dispatcher, 3_000_000)
+    lines = dispatcher.head.decode().split("\r\n")
+    assert lines[0] == "PUT /lab/v1/x?path=a HTTP/1.1"
+    assert {"Expect: 100-continue", "Content-Length: 3000000", "Authorization: Bearer secret"} <= set(lines)
+    assert dispatcher.body == 3_000_000
+
+
+def test_what_is_refused_is_not_sent_and_the_reason_is_heard() -> None:
+    """The dispatcher's own words, though they come in pieces and it never reads a byte of the file."""
+    said = r"^a file has at most 1GiB \(store it elsewhere\)$"
+    pieces = (WORDS[at : at + 7] for at in range(0, len(WORDS), 7))
+    with server(NO, *pieces) as dispatcher, pytest.raises(Refused, match=said) as caught:
+        store(dispatcher, LARGE)
+    assert caught.value.status == 413
+    assert dispatcher.body == 0
+
+
+def test_a_refusal_after_the_file_counts_as_well() -> None:
+    """As of a disk that filled up meanwhile."""
+    full = b"HTTP/1.1 507 X\r\nContent-Length: 4\r\n\r\nfull"
+    said = r"^HTTP Error 507: Insufficient Storage$"
+    with server(GO_ON, 10, full) as dispatcher, pytest.raises(Refused, match=said) as caught:
+        store(dispatcher, 10)
+    assert caught.value.status == 507
+
+
+@pytest.mark.parametrize("said", [b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", b""])
+def test_what_is_no_answer_is_an_error_and_nothing_is_sent(said: bytes) -> None:
+    """Whoever is at that port."""
+    with server(said) as stranger, pytest.raises((http.client.HTTPException, OSError)):
+        store(stranger, 10)
+    assert stranger.body == 0
+
+
+def test_a_file_that_became_shorter_is_an_error() -> None:
+    """Not an answer that never comes."""
+    with server(GO_ON, 5) as dispatcher, pytest.raises(OSError, match="shorter"):
+        store(dispatcher, 10, content=bytes(5))
+
+
+def test_a_killed_attempt_sends_no_more() -> None:
+    """Between two blocks."""
+    asked = 0
+
+    def check() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise TransferStopped
+
+    with server(GO_ON, LARGE, DONE) as dispatcher, pytest.raises(TransferStopped):
+        store(dispatcher, LARGE, check)
+    assert dispatcher.body <= 2 << 20
+
+
+def test_an_impostor_hears_nothing(tmp_path: Path) -> None:
+    """Its certificate is not the pinned one: no token, no name, no byte of the file; the right one gets all."""
+    made = certificates.own(tmp_path, ("127.0.0.1",), datetime.datetime.now(datetime.UTC))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(made.certificate, made.key)
+    right = made.fingerprint
+    for fingerprint in ("00" * 32, right):
+        with server(GO_ON, 10, DONE, tls=tls) as other:
+            url = f"https://127.0.0.1:{other.port}"
+            depot = Depot(url, lambda: "secret", tls_context("", fingerprint), fingerprint)
+            if fingerprint == right:
+                put(depot, "/x", io.BytesIO(bytes(10)), 10, 5, lambda: None)
+            else:
+                with pytest.raises(Unreachable, match="fingerprint"):
+                    put(depot, "/x", io.BytesIO(bytes(10)), 10, 5, lambda: None)
+        assert (b"secret" in other.head, other.body) == ((True, 10) if fingerprint == right else (False, 0))
