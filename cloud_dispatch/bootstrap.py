@@ -30,6 +30,7 @@ from cloud_dispatch.adapters.service_manager import ALIVE, READY, STOPPING, Serv
 from cloud_dispatch.api.auth import Tokens, service_life_ms
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
+from cloud_dispatch.api.room import Room
 from cloud_dispatch.api.server import serve as serve_http
 from cloud_dispatch.api.services import AgentBundle
 from cloud_dispatch.assembly import Parts, Ports, assemble, set_limits
@@ -37,6 +38,7 @@ from cloud_dispatch.config import Config
 from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.reconcile import online, reaping, risk
@@ -126,21 +128,29 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
         await set_limits(store, rules)
         stack.push_async_callback(planning.close)
         stop, copies = _Stop(asyncio.Event()), safekeeping.Watch(lambda: reloader.config, clock)
+        room = Room(config.state_dir, config.limits.disk_reserve)
         ports = Ports(
             clock=clock,
             entropy=entropy,
             store=store,
             tokens=ground.tokens,
             planning=planning,
-            logs=LogStore(config.state_dir / LOGS, config.limits.log_bytes_per_attempt),
-            outputs=OutputStore(config.state_dir / OUTPUTS, config.limits.output_bytes_per_file, files),
+            logs=LogStore(config.state_dir / LOGS, config.limits.log_bytes_per_attempt, room),
+            outputs=outputs_of(config, files, room),
             counters=(calls, LastBackup(copies.last_ms)),
-            troubles=copies.troubles,
+            troubles=lambda: [*copies.troubles(), *filter(None, [room.lack()])],
         )
         parts = assemble(ports, rules, shutdown=stop.ask)
         stack.push_async_callback(_close_drivers, parts.context)
         reloader = Reloader(config, again, hung_up, ground, drivers, parts, manager)
         return await _run(config, parts, reloader, manager, stop, certificate)
+
+
+def outputs_of(config: Config, files: Executor, room: Room) -> OutputStore:
+    """Where output files are kept, within the limits of `config`."""
+    limits = config.limits
+    total = limits.output_bytes_per_attempt
+    return OutputStore(config.state_dir / OUTPUTS, limits.output_bytes_per_file, files, total=total, room=room)
 
 
 async def _close_drivers(context: Context) -> None:

@@ -33,7 +33,6 @@ def limits(config: Config) -> Limits:
     """The bounds on what callers may send."""
     return Limits(
         request_bytes=config.limits.request_bytes,
-        output_bytes=config.limits.output_bytes_per_file,
         tasks_per_submission=config.limits.tasks_per_submission,
         environment_bytes=config.limits.environment_bytes,
     )

@@ -116,6 +116,14 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     ),
     "limits.log_bytes_per_attempt": (_SIZE, "Of a longer log the head and the tail are kept, and a line says so."),
     "limits.output_bytes_per_file": (_SIZE, "The largest output file that the dispatcher keeps."),
+    "limits.output_bytes_per_attempt": (
+        _SIZE,
+        "The most that it keeps of an attempt, each file counted as 4 KiB at least. An attempt that stores more fails.",
+    ),
+    "limits.disk_reserve": (
+        _SIZE,
+        "Left of the state folder's disk for the statestore: with less free, logs and outputs are refused. `0`: none.",
+    ),
     "limits.request_bytes": (_SIZE, "The largest submission."),
     "limits.environment_bytes": (_SIZE, "The largest environment of one task."),
     "limits.tasks_per_submission": (_COUNT, "Tasks in one submission, arrays and sweeps expanded."),

@@ -29,6 +29,8 @@ Header = tuple[bytes, bytes]
 
 log = structlog.get_logger("cloud_dispatch.api")
 _JSON = (b"content-type", b"application/json")
+#: Longer numbers are none that anything here could have.
+_DIGITS = 18
 _AT = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
@@ -125,10 +127,17 @@ def header(scope: Scope, name: bytes) -> bytes:
     return b""
 
 
+def declared_length(scope: Scope) -> int | None:
+    """How many bytes the client itself says that its body has; None where it does not."""
+    declared = header(scope, b"content-length")
+    if not declared.isdigit():
+        return None
+    return int(declared) if len(declared) <= _DIGITS else 10**_DIGITS
+
+
 def check_length(scope: Scope, limit: int) -> None:
     """TooLarge when the client itself says that its body is larger than `limit` bytes."""
-    declared = header(scope, b"content-length")
-    if declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
+    if (declared_length(scope) or 0) > limit:
         raise too_large(limit)
 
 

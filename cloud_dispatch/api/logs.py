@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cloud_dispatch.api.files import file_error, task_group
 from cloud_dispatch.api.http import Gap, TooLarge
+from cloud_dispatch.api.room import NOTHING_KEPT_BACK, Room
 from cloud_dispatch.domain.ids import FencingToken, TaskId
 
 #: Room for the line that says that a log was cut.
@@ -24,9 +25,11 @@ READ_BYTES = 1 << 20
 class LogStore:
     """The logs of all attempts. Reads and writes are plain calls on small pieces of files in the page cache."""
 
-    def __init__(self, root: Path, limit: int) -> None:
-        """Files go under `root`, at most `limit` bytes an attempt (and a little for a line that says so)."""
+    def __init__(self, root: Path, limit: int, room: Room = NOTHING_KEPT_BACK) -> None:
+        """Files go under `root`, at most `limit` bytes an attempt (and a little for a line that says so), while there
+        is `room`."""
         self._root = root
+        self._room = room
         self._limit = limit + _SLACK
         self._watches: dict[TaskId, set[asyncio.Event]] = {}
         self._sweep = self._files()
@@ -34,12 +37,13 @@ class LogStore:
     def append(self, task: TaskId, token: FencingToken, offset: int, chunk: bytes) -> int:
         """Store `chunk` at `offset`; what is already there is skipped. Returns the size after it, in bytes.
 
-        Gap when bytes before `offset` are missing, TooLarge past the bound, StoreUnavailable when the disk is full; a
-        chunk that raises has changed nothing.
+        Gap when bytes before `offset` are missing, TooLarge past the bound, StoreUnavailable when the disk has no room;
+        a chunk that raises has changed nothing.
         """
         if offset + len(chunk) > self._limit:
             raise TooLarge(f"a log holds at most {self._limit} bytes an attempt", place="offset", hint="cut it there")
         path = self._path(task, token)
+        self._room.check(path.name)
         try:
             file = _open(path) if offset == 0 else os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
         except FileNotFoundError:

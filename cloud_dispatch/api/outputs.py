@@ -16,7 +16,11 @@ from pathlib import Path
 
 from cloud_dispatch.api.files import attempt_folder, file_error, open_file, open_folder, split_path
 from cloud_dispatch.api.http import TooLarge
+from cloud_dispatch.api.room import NOTHING_KEPT_BACK, Room
+from cloud_dispatch.api.shares import Shares, Upload, weight
+from cloud_dispatch.domain.errors import NotFound
 from cloud_dispatch.domain.ids import FencingToken, TaskId
+from cloud_dispatch.domain.resources import format_size
 from cloud_dispatch.ports.executor import Executor
 
 
@@ -32,11 +36,16 @@ class Stored:
 class OutputStore:
     """The output files of all attempts, each attempt's under its own token."""
 
-    def __init__(self, root: Path, limit: int, executor: Executor) -> None:
-        """Files go under `root`, at most `limit` bytes each; `executor` waits for the disk."""
+    def __init__(
+        self, root: Path, limit: int, executor: Executor, *, total: int | None = None, room: Room = NOTHING_KEPT_BACK
+    ) -> None:
+        """Files go under `root`, at most `limit` bytes each and `total` an attempt, while there is `room`; `executor`
+        waits for the disk."""
         self._root = root
         self._limit = limit
+        self._room = room
         self._executor = executor
+        self._shares = Shares(total, executor)
         self._numbers = count()
         self._incoming = root / "incoming"
         self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -45,38 +54,50 @@ class OutputStore:
             part.unlink()
 
     async def store(
-        self, task: TaskId, token: FencingToken, path: str, chunks: AsyncIterator[bytes], guard: Callable[[], None]
-    ) -> Stored:
-        """Keep what `chunks` brings as the attempt's file `path`, replacing an earlier upload of it.
+        self, task: TaskId, token: FencingToken, path: str, chunks: AsyncIterator[bytes], guard: Callable[[], None],
+        declared: int = 0,
+    ) -> Stored:  # fmt: skip
+        """Keep what `chunks` brings as the attempt's file `path`, replacing an earlier upload of it. What the bytes
+        that are `declared` can be refused for is refused before the first of them is asked for.
 
         `guard` is called before anything is written and again just before the file gets its name; what it raises stops
-        the upload. TooLarge, InvalidInput for a bad path, StoreUnavailable when the disk is full. A failed upload
+        the upload. TooLarge, InvalidInput for a bad path, StoreUnavailable when the disk has no room. A failed upload
         leaves nothing.
         """
         names = split_path(path)
         guard()
+        base = attempt_folder(self._root, task, token)
         part = self._incoming / f"{task}-{token}-{next(self._numbers)}"
         try:
-            size, digest = await self._receive(part, chunks)
-            await self._executor.run(_flush, str(part))
-            guard()
-            self._place(part, attempt_folder(self._root, task, token), names)
+            share = await self._shares.of(base)
+            with share.upload(self._former(base, names)) as upload:
+                self._check(upload, declared, path)
+                size, digest = await self._receive(part, chunks, upload, path)
+                await self._executor.run(_flush, str(part))
+                guard()
+                upload.arrived(size, self._place(part, base, names))
         except OSError as error:
             raise file_error(error, path) from None
         finally:
             part.unlink(missing_ok=True)
-        folder = attempt_folder(self._root, task, token).joinpath(*names[:-1])
-        await self._executor.run(_flush, str(folder))
+        await self._executor.run(_flush, str(base.joinpath(*names[:-1])))
         return Stored(path, size, digest)
 
-    async def _receive(self, part: Path, chunks: AsyncIterator[bytes]) -> tuple[int, str]:
+    def _check(self, upload: Upload, size: int, path: str) -> None:
+        """Whether the upload may have `size` bytes."""
+        if size > self._limit:
+            message = f"an output file has at most {format_size(self._limit)}"
+            raise TooLarge(message, place="body", hint="give the output a URL of its own, or raise the limit")
+        self._room.check(path)
+        upload.holds(size)
+
+    async def _receive(self, part: Path, chunks: AsyncIterator[bytes], upload: Upload, path: str) -> tuple[int, str]:
         digest, size = sha256(), 0
         file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             async for chunk in chunks:
                 size += len(chunk)
-                if size > self._limit:
-                    raise TooLarge(f"an output file has at most {self._limit} bytes", place="body")
+                self._check(upload, size, path)
                 digest.update(chunk)
                 rest = memoryview(chunk)
                 while rest:
@@ -85,10 +106,24 @@ class OutputStore:
             os.close(file)
         return size, digest.hexdigest()
 
-    def _place(self, part: Path, base: Path, names: tuple[str, ...]) -> None:
+    def _place(self, part: Path, base: Path, names: tuple[str, ...]) -> int:
+        """Give the upload its name; what the file weighed that had it before."""
         folder = open_folder(base, names[:-1], create=True)
         try:
+            former = _weight_of(names[-1], folder)
             os.rename(part, names[-1], dst_dir_fd=folder)
+        finally:
+            os.close(folder)
+        return former
+
+    def _former(self, base: Path, names: tuple[str, ...]) -> int:
+        """What the file weighs that has the name now."""
+        try:
+            folder = open_folder(base, names[:-1], create=False)
+        except NotFound:
+            return 0
+        try:
+            return _weight_of(names[-1], folder)
         finally:
             os.close(folder)
 
@@ -111,6 +146,13 @@ class OutputStore:
     def open(self, task: TaskId, token: FencingToken, path: str) -> int:
         """A descriptor for reading an attempt's file, which the caller closes. NotFound, InvalidInput."""
         return open_file(attempt_folder(self._root, task, token), split_path(path))
+
+
+def _weight_of(name: str, folder: int) -> int:
+    try:
+        return weight(os.stat(name, dir_fd=folder, follow_symlinks=False).st_size)
+    except FileNotFoundError:
+        return 0
 
 
 def _flush(path: str) -> None:

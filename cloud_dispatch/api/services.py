@@ -10,7 +10,7 @@ from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.pool import Pool
-from cloud_dispatch.domain.resources import GIB, MIB
+from cloud_dispatch.domain.resources import MIB
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
@@ -27,7 +27,6 @@ class Limits:
     operator_bytes: int = MIB  # of any other operator's request
     sync_bytes: int = 16 * MIB
     chunk_bytes: int = 4 * MIB  # of one upload of logs
-    output_bytes: int = GIB  # of one output file
     tasks_per_submission: int = 100_000
     environment_bytes: int = 131_072
     register_burst: int = 256

@@ -19,7 +19,7 @@ from cloud_dispatch.api.http import (
     ClientGone,
     answer,
     answer_failure,
-    check_length,
+    declared_length,
     decode_json,
     header,
     read_body,
@@ -205,12 +205,12 @@ class WorkerRoutes:
             if not self._s.store.holds(*claim):
                 raise _stale(claim)
 
-        check_length(scope, self._s.limits.output_bytes)
         path = query.get("path", "")
         guard()
         if own:
             await self._files.check_output(claim, path)
-        stored = await self._s.outputs.store(claim.task, claim.token, path, _chunks(receive), guard)
+        declared = declared_length(scope) or 0
+        stored = await self._s.outputs.store(claim.task, claim.token, path, _chunks(receive), guard, declared)
         await answer(send, _encode(stored))
 
     async def agent(self, scope: Scope, receive: Receive, send: Send) -> None:

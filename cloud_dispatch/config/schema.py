@@ -282,6 +282,8 @@ class Limits(Section):
 
     log_bytes_per_attempt: Size = 16 * 2**20
     output_bytes_per_file: Size = 2**30
+    output_bytes_per_attempt: Size = 16 * 2**30
+    disk_reserve: Size = 256 * 2**20
     request_bytes: Annotated[Size, Field(ge=65_536)] = 64 * 2**20
     environment_bytes: Size = 128 * 2**10
     tasks_per_submission: Number = 100_000

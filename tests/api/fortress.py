@@ -43,9 +43,7 @@ from tests.providers.odd import Odd
 
 #: Tight, so that tests see them; what takes seconds in a test takes minutes in the product.
 PATIENCE = Patience(head_s=1.0, body_s=1.0, body_bytes=1024, unread_bytes=2**20, look_s=0.1)
-LIMITS = Limits(
-    sync_bytes=65_536, chunk_bytes=65_536, output_bytes=65_536, register_burst=10**6, register_per_second=10**6
-)
+LIMITS = Limits(sync_bytes=65_536, chunk_bytes=65_536, register_burst=10**6, register_per_second=10**6)
 HANG_S = 10.0
 #: What the tasks declare, so that their tokens may write it.
 OUTPUT = "out"
@@ -101,7 +99,7 @@ class Fortress:
         store = await open_store(url, clock=clock, entropy=entropy, executor=Inline())
         tokens = Tokens.open(self.folder, entropy)
         logs = LogStore(self.folder / "logs", 100_000)
-        outputs = OutputStore(self.folder / "outputs", LIMITS.output_bytes, Inline())
+        outputs = OutputStore(self.folder / "outputs", 1 << 20, Inline())
         settings = Settings(
             deployment="lab", pools={POOL.name: POOL}, caps=Caps(), profile_caps={},
             providers={ProfileName("local"): Odd(self.folder)},  # whose VMs have no proofs

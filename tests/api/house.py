@@ -303,7 +303,9 @@ def asking(url: str, token: str = "") -> httpx.AsyncClient:
 
 
 @asynccontextmanager
-async def served(folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_000) -> AsyncIterator[House]:
+async def served(
+    folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_000, output_bytes: int = GIB
+) -> AsyncIterator[House]:
     """The API served at a free port of this machine until the block ends."""
     clock, entropy = AheadClock(), SystemEntropy()
     store = await open_store(migrated_store(folder / "store.sqlite"), clock=clock, entropy=entropy, executor=Inline())
@@ -317,7 +319,7 @@ async def served(folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_0
         entropy=entropy,
         tokens=Tokens.open(folder, entropy),
         logs=LogStore(folder / "logs", 100_000),
-        outputs=OutputStore(folder / "outputs", limits.output_bytes, Inline()),
+        outputs=OutputStore(folder / "outputs", output_bytes, Inline()),
         terms=lambda: told[-1],
         agent=AGENT,
         executor=Inline(),

@@ -16,10 +16,12 @@ import pytest
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.agent.depot import Depot, TransferFailed
 from cloud_dispatch.agent.transfers import Transfers
+from cloud_dispatch.api import shares
 from cloud_dispatch.api.files import split_path
 from cloud_dispatch.api.http import TooLarge
-from cloud_dispatch.api.outputs import OutputStore
-from cloud_dispatch.api.services import Limits
+from cloud_dispatch.api.outputs import OutputStore, Stored
+from cloud_dispatch.api.room import Room
+from cloud_dispatch.api.shares import LEAST_BYTES
 from cloud_dispatch.domain.errors import InvalidInput, StaleLease, StoreUnavailable
 from cloud_dispatch.domain.ids import FencingToken, TaskId
 from cloud_dispatch.wire.messages import OUTPUTS_PATH, FileTransfer, HeldClaim, OutputFile
@@ -108,7 +110,7 @@ async def test_only_the_holder_of_the_claim_uploads(house: House) -> None:
 
 async def test_a_file_over_the_limit_is_refused_declared_or_not(tmp_path: Path) -> None:
     """The length that a client declares is believed when it is too large, and counted when it declares none."""
-    async with served(tmp_path, limits=Limits(output_bytes=1000)) as house:
+    async with served(tmp_path, output_bytes=1000) as house:
         agent, claim = await running(house)
         declared = await house.http.put(url(claim, "a"), content=b"x" * 1001, headers=agent.headers)
         assert error_of(declared)[:2] == (413, "too-large")
@@ -127,7 +129,7 @@ async def test_a_file_over_the_limit_is_refused_declared_or_not(tmp_path: Path) 
 async def test_an_agent_hears_at_once_why_its_file_is_refused(tmp_path: Path) -> None:
     """A file that is too large is not sent, let alone again and again: the task's user reads of the limit, not of a
     connection that broke."""
-    async with served(tmp_path, limits=Limits(output_bytes=1000)) as house:
+    async with served(tmp_path, output_bytes=1000) as house:
         agent, claim = await running(house)
         folder = tmp_path / "attempt"
         folder.mkdir()
@@ -135,7 +137,7 @@ async def test_an_agent_hears_at_once_why_its_file_is_refused(tmp_path: Path) ->
         (folder / "small").write_bytes(b"x")
         depot = Depot(house.url, lambda: agent.headers["Authorization"].removeprefix("Bearer "), None, "")
         transfers = Transfers(str(folder), claim.task, claim.token, depot, threading.Event())
-        with pytest.raises(TransferFailed, match=r"output large to the dispatcher: .* 1000 bytes"):
+        with pytest.raises(TransferFailed, match=r"output large to the dispatcher: .* 1000B"):
             await asyncio.to_thread(transfers.take, [FileTransfer("small"), FileTransfer("large")])
         assert [path.name for path in files(house.services.outputs._root)] == ["small"]
 
@@ -173,6 +175,91 @@ async def test_a_failed_upload_leaves_what_was_there(tmp_path: Path, monkeypatch
     assert [path.read_bytes() for path in files(tmp_path)] == [b"old"]
     await outputs.store(T, K, "a", of(b"new"), lambda: None)
     assert [path.read_bytes() for path in files(tmp_path)] == [b"new"]
+
+
+async def test_all_files_of_an_attempt_have_a_limit_together(tmp_path: Path) -> None:
+    """Also when they come at once, are empty, or came before a restart; a file that takes the place of another counts
+    once, and one that failed counts for nothing. Another attempt has a share of its own."""
+    most = 10 * LEAST_BYTES
+    outputs = OutputStore(tmp_path, 1 << 20, Inline(), total=most)
+    for name in ("a", "b", "a"):
+        await outputs.store(T, K, name, of(bytes(3 * LEAST_BYTES)), lambda: None)
+    for declared in (0, 5 * LEAST_BYTES):
+        with pytest.raises(TooLarge, match="40KiB together"):
+            await outputs.store(T, K, "c", of(bytes(4 * LEAST_BYTES), bytes(LEAST_BYTES)), lambda: None, declared)
+
+    again = OutputStore(tmp_path, 1 << 20, Inline(), total=most)
+    for number in range(3):
+        await again.store(T, K, f"empty/{number}", of(), lambda: None)
+    tried = [again.store(T, K, f"more/{number}", of(b"x"), lambda: None) for number in range(3)]
+    came = await asyncio.gather(*tried, return_exceptions=True)
+    assert [type(one) for one in came] == [Stored, TooLarge, TooLarge]
+    await again.store(T, K, "b", of(bytes(3 * LEAST_BYTES)), lambda: None, 3 * LEAST_BYTES)
+    await again.store(T, K, "b", of(b"shorter"), lambda: None)
+    twice = (again.store(T, K, "more/1", of(b"fits now"), lambda: None) for _ in range(2))
+    await asyncio.gather(*twice)
+    await again.store(T, K, "more/2", of(b"fits too"), lambda: None)
+    with pytest.raises(TooLarge):
+        await again.store(T, K, "more/3", of(), lambda: None)
+    await again.store(T, FencingToken(K + 1), "a", of(bytes(most)), lambda: None)
+    base = tmp_path / "0" / str(T) / str(K)
+    sizes = {str(path.relative_to(base)): path.stat().st_size for path in files(base)}
+    empty = {f"empty/{number}": 0 for number in range(3)}
+    assert sizes == {"a": 3 * LEAST_BYTES, "b": 7, "more/0": 1, "more/1": 8, "more/2": 8} | empty
+
+
+async def test_what_attempts_took_is_remembered_of_a_bounded_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that bring nothing now; whose number is forgotten is found on the disk."""
+    monkeypatch.setattr(shares, "_REMEMBERED", 2)
+    outputs = OutputStore(tmp_path, 1 << 20, Inline(), total=2 * LEAST_BYTES)
+    for task in range(5):
+        await outputs.store(TaskId(task), K, "a", of(b"x"), lambda: None)
+    assert len(outputs._shares._known) <= 3
+    await outputs.store(TaskId(0), K, "b", of(b"x"), lambda: None)
+    with pytest.raises(TooLarge):
+        await outputs.store(TaskId(0), K, "c", of(b"x"), lambda: None)
+
+
+async def test_a_disk_without_room_takes_no_file(tmp_path: Path) -> None:
+    """Before the first byte and amid a file; what is refused leaves nothing behind."""
+    free = os.statvfs(tmp_path)
+    reserve = free.f_bavail * free.f_frsize // 2
+    outputs = OutputStore(tmp_path, 1 << 20, Inline(), room=Room(tmp_path, reserve))
+    await outputs.store(T, K, "a", of(b"x"), lambda: None)
+    short = OutputStore(tmp_path, 1 << 20, Inline(), room=Room(tmp_path, reserve * 4))
+    with pytest.raises(StoreUnavailable, match="left, which are the statestore's") as caught:
+        await short.store(T, K, "b", never(), lambda: None)
+    assert "free space" in caught.value.hint
+    shrinking = Shrinking(tmp_path)
+    narrow = OutputStore(tmp_path, 1 << 20, Inline(), room=shrinking)
+    with pytest.raises(StoreUnavailable):
+        await narrow.store(T, K, "b", shrinking.while_sending(b"x" * 10, b"y" * 10), lambda: None)
+    assert [path.name for path in files(tmp_path)] == ["a"]
+    assert files(tmp_path / "incoming") == []
+
+
+class Shrinking(Room):
+    """Room that is gone once the second piece is on its way."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, 1)
+        self._gone = Room(folder, 1 << 60)
+        self._left = True
+
+    def lack(self) -> str:
+        return super().lack() if self._left else self._gone.lack()
+
+    async def while_sending(self, *pieces: bytes) -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+            self._left = False
+
+
+async def never() -> AsyncIterator[bytes]:
+    raise AssertionError("nothing is asked for")
+    yield b""
 
 
 async def test_planted_links_are_not_followed(tmp_path: Path) -> None:

@@ -47,17 +47,42 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
+def moved(house: House, disk: Path, reserve: str) -> House:
+    """`house` with its state on `disk`, of which `reserve` is the statestore's."""
+    house.state = disk / "state"
+    config = CONFIG.format(
+        deployment=f"t{os.getpid()}x{house.port}", state=house.state, port=house.port, cap=1, idle="3s", lease="30s",
+        pool="",
+    )  # fmt: skip
+    house.config.write_text(f'{config}\n[limits]\ndisk_reserve = "{reserve}"\n')
+    house.up()
+    return house
+
+
+def test_what_tasks_print_leaves_the_statestore_its_room(make_house: Any, small_disk: Path) -> None:
+    """With less free than is the statestore's, logs are lost and nothing else: tasks are taken, run and succeed, and
+    `health` says what is short until there is room again."""
+    house = moved(make_house(), small_disk, "12MiB")
+    assert house.ask("GET", "/v1/health").json()["problems"] == []
+    ballast = small_disk / "ballast"
+    disk = os.statvfs(small_disk)
+    ballast.write_bytes(bytes(disk.f_bavail * disk.f_frsize - 10 * 2**20))
+    health = house.ask("GET", "/v1/health").json()
+    assert (health["status"], len(health["problems"])) == ("degraded", 1)
+    assert "less than 12MiB left" in health["problems"][0]
+    lost = house.submit(*({"command": "head -c 900000 /dev/zero"} for _ in range(2)))
+    assert [house.until_ended(number, within=110)["state"] for number in lost] == ["succeeded"] * 2
+    assert not list((house.state / "logs").rglob("*.log"))
+    ballast.unlink()
+    assert house.ask("GET", "/v1/health").json()["problems"] == []
+    (number,) = house.submit({"command": "echo here"})
+    assert house.until_ended(number, within=30)["state"] == "succeeded"
+    assert house.ask("GET", f"/v1/tasks/{number}/logs", params={"offset": 0}).content == b"here\n"
+
+
 def test_a_full_disk_is_said_and_loses_nothing(make_house: Any, small_disk: Path) -> None:
     """Submissions are refused with the reason while it is full; what was accepted runs once there is room again."""
-    house: House = make_house()
-    house.state = small_disk / "state"
-    house.config.write_text(
-        CONFIG.format(
-            deployment=f"t{os.getpid()}x{house.port}", state=house.state, port=house.port, cap=1, idle="3s",
-            lease="30s", pool="",
-        )
-    )  # fmt: skip
-    house.up()
+    house = moved(make_house(), small_disk, "0")
     before = house.submit(*({"command": ["sh", "-c", "sleep 0.2; echo ok"]} for _ in range(20)))
     ballast = small_disk / "ballast"
     with ballast.open("wb", buffering=0) as filling:
