@@ -12,16 +12,18 @@ _DURATION, _SIZE, _COUNT = "duration", "size", "whole number"
 _MONEY, _PART = "dollars as text", "part of the limit, at most 1"
 
 
-def _budget(path: str, whose: str) -> dict[str, tuple[str, str]]:
-    """The words of a section of spending limits."""
+def _budget(path: str, whose: str, *, payers: bool = False) -> dict[str, tuple[str, str]]:
+    """The words of a section of spending limits: of VMs, or of whom tasks are done for."""
+    begun = "no task of theirs is begun any more, and what runs is finished"
+    no_launch, drain = (begun, begun) if payers else ("nothing more is launched", "what runs is drained")
     return {
         f"{path}.total": (_MONEY, f"At most so much is ever spent {whose}."),
         f"{path}.month": (_MONEY, f"At most so much a calendar month of UTC {whose}."),
         f"{path}.day": (_MONEY, f"At most so much a day of UTC {whose}."),
         f"{path}.hour": (_MONEY, f"At most so much a full hour {whose}."),
         f"{path}.notify": (_PART, "When so much of a limit here is spent, an event says so; 0: never."),
-        f"{path}.stop_launches": (_PART, "When so much of a limit here is spent, nothing more is launched; 0: never."),
-        f"{path}.drain": (_PART, "When so much of a limit here is spent, what runs is drained; 0: never."),
+        f"{path}.stop_launches": (_PART, f"When so much of a limit here is spent, {no_launch}; 0: never."),
+        f"{path}.drain": (_PART, f"When so much of a limit here is spent, {drain}; 0: never."),
     }
 
 
@@ -90,12 +92,12 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     ),
     "backup.overdue": (_DURATION, "The last copy may be this old before `health` says so."),
     "store.commit": (
-        "inline or thread",
+        "auto, inline or thread",
         "Where commits run: `inline` on the event loop, on a `thread`, or `auto`: inline while commits are quick.",
     ),
     "store.retain_tasks": (
         _DURATION,
-        "How long tasks that ended are kept, with their attempts; instances that are gone too.",
+        "How long tasks that ended are kept, with their attempts; instances that are gone too. Outputs: a day longer.",
     ),
     "store.retain_events": (_DURATION, "How long events are kept."),
     "store.retain_plans": (_DURATION, "How long stored plans are kept, with their snapshots."),
@@ -158,8 +160,8 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "pools.NAME.caps.instances": (_COUNT, "At most so many instances of this pool."),
     "pools.NAME.caps.vcpus": (_COUNT, "At most so many vCPUs of this pool."),
     **_budget("pools.NAME.budget", "for this pool"),
-    **_budget("projects.NAME.budget", "for what tasks of this project hold of VMs"),
-    **_budget("users.NAME.budget", "for what tasks of this user hold of VMs"),
+    **_budget("projects.NAME.budget", "for what tasks of this project hold of VMs", payers=True),
+    **_budget("users.NAME.budget", "for what tasks of this user hold of VMs", payers=True),
     "pools.NAME.min": (_COUNT, "Instances that are kept whatever the queue holds."),
     "pools.NAME.target": (_COUNT, "Instances wanted, as a source of demand like any other; the highest number counts."),
     "pools.NAME.schedule.days": ("days", "On which days, such as `mon-fri`, `sat,sun`, `daily`."),
@@ -256,8 +258,8 @@ TASK: Mapping[str, str] = {
     "max_attempts": "How many attempts in all may start.",
     "retry": "Causes that put the task back, instead of the default ones. `exit-code:N` is one exit code.",
     "priority": "Higher runs first.",
-    "project": "To count and filter by.",
-    "user": "To count and filter by. The command line fills in yours.",
+    "project": "To count and filter by; whose limit on spending it counts for.",
+    "user": "The same. The command line fills in yours.",
     "preemptible": "`false` keeps the task off spot instances.",
     "max_per_instance": "At most so many tasks of this shape at once on an instance; 0: no limit.",
     "exclusive": "The instance for itself.",
