@@ -133,7 +133,10 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
     loop = Loop(context, sources)
     fleet = FleetService(context, Preview(context, sources, loop.spending))
     others = (*ports.counters, Tripped(context.breakers.tripped), Configured(lambda: in_force.refused))
-    metrics = Metrics(ports.store, ports.clock, lambda: explain.unserved(context), lambda: context.stop, others)
+    metrics = Metrics(
+        ports.store, ports.clock, lambda: explain.unserved(context), lambda: explain.missing(context),
+        lambda: context.stop, others,
+    )  # fmt: skip
     services = Services(
         store=ports.store,
         fleet=fleet,

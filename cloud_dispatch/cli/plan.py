@@ -41,6 +41,9 @@ def _render_plan(found: dict[str, Any]) -> None:
     if found["waiting"]:
         rows = [(item["count"], item["shape"], item["reason"]) for item in found["waiting"]]
         console().print(show.table(("waiting", "each needs", "why"), rows))
+    if found.get("short"):
+        short = [(item["missing"], item["pool"], item["reason"]) for item in found["short"]]
+        console().print(show.table(("missing", "instances of pool", "why"), short))
     if found["unsatisfiable"]:
         impossible = [(i["count"], i["shape"], i["reason"], i["nearest"]) for i in found["unsatisfiable"]]
         console().print(show.table(("can't run", "each needs", "why", "nearest offering"), impossible))

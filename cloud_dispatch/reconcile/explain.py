@@ -81,6 +81,15 @@ def unserved(context: Context) -> dict[str, int]:
     return held
 
 
+def missing(context: Context) -> dict[str, int]:
+    """How many instances each pool has fewer than its minimum or a target wants, and nothing is launched for. From the
+    last plan."""
+    short = dict.fromkeys(map(str, context.settings.pools), 0)
+    if context.last is not None:
+        short.update({shortfall.pool: shortfall.missing for shortfall in context.last[1].shortfalls})
+    return short
+
+
 async def instance(context: Context, name: InstanceId) -> dict[str, Any]:
     """Why instance `name` was launched, is what it is, or ended; NotFound when there is none."""
     row = context.store.instances().get(name) or await context.store.instance(name)

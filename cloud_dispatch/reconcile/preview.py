@@ -40,6 +40,7 @@ def plain(decided: Plan) -> dict[str, Any]:
             {"shape": u.shape.describe(), "count": u.count, "reason": u.reason, "nearest": u.nearest}
             for u in decided.unsatisfiable
         ],
+        "short": [{"pool": s.pool, "missing": s.missing, "reason": s.reason} for s in decided.shortfalls],
     }
 
 

@@ -17,6 +17,9 @@ from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Store
 
+#: How many of each, asked for as the metrics are.
+Counts = Callable[[], Mapping[str, int]]
+
 
 class _StoreCollector(Collector):
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -50,10 +53,11 @@ class _StoreCollector(Collector):
 
 
 class _HeldBackCollector(Collector):
-    """Why nothing is launched. `unserved`: tasks by obstacle."""
+    """What nothing is launched for. `unserved`: tasks by obstacle; `missing`: instances by pool."""
 
-    def __init__(self, unserved: Callable[[], Mapping[str, int]], stop: Callable[[], Stop]) -> None:
+    def __init__(self, unserved: Counts, missing: Counts, stop: Callable[[], Stop]) -> None:
         self._unserved = unserved
+        self._missing = missing
         self._stop = stop
 
     def collect(self) -> Iterable[Metric]:
@@ -65,6 +69,14 @@ class _HeldBackCollector(Collector):
         for obstacle, count in self._unserved().items():
             unserved.add_metric([obstacle], count)
         yield unserved
+        missing = GaugeMetricFamily(
+            "cloud_dispatch_instances_missing",
+            "Instances that a pool's minimum or a target wants beyond those there are, with nothing launched for them.",
+            labels=["pool"],
+        )
+        for pool, count in self._missing().items():
+            missing.add_metric([pool], count)
+        yield missing
         stopped = GaugeMetricFamily(
             "cloud_dispatch_stopped", "1 for the level of what is stopped in the deployment, else 0.", labels=["level"]
         )
@@ -149,11 +161,11 @@ class Metrics:
     """The registry of one dispatcher: what its store and its plans say, and what `others` have counted."""
 
     def __init__(
-        self, store: Store, clock: Clock, unserved: Callable[[], Mapping[str, int]], stop: Callable[[], Stop],
+        self, store: Store, clock: Clock, unserved: Counts, missing: Counts, stop: Callable[[], Stop],
         others: Iterable[Collector] = (),
     ) -> None:  # fmt: skip
         self._registry = CollectorRegistry()
-        own = (_StoreCollector(store, clock), _HeldBackCollector(unserved, stop), _BudgetCollector(store))
+        own = (_StoreCollector(store, clock), _HeldBackCollector(unserved, missing, stop), _BudgetCollector(store))
         for collector in (*own, *others):
             self._registry.register(collector)
 

@@ -110,7 +110,8 @@ class StubDispatcher:
                     "reason": "why",
                 }
                 lost = {"shape": "9 cpu", "count": 1, "reason": "too big", "nearest": "local.4"}
-                return {"actions": [launch], "waiting": [], "unsatisfiable": [lost]}, {}
+                short = {"pool": "spare", "missing": 3, "reason": "its minimum wants 5 instances; nothing is left"}
+                return {"actions": [launch], "waiting": [], "unsatisfiable": [lost], "short": [short]}, {}
             case "PUT", ["pools", pool, "target"]:
                 self.targets[pool] = body
                 return body, {}

@@ -223,6 +223,7 @@ def test_plan_and_explain_say_why(cli: Any, dispatcher: Any) -> None:
     ran = cli("plan")
     assert "launch 2 x o for pool p at $0.02/h: why" in ran.out
     assert "too big" in ran.out
+    assert "its minimum wants 5 instances; nothing is left" in " ".join(ran.out.split())
     assert cli("plan", "--json").json()["actions"][0]["slots"] == 2
     assert cli("explain", "1").out.startswith("1 is queued\n- because\n")
     assert cli("explain", "abc-0", "--json").json()["subject"] == "abc-0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, decode
@@ -21,6 +23,7 @@ from cloud_dispatch.spend.budget import Budget, Stage
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
 from cloud_dispatch.spend.stages import Reached
 from cloud_dispatch.spend.windows import Span, Window
+from cloud_dispatch.telemetry.metrics import Metrics
 from tests.reconcile.examples import NOW, offering
 from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, world
 
@@ -58,6 +61,32 @@ async def test_a_stop_does_not_hide_what_else_keeps_a_task_waiting(tmp_path: Pat
         assert said[poor][0] == said[huge][0] == stopped
         assert "the budget project poor day" in said[poor][1]
         assert "no offering can ever run it" in said[huge][1]
+
+
+async def test_a_minimum_that_is_not_met_is_told_with_the_reason(tmp_path: Path) -> None:
+    """In the plan that operators see and in what is counted, for as long as it is so."""
+    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
+        context, missing, unserved = (
+            w.context,
+            partial(explain.missing, w.context),
+            partial(explain.unserved, w.context),
+        )
+        metrics = Metrics(w.store, w.clock, unserved, missing, lambda: context.stop)
+        assert missing() == {POOL: 0}
+        await w.fleet.set_limit(Key(Scope.POOL, POOL), Window.DAY, Amount(0), "")
+        await w.passes(3)
+        (short,) = (await w.fleet.preview())["short"]
+        assert (short["pool"], short["missing"]) == (POOL, 3)
+        assert short["reason"].startswith("its minimum wants 3 instances; ")
+        assert "budget" in short["reason"]
+        assert missing() == {POOL: 3}
+        assert b'cloud_dispatch_instances_missing{pool="%s"} 3.0' % POOL.encode() in metrics.render()
+        await w.fleet.set_limit(Key(Scope.POOL, POOL), Window.DAY, None, "")
+        w.clock.ms += 60_000
+        await w.passes(2)
+        assert len(w.rows) == 3
+        assert (await w.fleet.preview())["short"] == []
+        assert missing() == {POOL: 0}
 
 
 async def test_a_task_that_waits_since_a_restore_is_told_what_helps(tmp_path: Path) -> None:
