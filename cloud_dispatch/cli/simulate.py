@@ -71,7 +71,7 @@ def simulate(
     ] = False,
     boot: Annotated[
         str,
-        typer.Option("--boot", help="How long instances boot [as recorded, else expected].", rich_help_panel=_CLOUD),
+        typer.Option("--boot", help="How long instances boot: as recorded, else expected.", rich_help_panel=_CLOUD),
     ] = "",
     spot: Annotated[
         Optional[Path],  # noqa: UP045

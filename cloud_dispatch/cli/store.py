@@ -37,7 +37,7 @@ def backup(
     as_json: Json = False,
 ) -> None:
     """Copy the statestore with the keys and certificates that belong to it, which is all that a new control VM needs:
-    to where [backup] says, consistent and whole, also while a dispatcher runs on it.
+    to where `backup.into` says, consistent and whole, also while a dispatcher runs on it.
 
     Example: cloud-dispatch backup
     """

@@ -1,8 +1,9 @@
 """The reaper's rule: which VMs end now, by nothing but their tags and the time. Pure.
 
 Whatever ends VMs at their hard end without a dispatcher asks this one function: the local provider's watchdog, the
-simulated clouds, `cloud-dispatch reap --overdue`. It has no store and no memory, so that it can also stand alone beside
-a cloud account: it needs the standard library and the domain only.
+functions in clouds' accounts (`cloud_dispatch/reapers`), the simulated clouds, `cloud-dispatch reap --overdue`. It has
+no store and no memory, so that it can also stand alone beside a cloud account: it needs the standard library and the
+domain only.
 
 A hand that ends machines which nobody watches must err towards leaving them. So a VM is ended only if its tags are ours
 and whole by the same reading that the dispatcher adopts VMs by (`tags.decode`). An `ends_at` of 0 is no end. One that

@@ -6,15 +6,17 @@ import io
 import ssl
 import subprocess
 import sys
+from collections.abc import Iterator
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from cloud_dispatch.cli import exitcodes
-from cloud_dispatch.cli.main import run
+from cloud_dispatch.cli.main import app, run
 from cloud_dispatch.client import Client
 from cloud_dispatch.domain import errors
 
@@ -25,20 +27,31 @@ INSTANCE = {
     "launched_ms": 0, "registered_ms": 0, "ended_ms": None, "tasks": 0, "cpus_milli": 1000, "memory": 1, "boot_ms": 300,
     "work_ms": 61_000, "idle_ms": 0, "cost_micro": 12, "cost": "$0.000012", "reason": "tasks wait", "cause": "",
 }  # fmt: skip
-COMMANDS = [
-    ["up"], ["run"], ["submit"], ["tasks"], ["task"], ["logs"], ["instances"], ["hold"], ["drain"], ["resume"],
-    ["kill"], ["cancel"], ["plan"], ["explain"], ["priority"], ["target"], ["config", "check"], ["config", "show"],
-    ["backup"], ["restore"], ["db", "check"], ["reap"], ["budget", "list"], ["budget", "reconcile"], ["demo"],
-]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_has_help_with_an_example(cli: Any, command: list[str]) -> None:
-    """--help says what a command does and shows one that can be typed."""
-    ran = cli(*command, "--help")
+def tree(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All commands that do something, by the words that they are called with."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield path, command
+    for name, one in sorted((below or {}).items()):
+        yield from tree(one, (*path, name))
+
+
+COMMANDS = list(tree(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
+def test_every_command_has_help_with_an_example(cli: Any, path: tuple[str, ...], command: Any) -> None:
+    """--help says what a command does, every word of it, and shows one that can be typed."""
+    ran = cli(*path, "--help")
     assert ran.code == 0
     assert "Example" in ran.out
-    assert f"cloud-dispatch {' '.join(command)}" in ran.out
+    assert f"cloud-dispatch {' '.join(path)}" in ran.out
+    said = "".join(ran.out.replace("│", " ").split())
+    texts = [command.help, *(getattr(option, "help", None) or "" for option in command.params)]
+    lost = [word for text in texts for word in text.split() if word not in said]
+    assert lost == []
 
 
 def test_help_loads_nothing_heavy() -> None:
