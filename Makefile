@@ -42,11 +42,13 @@ $(VENV)/.ready: $(VENV)/.requirements pyproject.toml
 $(BIN)/cloud-init: tools/cloud_init.py $(VENV)/.requirements
 	$(BIN)/python tools/cloud_init.py $@
 
-# The maker's own emulator of Azure's Blob Storage; tests that ask it are skipped, and say so, where it can't be had.
-AZURITE := $(VENV)/azurite/.3.37.0
+# The maker's own emulator of Azure's Blob Storage, at the versions and hashes beside its tests, which are skipped, and say
+# so, where it can't be had.
+AZURITE := $(VENV)/azurite
 
-$(AZURITE): $(VENV)/.requirements
-	npm install --silent --no-audit --no-fund --no-package-lock --fetch-retries=1 --prefix $(VENV)/azurite azurite@$(AZURITE:$(VENV)/azurite/.%=%) \
+$(AZURITE)/.ready: tests/install/azurite/package-lock.json $(VENV)/.requirements
+	mkdir -p $(AZURITE) && cp tests/install/azurite/package*.json $(AZURITE)
+	npm ci --silent --no-audit --no-fund --ignore-scripts --fetch-retries=1 --prefix $(AZURITE) \
 	  && touch $@ || echo "no Azurite: copies in Azure's buckets are not tested"
 
 demo: setup ## run 200 and more real tasks on local instances, then show what they cost
@@ -58,7 +60,7 @@ lint: setup ## ruff, mypy --strict and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: setup $(AZURITE) lint ## lint and every test; fails if anything fails
+test: setup $(AZURITE)/.ready lint ## lint and every test; fails if anything fails
 	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 test-boot: setup ## boot VMs in QEMU from our user data; as root, minutes (apt brings what it takes)
@@ -97,8 +99,9 @@ bench: $(BENCH)/.ready ## measure: make bench NAME=claims
 reference: setup ## rewrite the parts of docs/reference that follow from the code
 	$(BIN)/python -m tools.reference
 
-lock: setup ## resolve the dependencies again and rewrite requirements*.txt
+lock: setup ## resolve the dependencies again and rewrite what pins them
 	$(BIN)/python tools/lock.py
+	$(BIN)/python -m tools.npm_lock
 
 release: setup ## build what is tagged, twice to the same bytes, with checksums, into dist/: uploads nothing
 	$(BIN)/python -m tools.release
