@@ -21,6 +21,7 @@ from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import DispatchError, InvalidInput
 from cloud_dispatch.install import buckets, copies, packing
 from cloud_dispatch.install.buckets import Bucket
+from cloud_dispatch.ownership import give
 from cloud_dispatch.ports.clock import Clock
 
 #: In the state folder: how the last copy went.
@@ -157,6 +158,7 @@ def _write_note(state: Path, note: Note) -> None:
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = state / f".{NOTE}.new"
     fresh.touch(mode=0o600)
+    give(fresh, state)
     fresh.write_bytes(msgspec.json.encode(note))
     fresh.replace(state / NOTE)
 

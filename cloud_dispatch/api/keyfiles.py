@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.ownership import give
 from cloud_dispatch.ports.entropy import Entropy
 
 #: The folder of a state directory that keys are in.
@@ -39,9 +40,7 @@ def write(path: Path, text: str) -> None:
     fresh.unlink(missing_ok=True)  # of a crash, or of somebody who may open it still
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        if os.geteuid() == 0:
-            owner = path.parent.stat()
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        give(descriptor, path.parent)
         file.write(text + "\n")
         file.flush()
         os.fsync(descriptor)

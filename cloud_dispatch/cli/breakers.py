@@ -44,7 +44,7 @@ def reset(
 ) -> None:
     """Launch again what a breaker keeps back: what has failed until now does not count any more.
 
-    Example: cloud-dispatch breakers reset boot/aws/agent/us-east-1a
+    Example: cloud-dispatch breakers reset boot/aws/agent/us-east-1a/ami-0a1b2c3d4e5f60001
     """
     if everything == bool(name):
         raise InvalidInput("expected either the name of a breaker or --all")

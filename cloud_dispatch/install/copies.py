@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
+from cloud_dispatch.ownership import give, give_all
 
 STORE = "store.sqlite"
 #: Folders of the state that are copied with it, as far as they are there.
@@ -24,12 +25,14 @@ _NAME = re.compile(r"\d{8}T\d{6}Z")
 
 def make(folder: Path, state: Path, now_ms: int, keep: int, copy_store: Callable[[Path], None] | None) -> Path:
     """A copy of `state` in `folder`, made with `copy_store` (None: without the statestore) and named by its moment;
-    then all but the newest `keep` are deleted. Conflict where there is one of this second."""
+    then all but the newest `keep` are deleted. Conflict where there is one of this second. In the state itself it is
+    the state's owner's, who has to delete it some day; elsewhere it stays that of whoever makes it."""
     moment = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
     made = folder / moment.strftime("%Y%m%dT%H%M%SZ")
     if made.exists():
         raise Conflict(f"{made} exists", hint="one a second can be made")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    within = folder.is_relative_to(state)
     part = folder / f".{made.name}.part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
@@ -39,6 +42,9 @@ def make(folder: Path, state: Path, now_ms: int, keep: int, copy_store: Callable
         for name in FOLDERS:
             if (state / name).is_dir():
                 _copy(state / name, part / name)
+        if within:
+            give(folder, state)
+            give_all(part, state)
         part.rename(made)
         _sync(folder)
     finally:
@@ -67,7 +73,7 @@ def check(source: Path, state: Path) -> None:
 
 def bring(source: Path, state: Path) -> None:
     """What belongs to the statestore in the copy `source`, to where a dispatcher has it, after `check`; what is there
-    already is left. Root gives it to the owner of `state`."""
+    already is left. It is the owner's of `state`, also where root brings it."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in FOLDERS:
         kept, there = source / name, state / name
@@ -75,13 +81,9 @@ def bring(source: Path, state: Path) -> None:
             part = state / f".{name}.part"
             shutil.rmtree(part, ignore_errors=True)
             _copy(kept, part)
+            give_all(part, state)
             part.rename(there)
     _sync(state)
-    if os.geteuid() == 0:
-        owner = state.stat()
-        for path in (state / STORE, *(one for name in FOLDERS for one in ((state / name), *(state / name).glob("*")))):
-            if path.exists():
-                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _copy(source: Path, target: Path) -> None:

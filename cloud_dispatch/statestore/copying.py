@@ -15,6 +15,7 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
+from cloud_dispatch.ownership import give
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, this_process
 from cloud_dispatch.statestore.migrate import migrating, revision, upgrade
@@ -151,6 +152,7 @@ def _restore_file(source: Path, path: Path, now_ms: int) -> None:
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
     part.touch(mode=0o600)
+    give(part, path.parent)
     try:
         if path.exists():
             raise Conflict(f"there is a statestore at {path}", hint="move it away first, with its -wal file")

@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from cloud_dispatch.domain.errors import Conflict
+from cloud_dispatch.ownership import give
 from cloud_dispatch.statestore.engine import printable
 from cloud_dispatch.statestore.schema import owner
 
@@ -57,7 +58,8 @@ class FileLock:
 
     def take(self, me: Owner) -> None:
         """Conflict, naming the owner, when another opener has it (this process included)."""
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        give(fd, self.path.parent)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,0 +1,142 @@
+"""Root runs commands on the state of a service: all that they make there is the service's, who must go on with it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import sqlite3
+import traceback
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.cli.main import run
+from cloud_dispatch.install import copies
+from cloud_dispatch.safekeeping import NOTE, read_note
+from cloud_dispatch.statestore.lock import FileLock, this_process
+from tests.migrated import migrated_store
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who may give files to others")
+CONFIG = """
+[dispatcher]
+deployment = "lab"
+state_dir = "{state}"
+listen = "127.0.0.1:7799"
+[profiles.local]
+driver = "local"
+[pools.default]
+profiles = ["local"]
+"""
+
+
+@pytest.fixture
+def nobody() -> pwd.struct_passwd:
+    return pwd.getpwnam("nobody")
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, nobody: pwd.struct_passwd) -> Callable[[str], Path]:
+    """Makes state folders of a service, which root has made and given away."""
+    for above in (tmp_path, *tmp_path.parents):
+        if above.stat().st_uid == 0 and above != Path("/tmp"):
+            above.chmod(above.stat().st_mode | 0o011)
+
+    def make(name: str) -> Path:
+        state = tmp_path / name / "state"
+        state.parent.mkdir()
+        state.mkdir(mode=0o700)
+        os.chown(state, nobody.pw_uid, nobody.pw_gid)
+        (tmp_path / name / "config.toml").write_text(CONFIG.format(state=state))
+        return state
+
+    return make
+
+
+def root(state: Path, *words: str) -> None:
+    """A command of root's on that state."""
+    assert run([*words, "--config", str(state.parent / "config.toml")]) == 0, words
+
+
+def check(state: Path, nobody: pwd.struct_passwd) -> None:
+    """All of it is the service's, and it gets along with it: a process of its own, as that user."""
+    others = [str(path) for path in (state, *state.rglob("*")) if path.lstat().st_uid != nobody.pw_uid]
+    assert others == []
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(nobody.pw_gid)
+            os.setuid(nobody.pw_uid)
+            go_on(state)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def go_on(state: Path) -> None:
+    """What a dispatcher does that starts there, as far as it needs rights."""
+    lock = FileLock(state / "store.sqlite")
+    lock.take(this_process(1))
+    with closing(sqlite3.connect(state / "store.sqlite")) as store:
+        store.execute("PRAGMA journal_mode=WAL")
+        store.execute("UPDATE counters SET value = value")
+        store.commit()
+    for name in copies.FOLDERS:
+        for file in (state / name).glob("*"):
+            file.read_bytes()
+    if (state / NOTE).exists():
+        assert read_note(state).at_ms
+    for copy in copies.there(state / "backups"):
+        shutil.rmtree(copy)
+    lock.release()
+
+
+@pytest.fixture
+def served(theirs: Callable[[str], Path], nobody: pwd.struct_passwd) -> Path:
+    """A state on which a dispatcher has run, stopped by now."""
+    state = theirs("served")
+    migrated_store(state / "store.sqlite")
+    with closing(sqlite3.connect(state / "store.sqlite")) as store:
+        store.execute("INSERT INTO facts (name, value) VALUES ('store-id', 'sabc')")
+        store.commit()
+    for name in copies.FOLDERS:
+        (state / name).mkdir(mode=0o700)
+        (state / name / "one").write_text("one")
+        (state / name / "one").chmod(0o600)
+    for path in state.rglob("*"):
+        os.chown(path, nobody.pw_uid, nobody.pw_gid)
+    return state
+
+
+def test_what_root_copies_and_says_of_a_state_is_its_owners(served: Path, nobody: pwd.struct_passwd) -> None:
+    """Copies that the service's own timer deletes one day, the note that it reads, the lock and the log of a store."""
+    root(served, "backup")
+    check(served, nobody)
+    (served / "store.sqlite.lock").unlink()
+    for words in (["db", "check"], ["db", "restored"], ["db", "downgrade", "--to", "0001"], ["token", "new"]):
+        root(served, *words)
+        check(served, nobody)
+
+
+def test_what_root_brings_back_is_its_owners(
+    served: Path, theirs: Callable[[str], Path], nobody: pwd.struct_passwd, tmp_path: Path
+) -> None:
+    """On a new control VM, before the service has run: from a folder, from a file, and the keys alone."""
+    kept = tmp_path / "kept"
+    root(served, "backup", "--into", str(kept))
+    (copy,) = copies.there(kept)
+    assert copy.stat().st_uid == 0, "what root keeps elsewhere is root's"
+    for name, words in {"folder": [str(copy)], "file": [str(copy / copies.STORE)]}.items():
+        state = theirs(name)
+        root(state, "restore", *words)
+        check(state, nobody)
+    state = theirs("keys")
+    root(state, "restore", "--keys-only", str(copy))
+    assert {path.name: path.stat().st_uid for path in state.iterdir()} == dict.fromkeys(copies.FOLDERS, nobody.pw_uid)
