@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+import cloud_dispatch_aws
+import cloud_dispatch_azure
+import cloud_dispatch_gcp
 from cloud_dispatch.agent import events, notices
 from cloud_dispatch.agent.identity import Config, NoticeSource
 from cloud_dispatch.agent.notices import Notices, left_ms
@@ -27,17 +30,21 @@ from tests.docs.pages import blocks
 Start = Callable[..., RunningAgent]
 
 
-def documented() -> list[NoticeSource]:
-    """What drivers of three clouds would say, as the how-to has it."""
+def documented() -> dict[str, list[Any]]:
+    """What the drivers of three clouds say, as the how-to has it."""
     page = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-driver.md"
     (block,) = (block for block in blocks(page, "python") if "instance-action" in block)
     said: dict[str, Any] = {}
     exec(block, said)  # noqa: S102
-    sources = [*said["EC2"], *said["GCE"], *said["AZURE"]]
-    return decode(Config, json.dumps({"notices": sources}).encode()).notices
+    return {name: said[name] for name in ("EC2", "GCE", "AZURE")}
 
 
-EC2, REBALANCING, GCE, AZURE = documented()
+def sources(said: Any) -> list[NoticeSource]:
+    return decode(Config, json.dumps({"notices": said}).encode()).notices
+
+
+SAID = documented()
+EC2, REBALANCING, GCE, MAINTENANCE, AZURE = sources([*SAID["EC2"], *SAID["GCE"], *SAID["AZURE"]])
 NOW_MS = int(datetime(2026, 9, 18, 8, 20, tzinfo=timezone.utc).timestamp() * 1000)  # noqa: UP017
 
 
@@ -47,6 +54,14 @@ def event(kind: str = "Preempt", at: str = "Fri, 18 Sep 2026 08:20:30 GMT", vm: 
 
 def azure(*found: dict[str, Any]) -> str:
     return json.dumps({"DocumentIncarnation": 2, "Events": list(found)})
+
+
+@pytest.mark.parametrize(
+    ("name", "driver"), [("EC2", cloud_dispatch_aws), ("GCE", cloud_dispatch_gcp), ("AZURE", cloud_dispatch_azure)]
+)
+def test_the_page_for_drivers_authors_has_what_the_drivers_say(name: str, driver: Any) -> None:
+    """An example that nobody follows would be one of before, soon."""
+    assert sources(SAID[name]) == sources(driver.NOTICES)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +76,15 @@ def azure(*found: dict[str, Any]) -> str:
         (REBALANCING, '{"noticeTime": "2026-09-18T08:19:00Z"}', 0),
         (GCE, "TRUE", 30_000),
         (GCE, "FALSE", None),
+        (MAINTENANCE, "TERMINATE_ON_HOST_MAINTENANCE", 0),
+        (MAINTENANCE, "MIGRATE_ON_HOST_MAINTENANCE", None),
+        (MAINTENANCE, "NONE", None),
         (AZURE, azure(), None),
         (AZURE, azure(event()), 30_000),
         (AZURE, azure(event("Reboot"), event(at="Fri, 18 Sep 2026 08:21:00 GMT")), 60_000),
         (AZURE, azure(event("Freeze")), None),
         (AZURE, azure(event(vm="vm-2")), None),
-        (AZURE, azure(event(at="")), 0),
+        (AZURE, azure(event(at="")), 30_000),
     ],
 )
 def test_three_clouds_words_are_understood(source: NoticeSource, answer: str, left: int | None) -> None:
@@ -226,8 +244,8 @@ def test_a_service_that_is_not_there_is_harmless(stub: StubDispatcher, start_age
     """The agent works, and says it once."""
     stub.policy = quick_policy()
     with MetadataService() as service:
-        sources = service.sources()
-    agent = start_agent(notices=sources)
+        told = service.sources()
+    agent = start_agent(notices=told)
     for _ in range(2):
         assert stub.result(stub.submit("sleep", "6")).cause == "success"
     assert agent.console.read_text().count("no notices from") == 1
