@@ -14,9 +14,6 @@ from typing import Any
 
 import pytest
 
-import cloud_dispatch_aws
-import cloud_dispatch_azure
-import cloud_dispatch_gcp
 from cloud_dispatch.agent import events, notices
 from cloud_dispatch.agent.identity import Config, NoticeSource
 from cloud_dispatch.agent.notices import Notices, left_ms
@@ -30,21 +27,20 @@ from tests.docs.pages import blocks
 Start = Callable[..., RunningAgent]
 
 
-def documented() -> dict[str, list[Any]]:
-    """What the drivers of three clouds say, as the how-to has it."""
+def documented() -> dict[str, list[NoticeSource]]:
+    """What the drivers of three clouds say, as the how-to has it; each driver's own tests compare theirs."""
     page = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-driver.md"
     (block,) = (block for block in blocks(page, "python") if "instance-action" in block)
     said: dict[str, Any] = {}
     exec(block, said)  # noqa: S102
-    return {name: said[name] for name in ("EC2", "GCE", "AZURE")}
-
-
-def sources(said: Any) -> list[NoticeSource]:
-    return decode(Config, json.dumps({"notices": said}).encode()).notices
+    return {
+        cloud: decode(Config, json.dumps({"notices": said[cloud]}).encode()).notices
+        for cloud in ("EC2", "GCE", "AZURE")
+    }
 
 
 SAID = documented()
-EC2, REBALANCING, GCE, MAINTENANCE, AZURE = sources([*SAID["EC2"], *SAID["GCE"], *SAID["AZURE"]])
+(EC2, REBALANCING), (GCE, MAINTENANCE), (AZURE,) = SAID["EC2"], SAID["GCE"], SAID["AZURE"]
 NOW_MS = int(datetime(2026, 9, 18, 8, 20, tzinfo=timezone.utc).timestamp() * 1000)  # noqa: UP017
 
 
@@ -54,14 +50,6 @@ def event(kind: str = "Preempt", at: str = "Fri, 18 Sep 2026 08:20:30 GMT", vm: 
 
 def azure(*found: dict[str, Any]) -> str:
     return json.dumps({"DocumentIncarnation": 2, "Events": list(found)})
-
-
-@pytest.mark.parametrize(
-    ("name", "driver"), [("EC2", cloud_dispatch_aws), ("GCE", cloud_dispatch_gcp), ("AZURE", cloud_dispatch_azure)]
-)
-def test_the_page_for_drivers_authors_has_what_the_drivers_say(name: str, driver: Any) -> None:
-    """An example that nobody follows would be one of before, soon."""
-    assert sources(SAID[name]) == sources(driver.NOTICES)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from cloud_dispatch.agent.identity import NoticeSource
 from cloud_dispatch.agent.notices import left_ms
 from cloud_dispatch.wire.codec import decode
 from cloud_dispatch_azure import NOTICES
+from tests.agent.test_notices import documented
 
 VM, NOW_MS = "b1-0", 1_474_309_767_000  # Mon, 19 Sep 2016 18:29:27 GMT
 
@@ -32,6 +33,10 @@ def source() -> NoticeSource:
     (one,) = NOTICES
     found: NoticeSource = decode(NoticeSource, json.dumps(one).encode())
     return found
+
+
+def test_notices_are_what_the_docs_say(source: NoticeSource) -> None:
+    assert [source] == documented()["AZURE"]
 
 
 def test_a_preemption_says_how_much_time_is_left(source: NoticeSource) -> None:

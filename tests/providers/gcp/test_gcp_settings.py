@@ -84,9 +84,9 @@ def test_the_plugin_says_where_it_runs_and_how_a_vm_proves_itself() -> None:
 
 
 def test_notices_are_what_the_docs_say_and_agents_understand() -> None:
-    """The preemption as the how-to has it; and an advice where a host's maintenance would end the VM."""
+    """Both as the how-to has them: the preemption; and an advice where a host's maintenance would end the VM."""
     read = decode(Config, json.dumps({"notices": plugin.template_variables()["notices"]}).encode()).notices
-    assert read[0] == documented()[2]
+    assert read == documented()["GCE"]
     assert (read[1].answer, read[1].advice) == ("TERMINATE_ON_HOST_MAINTENANCE", True)
 
 
