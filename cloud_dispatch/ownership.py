@@ -5,19 +5,21 @@ there has to be the service's, or it can't go on with it.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
 def give(made: Path | int, folder: Path) -> None:
     """Give what root has made (a path, of which no link is followed, or a descriptor) to the owner of `folder`. Who is
-    not root has made it as that owner, or may give nothing away."""
+    not root has made it as that owner, or may give nothing away; nor may a root without that right, in a container."""
     if os.geteuid() != 0:
         return
     owner = folder.stat()
-    if isinstance(made, int):
-        os.fchown(made, owner.st_uid, owner.st_gid)
-    else:
-        os.chown(made, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    with suppress(PermissionError):
+        if isinstance(made, int):
+            os.fchown(made, owner.st_uid, owner.st_gid)
+        else:
+            os.chown(made, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def give_all(made: Path, folder: Path) -> None:

@@ -140,3 +140,15 @@ def test_what_root_brings_back_is_its_owners(
     state = theirs("keys")
     root(state, "restore", "--keys-only", str(copy))
     assert {path.name: path.stat().st_uid for path in state.iterdir()} == dict.fromkeys(copies.FOLDERS, nobody.pw_uid)
+
+
+def test_a_root_that_may_give_nothing_away_goes_on(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container without that right: what it makes is its own, and it works."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchown", refused)
+    monkeypatch.setattr(os, "chown", refused)
+    root(served, "db", "restored")
+    assert (served / "store.sqlite.lock").stat().st_uid == 0
