@@ -78,7 +78,7 @@ def _early(connection: http.client.HTTPConnection) -> Optional[Tuple[int, bytes]
         line = wire.readline(_LINE_BYTES).split(None, 2)
         if len(line) < 2 or not line[0].startswith(b"HTTP/1.") or not line[1].isdigit():
             raise http.client.BadStatusLine(repr(line))
-        headers = http.client.parse_headers(wire)  # which a buffered one would not leave
+        headers = http.client.parse_headers(wire)
         if int(line[1]) == 100:
             return None
         length = headers.get("Content-Length", "")

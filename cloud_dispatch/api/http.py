@@ -127,17 +127,17 @@ def header(scope: Scope, name: bytes) -> bytes:
     return b""
 
 
-def declared_length(scope: Scope) -> int | None:
-    """How many bytes the client itself says that its body has; None where it does not."""
+def declared_length(scope: Scope) -> int:
+    """How many bytes the client itself says that its body has; 0 where it does not."""
     declared = header(scope, b"content-length")
     if not declared.isdigit():
-        return None
+        return 0
     return int(declared) if len(declared) <= _DIGITS else 10**_DIGITS
 
 
 def check_length(scope: Scope, limit: int) -> None:
     """TooLarge when the client itself says that its body is larger than `limit` bytes."""
-    if (declared_length(scope) or 0) > limit:
+    if declared_length(scope) > limit:
         raise too_large(limit)
 
 

@@ -209,7 +209,7 @@ class WorkerRoutes:
         guard()
         if own:
             await self._files.check_output(claim, path)
-        declared = declared_length(scope) or 0
+        declared = declared_length(scope)
         stored = await self._s.outputs.store(claim.task, claim.token, path, _chunks(receive), guard, declared)
         await answer(send, _encode(stored))
 

@@ -66,12 +66,8 @@ async def test_a_stop_does_not_hide_what_else_keeps_a_task_waiting(tmp_path: Pat
 async def test_a_minimum_that_is_not_met_is_told_with_the_reason(tmp_path: Path) -> None:
     """In the plan that operators see and in what is counted, for as long as it is so."""
     async with world(tmp_path, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
-        context, missing, unserved = (
-            w.context,
-            partial(explain.missing, w.context),
-            partial(explain.unserved, w.context),
-        )
-        metrics = Metrics(w.store, w.clock, unserved, missing, lambda: context.stop)
+        context, missing = w.context, partial(explain.missing, w.context)
+        metrics = Metrics(w.store, w.clock, partial(explain.unserved, context), missing, lambda: context.stop)
         assert missing() == {POOL: 0}
         await w.fleet.set_limit(Key(Scope.POOL, POOL), Window.DAY, Amount(0), "")
         await w.passes(3)
