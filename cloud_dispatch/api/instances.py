@@ -17,6 +17,7 @@ from cloud_dispatch.api.requests import (
     number,
     page_size,
     path_instance,
+    path_number,
     path_pool,
     text,
 )
@@ -27,6 +28,8 @@ from cloud_dispatch.domain.ids import InstanceId, PoolName
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.planner.plain import plain
+from cloud_dispatch.planner.replay import Record, decode_plan
 from cloud_dispatch.ports.store import Target, TaskFilter
 
 #: Milliseconds spent on tasks, and when the last attempt ended (None: none has).
@@ -121,6 +124,7 @@ class InstanceRoutes:
             Route("/v1/plan", self.plan, methods=["GET"]),
             Route("/v1/offers", self.offers, methods=["GET"]),
             Route("/v1/plans", self.plans, methods=["GET"]),
+            Route("/v1/plans/{plan}", self.stored_plan, methods=["GET"]),
         ]
 
     async def listing(self, request: Request) -> Response:
@@ -194,9 +198,14 @@ class InstanceRoutes:
         return json_response(await self._s.fleet.offers(shape, page_size(request, 20, 1000)))
 
     async def plans(self, request: Request) -> Response:
-        stored = await self._s.store.plans(limit=page_size(request, 20, 1000))
-        views = [{"id": p.id, "at_ms": p.at_ms, "actions": msgspec.json.decode(p.plan)["actions"]} for p in stored]
+        before = number(request, "before", _MOST_AMOUNT, _MOST_AMOUNT)
+        stored = await self._s.store.plans(before=before, limit=page_size(request, 20, 1000))
+        views = [{"id": p.id, "at_ms": p.at_ms, "actions": plain(decode_plan(p.plan))["actions"]} for p in stored]
         return json_response({"plans": views})
+
+    async def stored_plan(self, request: Request) -> Response:
+        found = await self._s.store.plan(path_number(request, "plan"))
+        return json_response(Record(found.id, found.at_ms, msgspec.Raw(found.snapshot), msgspec.Raw(found.plan)))
 
     def _known_pool(self, request: Request) -> PoolName:
         pool = path_pool(request)

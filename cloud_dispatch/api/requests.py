@@ -29,12 +29,17 @@ def json_response(value: Any, status: int = 200) -> Response:
     return Response(_encoder.encode(value), status, media_type="application/json")
 
 
+def path_number(request: Request, what: str) -> int:
+    """The number of a task or a plan that the path names; NotFound when that can't be one."""
+    text = request.path_params[what]
+    if _NUMBER.fullmatch(text) is None:
+        raise NotFound(f"there is no {what} {text[:40]!r}", place=what, hint=f"{what} ids are numbers")
+    return int(text)
+
+
 def path_task(request: Request) -> TaskId:
     """The task that the path names; NotFound when that can't be one."""
-    text = request.path_params["task"]
-    if _NUMBER.fullmatch(text) is None:
-        raise NotFound(f"there is no task {text[:40]!r}", place="task", hint="task ids are numbers")
-    return TaskId(int(text))
+    return TaskId(path_number(request, "task"))
 
 
 def path_instance(request: Request) -> InstanceId:

@@ -22,7 +22,7 @@ TABLE: Mapping[int, str] = {
     OK: "done; of `run`: every task succeeded",
     TASKS_FAILED: (
         "`run`: some task failed or was cancelled; `simulate`: some had not ended; `reap --yes`: some are not gone yet;"
-        " `demo`, `db check`, `cloud-init check`: a check failed"
+        " `demo`, `db check`, `cloud-init check`: a check failed; `replay`: it is planned otherwise now"
     ),
     USAGE: (
         "the command line, the task file or the configuration is wrong, or a question was not answered with yes;"

@@ -28,6 +28,7 @@ from cloud_dispatch.cli import (
     plan,
     prices,
     recover,
+    replay,
     simulate,
     stop,
     store,
@@ -53,8 +54,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for module in (
-    up, submit, tasks, logs, instances, plan, offers, prices, simulate, config_file, iam_policy, boot_documents, store,
-    recover, budget, cost, breakers, stop, operator_token, install, upgrade, demo,
+    up, submit, tasks, logs, instances, plan, replay, offers, prices, simulate, config_file, iam_policy, boot_documents,
+    store, recover, budget, cost, breakers, stop, operator_token, install, upgrade, demo,
 ):  # fmt: skip
     module.register(app)
 

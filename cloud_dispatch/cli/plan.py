@@ -29,11 +29,7 @@ def plan(config: ConfigFile = None, as_json: Json = False) -> None:
 
 def _render_plan(found: dict[str, Any]) -> None:
     for action in found["actions"]:
-        if action["kind"] == "launch":
-            what = f"{action['slots']} x {action['offering']} for pool {action['pool']} at {action['rate']}"
-        else:
-            what = f"{action['instance']} ({action['cause']})"
-        print(show.clean(f"{action['kind']} {what}: {action['reason']}"))
+        print(show.clean(line_of_action(action)))
     if not found["actions"]:
         print("Nothing would be launched or ended now.")
     for text in found.get("quarantined", ()):
@@ -47,6 +43,15 @@ def _render_plan(found: dict[str, Any]) -> None:
     if found["unsatisfiable"]:
         impossible = [(i["count"], i["shape"], i["reason"], i["nearest"]) for i in found["unsatisfiable"]]
         console().print(show.table(("can't run", "each needs", "why", "nearest offering"), impossible))
+
+
+def line_of_action(action: dict[str, Any]) -> str:
+    """What is done, to what, and why."""
+    if action["kind"] == "launch":
+        what = f"{action['slots']} x {action['offering']} for pool {action['pool']} at {action['rate']}"
+    else:
+        what = f"{action['instance']} ({action['cause']})"
+    return f"{action['kind']} {what}: {action['reason']}"
 
 
 def explain(
@@ -68,8 +73,11 @@ def _render_why(found: dict[str, Any]) -> None:
     for reason in found["reasons"]:
         print(show.clean(f"- {reason}"))
     if found.get("events"):
-        rows = [(show.moment(e["at_ms"]), e["action"], e.get("detail") or "") for e in reversed(found["events"])]
-        console().print(show.table(("when (UTC)", "what", "detail"), rows))
+        rows = [
+            (show.moment(e["at_ms"]), e["action"], e.get("detail") or "", e.get("plan") or "")
+            for e in reversed(found["events"])
+        ]
+        console().print(show.table(("when (UTC)", "what", "detail", "plan before it"), rows))
 
 
 def target(

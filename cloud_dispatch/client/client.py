@@ -270,6 +270,15 @@ class Client:
         """What would be launched and ended now, and why; changes nothing."""
         return cast("dict[str, Any]", self._http.json("GET", "/v1/plan"))
 
+    def plans(self, *, before: int | None = None, limit: int = 20) -> list[dict[str, Any]]:
+        """Plans with actions that were made, newest first: `id`, `at_ms`, `actions` as in `plan`."""
+        page = self._http.json("GET", "/v1/plans", params=_given(before=before, limit=limit))
+        return cast("list[dict[str, Any]]", page["plans"])
+
+    def record_of_plan(self, number: int) -> bytes:
+        """One of them with all that it was made from, JSON as `planner.record` reads it."""
+        return self._http.send("GET", f"/v1/plans/{number}").content
+
     def offers(self, **asked: str | int | None) -> dict[str, Any]:
         """What could be rented now for a task that asks for this, and why the rest could not."""
         return cast("dict[str, Any]", self._http.json("GET", "/v1/offers", params=_given(**asked)))

@@ -46,10 +46,21 @@ class _Plan:
     shortfalls: tuple[Shortfall, ...] = ()
 
 
+class Record(msgspec.Struct, frozen=True):
+    """Plan number `id`, made at `at_ms`, outside its statestore: what the API gives and a file holds. Its parts are
+    texts as they are stored."""
+
+    id: int
+    at_ms: int
+    snapshot: msgspec.Raw
+    plan: msgspec.Raw
+
+
 _ENCODER = msgspec.json.Encoder()
 _FIELDS = tuple(field.name for field in fields(Snapshot))
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 _PLAN = msgspec.json.Decoder(_Plan)
+_RECORD = msgspec.json.Decoder(Record)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -95,6 +106,16 @@ def decode_plan(stored: bytes) -> Plan:
     except (msgspec.DecodeError, IndexError) as error:
         raise _unreadable("plan", error) from error
     return Plan(actions, read.waiting, read.unsatisfiable, read.shortfalls)
+
+
+def decode_record(text: bytes) -> Record:
+    """The record in `text`; InvalidInput for anything else. Other fields are left aside; its parts are read later."""
+    try:
+        return _RECORD.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidInput(
+            f"this is not the record of a plan: {error}", hint="expected the JSON that `replay --json` prints"
+        ) from error
 
 
 def _step(action: Action, offerings: dict[str, tuple[int, Offering]]) -> _Step:

@@ -140,6 +140,15 @@ class StoredPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanEntry:
+    """A stored plan as a list has it: what it was made from, which is much larger, is read with `plan`."""
+
+    id: int
+    at_ms: int
+    plan: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Retention:
     """How long ended things are kept, in milliseconds; None is for ever."""
 
@@ -369,9 +378,11 @@ class Store(Protocol):
     # -- plans, events, targets, small facts
     async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes) -> int: ...
 
-    async def plans(self, *, before: int | None = None, limit: int = 20) -> Sequence[StoredPlan]: ...
+    async def plans(self, *, before: int | None = None, limit: int = 20) -> Sequence[PlanEntry]:
+        """Newest first, those with smaller numbers than `before`."""
 
-    async def plan(self, plan: int) -> StoredPlan: ...
+    async def plan(self, plan: int) -> StoredPlan:
+        """NotFound when there is none, or none any more."""
 
     async def record(self, events: Sequence[Event]) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What would be done now, and what could be. Owns the dry plan and its plain form for people and JSON."""
+"""What would be done now, and what could be. Owns the dry plan."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from cloud_dispatch.demand.port import DemandSource
-from cloud_dispatch.domain.money import format_rate
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.obstacle import Obstacle
-from cloud_dispatch.planner.plan import Action, Launch, Plan
+from cloud_dispatch.planner.plain import plain
 from cloud_dispatch.reconcile import offers, picture
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.spend import Spending
@@ -29,35 +28,3 @@ class Preview:
         snapshot = picture.take(self._c, self._sources)
         held = [f"{one.profile}: {one.reason}" for one in snapshot.blocked if one.obstacle is Obstacle.BREAKER]
         return {**plain(await self._c.planning.run(plan, snapshot)), "quarantined": held}
-
-
-def plain(decided: Plan) -> dict[str, Any]:
-    """A plan as JSON-ready values."""
-    return {
-        "actions": [_action(action) for action in decided.actions],
-        "waiting": [{"shape": w.shape.describe(), "count": w.count, "reason": w.reason} for w in decided.waiting],
-        "unsatisfiable": [
-            {"shape": u.shape.describe(), "count": u.count, "reason": u.reason, "nearest": u.nearest}
-            for u in decided.unsatisfiable
-        ],
-        "short": [{"pool": s.pool, "missing": s.missing, "reason": s.reason} for s in decided.shortfalls],
-    }
-
-
-def _action(action: Action) -> dict[str, Any]:
-    if isinstance(action, Launch):
-        rate = action.offering.rate
-        return {
-            "kind": "launch",
-            "pool": action.pool,
-            "offering": action.offering.key,
-            "slots": action.slots,
-            "rate": "unknown" if rate is None else format_rate(rate),
-            "reason": action.reason,
-        }
-    return {
-        "kind": type(action).__name__.lower(),
-        "instance": action.instance,
-        "cause": action.cause,
-        "reason": action.reason,
-    }

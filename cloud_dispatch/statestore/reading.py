@@ -14,7 +14,7 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.task import Attempt, Outcome, Task
-from cloud_dispatch.ports.store import LedgerEntry, StoredPlan, TaskFilter
+from cloud_dispatch.ports.store import LedgerEntry, PlanEntry, StoredPlan, TaskFilter
 from cloud_dispatch.statestore.records import plan_of
 from cloud_dispatch.statestore.rows import attempt_of, instance_of, last_outcomes, task_of
 from cloud_dispatch.statestore.schema import attempts, events, instances, ledger, plans, specs, tasks
@@ -75,11 +75,11 @@ def past_instances(connection: Connection, limit: int) -> list[Instance]:
     return [instance_of(row) for row in connection.execute(query)]
 
 
-def list_plans(connection: Connection, before: int | None, limit: int) -> list[StoredPlan]:
-    query = select(plans).order_by(plans.c.id.desc()).limit(limit)
+def list_plans(connection: Connection, before: int | None, limit: int) -> list[PlanEntry]:
+    query = select(plans.c.id, plans.c.at_ms, plans.c.plan).order_by(plans.c.id.desc()).limit(limit)
     if before is not None:
         query = query.where(plans.c.id < before)
-    return [plan_of(row) for row in connection.execute(query)]
+    return [PlanEntry(row.id, row.at_ms, row.plan) for row in connection.execute(query)]
 
 
 def one_plan(connection: Connection, plan: int) -> StoredPlan:

@@ -25,6 +25,7 @@ from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import (
     InstanceChange,
     LedgerEntry,
+    PlanEntry,
     Retention,
     ShapeDemand,
     StoredPlan,
@@ -314,7 +315,7 @@ class SqlStore:
     async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes) -> int:
         return await self._commit.run(records.RecordPlan(at_ms, snapshot, plan))
 
-    async def plans(self, *, before: int | None = None, limit: int = 20) -> Sequence[StoredPlan]:
+    async def plans(self, *, before: int | None = None, limit: int = 20) -> Sequence[PlanEntry]:
         return await self._read(reading.list_plans, before, _limited(limit))
 
     async def plan(self, plan: int) -> StoredPlan:

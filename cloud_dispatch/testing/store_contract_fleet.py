@@ -13,7 +13,7 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, PoolName, TaskId, VmId
 from cloud_dispatch.domain.instance import Behaviour, InstanceEvent, InstanceState
 from cloud_dispatch.domain.task import Cause, TaskState
-from cloud_dispatch.ports.store import InstanceChange, Retention, Store, StoredPlan, Target, TaskFilter
+from cloud_dispatch.ports.store import InstanceChange, PlanEntry, Retention, Store, StoredPlan, Target, TaskFilter
 from cloud_dispatch.testing.store_builders import (
     START_MS,
     Agent,
@@ -195,7 +195,8 @@ class FleetContract:
         numbers = [await store.record_plan(START_MS + n, big, b'{"plan":%d}' % n) for n in range(3)]
         assert numbers == sorted(set(numbers))
         assert await store.plan(numbers[1]) == StoredPlan(numbers[1], START_MS + 1, big, b'{"plan":1}')
-        assert [plan.id for plan in await store.plans(limit=2)] == numbers[:0:-1]
+        newest = [PlanEntry(n, START_MS + at, b'{"plan":%d}' % at) for at, n in ((2, numbers[2]), (1, numbers[1]))]
+        assert list(await store.plans(limit=2)) == newest
         assert [plan.id for plan in await store.plans(before=numbers[1])] == [numbers[0]]
         with pytest.raises(NotFound):
             await store.plan(99)

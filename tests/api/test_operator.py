@@ -13,11 +13,17 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, ProfileName, TaskId
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.planner import plan
+from cloud_dispatch.planner.again import again
+from cloud_dispatch.planner.plain import plain
+from cloud_dispatch.planner.plan import Launch
+from cloud_dispatch.planner.replay import decode_record, encode_plan, encode_snapshot
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING
 from cloud_dispatch.spend.windows import Window
 from tests.api.house import House, error_of, served
+from tests.planner.scenes import demand, shape, snapshot
 
 
 async def test_health_needs_no_token_and_says_what_is_wrong(house: House) -> None:
@@ -227,18 +233,32 @@ async def test_operators_act_on_instances(house: House) -> None:
 
 
 async def test_plans_and_explanations(house: House) -> None:
-    """The fleet's answers are passed on, and stored plans are listed newest first."""
+    """The fleet's answers are passed on."""
     assert (await house.op.get("/v1/plan")).json() == {"actions": [], "waiting": [], "unsatisfiable": []}
     assert (await house.op.get("/v1/tasks/5/explain")).json()["reasons"] == ["why not"]
     assert (await house.op.get("/v1/instances/b1-0/explain")).json()["reasons"] == ["cheap"]
-    for at in (1, 2):
-        await house.store.record_plan(at, b"{}", b'{"actions":[{"kind":"launch"}],"waiting":[]}')
+
+
+async def test_stored_plans_are_listed_in_words_and_given_whole(house: House) -> None:
+    """Newest first, walked by `before`; each says what was done as the plan of now does. One of them comes with the
+    snapshot that it was made from, so that it can be planned again elsewhere."""
+    seen = snapshot([demand(shape(), 3)])
+    decided = plan(seen)
+    numbers = [await house.store.record_plan(at, encode_snapshot(seen), encode_plan(decided)) for at in (1, 2)]
     plans = (await house.op.get("/v1/plans")).json()["plans"]
-    assert [(plan["at_ms"], plan["actions"]) for plan in plans] == [
-        (2, [{"kind": "launch"}]),
-        (1, [{"kind": "launch"}]),
-    ]
-    assert len((await house.op.get("/v1/plans", params={"limit": 1})).json()["plans"]) == 1
+    assert [(one["id"], one["at_ms"]) for one in plans] == [(numbers[1], 2), (numbers[0], 1)]
+    assert plans[0]["actions"] == plain(decided)["actions"]
+    (launch,) = decided.actions
+    assert isinstance(launch, Launch)
+    assert plans[0]["actions"][0]["offering"] == launch.offering.key
+    (newest,) = (await house.op.get("/v1/plans", params={"limit": 1})).json()["plans"]
+    (older,) = (await house.op.get("/v1/plans", params={"before": newest["id"]})).json()["plans"]
+    assert older["id"] == numbers[0]
+    told = again(decode_record((await house.op.get(f"/v1/plans/{numbers[0]}")).content))
+    assert (told.snapshot, told.decided, told.same) == (seen, decided, True)
+    for nobody in ("99", "x", "-1", "%00"):
+        assert error_of(await house.op.get(f"/v1/plans/{nobody}"))[0] == 404
+    assert error_of(await house.op.get("/v1/plans", params={"before": "x"}))[2] == "before"
 
 
 async def test_offers_are_asked_for_by_the_amounts_of_a_task(house: House) -> None:

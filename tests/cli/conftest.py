@@ -51,6 +51,8 @@ class StubDispatcher:
     limits_asked: list[dict[str, Any]] = field(default_factory=list)
     #: Pages of `GET /v1/costs` by their `after`, and answers about one task.
     costs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Stored plans by number: each with its `record`, as `GET /v1/plans/N` gives it, and its `actions`.
+    plans: dict[int, dict[str, Any]] = field(default_factory=dict)
     offers_asked: list[dict[str, str]] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
     plays: Callable[[dict[str, Any]], None] = lambda task: task.update(state="succeeded", cause="success")
@@ -112,6 +114,15 @@ class StubDispatcher:
                 lost = {"shape": "9 cpu", "count": 1, "reason": "too big", "nearest": "local.4"}
                 short = {"pool": "spare", "missing": 3, "reason": "its minimum wants 5 instances; nothing is left"}
                 return {"actions": [launch], "waiting": [], "unsatisfiable": [lost], "short": [short]}, {}
+            case "GET", ["plans"]:
+                known = [number for number in self.plans if number < int(query.get("before", 1 << 60))]
+                wanted = sorted(known, reverse=True)[: int(query["limit"])]
+                views = [{"id": n, "at_ms": 0, "actions": self.plans[n]["actions"]} for n in wanted]
+                return {"plans": views}, {}
+            case "GET", ["plans", number]:
+                if int(number) not in self.plans:
+                    raise Refusal(404, "not-found", f"there is no plan {number}")
+                return self.plans[int(number)]["record"], {}
             case "PUT", ["pools", pool, "target"]:
                 self.targets[pool] = body
                 return body, {}

@@ -7,13 +7,25 @@ import pytest
 from hypothesis import given, settings
 
 from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.ids import InstanceId, PoolName
 from cloud_dispatch.planner import plan
-from cloud_dispatch.planner.replay import decode_plan, decode_snapshot, encode_plan, encode_snapshot
+from cloud_dispatch.planner.again import again, only_in
+from cloud_dispatch.planner.plan import Drain, Plan, Shortfall, Terminate
+from cloud_dispatch.planner.replay import (
+    Record,
+    decode_plan,
+    decode_record,
+    decode_snapshot,
+    encode_plan,
+    encode_snapshot,
+)
 from cloud_dispatch.planner.snapshot import Snapshot
 from tests.planner.scenes import demand, instance, offering, shape, snapshot
 from tests.planner.test_properties import scenes
 
 SETTINGS = settings(max_examples=80, deadline=None)
+LACKING = Shortfall(PoolName("p"), 2, "x")
+B1, B2 = InstanceId("b-1"), InstanceId("b-2")
 
 
 @SETTINGS
@@ -62,3 +74,60 @@ def test_what_is_not_a_stored_plan_is_refused(stored: bytes) -> None:
         decode_plan(stored)
     with pytest.raises(InvalidInput, match="not a stored snapshot"):
         decode_snapshot(stored)
+
+
+def recorded(seen: Snapshot, decided: Plan) -> Record:
+    """As a statestore's record comes out of a file."""
+    parts = Record(3, 5, msgspec.Raw(encode_snapshot(seen)), msgspec.Raw(encode_plan(decided)))
+    return decode_record(msgspec.json.format(msgspec.json.encode(parts)))
+
+
+@SETTINGS
+@given(scene=scenes())
+def test_a_record_that_was_written_to_a_file_is_planned_the_same(scene: Snapshot) -> None:
+    """Spaces and line ends of the file change nothing."""
+    told = again(recorded(scene, plan(scene)))
+    assert told.same
+    assert (told.snapshot, told.decided) == (scene, plan(scene))
+    assert not only_in(told.decided, told.again)
+
+
+def test_a_plan_that_would_not_come_out_again_is_told_from_one_that_would() -> None:
+    """What is gone and what has come are named, each as often as it is; what both have is not."""
+    scene = snapshot([demand(shape(), 5)])
+    launches = plan(scene).actions
+    other = replace(plan(scene), actions=(*launches, Drain(B1, "idle", "x"), Drain(B1, "idle", "x")))
+    told = again(recorded(scene, other))
+    assert not told.same
+    assert only_in(told.decided, told.again).actions == (Drain(B1, "idle", "x"),) * 2
+    assert not only_in(told.again, told.decided)
+    less = again(recorded(scene, replace(plan(scene), actions=launches[1:], waiting=(), shortfalls=(LACKING,))))
+    assert only_in(less.again, less.decided).actions == launches[:1]
+    assert only_in(less.again, less.decided).answers == plan(scene).waiting
+    assert only_in(less.decided, less.again).answers == (LACKING,)
+
+
+def test_another_order_alone_is_another_plan_that_lacks_nothing() -> None:
+    """Actions are taken in their order."""
+    one, other = Drain(B1, "idle", "x"), Terminate(B2, "drained", "y")
+    there, back = Plan((one, other)), Plan((other, one))
+    assert there != back
+    assert not only_in(there, back)
+    assert not only_in(back, there)
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"id":1,"at_ms":1,"snapshot":{}}', b"\xff"])
+def test_what_is_not_a_record_is_refused(text: bytes) -> None:
+    """And said so, with where such a file comes from."""
+    with pytest.raises(InvalidInput, match="record of a plan") as refused:
+        decode_record(text)
+    assert "replay --json" in refused.value.hint
+
+
+def test_a_record_whose_parts_are_not_what_they_should_be_is_refused() -> None:
+    """They are read when it is planned again."""
+    good = recorded(snapshot([demand(shape(), 1)]), Plan())
+    for part in ("snapshot", "plan"):
+        broken = msgspec.structs.replace(good, **{part: msgspec.Raw(b"[1]")})
+        with pytest.raises(InvalidInput, match=f"stored {part}"):
+            again(broken)
