@@ -66,6 +66,11 @@ AZURE: Mapping[str, tuple[str, str, str]] = {
     "tags": ("table of texts", "none", "More tags, at most 40, on all that a launch makes."),
     "reaper": ("true or false", "`false`", "Whether the reaper is installed, which ends VMs past their `ends-at` tag."),
     "reaper_period": ("duration", "`1m`", "How often the reaper looks."),
+    "reaper_sign": (
+        "id of a resource",
+        "none",
+        "Whose tag has the reaper's signs of life; without it nobody looks whether it is alive.",
+    ),
     "identity_certificates": (
         "PEM, or a file of it",
         "none",
@@ -125,6 +130,11 @@ AWS: Mapping[str, tuple[str, str, str]] = {
     ),
     "launch_burst": ("1 to 10000", "`5`", "Calls of RunInstances that it takes at once after a rest."),
     "reaper_period": (_DURATION, "`1m`", "How often the reaper looks."),
+    "reaper_sign": (
+        "name of a parameter",
+        "none",
+        "Where the reaper leaves its signs of life; without it nobody looks whether it is alive.",
+    ),
     "identity_certificate": (
         "PEM, or a file of it",
         "none",
@@ -189,6 +199,12 @@ GCP: Mapping[str, tuple[str, str, str]] = {
     ),
     "local_ssds": ("0 to 24", "`0`", "Local SSDs of 375 GiB each, bare; tasks get these."),
     "labels": ("table of texts", "none", "More labels, at most 40, on VMs and their boot disks."),
+    "reaper_period": (_DURATION, "`1m`", "How often the reaper looks, where there is one."),
+    "reaper_sign": (
+        "`gs://BUCKET/OBJECT`",
+        "none",
+        "Whose metadata have the reaper's signs of life; without it nobody looks whether it is alive.",
+    ),
     "consistency": (_DURATION, "`30s`", "How long Google's lists may be late."),
     "boot": (_DURATION, "`1m`", "How long a VM takes from its launch to its registration, as expected."),
     "operation_poll": (_DURATION, "`2s`", "How often launches under way are asked for."),

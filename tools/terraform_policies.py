@@ -22,6 +22,7 @@ from cloud_dispatch_gcp.settings import GcpSettings
 
 MODULES = Path(__file__).resolve().parent.parent / "terraform" / "modules"
 _REGION, _ACCOUNT, _DEPLOYMENT, _ROLE = "us-east-1", "000000000000", "@deployment@", "@role@"
+_SIGN = "/sign"
 
 
 def aws() -> str:
@@ -29,6 +30,7 @@ def aws() -> str:
     settings = AwsSettings.model_validate({
         "region": _REGION, "account": _ACCOUNT, "instance_types": ["*"], "instance_profile": _ROLE,
         "subnets": ["subnet-00000000"], "security_groups": ["sg-00000000"],
+        "reaper": True, "reaper_sign": _SIGN,
     })  # fmt: skip
     found = document(settings, _DEPLOYMENT)
     for statement in found["Statement"]:
@@ -36,6 +38,9 @@ def aws() -> str:
             statement["Condition"]["StringLike"]["ec2:InstanceType"] = "@instance_types@"
         if statement["Sid"] == "LaunchWith":
             statement["Resource"] = "@launch_with@"
+        if statement["Sid"] == "HearTheReaper":
+            statement["Resource"] = [one.replace(_SIGN, f"/cloud-dispatch-{_DEPLOYMENT}/reaper")
+                                     for one in statement["Resource"]]  # fmt: skip
     text = json.dumps(found, indent=2)
     for mark, name in {
         '"@instance_types@"': "instance_types", '"@launch_with@"': "launch_with", _DEPLOYMENT: "deployment",
@@ -54,7 +59,8 @@ def azure() -> str:
             "subscription": group.split("/")[2], "resource_group": "vms", "region": "westeurope",
             "subnet": f"{group}/Microsoft.Network/virtualNetworks/own/subnets/workers",
             "security_group": f"{group}/Microsoft.Network/networkSecurityGroups/worker",
-            "identity": f"{group}/Microsoft.ManagedIdentity/userAssignedIdentities/worker", **more,
+            "identity": f"{group}/Microsoft.ManagedIdentity/userAssignedIdentities/worker", "reaper": True,
+            "reaper_sign": f"{group}/Microsoft.ManagedIdentity/userAssignedIdentities/reaper", **more,
         })  # fmt: skip
 
     found: dict[str, Any] = {}

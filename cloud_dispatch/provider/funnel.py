@@ -16,6 +16,7 @@ from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.provider.spi import (
     Challenge,
     Finding,
+    Heard,
     LaunchRequest,
     LaunchResult,
     Leftover,
@@ -45,6 +46,7 @@ class Call(StrEnum):
     DELETE_LEFTOVER = "delete_leftover"
     QUOTAS = "quotas"
     PRICES = "prices"
+    HEARD = "heard"
     PREFLIGHT = "preflight"
     IDENTIFY = "identify"
 
@@ -111,6 +113,10 @@ class Funnel(ABC):
     async def prices(self) -> Sequence[Price]:
         told: Sequence[Price] = await self.call(Call.PRICES)
         return told
+
+    async def heard(self, deployment: str) -> Heard:
+        said: Heard = await self.call(Call.HEARD, deployment)
+        return said
 
     async def preflight(self, deployment: str) -> Sequence[Finding]:
         found: Sequence[Finding] = await self.call(Call.PREFLIGHT, deployment)

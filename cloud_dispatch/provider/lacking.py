@@ -10,7 +10,17 @@ from collections.abc import Sequence
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.provider.errors import InvalidRequest, NotProven
-from cloud_dispatch.provider.spi import Challenge, Finding, LaunchResult, Leftover, Operation, Price, Quota, Traits
+from cloud_dispatch.provider.spi import (
+    Challenge,
+    Finding,
+    Heard,
+    LaunchResult,
+    Leftover,
+    Operation,
+    Price,
+    Quota,
+    Traits,
+)
 
 
 def bounded(vms: Sequence[VmId], traits: Traits) -> tuple[VmId, ...]:
@@ -21,7 +31,8 @@ def bounded(vms: Sequence[VmId], traits: Traits) -> tuple[VmId, ...]:
 
 
 class Lacking:
-    """The answers of a driver without operations, movable hard ends, console, leftovers, quotas, prices and proofs."""
+    """The answers of a driver without operations, movable hard ends, a hand to hear, console, leftovers, quotas, prices
+    and proofs."""
 
     async def resume(self, operation: Operation) -> LaunchResult:
         raise InvalidRequest(f"{operation.token}: launches of this driver leave no operations")
@@ -43,6 +54,9 @@ class Lacking:
 
     async def prices(self) -> Sequence[Price]:
         return ()
+
+    async def heard(self, deployment: str) -> Heard:
+        return Heard(0, "nothing is known here of a hand beside the cloud")
 
     async def preflight(self, deployment: str) -> Sequence[Finding]:
         return ()

@@ -157,7 +157,7 @@ class Level(StrEnum):
 
     OK = "ok"
     WARNING = "warning"  # it works, not as well as it could, or nobody can tell yet
-    ERROR = "error"  # launches fail by it, all or some of them
+    ERROR = "error"  # launches fail by it, all or some of them; or what they cost has no end that was promised
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +175,16 @@ class HardEnd(StrEnum):
     NONE = "none"
     FIXED = "fixed"  # at creation, for ever (GCE maxRunDuration)
     EXTENDABLE = "extendable"  # `extend` moves it (a reaper that reads tags)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The last sign of life of the hand beside the cloud. `last_ms`: when its last round began that saw all and ended
+    all that was due, where this profile's VMs are, by its own clock (ms since the epoch); 0: there is none, for `why`.
+    """
+
+    last_ms: int
+    why: str = ""
 
 
 class Identity(StrEnum):
@@ -238,6 +248,8 @@ class Traits:
     hard_end: HardEnd = HardEnd.NONE
     #: That hand's period: how long after `ends_ms` it may look first.
     hard_end_period_ms: int = 0
+    #: How often a hand beside the cloud looks of which `heard` tells the signs of life; 0: there is none to hear.
+    hand_period_ms: int = 0
     #: How long a VM may go on billing after its end was asked for (by that hand or by `terminate`).
     stop_lag_ms: int = 0
     #: Whether each slot is named by us, so that a launch may be repeated for ever.
@@ -342,6 +354,12 @@ class Provider(Protocol):
     async def prices(self) -> Sequence[Price]:
         """What the provider's price service says now of what the profile could rent, before any discount of its
         account. May read many pages: asked for once a day or by hand, and never by a launch."""
+
+    async def heard(self, deployment: str) -> Heard:
+        """The last sign of life of the hand that ends VMs of `deployment` at their hard ends, beside the cloud and
+        whoever else is dead. One look at what it has left: its cloud's word that a function is there proves nothing.
+        That there is no sign is an answer; raises where the question could not be asked. Only where the traits give
+        its period."""
 
     async def preflight(self, deployment: str) -> Sequence[Finding]:
         """What would keep VMs of `deployment` from being launched, found, listed or ended, as far as it can be known

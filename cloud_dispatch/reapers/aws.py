@@ -2,8 +2,9 @@
 
 `DEPLOYMENT` names the deployment, `REGIONS` the regions that are looked at (with commas; empty: the function's own).
 Its role may list, and end what carries the deployment's tag. Where everything is to go, that is also what has outlived
-its VM: disks, interfaces and addresses that nobody uses, and snapshots unless `KEEP_SNAPSHOTS` says yes. boto3 is
-Lambda's own.
+its VM: disks, interfaces and addresses that nobody uses, and snapshots unless `KEEP_SNAPSHOTS` says yes. `SIGN` names
+the parameter of Systems Manager that its sign of life goes into, in each of these regions; empty: it leaves none. boto3
+is Lambda's own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.reaper import Tagged
 from cloud_dispatch.domain.tags import DEPLOYMENT
-from cloud_dispatch.reapers.rounds import EVERYTHING, end_all, look_at_all
+from cloud_dispatch.reapers.rounds import EVERYTHING, Leave, end_all, look_at_all
 
 _LIVING = ("pending", "running", "stopping", "stopped", "shutting-down")
 #: EC2 takes a thousand; of those that it refuses together each is asked for alone.
@@ -135,7 +136,22 @@ def handler(event: Mapping[str, Any], context: Any) -> list[dict[str, Any]]:
             region: Ec2(client, deployment, everything=True, snapshots=snapshots) for region, client in clients.items()
         }
         return end_all(clouds, _now, deployment, lambda: context.get_remaining_time_in_millis() / 1000, time.sleep)
-    return look_at_all({region: Ec2(client, deployment) for region, client in clients.items()}, _now, deployment)
+    clouds = {region: Ec2(client, deployment) for region, client in clients.items()}
+    return look_at_all(clouds, _now, deployment, leave=_leaves(list(clouds)))
+
+
+def _leaves(regions: Sequence[str]) -> Leave | None:
+    """What puts a sign of life into the parameter of each region."""
+    import boto3
+
+    name = os.environ.get("SIGN")
+
+    def leave(text: str) -> None:
+        for region in regions:
+            put = boto3.client("ssm", region_name=region).put_parameter
+            put(Name=name, Value=text, Type="String", Overwrite=True)
+
+    return leave if name else None
 
 
 def _worn(tags: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 `DEPLOYMENT` names the deployment, `GROUP` the resource group of its VMs by its id, `CLIENT` the function's identity by
 its client id. That may read and delete the VMs of the group; what a VM holds goes with it, as the driver made it so.
+`SIGN` is the resource whose tag takes its sign of life, by its id; empty: it leaves none.
 The standard library only: there is nothing to install, and nothing that changes with the function's host.
 """
 
@@ -21,11 +22,12 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.reaper import Tagged
+from cloud_dispatch.domain.sign import KEY
 from cloud_dispatch.reapers.rounds import EVERYTHING, Partial, end_all, look_at_all
 
 ARM = "https://management.azure.com"
 _VMS, _VERSION = "Microsoft.Compute/virtualMachines", "2024-07-01"
-_TOKENS_VERSION = "2019-08-01"
+_TOKENS_VERSION, _TAGS_VERSION = "2019-08-01", "2021-04-01"
 #: A call's own time, of the five minutes that its host gives it (host.json), and an answer's.
 _CALL_S, _ANSWER_S = 270.0, 20
 #: ARM takes hundreds of deletions at once, and each takes it a second to accept.
@@ -35,7 +37,7 @@ _PAUSE_S = 5.0
 
 
 class Refused(Exception):
-    """There is no token to ask with."""
+    """There is no token to ask with, or ARM's no."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,11 @@ class Answer:
     document: Mapping[str, Any]
 
 
-def asked(method: str, url: str, headers: Mapping[str, str], trusted: ssl.SSLContext | None = None) -> Answer:
+def asked(
+    method: str, url: str, headers: Mapping[str, str], trusted: ssl.SSLContext | None = None, body: bytes | None = None
+) -> Answer:
     """One request, past whatever proxy the environment names. OSError where there is no answer."""
-    request = Request(url, method=method, headers=dict(headers))
+    request = Request(url, data=body, method=method, headers=dict(headers))
     try:
         with build_opener(ProxyHandler({}), HTTPSHandler(context=trusted)).open(request, timeout=_ANSWER_S) as found:
             return Answer(found.status, _lower(found.headers), _document(found.read()))
@@ -87,7 +91,7 @@ class Arm:
         self, url: str, group: str, bearer: str, left_s: Callable[[], float], sleep: Callable[[float], None],
         *, leaving: bool = False, trusted: ssl.SSLContext | None = None,
     ) -> None:  # fmt: skip
-        self._all = f"{url}{group}/providers/{_VMS}"
+        self._url, self._all = url, f"{url}{group}/providers/{_VMS}"
         self._headers = {"Authorization": f"Bearer {bearer}"}
         self._left_s, self._sleep, self._leaving = left_s, sleep, leaving
         self._trusted = trusted or ssl.create_default_context()
@@ -123,10 +127,19 @@ class Arm:
             return f"{type(error).__name__}: {error}"
         return "" if answer.status < 300 or answer.status == 404 else _said(answer)
 
-    def _ask(self, method: str, url: str) -> Answer:
+    def leave(self, resource: str, text: str) -> None:
+        """Have a tag of the resource say this; its other tags stay. Refused for a no."""
+        said = json.dumps({"operation": "Merge", "properties": {"tags": {KEY: text}}}).encode()
+        url = f"{self._url}{resource}/providers/Microsoft.Resources/tags/default?api-version={_TAGS_VERSION}"
+        answer = self._ask("PATCH", url, said)
+        if answer.status >= 300:
+            raise Refused(_said(answer))
+
+    def _ask(self, method: str, url: str, body: bytes | None = None) -> Answer:
         """The answer, later where that is asked for and there is time."""
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
         while True:
-            answer = asked(method, url, self._headers, self._trusted)
+            answer = asked(method, url, headers, self._trusted, body)
             if answer.status != 429:
                 return answer
             told = answer.headers.get("retry-after", "")
@@ -155,7 +168,8 @@ def handler(event: Mapping[str, Any]) -> list[dict[str, Any]]:
     clouds = {group.rpartition("/")[2]: cloud}
     if everything:
         return end_all(clouds, _now, deployment, left_s, time.sleep)
-    return look_at_all(clouds, _now, deployment)
+    sign = os.environ.get("SIGN")
+    return look_at_all(clouds, _now, deployment, leave=(lambda text: cloud.leave(sign, text)) if sign else None)
 
 
 def main(timer: object) -> None:

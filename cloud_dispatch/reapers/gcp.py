@@ -3,7 +3,8 @@ asks of Compute Engine.
 
 `DEPLOYMENT` names the deployment, `PROJECT` the project, `TIMEOUT_S` how long a call may take. Its role may list, and
 delete what is named after the deployment. Compute Engine itself deletes VMs that run at the end of their
-`maxRunDuration`; a VM that has stopped lost that end, and its disk bills on: this deletes it too. It has nothing but
+`maxRunDuration`; a VM that has stopped lost that end, and its disk bills on: this deletes it too. `SIGN` is the object
+of Cloud Storage whose metadata take its sign of life, as `gs://BUCKET/NAME`; empty: it leaves none. It has nothing but
 the standard library around it.
 """
 
@@ -22,8 +23,9 @@ from typing import Any
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.labels import filter_of, to_tags
 from cloud_dispatch.domain.reaper import Tagged
+from cloud_dispatch.domain.sign import KEY
 from cloud_dispatch.domain.tags import DEPLOYMENT
-from cloud_dispatch.reapers.rounds import EVERYTHING, Partial, Unfinished, end_all, look_at_all
+from cloud_dispatch.reapers.rounds import EVERYTHING, Leave, Partial, Unfinished, end_all, look_at_all
 
 #: What can outlive a VM: looked at when everything ends, once no VM is listed.
 _REST = ("disks", "addresses")
@@ -43,7 +45,7 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Refused(Exception):
-    """Compute Engine's no."""
+    """Google's no."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -59,13 +61,7 @@ class Api:
     def __call__(self, verb: str, path: str, **query: str) -> Any:
         """The answer to a request without a body; Refused for a no, OSError where there is none."""
         url = self._root + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
-        request = urllib.request.Request(url, method=verb, headers={"Authorization": f"Bearer {self._token()}"})
-        try:
-            with _OPENER.open(request, timeout=_ANSWER_S) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _refused(error.code, error.read()) from None
+        return _answer(urllib.request.Request(url, method=verb), self._token())
 
     def pages(self, path: str, wanted: str) -> Iterator[Any]:
         """All pages of a list."""
@@ -77,6 +73,25 @@ class Api:
                 return
             query["pageToken"] = page["nextPageToken"]
         raise Partial(f"{path}: no end after {_MAX_PAGES} pages")
+
+
+def leave(endpoint: str, token: str, place: str, text: str) -> None:
+    """Have the metadata of the object `place` say this. It makes no new object and no version of it."""
+    bucket, _, name = place.removeprefix("gs://").partition("/")
+    url = f"{endpoint}/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}"
+    said = json.dumps({"metadata": {KEY: text}}).encode()
+    kind = {"Content-Type": "application/json"}
+    _answer(urllib.request.Request(url, data=said, headers=kind, method="PATCH"), token)
+
+
+def _answer(request: urllib.request.Request, token: str) -> Any:
+    request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with _OPENER.open(request, timeout=_ANSWER_S) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _refused(error.code, error.read()) from None
 
 
 class Gce:
@@ -138,17 +153,24 @@ def handler(request: Any) -> tuple[str, int, Mapping[str, str]]:
     deployment's, and waits until it is gone: `terraform destroy` sends it."""
     began, limit_s = time.monotonic(), float(os.environ.get("TIMEOUT_S", "60"))
     deployment, project = os.environ["DEPLOYMENT"], os.environ["PROJECT"]
-    api = Api(os.environ.get("COMPUTE_ENDPOINT", "https://compute.googleapis.com"), project, _Token())
+    token = _Token()
+    api = Api(os.environ.get("COMPUTE_ENDPOINT", "https://compute.googleapis.com"), project, token)
     everything = (request.get_json(silent=True) or {}).get(EVERYTHING) is True
     clouds = {project: Gce(api, deployment, everything=everything)}
     try:
         if everything:
             told = end_all(clouds, _now, deployment, lambda: limit_s - (time.monotonic() - began), time.sleep)
         else:
-            told = look_at_all(clouds, _now, deployment)
+            told = look_at_all(clouds, _now, deployment, leave=_leaves(token))
     except Unfinished as error:
         return f"{error}\n", 500, {"Content-Type": "application/json"}
     return f"{json.dumps(told)}\n", 200, {"Content-Type": "application/json"}
+
+
+def _leaves(token: Callable[[], str]) -> Leave | None:
+    """What leaves signs of life."""
+    place, endpoint = os.environ.get("SIGN"), os.environ.get("STORAGE_ENDPOINT", "https://storage.googleapis.com")
+    return (lambda text: leave(endpoint, token(), place, text)) if place else None
 
 
 class _Token:

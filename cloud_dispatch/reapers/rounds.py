@@ -1,7 +1,8 @@
 """One round of a reaper, whatever the cloud. Owns which VMs are ended, and what is told of it.
 
 A round has no memory: what could not be ended is found again by the next. It says so by an error at its end, once all
-else is done, so that the cloud's own alarm for functions that fail is the reaper's alarm.
+else is done, so that the cloud's own alarm for functions that fail is the reaper's alarm. One that has seen everything
+and ended all that was due leaves a sign of life where the dispatcher can read it (`domain.sign`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from typing import Any, Protocol
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.reaper import Tagged, overdue, unreadable
+from cloud_dispatch.domain.sign import written
 from cloud_dispatch.domain.tags import DEPLOYMENT, decode
 
 #: What tells a round to end everything of the deployment: Terraform says it when it destroys the function.
 EVERYTHING = "everything"
 PAUSE_S = 5.0
+#: Puts the text of a sign of life where the dispatcher looks for it; raises whatever its cloud raises.
+Leave = Callable[[str], None]
 
 
 class Cloud(Protocol):
@@ -97,11 +101,13 @@ def _seen(cloud: Cloud) -> tuple[dict[VmId, Mapping[str, str]], str]:
 
 
 def look_at_all(
-    clouds: Mapping[str, Cloud], now: Callable[[], int], deployment: str, *, everything: bool = False
-) -> list[dict[str, Any]]:
-    """A round of each place, one line of log each. Unfinished, when all have been looked at, where something is left or
-    a place could not be looked at."""
+    clouds: Mapping[str, Cloud], now: Callable[[], int], deployment: str, *, everything: bool = False,
+    leave: Leave | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """A round of each place, one line of log each, and a sign of life of it. Unfinished, when all have been looked at,
+    where something is left, a place could not be looked at, or the sign could not be left."""
     told: list[dict[str, Any]] = []
+    begun_ms = now()
     for place, cloud in clouds.items():
         try:
             view = look(cloud, now(), deployment, everything=everything).view()
@@ -111,7 +117,18 @@ def look_at_all(
         sys.stdout.write(json.dumps(told[-1]) + "\n")
     if any(one.get("problem") or one.get("failed") for one in told):
         raise Unfinished(json.dumps(told))
+    if leave is not None:
+        _sign(leave, deployment, begun_ms, clouds)
     return told
+
+
+def _sign(leave: Leave, deployment: str, begun_ms: int, places: Iterable[str]) -> None:
+    try:
+        leave(written(deployment, begun_ms, places))
+    except Exception as error:  # all was done that is a round's to do; the dispatcher will say that it hears nothing
+        problem = json.dumps([{"problem": f"no sign of life could be left: {type(error).__name__}: {error}"}])
+        sys.stdout.write(problem + "\n")
+        raise Unfinished(problem) from error
 
 
 def end_all(

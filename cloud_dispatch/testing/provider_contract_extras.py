@@ -68,6 +68,13 @@ class ExtrasContract(ContractBase):
         await self.horizon(provider)
         assert (await provider.list(DEPLOYMENT)).vms == ()
 
+    async def test_a_hand_is_heard_or_denied(self, provider: Provider) -> None:
+        """With a period there is an answer, whatever it is; without one there is no hand to hear, and why is said."""
+        said = await provider.heard(DEPLOYMENT)
+        assert said.last_ms >= 0
+        assert bool(said.why) == (said.last_ms == 0)
+        assert provider.traits.hand_period_ms or said.last_ms == 0
+
     async def test_quotas_are_told_or_denied(self, provider: Provider, make_request: MakeRequest) -> None:
         """With the trait there are quotas whose use rises with a launch; without it, none."""
         before = await provider.quotas()

@@ -70,8 +70,12 @@ class AwsPlugin:
 
         if find_spec("boto3") is None:
             raise ModuleNotFoundError("No module named 'boto3'", name="boto3")
-        found = doubt(settings.region)
-        return (f"region: {found}",) if found else ()
+        found = [f"region: {said}"] if (said := doubt(settings.region)) else []
+        if settings.reaper and not settings.reaper_sign:
+            from cloud_dispatch.provider.hand import UNHEARD
+
+            found.append(f"reaper: {UNHEARD}")
+        return tuple(found)
 
     def check_secret(self, name: str) -> None:
         """ValueError for what names nothing in Secrets Manager."""

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT, decode
+from cloud_dispatch.provider import hand
 from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
     InDoubt,
@@ -31,6 +32,7 @@ from cloud_dispatch.provider.spi import (
     Challenge,
     Finding,
     HardEnd,
+    Heard,
     Identity,
     LaunchRequest,
     LaunchResult,
@@ -260,6 +262,19 @@ class AwsProvider(Lacking):
     async def prices(self) -> Sequence[Price]:
         return await self._catalogue.told() if self.traits.prices else ()
 
+    async def heard(self, deployment: str) -> Heard:
+        settings = self._settings
+        if not settings.reaper_sign:
+            return await super().heard(deployment)
+        try:
+            asked = Asked("GetParameter")
+            answer = await self._calls.patiently(asked, "ssm", "get_parameter", Name=settings.reaper_sign)
+        except InvalidRequest as error:
+            if error.code != "ParameterNotFound":
+                raise
+            return hand.heard("", deployment, settings.region)
+        return hand.heard(str(answer["Parameter"]["Value"]), deployment, settings.region)
+
     async def preflight(self, deployment: str) -> Sequence[Finding]:
         means = preflight.Means(self, self._calls, self._images, self._subnets, self._catalogue, self._now)
         return await preflight.examine(means, self._settings, deployment)
@@ -328,6 +343,7 @@ def traits(settings: AwsSettings) -> Traits:
         gzips_user_data=True,
         hard_end=HardEnd.EXTENDABLE if settings.reaper else HardEnd.NONE,
         hard_end_period_ms=settings.reaper_period if settings.reaper else 0,
+        hand_period_ms=settings.reaper_period if settings.reaper_sign else 0,
         stop_lag_ms=_STOP_LAG_MS,
         token_window_ms=_TOKEN_MS,
         all_or_nothing=True,

@@ -156,6 +156,9 @@ def _around(settings: AwsSettings, places: _Places) -> list[dict[str, Any]]:
             for name in parameters
         ]  # fmt: skip
         found.append(_statement("ReadImages", ["ssm:GetParameter"], names))
+    if settings.reaper_sign:
+        name = places.other("ssm", f"parameter{settings.reaper_sign}", region=places.region)
+        found.append(_statement("HearTheReaper", ["ssm:GetParameter"], [name]))
     if settings.instance_profile:
         # A profile made with its role has the role's name; where it was named otherwise, this line has to be changed.
         role = settings.instance_profile.rpartition("/")[2]

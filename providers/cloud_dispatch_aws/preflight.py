@@ -16,6 +16,7 @@ from cloud_dispatch.domain.ids import BatchId
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.resources import format_bytes
 from cloud_dispatch.domain.tags import DEPLOYMENT
+from cloud_dispatch.provider import hand
 from cloud_dispatch.provider.errors import InvalidRequest, ProviderError
 from cloud_dispatch.provider.spi import Finding, LaunchRequest, Level, Provider, Quota
 from cloud_dispatch_aws import prices, regions, rights, translate
@@ -71,6 +72,7 @@ class _Examination:
             ("key_name", self._key),
             ("instance_types", self._types),
             ("quotas", self._quotas),
+            (hand.ABOUT, self._reaper),
         ):
             try:
                 found += await look()
@@ -112,6 +114,12 @@ class _Examination:
     async def _quotas(self) -> list[Finding]:
         return of_quotas(await self._means.driver.quotas())
 
+    async def _reaper(self) -> list[Finding]:
+        if not self._settings.reaper_sign:
+            return []
+        driver = self._means.driver
+        return [hand.finding(await driver.heard(self._deployment), driver.traits, self._means.now())]
+
     def _markets(self) -> list[Market]:
         return sorted({one.market for one in self._offered})
 
@@ -152,7 +160,9 @@ def of_settings(settings: AwsSettings) -> list[Finding]:
         text = "without the region's certificate VMs can't prove who they are, and each launch makes one VM"
         found.append(Finding(Level.WARNING, "identity_certificate", text))
     if not settings.reaper:
-        found.append(Finding(Level.WARNING, "reaper", "without the reaper only a VM's own timer ends it"))
+        found.append(Finding(Level.WARNING, hand.ABOUT, "without the reaper only a VM's own timer ends it"))
+    elif not settings.reaper_sign:
+        found.append(Finding(Level.WARNING, hand.ABOUT, hand.UNHEARD))
     if settings.endpoint_url:
         found.append(Finding(Level.WARNING, "endpoint_url", f"{settings.endpoint_url} is asked, not AWS"))
     return found

@@ -35,6 +35,8 @@ _Image = Annotated[str, _matching(r"^(ami-[0-9a-f]+|ssm:/[A-Za-z0-9_./-]+)$")]
 _Architecture = Annotated[str, _matching(r"^(x86_64|arm64)$")]
 _Pattern = Annotated[str, _matching(r"^[a-z0-9.*?-]+$")]
 _Role = Annotated[str, _matching(r"^(arn:[a-z-]+:iam::[0-9]{12}:role/.+)?$")]
+#: Names that begin with aws or ssm are not the account's own.
+_Parameter = Annotated[str, _matching(r"^((/[A-Za-z0-9_.-]+)+)?$")]
 _Url = Annotated[str, _matching(r"^(https?://[^\s@]+)?$")]
 _Switch = Annotated[bool, Strict()]
 
@@ -100,6 +102,7 @@ class AwsSettings(BaseModel):
 
     reaper: _Switch = False
     reaper_period: Duration = 60_000
+    reaper_sign: _Parameter = ""
     identity_certificate: Annotated[str, AfterValidator(_certificate)] = ""
     consistency: Duration = 60_000
     boot: Duration = 60_000
@@ -115,6 +118,8 @@ class AwsSettings(BaseModel):
             raise ValueError("external_id: expected a role_arn that it belongs to")
         if self.web_identity_token_file is not None and not self.role_arn:
             raise ValueError("web_identity_token_file: expected the role_arn that the token is for")
+        if self.reaper_sign and not self.reaper:
+            raise ValueError("reaper_sign: expected reaper = true, since that is who leaves it")
         stray = [zone for zone in self.zones if not zone.startswith(self.region)]
         if stray:
             raise ValueError(f"zones: {', '.join(stray)} are not in {self.region}")

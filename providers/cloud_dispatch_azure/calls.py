@@ -135,6 +135,14 @@ class Calls:
 
         return await self._threads.run(self._call, asked, look)
 
+    async def told(self, asked: Asked, path: str) -> dict[str, Any]:
+        """The document that ARM has at a path of its own, in its own words."""
+        base = self._settings.endpoint_url or ARM
+        found: dict[str, Any] = await self._threads.run(
+            self._call, asked, lambda clients: _told(clients.compute.send_request(HttpRequest("GET", base + path)))
+        )
+        return found
+
     async def listed(self, asked: Asked, path: str) -> list[dict[str, Any]]:
         """All that ARM lists at a path of its own, whole and in its own words; raises where one page is missing. The
         SDK sends and no more: its models of ten thousand VMs take longer than everything else about them."""

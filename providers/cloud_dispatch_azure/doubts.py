@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cloud_dispatch.provider import hand
 from cloud_dispatch_azure.settings import AzureSettings
 
 NO_REAPER = (
@@ -14,7 +15,9 @@ def of_settings(settings: AzureSettings) -> list[tuple[str, str]]:
     """Keys, and what to know of them."""
     found = []
     if not settings.reaper:
-        found.append(("reaper", NO_REAPER))
+        found.append((hand.ABOUT, NO_REAPER))
+    elif not settings.reaper_sign:
+        found.append((hand.ABOUT, hand.UNHEARD))
     if not settings.identity_certificates:
         text = "without the certificates of Azure's signer VMs can't prove who they are, and each launch makes one VM"
         found.append(("identity_certificates", text))

@@ -16,7 +16,9 @@ from azure.core import MatchConditions
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.domain.sign import KEY
 from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
+from cloud_dispatch.provider import hand
 from cloud_dispatch.provider.errors import (
     InvalidRequest,
     NotProven,
@@ -31,6 +33,7 @@ from cloud_dispatch.provider.spi import (
     Challenge,
     Finding,
     HardEnd,
+    Heard,
     Identity,
     LaunchRequest,
     LaunchResult,
@@ -214,6 +217,17 @@ class AzureProvider(Lacking):
     async def prices(self) -> Sequence[Price]:
         return await self._catalogue.told() if self.traits.prices else ()
 
+    async def heard(self, deployment: str) -> Heard:
+        settings = self._settings
+        if not settings.reaper_sign:
+            return await super().heard(deployment)
+        try:
+            found = await self._calls.told(Asked("tags", vm=True), paths.tags(settings.reaper_sign))
+        except VmNotFound:
+            return hand.heard("", deployment, settings.resource_group)
+        tags = (found.get("properties") or {}).get("tags") or {}
+        return hand.heard(str(tags.get(KEY, "")), deployment, settings.resource_group)
+
     async def preflight(self, deployment: str) -> Sequence[Finding]:
         means = preflight.Means(self, self._calls, self._images, self._catalogue, self._now)
         return await preflight.examine(means, self._settings, deployment)
@@ -307,6 +321,7 @@ def traits(settings: AzureSettings) -> Traits:
         gzips_user_data=True,
         hard_end=HardEnd.EXTENDABLE if settings.reaper else HardEnd.NONE,
         hard_end_period_ms=settings.reaper_period if settings.reaper else 0,
+        hand_period_ms=settings.reaper_period if settings.reaper_sign else 0,
         stop_lag_ms=_STOP_LAG_MS,
         named_slots=True,
         operation_poll_ms=_POLL_MS,

@@ -14,6 +14,7 @@ _PARTS = {
     LeftoverKind.NIC: ("Microsoft.Network/networkInterfaces", "2026-03-01"),
     LeftoverKind.ADDRESS: ("Microsoft.Network/publicIPAddresses", "2026-03-01"),
 }
+_TAGS = ("Microsoft.Resources/tags/default", "2021-04-01")
 _RIGHTS = ("Microsoft.Authorization/permissions", "2022-04-01")
 
 
@@ -45,6 +46,11 @@ def parts(settings: AzureSettings, kind: LeftoverKind) -> str:
 def permissions(scope: str) -> str:
     """What the credentials may do in a scope."""
     return _all(scope, _RIGHTS)
+
+
+def tags(scope: str) -> str:
+    """The tags of a resource, by themselves."""
+    return _all(quote(scope), _TAGS)
 
 
 def _all(scope: str, kind: tuple[str, str]) -> str:

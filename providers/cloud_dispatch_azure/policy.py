@@ -14,6 +14,7 @@ from cloud_dispatch_azure.settings import AzureSettings
 
 _VM, _DISK = "Microsoft.Compute/virtualMachines", "Microsoft.Compute/disks"
 _NIC, _ADDRESS = "Microsoft.Network/networkInterfaces", "Microsoft.Network/publicIPAddresses"
+_TAGS = "Microsoft.Resources/tags/read"
 _SUBNET = "Microsoft.Network/virtualNetworks/subnets"
 
 
@@ -21,11 +22,13 @@ def document(settings: AzureSettings, deployment: str, profile: str) -> dict[str
     """The roles for one profile, and where each is to be assigned: changes on the group, use on what is used, reads on
     the subscription. A custom role's name is the only one of its kind in a tenant, so that it names the profile too."""
     name = f"cloud-dispatch {deployment} {profile}"
-    made = (
+    made = [
         (f"{name}: VMs", "Makes and ends the VMs of its group.", changes(settings), [_group(settings)]),
         (f"{name}: use", "Puts VMs into a network, and boots images.", uses(settings), used(settings)),
         (f"{name}: look", "Reads sizes, images, limits and states.", reads(settings), [paths.subscription(settings)]),
-    )
+    ]
+    if settings.reaper_sign:
+        made.append((f"{name}: hear", "Reads the reaper's signs of life.", [_TAGS], [settings.reaper_sign]))
     return {
         "roles": [_role(*one) for one in made],
         "assignments": [{"role": role, "scope": scope} for role, _, _, scopes in made for scope in scopes],

@@ -14,6 +14,7 @@ from typing import Any
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.resources import format_bytes
+from cloud_dispatch.provider import hand
 from cloud_dispatch.provider.errors import CredentialsRejected, ProviderError
 from cloud_dispatch.provider.spi import Finding, Level, Provider, Quota
 from cloud_dispatch_azure import doubts, paths, policy, prices
@@ -73,6 +74,7 @@ class _Examination:
             ("prices", self._prices),
             ("quotas", self._quotas),
             ("leftovers", self._leftovers),
+            (hand.ABOUT, self._reaper),
         )
         for about, look in looks:
             try:
@@ -150,6 +152,12 @@ class _Examination:
 
     async def _quotas(self) -> list[Finding]:
         return of_quotas(await self._means.driver.quotas())
+
+    async def _reaper(self) -> list[Finding]:
+        if not self._settings.reaper_sign:
+            return []
+        driver = self._means.driver
+        return [hand.finding(await driver.heard(self._deployment), driver.traits, self._means.now())]
 
     async def _leftovers(self) -> list[Finding]:
         """It reads disks, interfaces and addresses: rights that only the cleaning up needs."""

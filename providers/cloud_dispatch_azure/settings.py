@@ -42,6 +42,7 @@ _Subnet = Annotated[str, _resource(r"Microsoft\.Network/virtualNetworks/[^/]+/su
 _SecurityGroup = Annotated[str, _resource(r"Microsoft\.Network/networkSecurityGroups")]
 _Identity = Annotated[str, _resource(r"Microsoft\.ManagedIdentity/userAssignedIdentities")]
 _DiskKey = Annotated[str, _resource(r"Microsoft\.Compute/diskEncryptionSets")]
+_Resource = Annotated[str, _resource(r"[^/]+")]
 _Image = Annotated[str, _matching(r"^([\w.-]+(:[\w.-]+){3}|/subscriptions/.+|/communityGalleries/.+)$")]
 _Architecture = Annotated[str, _matching(r"^(x86_64|arm64)$")]
 _Pattern = Annotated[str, _matching(r"^[A-Za-z0-9_.*?-]+$")]
@@ -118,6 +119,7 @@ class AzureSettings(BaseModel):
 
     reaper: _Switch = False
     reaper_period: Duration = 60_000
+    reaper_sign: _Resource = ""
     identity_certificates: Annotated[str, AfterValidator(_certificates)] = ""
     consistency: Duration = 60_000
     boot: Duration = 90_000
@@ -132,6 +134,8 @@ class AzureSettings(BaseModel):
             raise ValueError(f"client: credential = {self.credential!r} has no client to choose")
         if self.tenant and self.credential == "managed":
             raise ValueError("tenant: a machine's identity is of one tenant, and has no other to choose")
+        if self.reaper_sign and not self.reaper:
+            raise ValueError("reaper_sign: expected reaper = true, since that is who leaves it")
         if self.ephemeral and self.spot and self.eviction == "deallocate":
             raise ValueError('eviction: a VM with an ephemeral disk can\'t be deallocated; expected "delete"')
         return self

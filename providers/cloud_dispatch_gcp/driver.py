@@ -13,11 +13,14 @@ import itertools
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from cloud_dispatch.domain.ids import InstanceId, VmId
 from cloud_dispatch.domain.labels import filter_of, merged
 from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.sign import KEY
 from cloud_dispatch.domain.tags import BATCH
+from cloud_dispatch.provider import hand
 from cloud_dispatch.provider.errors import InDoubt, InvalidRequest, ProviderError, Transient, VmNotFound
 from cloud_dispatch.provider.lacking import Lacking, bounded
 from cloud_dispatch.provider.sending import sent
@@ -25,6 +28,7 @@ from cloud_dispatch.provider.spi import (
     Challenge,
     Finding,
     HardEnd,
+    Heard,
     Identity,
     LaunchRequest,
     LaunchResult,
@@ -49,6 +53,7 @@ from cloud_dispatch_gcp.settings import GcpSettings, region_of
 
 _CONSOLE_BYTES = 65_536
 _PAGE = 500
+_STORAGE = "https://storage.googleapis.com"
 #: Google counts a VM's time from its start, which is so much later than the order to make it.
 _START_MS = 120_000
 #: From the order to end a VM until it is deleted: a guest has 90 s to shut down, and deleting takes a while.
@@ -344,6 +349,18 @@ class GcpProvider(Lacking):
     async def prices(self) -> Sequence[Price]:
         return await self._catalogue.told() if self.traits.prices else ()
 
+    async def heard(self, deployment: str) -> Heard:
+        settings = self._settings
+        if not settings.reaper_sign:
+            return await super().heard(deployment)
+        bucket, _, name = settings.reaper_sign.removeprefix("gs://").partition("/")
+        path = f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
+        try:
+            found = await self._calls.rest(Asked("objects.get", vm=True), _STORAGE, path)
+        except VmNotFound:
+            return hand.heard("", deployment, settings.project)
+        return hand.heard(str(found.get("metadata", {}).get(KEY, "")), deployment, settings.project)
+
     async def preflight(self, deployment: str) -> Sequence[Finding]:
         means = preflight.Means(self, self._calls, self._images, self._catalogue, self._now)
         return await preflight.examine(means, self._settings, deployment)
@@ -377,6 +394,7 @@ def traits(settings: GcpSettings) -> Traits:
         gzips_user_data=True,
         hard_end=HardEnd.FIXED,
         hard_end_period_ms=_START_MS,
+        hand_period_ms=settings.reaper_period if settings.reaper_sign else 0,
         stop_lag_ms=_STOP_LAG_MS,
         named_slots=True,
         vm_name=f"{{zone}}/{settings.name_prefix}{{instance}}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from cloud_dispatch.provider import hand
 from cloud_dispatch.provider.errors import CredentialsRejected, ProviderError, VmNotFound
 from cloud_dispatch.provider.spi import Finding, Level, Provider
 from cloud_dispatch_gcp import findings, policy
@@ -65,12 +66,13 @@ class _Examination:
             ("instance_types", self._types),
             ("prices", self._prices),
             ("quotas", self._quotas),
+            (hand.ABOUT, self._reaper),
         )
         for about, look in looks:
             try:
                 found += await look()
             except ProviderError as error:
-                level = Level.WARNING if about == "permissions" else Level.ERROR
+                level = Level.WARNING if about in ("permissions", hand.ABOUT) else Level.ERROR
                 found.append(Finding(level, about, error.message))
         try:
             await self._means.driver.list(self._deployment)
@@ -148,6 +150,12 @@ class _Examination:
         """Another API too, and one that launches need not."""
         refused, offered = await self._means.catalogue.unpriced(), await self._means.driver.offerings()
         return findings.of_prices(offered, self._means.now(), "" if refused is None else refused.message)
+
+    async def _reaper(self) -> list[Finding]:
+        if not self._settings.reaper_sign:
+            return []
+        driver = self._means.driver
+        return [hand.finding(await driver.heard(self._deployment), driver.traits, self._means.now())]
 
     async def _quotas(self) -> list[Finding]:
         return findings.of_quotas(await self._means.driver.quotas(), await self._means.driver.offerings())

@@ -44,6 +44,7 @@ _Account = Annotated[str, _matching(r"^([a-z0-9.-]+@[a-z0-9.-]+\.[a-z]+)?$")]
 _Scope = Annotated[str, _matching(r"^https://www\.googleapis\.com/auth/[a-z._-]+$")]
 _NetworkTag = Annotated[str, _matching(r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
 _Accelerator = Annotated[str, _matching(r"^[a-z0-9-]+:[1-9][0-9]?$")]
+_Object = Annotated[str, _matching(r"^(gs://[a-z0-9][a-z0-9._-]+/[A-Za-z0-9][A-Za-z0-9/._-]*)?$")]
 _NamePrefix = Annotated[str, _matching(r"^([a-z][a-z0-9-]{0,38}-)?$")]
 _DiskType = Annotated[str, _matching(r"^(|pd-standard|pd-balanced|pd-ssd|hyperdisk-balanced)$")]
 _Url = Annotated[str, _matching(r"^(https?://[^\s@/]+)?$")]
@@ -104,6 +105,8 @@ class GcpSettings(BaseModel):
     local_ssds: Annotated[int, Strict(), Field(ge=0, le=24)] = 0
     labels: Annotated[dict[str, str], Field(max_length=_MOST_LABELS)] = Field(default_factory=dict)
 
+    reaper_period: Duration = 60_000
+    reaper_sign: _Object = ""
     consistency: Duration = 30_000
     boot: Duration = 60_000
     #: How often pending launches are asked for.

@@ -21,6 +21,7 @@ from cloud_dispatch.provider.errors import (
 )
 from cloud_dispatch.provider.spi import (
     Finding,
+    Heard,
     LaunchRequest,
     LaunchResult,
     Leftover,
@@ -425,6 +426,12 @@ class TriesLaunches(MemoryProvider):
         tags = {DEPLOYMENT: deployment}
         await self.launch(LaunchRequest(batch, 1, offering, tags, "#cloud-config\n", 0, (InstanceId(f"{batch}-0"),)))
         return await super().preflight(deployment)
+
+
+@breaks("test_a_hand_is_heard_or_denied")
+class HearsWhatIsNotThere(MemoryProvider):
+    async def heard(self, deployment: str) -> Heard:
+        return Heard(now_ms())
 
 
 @breaks("test_quotas_are_told_or_denied")

@@ -34,6 +34,7 @@ from cloud_dispatch.provider.spi import (
     Challenge,
     Finding,
     HardEnd,
+    Heard,
     Host,
     Identity,
     LaunchRequest,
@@ -284,6 +285,9 @@ class MemoryProvider:
     async def prices(self) -> Sequence[Price]:
         offers = await self.offerings()
         return [Price(one.type.name, one.zone, one.market, one.rate) for one in offers if one.rate is not None]
+
+    async def heard(self, deployment: str) -> Heard:
+        return Heard(0, "nobody ends anything here but the cloud itself")
 
     async def preflight(self, deployment: str) -> Sequence[Finding]:
         return [Finding(Level.OK, "credentials", f"of the account that {deployment} is in")]

@@ -10,6 +10,7 @@ import boto3
 import pytest
 
 from cloud_dispatch.domain.ids import BatchId, PoolName
+from cloud_dispatch.domain.sign import read
 from cloud_dispatch.domain.tags import VmTags
 from cloud_dispatch.reapers import aws
 from cloud_dispatch.reapers.rounds import Unfinished
@@ -140,9 +141,28 @@ def test_what_has_outlived_its_vm_goes_with_everything_and_not_before(
     assert late not in living(fake)
 
 
+def test_a_round_leaves_its_sign_in_the_parameter_of_each_region(
+    fake: FakeEc2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the one right that its role has there; without that the round fails, once all is ended."""
+    monkeypatch.setenv("SIGN", "/cloud-dispatch-lab/reaper")
+    region, began = fake.region(), fake.clock.now()
+    region.parameters["/cloud-dispatch-lab/reaper"] = "none"
+    aws.handler({}, Context())
+    sign = read(region.parameters["/cloud-dispatch-lab/reaper"])
+    assert sign is not None
+    assert (sign.deployment, sign.places) == ("lab", (region.name,))
+    assert began <= sign.begun_ms <= fake.clock.now()
+    late = vm(fake, 5)
+    fake.denied.add("ssm:PutParameter")
+    with pytest.raises(Unfinished, match="PutParameter"):
+        aws.handler({}, Context())
+    assert late not in living(fake)
+
+
 def rights() -> dict[str, dict[str, Any]]:
     """What the reaper's role may do at EC2, by action."""
-    places = {"partition": "aws", "region": "r", "account": "1", "deployment": "lab", "log_group": "arn:log"}
+    places = {"partition": "aws", "region": "r", "account": "1", "deployment": "lab", "log_group": "l", "sign": "s"}
     text = rendered(MODULES / "aws" / "policies" / "reaper.json.tftpl", places)
     found = {}
     for one in json.loads(text)["Statement"]:

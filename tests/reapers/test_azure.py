@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, ProfileName
+from cloud_dispatch.domain.sign import KEY, read
 from cloud_dispatch.domain.tags import ENDS_AT, VmTags
 from cloud_dispatch.provider.spi import ProfileContext
 from cloud_dispatch.reapers import azure
@@ -19,6 +20,7 @@ from cloud_dispatch.reapers.rounds import Partial, Unfinished
 from cloud_dispatch_azure.driver import AzureProvider
 from tests.fakes.arm.fake import FakeArm
 from tests.fakes.arm.gateway import IDENTITY
+from tests.fakes.arm.reaper import own_identity
 from tests.fakes.arm.records import Phase
 from tests.fakes.arm.routes import Session
 from tests.fakes.arm.settings import GROUP, Settings
@@ -92,6 +94,27 @@ def test_its_role_has_the_rights_that_it_uses_and_no_other(
     (told,) = azure.handler({})
     assert (told["place"], told["ended"]) == (GROUP, [vms["late"]])
     assert asked == RIGHTS
+
+
+def test_a_round_leaves_its_sign_in_a_tag_of_its_identity(
+    fake: FakeArm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside those that are there, by the one right that it has on it; without that the round fails, once all is
+    ended."""
+    reaper = own_identity(fake)
+    monkeypatch.setenv("SIGN", reaper.id)
+    began = fake.clock.now()
+    azure.main(object())
+    sign = read(reaper.tags[KEY])
+    assert sign is not None
+    assert (sign.deployment, sign.places, reaper.tags["owner"]) == ("lab", (GROUP,), "lab")
+    assert began <= sign.begun_ms <= fake.clock.now()
+    vms = made(fake, tmp_path, late=5)
+    (right,) = json.loads((MODULES / "azure" / "policies" / "sign.json").read_text())
+    fake.denied.add(right)
+    with pytest.raises(Unfinished, match=right):
+        azure.main(object())
+    assert vms["late"] not in living(fake)
 
 
 @pytest.mark.parametrize("right", sorted(RIGHTS))

@@ -12,6 +12,7 @@ import pytest
 
 from cloud_dispatch.domain.ids import BatchId, PoolName
 from cloud_dispatch.domain.labels import of_tags
+from cloud_dispatch.domain.sign import KEY, read
 from cloud_dispatch.domain.tags import VmTags
 from cloud_dispatch.reapers import gcp
 from tests.fakes.faults import Fault, FaultKind
@@ -111,6 +112,28 @@ def test_a_vm_that_has_powered_itself_off_is_deleted_at_its_end(fake: FakeGce, r
     assert there(fake) == {}
     assert reap(everything=True)[0] == 200
     assert fake.leftovers() == []
+
+
+def test_a_round_leaves_its_sign_in_the_metadata_of_an_object(
+    fake: FakeGce, reap: Reap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside what is there, by its rights to that object; without them the call fails, once all is ended."""
+    monkeypatch.setenv("SIGN", "gs://own/reaper/sign")
+    monkeypatch.setenv("STORAGE_ENDPOINT", fake.url)
+    said = fake.objects["own", "reaper/sign"] = {"owner": "lab"}
+    began = fake.clock.now()
+    assert reap()[0] == 200
+    sign = read(said[KEY])
+    assert sign is not None
+    assert (sign.deployment, sign.places, said["owner"]) == (DEPLOYMENT, (PROJECT,), "lab")
+    assert began <= sign.begun_ms <= fake.clock.now()
+    vm(fake, "late", 5)
+    rights = json.loads((MODULES / "gcp" / "policies" / "sign.json").read_text())["includedPermissions"]
+    for right in rights:
+        fake.denied = {right}
+        status, (told,) = reap()
+        assert (status, right in told["problem"]) == (500, True)
+        assert there(fake) == {}
 
 
 def test_all_pages_are_read(fake: FakeGce, reap: Reap, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from cloud_dispatch.domain.ids import BatchId, PoolName, VmId
 from cloud_dispatch.domain.reaper import Tagged
+from cloud_dispatch.domain.sign import read
 from cloud_dispatch.domain.tags import ENDS_AT, VmTags
 from cloud_dispatch.reapers.rounds import Partial, Unfinished, end_all, look, look_at_all
 
@@ -115,3 +117,38 @@ def test_what_could_be_seen_is_ended_where_a_listing_lacks_something() -> None:
     with pytest.raises(Unfinished, match="zone b"):
         end_all({"a": cloud}, lambda: NOW, "lab", lambda: 0, lambda _: None)
     assert set(cloud.worn) == {"no"}
+
+
+def test_a_round_that_went_well_leaves_a_sign_of_life() -> None:
+    """Whose, from when, and of where: the dispatcher judges by these."""
+    left: list[str] = []
+    look_at_all({"b": fleet(), "a": fleet()}, lambda: NOW, "lab", leave=left.append)
+    (text,) = left
+    sign = read(text)
+    assert sign is not None
+    assert (sign.deployment, sign.begun_ms, sign.places) == ("lab", NOW, ("a", "b"))
+
+
+@pytest.mark.parametrize("wrong", [{"stuck": {"late"}}, {"silent": True}, {"lacks": "zone b"}])
+def test_a_round_that_failed_leaves_none(wrong: dict[str, Any]) -> None:
+    """So that a reaper which is called and ends nothing is not taken for one that is alive."""
+    left: list[str] = []
+    cloud = fleet()
+    for name, value in wrong.items():
+        setattr(cloud, name, value)
+    with pytest.raises(Unfinished):
+        look_at_all({"good": fleet(), "bad": cloud}, lambda: NOW, "lab", leave=left.append)
+    assert left == []
+
+
+def test_a_sign_that_can_not_be_left_fails_the_round_after_all_is_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its log and its alarm say why; no VM waits for it."""
+
+    def refuse(text: str) -> None:
+        raise OSError("no right to write")
+
+    cloud = fleet()
+    with pytest.raises(Unfinished, match="no right to write"):
+        look_at_all({"a": cloud}, lambda: NOW, "lab", leave=refuse)
+    assert set(cloud.worn) == {"early", "odd", "no"}
+    assert "no right to write" in capsys.readouterr().out

@@ -30,6 +30,7 @@ SUBNETS, GROUP = ("subnet-0a1b2c3d4e5f60001", "subnet-0a1b2c3d4e5f60002"), "sg-0
 TYPES = ["c7i.*", "m7i.large"]
 
 
+SIGN = "/cloud-dispatch-lab/reaper"
 SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:rds!db-1f2e-AbCdEf"
 
 
@@ -49,6 +50,7 @@ def settings(
         "region": "us-east-1", "account": "123456789012",
         "instance_types": json.dumps(TYPES), "subnets": json.dumps(SUBNETS), "security_group": GROUP,
         "instance_profile": "cloud-dispatch-lab-worker", "identity_certificate": certificate, "reaper_period": "60s",
+        "reaper_sign": SIGN,
         "names": json.dumps(["203.0.113.9"]), "max_instances": 20, "day_limit": 50, "month_limit": 500,
         "pools": pools or own,
         "store": database, "bucket": "cloud-dispatch-lab-1f2e", "copies": copies,
@@ -61,6 +63,7 @@ def test_the_control_vms_configuration_is_good() -> None:
     config = load(Embedded(settings()), plugin)
     profile = config.profiles["aws"]
     assert (profile.settings.reaper, profile.settings.reaper_period) == (True, 60_000)
+    assert profile.settings.reaper_sign == SIGN
     assert [(one.key.scope, one.window, one.limit) for one in config.budgets()] == [
         ("profile", "month", 500_000_000), ("profile", "day", 50_000_000),
     ]  # fmt: skip
@@ -137,10 +140,10 @@ def policy(name: str, **values: object) -> list[dict[str, Any]]:
 
 def test_vms_may_end_nothing_and_only_two_identities_end_vms() -> None:
     """The reaper those of its deployment alone; VMs and what the control VM does beside its work, nothing."""
-    reaper = policy("reaper", partition="aws", region="r", account="1", deployment="lab", log_group="arn:log")
+    reaper = _reaper_rights()
     worker = policy("worker", bucket="arn:b", key="arn:k")
     control = policy("control", bucket="arn:b", key="arn:k")
-    changes = [one for one in reaper if one["Sid"] not in ("Find", "Log")]
+    changes = [one for one in reaper if one["Sid"] not in ("Find", "Log", "Sign")]
     assert {one["Sid"] for one in changes} == {"End", "Unprotect", "DeleteTheRest"}
     assert all("ec2:Describe" in action for one in reaper if one["Sid"] == "Find" for action in one["Action"])
     for one in changes:
@@ -148,6 +151,27 @@ def test_vms_may_end_nothing_and_only_two_identities_end_vms() -> None:
     assert "ec2:" not in json.dumps([worker, control])
     assert all(one["Resource"] != "*" for one in (*worker, *control))
     assert {one["Resource"] for one in worker} == {"arn:b/artifacts/*", "arn:k"}
+
+
+def test_the_reaper_leaves_its_sign_where_the_dispatcher_looks() -> None:
+    """One parameter: the function is told of it, its role may write it and nothing else there, the dispatcher's may
+    read it. What stands in it is nobody's to put back."""
+    configuration = hcl.load(AWS)
+    made = {one.address: one.body for one in configuration.of("resource")}
+    sign = made["aws_ssm_parameter.reaper"]
+    assert hcl.unquoted(sign["name"]).replace("${local.name}", "cloud-dispatch-lab") == SIGN
+    assert [str(one) for one in sign["lifecycle"][0]["ignore_changes"]] == ["value"]
+    (environment,) = made["aws_lambda_function.reaper"]["environment"]
+    assert environment["variables"]["SIGN"] == "${aws_ssm_parameter.reaper.name}"
+    (right,) = (one for one in _reaper_rights() if one["Sid"] == "Sign")
+    assert (right["Action"], right["Resource"]) == ("ssm:PutParameter", "arn:sign")
+    text = (AWS / "identity.tf").read_text()
+    assert "sign       = aws_ssm_parameter.reaper.arn" in text
+
+
+def _reaper_rights() -> list[dict[str, Any]]:
+    places = {"partition": "aws", "region": "r", "account": "1", "log_group": "arn:log", "sign": "arn:sign"}
+    return policy("reaper", deployment="lab", **places)
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,7 @@ SUBNET = f"{_OWN}/Microsoft.Network/virtualNetworks/cloud-dispatch-lab/subnets/w
 WALL = f"{_OWN}/Microsoft.Network/networkSecurityGroups/cloud-dispatch-lab-worker"
 SECRET = "https://cdlab0.vault.azure.net/secrets/database-password"
 WORKER = f"{_OWN}/Microsoft.ManagedIdentity/userAssignedIdentities/cloud-dispatch-lab-worker"
+REAPER = f"{_OWN}/Microsoft.ManagedIdentity/userAssignedIdentities/cloud-dispatch-lab-reaper"
 CLIENT, TENANT = "99999999-bbbb-4ccc-8ddd-eeeeeeeeeeee", "00000000-cccc-4ddd-8eee-ffffffffffff"
 MANAGED = f'credential = "managed"\nclient = "{CLIENT}"'
 BY_AWS = f'credential = "aws"\nclient = "{CLIENT}"\ntenant = "{TENANT}"'
@@ -67,7 +68,8 @@ def profile(public: str = "true", images: str = "", credential: str = MANAGED) -
         "subscription": _OWN.split("/")[2], "resource_group": "cloud-dispatch-lab-vms", "region": "westeurope",
         "credential": credential, "sizes": _default("sizes"), "subnet": SUBNET, "images": images,
         "security_group": WALL, "public_address": public, "identity": WORKER, "identity_certificates": "",
-        "reaper_period": "60s", "max_instances": 20, "day_limit": 50, "month_limit": 500, "profile": "ephemeral = true",
+        "reaper_period": "60s", "reaper_sign": REAPER,
+        "max_instances": 20, "day_limit": 50, "month_limit": 500, "profile": "ephemeral = true",
     })  # fmt: skip
 
 
@@ -80,6 +82,7 @@ def test_the_control_vms_configuration_is_good() -> None:
     config = load(Embedded(settings()), plugin)
     profile = config.profiles["azure"]
     assert (profile.settings.reaper, profile.settings.reaper_period) == (True, 60_000)
+    assert profile.settings.reaper_sign == REAPER
     assert (profile.settings.credential, profile.settings.identity) == ("managed", WORKER)
     assert [(one.key.scope, one.window, one.limit) for one in config.budgets()] == [
         ("profile", "month", 500_000_000), ("profile", "day", 50_000_000),
@@ -176,13 +179,14 @@ def test_the_dispatcher_may_do_what_its_driver_says_and_no_more(public: str, whi
     kinds = {role["Name"]: role["Name"].partition(": ")[2].lower() for role in printed["roles"]}
     assert rights == {kinds[role["Name"]]: role["Actions"] for role in printed["roles"]}
     scopes = {"vms": ["azurerm_resource_group.vms.id"], "use": ["each.value"], "look": ["local.subscription"]}
+    scopes["hear"] = ["azurerm_user_assigned_identity.reaper.id"]
     assigned = {
         kind: [hcl_text(one.body["scope"]) for one in resources("azurerm_role_assignment", f"dispatcher_{kind}")]
         for kind in scopes
     }
     assert assigned == scopes
     where = [one["scope"] for one in printed["assignments"]]
-    assert where == [f"{_OWN.rpartition('/')[0]}-vms", SUBNET, WALL, WORKER, "/".join(_OWN.split("/")[:3])]
+    assert where == [f"{_OWN.rpartition('/')[0]}-vms", SUBNET, WALL, WORKER, "/".join(_OWN.split("/")[:3]), REAPER]
     (used,) = (one.body["used"] for one in hcl.load(AZURE).of("locals") if "used" in one.body)
     assert {f"{root}.{name}" for root, name, _ in hcl.reads(used)} == {
         "local.image_scopes", "local.subnet_id", "azurerm_network_security_group.worker",
@@ -226,6 +230,8 @@ def test_vms_may_end_nothing_and_only_two_identities_end_vms() -> None:
     assert all(one.partition("/containers/")[2].startswith("blobs/") for one in json.loads(files["copies.json"]))
     scopes = {one.labels[1]: hcl_text(one.body["scope"]) for one in resources("azurerm_role_assignment")}
     assert scopes["reaper"] == "azurerm_resource_group.vms.id"
+    assert json.loads(files["sign.json"]) == ["Microsoft.Resources/tags/write"]
+    assert scopes["reaper_sign"] == "azurerm_user_assigned_identity.reaper.id"  # nobody's VM has its tags changed
     assert scopes["copies"] == 'azurerm_storage_container.own["copies"].resource_manager_id'
     assert scopes["worker"] == 'azurerm_storage_container.own["artifacts"].resource_manager_id'
     own = {
@@ -257,7 +263,7 @@ def test_the_group_of_vms_goes_between_the_control_vm_and_the_network() -> None:
         "azurerm_network_security_rule.nobody_works", "azurerm_user_assigned_identity.worker",
     } <= last  # fmt: skip
     assert not last & {VM, "azurerm_linux_function_app.reaper", "azurerm_managed_disk.state"}
-    for name in ("dispatcher_vms", "dispatcher_use", "dispatcher_look"):
+    for name in ("dispatcher_vms", "dispatcher_use", "dispatcher_look", "dispatcher_hear"):
         assert f"azurerm_role_assignment.{name}" in first
 
 
@@ -271,6 +277,16 @@ def test_what_is_in_the_group_is_ended_with_it_in_every_example() -> None:
 
 
 # -- the reaper's function
+
+
+def test_the_reaper_leaves_its_sign_where_the_dispatcher_looks() -> None:
+    """A tag of its own identity: the function is told of it, and what stands in it is nobody's to put back."""
+    (function,) = resources("azurerm_linux_function_app")
+    settings = {name.strip('"'): value for name, value in hcl.items(function.body["app_settings"])}
+    assert settings["SIGN"] == "${azurerm_user_assigned_identity.reaper.id}"
+    (identity,) = resources("azurerm_user_assigned_identity", "reaper")
+    assert [str(one) for one in identity.body["lifecycle"][0]["ignore_changes"]] == ["tags"]
+    assert "azurerm_role_assignment.reaper_sign" in graph.needs(hcl.load(AZURE))["azurerm_linux_function_app.reaper"]
 
 
 def named(block: str) -> list[str]:

@@ -48,6 +48,7 @@ CORE = MODULES.parents[1] / "cloud_dispatch"
 PREFIX = "lab--"
 SUBNETS = {"us-central1": f"projects/{PROJECT}/regions/us-central1/subnetworks/workers"}
 WORKER = f"cd-lab-worker@{PROJECT}.iam.gserviceaccount.com"
+SIGN = "gs://cloud-dispatch-lab-0a1b2c3d/reaper/sign"
 STORE = {"address": "10.1.2.3", "secret": f"projects/{PROJECT}/secrets/cloud-dispatch-lab-database"}
 TERRAFORM = shutil.which("terraform")
 
@@ -75,6 +76,7 @@ def section(public_vms: str = "false", credentials: str = "") -> str:
         "instance_types": json.dumps(["n2-standard-*"]),
         "subnets": ", ".join(f"{region} = {json.dumps(one)}" for region, one in SUBNETS.items()),
         "service_account": WORKER, "name_prefix": PREFIX, "public_vms": public_vms, "profile": 'root_size = "50GiB"',
+        "reaper_period": "60s", "reaper_sign": SIGN,
         "max_instances": 20, "day_limit": 50, "month_limit": 500,
     })  # fmt: skip
 
@@ -97,6 +99,7 @@ def test_the_control_vms_configuration_is_good() -> None:
     ]  # fmt: skip
     assert config.pools()
     assert profile().subnets == SUBNETS
+    assert (profile().reaper_sign, profile().reaper_period) == (SIGN, 60_000)
     assert (config.backup.into, config.backup.what) == ("gs://cloud-dispatch-lab-0a1b2c3d/copies", "everything")
 
 
@@ -192,7 +195,8 @@ async def test_the_dispatchers_calls_are_allowed_by_its_role_and_its_condition(
         said = profile().model_copy(update={**there, "consistency": 0, "operation_poll": 100})
         await everything(fake, said, tmp_path)
     held = permissions("dispatcher")
-    assert asked.keys() - held == {"iam.serviceAccounts.actAs", "compute.images.getFromFamily"}
+    elsewhere = {"iam.serviceAccounts.actAs", "compute.images.getFromFamily", "storage.objects.get"}
+    assert asked.keys() - held == elsewhere
     assert held - asked.keys() == {"compute.disks.setLabels"}
     assert refused(asked) == set()
 
@@ -299,19 +303,38 @@ def test_names_of_others_are_not_admitted() -> None:
 
 
 def test_vms_and_what_only_calls_may_end_nothing() -> None:
-    """Two custom roles have rights to Compute Engine, each given to one account; no basic role is given to anybody."""
+    """Two custom roles have rights to Compute Engine, each given to one account; no basic role is given to anybody. The
+    third is for signs of life."""
     configuration = hcl.load(GCP)
     given = {one.labels: str(one.body["role"]) + str(one.body["member"]) for one in configuration.of("resource")
              if "iam_member" in one.labels[0]}  # fmt: skip
     custom = {labels[1]: text for labels, text in given.items() if "custom_role" in text}
     assert {name: re.findall(r"service_account\.(\w+)", text) for name, text in custom.items()} == {
-        "dispatcher": ["control"], "reaper": ["reaper"],
+        "dispatcher": ["control"], "reaper": ["reaper"], "leaves_sign": ["reaper"],
     }  # fmt: skip
+    assert permissions("sign") == {"storage.objects.get", "storage.objects.update"}
     plain = {role for text in given.values() for role in re.findall(r"roles/[\w.]+", text)}
     assert not any(role.startswith(("roles/compute", "roles/owner", "roles/editor")) for role in plain)
     worker = [one for one in configuration.of("resource") if "service_account.worker" in str(one.body.get("member"))]
     assert [one.address for one in worker] == ["google_storage_bucket_iam_member.worker"]
     assert "/artifacts/" in str(worker[0].body["condition"])
+
+
+def test_the_reaper_leaves_its_sign_where_the_dispatcher_looks() -> None:
+    """The metadata of one object: the function is told of it, its account may change those and nothing else in the
+    bucket, the dispatcher's may read it. What stands there is nobody's to put back."""
+    made = {one.address: one.body for one in hcl.load(GCP).of("resource")}
+    sign = made["google_storage_bucket_object.sign"]
+    assert hcl.unquoted(sign["name"]) == SIGN.split("/", 3)[3]
+    assert [str(one) for one in sign["lifecycle"][0]["ignore_changes"]] == ["metadata"]
+    (service,) = made["google_cloudfunctions2_function.reaper"]["service_config"]
+    told = {name.strip('"'): value for name, value in hcl.items(service["environment_variables"])}
+    assert told["SIGN"] == "${local.reaper_sign}"
+    for name, role in (("leaves_sign", "custom_role.sign.id"), ("hears_reaper", "roles/storage.objectViewer")):
+        given = made[f"google_storage_bucket_iam_member.{name}"]
+        assert role in str(given["role"])
+        assert "resource.name ==" in str(given["condition"])
+        assert "google_storage_bucket_object.sign.name" in str(given["condition"])
 
 
 @pytest.fixture(scope="module")

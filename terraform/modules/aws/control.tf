@@ -32,6 +32,7 @@ locals {
     instance_profile     = aws_iam_instance_profile.worker.name
     identity_certificate = var.identity_certificate == "" ? "" : "/etc/cloud-dispatch/identity.pem"
     reaper_period        = "${local.reaper_period_s}s"
+    reaper_sign          = aws_ssm_parameter.reaper.name
     max_instances        = var.max_instances
     day_limit            = var.day_limit
     month_limit          = var.month_limit

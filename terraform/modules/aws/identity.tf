@@ -106,5 +106,6 @@ resource "aws_iam_role_policy" "reaper" {
     account    = local.account
     deployment = var.deployment
     log_group  = aws_cloudwatch_log_group.reaper.arn
+    sign       = aws_ssm_parameter.reaper.arn
   })
 }

@@ -41,6 +41,7 @@ locals {
     identity              = azurerm_user_assigned_identity.worker.id
     identity_certificates = join("", [for name in keys(local.profile_files) : "/etc/cloud-dispatch/${name}"])
     reaper_period         = "${local.reaper_period_s}s"
+    reaper_sign           = azurerm_user_assigned_identity.reaper.id
     max_instances         = var.max_instances
     day_limit             = var.day_limit
     month_limit           = var.month_limit
@@ -164,6 +165,7 @@ resource "azurerm_linux_virtual_machine" "control" {
     azurerm_role_assignment.dispatcher_vms,
     azurerm_role_assignment.dispatcher_use,
     azurerm_role_assignment.dispatcher_look,
+    azurerm_role_assignment.dispatcher_hear,
     azurerm_role_assignment.copies,
     azurerm_role_assignment.worker,
     azurerm_role_assignment.dispatcher_secret,

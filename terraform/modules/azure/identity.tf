@@ -24,6 +24,7 @@ locals {
       length(local.plain_images) > 0 ? local.rights["images"] : [],
     ))
     look = local.base.look
+    hear = local.base.hear
   }
 
   # Where a custom role can be assigned is said by subscriptions and groups; it is then assigned on less.
@@ -35,6 +36,7 @@ locals {
       [for id in local.image_scopes : join("/", slice(split("/", id), 0, 5))],
     ))
     look = [local.subscription]
+    hear = [azurerm_resource_group.own.id]
   }
 
   used = merge({ for id in local.image_scopes : id => id }, {
@@ -86,6 +88,13 @@ resource "azurerm_role_assignment" "dispatcher_look" {
   principal_type     = "ServicePrincipal"
 }
 
+resource "azurerm_role_assignment" "dispatcher_hear" {
+  scope              = azurerm_user_assigned_identity.reaper.id
+  role_definition_id = azurerm_role_definition.dispatcher["hear"].role_definition_resource_id
+  principal_id       = local.principal
+  principal_type     = "ServicePrincipal"
+}
+
 # Copies of the state have what the dispatcher signs with: nobody else is let to them.
 resource "azurerm_role_definition" "copies" {
   count             = local.here
@@ -132,11 +141,16 @@ resource "azurerm_role_assignment" "worker" {
   principal_type     = "ServicePrincipal"
 }
 
+# A tag of it takes the signs of life that the reaper leaves, and the dispatcher reads.
 resource "azurerm_user_assigned_identity" "reaper" {
   name                = "${local.name}-reaper"
   resource_group_name = azurerm_resource_group.own.name
   location            = var.region
   tags                = local.tags
+
+  lifecycle {
+    ignore_changes = [tags]
+  }
 }
 
 resource "azurerm_role_definition" "reaper" {
@@ -153,6 +167,24 @@ resource "azurerm_role_definition" "reaper" {
 resource "azurerm_role_assignment" "reaper" {
   scope              = azurerm_resource_group.vms.id
   role_definition_id = azurerm_role_definition.reaper.role_definition_resource_id
+  principal_id       = azurerm_user_assigned_identity.reaper.principal_id
+  principal_type     = "ServicePrincipal"
+}
+
+resource "azurerm_role_definition" "reaper_sign" {
+  name              = "${local.name} reaper: sign"
+  description       = "The reaper of the deployment ${var.deployment} leaves its signs of life"
+  scope             = azurerm_resource_group.own.id
+  assignable_scopes = [azurerm_resource_group.own.id]
+
+  permissions {
+    actions = jsondecode(file("${path.module}/policies/sign.json"))
+  }
+}
+
+resource "azurerm_role_assignment" "reaper_sign" {
+  scope              = azurerm_user_assigned_identity.reaper.id
+  role_definition_id = azurerm_role_definition.reaper_sign.role_definition_resource_id
   principal_id       = azurerm_user_assigned_identity.reaper.principal_id
   principal_type     = "ServicePrincipal"
 }

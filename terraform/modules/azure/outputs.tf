@@ -77,6 +77,7 @@ output "profile" {
     azurerm_role_assignment.dispatcher_vms,
     azurerm_role_assignment.dispatcher_use,
     azurerm_role_assignment.dispatcher_look,
+    azurerm_role_assignment.dispatcher_hear,
     azurerm_role_assignment.worker,
   ]
 }

@@ -21,6 +21,7 @@ locals {
     "domain/reaper.py",
     "domain/resources.py",
     "domain/shape.py",
+    "domain/sign.py",
     "domain/tags.py",
     "domain/transition.py",
     "reapers/__init__.py",
@@ -129,6 +130,7 @@ resource "azurerm_linux_function_app" "reaper" {
     DEPLOYMENT                      = var.deployment
     GROUP                           = azurerm_resource_group.vms.id
     CLIENT                          = azurerm_user_assigned_identity.reaper.client_id
+    SIGN                            = azurerm_user_assigned_identity.reaper.id
   }
 
   # It is called by its timer alone: the network reaches only the place that Terraform puts the package.
@@ -150,5 +152,6 @@ resource "azurerm_linux_function_app" "reaper" {
   depends_on = [
     azurerm_role_assignment.reaper,
     azurerm_role_assignment.reaper_host,
+    azurerm_role_assignment.reaper_sign,
   ]
 }

@@ -26,6 +26,8 @@ locals {
     service_account = google_service_account.worker.email
     name_prefix     = local.prefix
     public_vms      = var.public_vms
+    reaper_period   = "${local.reaper_period_s}s"
+    reaper_sign     = local.reaper_sign
     max_instances   = var.max_instances
     day_limit       = var.day_limit
     month_limit     = var.month_limit

@@ -5,6 +5,7 @@
 locals {
   dispatcher = jsondecode(file("${path.module}/policies/dispatcher.json")).includedPermissions
   reaper     = jsondecode(file("${path.module}/policies/reaper.json")).includedPermissions
+  sign       = jsondecode(file("${path.module}/policies/sign.json")).includedPermissions
   objects    = "projects/_/buckets/${google_storage_bucket.own.name}/objects"
 }
 
@@ -85,6 +86,35 @@ resource "google_project_iam_member" "reaper" {
     title       = "only-${var.deployment}"
     description = "VMs, disks and addresses that are named after the deployment"
     expression  = local.only_own
+  }
+}
+
+resource "google_project_iam_custom_role" "sign" {
+  role_id     = replace("cloud_dispatch_${var.deployment}_sign", "-", "_")
+  title       = "cloud-dispatch ${var.deployment}: sign"
+  description = "The reaper of the deployment ${var.deployment} leaves its signs of life"
+  permissions = local.sign
+}
+
+resource "google_storage_bucket_iam_member" "leaves_sign" {
+  bucket = google_storage_bucket.own.name
+  role   = google_project_iam_custom_role.sign.id
+  member = google_service_account.reaper.member
+
+  condition {
+    title      = "sign"
+    expression = "resource.name == \"${local.objects}/${google_storage_bucket_object.sign.name}\""
+  }
+}
+
+resource "google_storage_bucket_iam_member" "hears_reaper" {
+  bucket = google_storage_bucket.own.name
+  role   = "roles/storage.objectViewer"
+  member = google_service_account.control.member
+
+  condition {
+    title      = "sign"
+    expression = "resource.name == \"${local.objects}/${google_storage_bucket_object.sign.name}\""
   }
 }
 

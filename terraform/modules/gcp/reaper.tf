@@ -5,6 +5,7 @@
 locals {
   reaper_period_s  = 60
   reaper_timeout_s = 540
+  reaper_sign      = "gs://${google_storage_bucket.own.name}/${google_storage_bucket_object.sign.name}"
   source           = "${path.module}/../../../cloud_dispatch"
 
   # The function and what it imports, which is the core's own rule: a test holds this list against the imports.
@@ -20,6 +21,7 @@ locals {
     "domain/reaper.py",
     "domain/resources.py",
     "domain/shape.py",
+    "domain/sign.py",
     "domain/tags.py",
     "domain/transition.py",
     "reapers/__init__.py",
@@ -49,6 +51,17 @@ resource "google_storage_bucket_object" "reaper" {
   name   = "function/${data.archive_file.reaper.output_sha256}.zip"
   bucket = google_storage_bucket.own.name
   source = data.archive_file.reaper.output_path
+}
+
+# Its metadata take the sign of life that each round leaves which went well, and the dispatcher looks for it.
+resource "google_storage_bucket_object" "sign" {
+  name    = "reaper/sign"
+  bucket  = google_storage_bucket.own.name
+  content = "The last sign of life of the reaper is in the metadata of this object.\n"
+
+  lifecycle {
+    ignore_changes = [metadata]
+  }
 }
 
 resource "google_artifact_registry_repository" "reaper" {
@@ -97,11 +110,13 @@ resource "google_cloudfunctions2_function" "reaper" {
       DEPLOYMENT = var.deployment
       PROJECT    = local.project
       TIMEOUT_S  = local.reaper_timeout_s
+      SIGN       = local.reaper_sign
     }
   }
 
   depends_on = [
     google_project_iam_member.reaper,
+    google_storage_bucket_iam_member.leaves_sign,
     google_project_iam_member.build_logs,
     google_project_iam_member.build_sources,
     google_storage_bucket_iam_member.build_source,

@@ -11,8 +11,20 @@ from types import TracebackType
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.reapers import azure, rounds
 from tests.fakes.arm.fake import FakeArm
+from tests.fakes.arm.records import Part
+from tests.fakes.arm.settings import LOCATION
 
 _CALL_S = 30.0
+
+
+def own_identity(fake: FakeArm) -> Part:
+    """The identity of the function, whose tag takes its signs of life; with a tag of its owner's."""
+    kind = "Microsoft.ManagedIdentity/userAssignedIdentities"
+    found = f"{fake.function_environment()['GROUP']}/providers/{kind}/reaper"
+    part = Part(kind, found, LOCATION, {}, {"owner": "lab"}, fake.clock.now())
+    with fake.lock:
+        fake.estate.parts[found.lower()] = part
+    return part
 
 
 class SubscriptionReaper:

@@ -23,7 +23,7 @@ _ROLE_S = 3600
 
 
 def _parameter(session: Session, name: str) -> dict[str, Any] | None:
-    value = session.region.settings.parameters.get(name)
+    value = session.region.parameters.get(name)
     if value is None:
         return None
     return {
@@ -54,6 +54,16 @@ def get_parameters(session: Session, params: dict[str, Any]) -> Mapping[str, Any
         "Parameters": [parameter for parameter in found.values() if parameter],
         "InvalidParameters": [name for name, parameter in found.items() if not parameter],
     }
+
+
+@operation("ssm", "PutParameter", "Name", "Value", "Type", "Overwrite")
+def put_parameter(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
+    """PutParameter: one that is there already only where that is said."""
+    if params["Name"] in session.region.parameters and not params.get("Overwrite"):
+        raise AwsError("ParameterAlreadyExists", "The parameter already exists. To overwrite this value, set the "
+                       "overwrite option in the request to true.")  # fmt: skip
+    session.region.parameters[params["Name"]] = params["Value"]
+    return {"Version": 2, "Tier": "Standard"}
 
 
 # STS

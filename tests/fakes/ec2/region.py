@@ -116,6 +116,7 @@ class Region:
         self.groups = {group.id: group for group in groups}
         self.types = catalogue.types(self.settings.types)
         self.images = {image.id: image for image in self.settings.images}
+        self.parameters = dict(self.settings.parameters)
 
     @property
     def now(self) -> int:

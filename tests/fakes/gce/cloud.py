@@ -51,6 +51,8 @@ class Cloud:
         self.denied: set[str] = set()
         #: Zones and regions that aggregated lists cannot reach.
         self.unreachable: set[str] = set()
+        #: Objects of Cloud Storage by bucket and name: their metadata.
+        self.objects: dict[tuple[str, str], dict[str, str]] = {}
         #: Numbers of instances that lists leave out.
         self.hidden: set[int] = set()
         #: Requests that arrived, by operation, as "instances.insert".

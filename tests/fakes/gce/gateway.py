@@ -10,7 +10,14 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.fakes.faults import Call, Struck
-from tests.fakes.gce import around, billing, disks, images, instances  # noqa: F401  (they enter their operations)
+from tests.fakes.gce import (  # noqa: F401  (they enter their operations)
+    around,
+    billing,
+    disks,
+    images,
+    instances,
+    objects,
+)
 from tests.fakes.gce.cloud import Cloud
 from tests.fakes.gce.identity import certificates
 from tests.fakes.gce.operations import NotYet
@@ -26,6 +33,7 @@ _AGAIN_MS = 10
 _MARK = re.compile(r'"\u0001(\d+)\u0001"')
 _DOCUMENTS = {
     "compute": "compute.v1",
+    "storage": "storage.v1",
     "cloudbilling": "cloudbilling.v1",
     "cloudresourcemanager": "cloudresourcemanager.v1",
     "iamcredentials": "iamcredentials.v1",

@@ -54,11 +54,11 @@ def worst(found: Found, about: str) -> Level:
 
 
 async def test_a_good_profile_has_nothing_wrong_and_nothing_is_made(fake: FakeEc2) -> None:
-    """Credentials, image, types, both markets, rights, quotas; only that it is no real AWS is told, and which rights
-    can't be tried where there is nothing of the deployment's yet."""
+    """Credentials, image, types, both markets, rights, quotas; only that it is no real AWS is told, that nobody looks
+    for its reaper, and which rights can't be tried where there is nothing of the deployment's yet."""
     subnet = next(one.id for one in fake.region().subnets.values() if one.zone == scenes.ZONE)
     found = await look(fake, subnets=[subnet], account=scenes.ACCOUNT)
-    assert {about for about in found if worst(found, about) is not Level.OK} == {"endpoint_url", "rights"}
+    assert {about for about in found if worst(found, about) is not Level.OK} == {"endpoint_url", "reaper", "rights"}
     (untold,) = [text for level, text in found["rights"] if level is Level.WARNING]
     assert set(re.findall(r"\w+:\w+", untold)) == {one.action for one in rights.RIGHTS if one.on}
     assert {
@@ -138,7 +138,7 @@ async def test_with_something_to_try_them_on_all_rights_are_known(fake: FakeEc2)
     found = await look(fake, **everything(fake))
     number = len(rights.RIGHTS)
     assert found["rights"] == [(Level.OK, f"{number} of {number} that can be tried are given")]
-    assert {about for about in found if worst(found, about) is not Level.OK} == {"endpoint_url"}
+    assert {about for about in found if worst(found, about) is not Level.OK} == {"endpoint_url", "reaper"}
     assert inventory(fake) == before
 
 

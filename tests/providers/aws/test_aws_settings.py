@@ -45,6 +45,8 @@ WRONG: dict[str, dict[str, Any]] = {
     "certificate": {"identity_certificate": "/nowhere/us-east-1.pem"},
     "unknown key": {"zone": "us-east-1a"},
     "switch": {"reaper": "yes"},
+    "sign": {"reaper": True, "reaper_sign": "reaper"},
+    "sign of nobody": {"reaper_sign": "/lab/reaper"},
 }
 
 
@@ -63,6 +65,7 @@ def test_settings_travel_to_another_process() -> None:
     """As JSON, and give the same again."""
     said = settings(
         subnets=["subnet-1"], prices={"m5.large": "0.05"}, scratch=["100GiB"], reaper=True, reaper_period="30s",
+        reaper_sign="/lab/reaper",
         web_identity_token_file="/var/run/token", role_arn="arn:aws:iam::123456789012:role/dispatch",
     )  # fmt: skip
     assert AwsSettings.model_validate(said.model_dump(mode="json")) == said

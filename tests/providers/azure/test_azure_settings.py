@@ -12,11 +12,16 @@ from cloud_dispatch_azure.settings import AzureSettings
 from tests.fakes.arm import settings as fake
 from tests.providers.azure import scenes
 
+REAPER = (
+    f"/subscriptions/{fake.SUBSCRIPTION}/resourceGroups/own/providers/"
+    "Microsoft.ManagedIdentity/userAssignedIdentities/reaper"
+)
+
 
 def test_their_json_gives_the_same_settings_again() -> None:
     made = scenes.settings(
         identity_certificates=scenes.trusted(), root_size="64GiB", scratch=["1TiB"], prices={scenes.SIZE: "0.096"},
-        reaper=True, reaper_period="2m", zones=["1", "2"],
+        reaper=True, reaper_period="2m", reaper_sign=REAPER, zones=["1", "2"],
     )  # fmt: skip
     assert AzureSettings.model_validate_json(made.model_dump_json()) == made
 
@@ -33,7 +38,7 @@ def test_their_json_gives_the_same_settings_again() -> None:
         {"admin_user": "Root User"}, {"credential": "password"}, {"spot": "yes"},
         {"credential": "environment", "client": "0" * 8 + "-0000-0000-0000-" + "0" * 12},
         {"credential": "managed", "tenant": fake.TENANT},
-        {"ephemeral": True, "eviction": "deallocate"},
+        {"ephemeral": True, "eviction": "deallocate"}, {"reaper": True, "reaper_sign": "reaper"},
     ],
     ids=str,
 )  # fmt: skip
@@ -43,11 +48,15 @@ def test_what_is_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_the_missing_reaper_is_said_loudly() -> None:
-    """There is no ceiling without it, as a guest that shuts itself down bills on; with it nothing is said."""
+    """There is no ceiling without it, as a guest that shuts itself down bills on; with it, where somebody looks for its
+    signs of life, nothing is said."""
     notes = plugin.notes(scenes.settings())
     assert any("no ceiling" in note and note.startswith("reaper:") for note in notes)
-    able = scenes.settings(reaper=True, identity_certificates=scenes.trusted())
+    able = scenes.settings(reaper=True, reaper_sign=REAPER, identity_certificates=scenes.trusted())
     assert doubts.of_settings(able) == []
+    assert [about for about, _ in doubts.of_settings(able.model_copy(update={"reaper_sign": ""}))] == ["reaper"]
+    with pytest.raises(ValidationError, match="expected reaper = true"):
+        scenes.settings(reaper_sign=REAPER)
 
 
 def test_the_plugin_tells_vms_where_they_learn_who_they_are_and_that_they_go() -> None:

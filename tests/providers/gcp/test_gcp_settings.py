@@ -17,6 +17,8 @@ from tests.agent.test_notices import documented
 from tests.providers.gcp.scenes import ACCOUNT, settings
 
 WRONG: dict[str, dict[str, Any]] = {
+    "sign": {"reaper_sign": "own/reaper/sign"},
+    "sign of a bucket": {"reaper_sign": "gs://own"},
     "no project": {"project": ""},
     "project": {"project": "My Project"},
     "no regions": {"regions": []},
@@ -70,6 +72,7 @@ def test_settings_travel_to_another_process() -> None:
         subnets={"us-central1": "projects/host-project/regions/us-central1/subnetworks/workers"},
         prices={"n2-standard-2": "0.05"}, credentials_file="/etc/key.json", impersonate=ACCOUNT,
         service_account=ACCOUNT, accelerators={"n1-*": "nvidia-tesla-t4:2"}, root_size="50GiB", operation_poll="5s",
+        reaper_sign="gs://own/reaper/sign",
     )  # fmt: skip
     assert GcpSettings.model_validate(said.model_dump(mode="json")) == said
 
