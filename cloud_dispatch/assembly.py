@@ -38,7 +38,7 @@ from cloud_dispatch.reconcile.settings import Settings
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.grant import timer_lease_ms
 from cloud_dispatch.spend.payers import ClaimTerms
-from cloud_dispatch.telemetry.metrics import Configured, Metrics, Tripped
+from cloud_dispatch.telemetry.metrics import Configured, Metrics, Reapers, Tripped
 from cloud_dispatch.wire.messages import Policy
 
 
@@ -132,7 +132,12 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
     sources: Sequence[DemandSource] = (NativeQueue(ports.store), targets)
     loop = Loop(context, sources)
     fleet = FleetService(context, Preview(context, sources, loop.spending))
-    others = (*ports.counters, Tripped(context.breakers.tripped), Configured(lambda: in_force.refused))
+    own = (
+        Tripped(context.breakers.tripped),
+        Configured(lambda: in_force.refused),
+        Reapers(lambda: reapers_in_doubt(context)),
+    )
+    others = (*ports.counters, *own)
     metrics = Metrics(
         ports.store, ports.clock, lambda: explain.unserved(context), lambda: explain.missing(context),
         lambda: context.stop, others,
@@ -171,4 +176,11 @@ async def set_limits(store: Store, rules: Rules) -> None:
 def _problems(context: Context, in_force: InForce) -> list[str]:
     """What is wrong now, for whoever asks for the dispatcher's health."""
     refused = [f"the configuration was refused, that of before holds: {in_force.refused}"] if in_force.refused else []
-    return [*refused, *(view.trouble for view in context.profiles.values() if view.trouble)]
+    views = context.profiles.values()
+    return [*refused, *filter(None, (said for view in views for said in (view.trouble, view.hand_trouble)))]
+
+
+def reapers_in_doubt(context: Context) -> dict[str, bool]:
+    """By profile, of those whose reaper's signs of life are looked for."""
+    watched = [name for name, one in context.settings.providers.items() if one.traits.hand_period_ms]
+    return {str(name): bool(context.view(name).hand_trouble) for name in watched}

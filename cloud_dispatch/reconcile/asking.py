@@ -1,10 +1,11 @@
-"""What providers are asked again and again: what they have, what they offer, what is left of quotas, prices. Owns when
-they are asked, and that no pass waits for one that does not answer.
+"""What providers are asked again and again: what they have and offer, what is left of quotas, prices, and whether
+the hand that ends VMs beside the cloud is alive. Owns when they are asked, and that no pass waits for one that does
+not answer.
 
 Each question runs beside the loop, one of a kind at a time for a profile. A pass waits a moment for those that it has
 asked, since most answer at once, and takes what is in; what comes later wakes the next one. A profile that can't say
-what it offers is listed all the same, and the other way round. Quotas and prices are good to know: no pass waits for
-them at all.
+what it offers is listed all the same, and the other way round. Quotas, prices and hands are good to know: no pass waits
+for them at all.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.ids import InstanceId, ProfileName
 from cloud_dispatch.domain.pool import TypeFilter
 from cloud_dispatch.planner.obstacle import Obstacle
+from cloud_dispatch.provider import hand
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import Listing
 from cloud_dispatch.reconcile.context import Context, ProfileView, Question
@@ -31,9 +33,11 @@ QUOTAS_MS, DOUBTED_QUOTAS_MS = 300_000, 30_000
 #: How often price services are asked. It may be many pages, so that this may take longer than other calls.
 PRICES_MS = 86_400_000
 PRICES_TIMEOUT_MS = 600_000
+#: How often it is asked whether a hand has left a sign of life.
+HAND_MS = 60_000
 #: A question that failed is asked again after so long, and a profile with VMs in doubt is listed as often.
 AGAIN_MS = 2_000
-_AGAIN_MS = {Question.QUOTAS: 60_000, Question.PRICES: 3_600_000}
+_AGAIN_MS = {Question.QUOTAS: 60_000, Question.PRICES: 3_600_000, Question.HAND: HAND_MS}
 #: For so long a pass waits for what it has asked.
 PATIENCE_MS = 1_000
 _FAILED = {
@@ -41,6 +45,7 @@ _FAILED = {
     Question.OFFERINGS: "can't say what it offers",
     Question.QUOTAS: "can't say what is left of its quotas",
     Question.PRICES: "can't be asked for its prices",
+    Question.HAND: "can't be asked whether its reaper is alive",
 }
 #: Those that passes wait for.
 _WAITED = frozenset({Question.LIST, Question.OFFERINGS})
@@ -68,12 +73,14 @@ class Asking:
             Question.OFFERINGS: self._offerings_are_due,
             Question.QUOTAS: self._quotas_are_due,
             Question.PRICES: self._prices_are_due,
+            Question.HAND: self._hand_is_due,
         }
         self._questions = {
             Question.LIST: self._list,
             Question.OFFERINGS: self._offer,
             Question.QUOTAS: self._ask_quotas,
             Question.PRICES: self._ask_prices,
+            Question.HAND: self._ask_hand,
         }
 
     async def listings(self) -> dict[ProfileName, Listed]:
@@ -138,6 +145,10 @@ class Asking:
                 self._c.note("provider.quotas", detail=again)
             case Question.PRICES, True:
                 self._c.note("provider.no-prices", detail=problem, warn=True)
+            case Question.HAND, True:
+                self._c.note("provider.no-signs", detail=problem, warn=True)
+            case Question.HAND, False:
+                self._c.note("provider.signs", detail=again)
             case _:
                 self._c.note("provider.prices", detail=again)
 
@@ -228,6 +239,31 @@ class Asking:
         started = self._c.clock.now()
         await self._c.settings.providers[profile].prices()
         view.prices_ms, view.offered_ms = started, None
+
+    # -- whether the hand beside the cloud is alive
+    def _hand_is_due(self, profile: ProfileName, view: ProfileView) -> bool:
+        if not self._c.settings.providers[profile].traits.hand_period_ms:
+            return False
+        return view.heard_ms is None or self._c.clock.monotonic() - view.heard_ms >= HAND_MS
+
+    async def _ask_hand(self, profile: ProfileName, view: ProfileView) -> None:
+        """A question that fails leaves what was heard before, which grows old."""
+        provider, started = self._c.settings.providers[profile], self._c.clock.monotonic()
+        try:
+            view.heard = await provider.heard(self._c.settings.deployment)
+            view.heard_ms = started
+        finally:
+            known = view.heard
+            why = "" if known is None else hand.silence(known, provider.traits, self._c.clock.now())
+            self._heed_hand(profile, view, f"profile {profile}: its reaper is not alive: {why}" if why else "")
+
+    def _heed_hand(self, profile: ProfileName, view: ProfileView, silence: str) -> None:
+        """Say once that hard ends may be kept by nobody but this dispatcher, and once that they are again."""
+        before, view.silence = view.silence, silence
+        if silence and not before:
+            self._c.note("reaper.silent", detail=silence, warn=True)
+        elif before and not silence:
+            self._c.note("reaper.heard", detail=f"profile {profile}: its reaper is alive again")
 
 
 def _words(error: Exception, most_ms: int) -> str:

@@ -22,7 +22,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import InstanceChange, Store
-from cloud_dispatch.provider.spi import Provider, Quota
+from cloud_dispatch.provider.spi import Heard, Provider, Quota
 from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.breakers import Breakers
 from cloud_dispatch.reconcile.calls import Calls
@@ -46,6 +46,7 @@ class Question(StrEnum):
     OFFERINGS = "offerings"
     QUOTAS = "quotas"
     PRICES = "prices"
+    HAND = "hand"
 
 
 @dataclass
@@ -68,6 +69,11 @@ class ProfileView:
     quotas_asked_ms: int = 0
     #: When its price service was asked, milliseconds since the epoch; None: not by this dispatcher.
     prices_ms: int | None = None
+    #: The last sign of life of the hand that ends its VMs beside the cloud, and when it was asked for.
+    heard: Heard | None = None
+    heard_ms: int | None = None
+    #: Why that hand can't be taken for alive, "" while it can.
+    silence: str = ""
 
     @property
     def problem(self) -> str:
@@ -78,6 +84,12 @@ class ProfileView:
     def trouble(self) -> str:
         """All that keeps it from being of use."""
         return "; ".join(filter(None, map(self.problems.get, (Question.LIST, Question.OFFERINGS))))
+
+    @property
+    def hand_trouble(self) -> str:
+        """Why it is not known that the hand which keeps its hard ends is alive. It keeps nothing from being launched.
+        A question that fails once is none: what was heard before is good for a while."""
+        return self.silence or (self.problems.get(Question.HAND, "") if self.heard is None else "")
 
 
 @dataclass

@@ -142,6 +142,23 @@ class Configured(Collector):
         yield refused
 
 
+class Reapers(Collector):
+    """Whether the hands that keep hard ends are alive. `doubted`: by profile, for those whose signs are looked for."""
+
+    def __init__(self, doubted: Callable[[], Mapping[str, bool]]) -> None:
+        self._doubted = doubted
+
+    def collect(self) -> Iterable[Metric]:
+        silent = GaugeMetricFamily(
+            "cloud_dispatch_reaper_silent",
+            "1 while the reaper of a profile leaves no sign of life, or nobody can tell, else 0.",
+            labels=["profile"],
+        )
+        for profile, doubted in self._doubted().items():
+            silent.add_metric([profile], int(doubted))
+        yield silent
+
+
 class LastBackup(Collector):
     """When the state was copied for the last time. `last_ms`: 0 for never."""
 
