@@ -1,7 +1,8 @@
 """One process owns a store. Owns the lock and the name of its owner; the lock dies with the process, however it ends.
 
 SQLite: an flock on `<database>.lock`, which also holds the owner's pid, host and start. PostgreSQL: an advisory lock of
-a session of its own, and a row that names the owner.
+the session that writes, and a row that names the owner; a session that was lost is replaced, and the row says whether
+anybody else was there meanwhile.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,15 +19,21 @@ from typing import Any
 import msgspec
 from sqlalchemy import delete, insert, select, text
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from cloud_dispatch.domain.errors import Conflict
+from cloud_dispatch.domain.errors import Conflict, StoreUnavailable
 from cloud_dispatch.ownership import give
 from cloud_dispatch.statestore.engine import printable
 from cloud_dispatch.statestore.schema import owner
 
 #: The key of the advisory lock: one store a database.
 ADVISORY_KEY = 0x636C6F7564  # "cloud"
+#: How long a session that takes the lock again waits for the one before to be gone.
+RETAKE_MS = 1000
+_BACKEND = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+_END_BACKEND = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = :pid AND backend_start = :backend_start"
+)
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -46,6 +55,14 @@ def this_process(now_ms: int) -> Owner:
 def _in_use(name: str, holder: Owner | None) -> Conflict:
     who = holder.describe() if holder else "another process"
     return Conflict(f"statestore {name} is in use by {who}", hint="stop that process, or give this one another store")
+
+
+def _lost(holder: Owner | None) -> StoreUnavailable:
+    to = f" to {holder.describe()}" if holder else ""
+    return StoreUnavailable(
+        f"this process has lost its lock on the statestore{to}",
+        hint="stop the other one, if there is one; restart this",
+    )
 
 
 class FileLock:
@@ -90,8 +107,11 @@ class FileLock:
             os.close(fd)
         return None
 
-    def intact(self) -> bool:
-        return self._fd >= 0
+    def connect(self, engine: Engine) -> Connection:
+        """A connection for whoever writes; StoreUnavailable when the lock is not held."""
+        if self._fd < 0:
+            raise _lost(None)
+        return engine.connect()
 
     def release(self) -> None:
         """The file stays, empty: removing it would let two openers lock two files of one name."""
@@ -102,42 +122,74 @@ class FileLock:
 
 
 class AdvisoryLock:
-    """The lock of a PostgreSQL store, held by a session that does nothing else."""
+    """The lock of a PostgreSQL store, held by the session that writes: whoever has lost it can't write either."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._name = printable(engine.url)
+        self._me: Owner | None = None
         self._session: Connection | None = None
+        self._backend: dict[str, Any] = {}
 
     def take(self, me: Owner) -> None:
         """Conflict, naming the owner, when another session has it. The tables must exist."""
-        session = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        if not session.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": ADVISORY_KEY}):
-            holder = _named_owner(session)
-            session.close()
-            raise _in_use(self._name, holder)
-        session.execute(delete(owner))
-        session.execute(insert(owner).values(one=True, pid=me.pid, host=me.host, since_ms=me.since_ms))
-        self._session = session
+        with self._beginning() as session:
+            if not session.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": ADVISORY_KEY}):
+                raise _in_use(self._name, _named_owner(session))
+            session.execute(delete(owner))
+            session.execute(insert(owner).values(one=True, pid=me.pid, host=me.host, since_ms=me.since_ms))
+        self._me = me
 
-    def intact(self) -> bool:
-        """Whether the session that holds the lock still lives."""
-        if self._session is None:
-            return False
+    def connect(self, _engine: Engine) -> Connection:
+        """The session that holds the lock. When the database has lost it, a new one takes the lock again;
+        StoreUnavailable where somebody else has owned the store meanwhile."""
+        if self._me is None:
+            raise _lost(None)
+        if self._session is None or self._session.closed or self._session.invalidated:
+            self._retake(self._me)
+        assert self._session is not None  # _beginning has set it
+        return self._session
+
+    def _retake(self, me: Owner) -> None:
+        with self._beginning() as session:
+            self._check(session, me)
+            # The session before may live on, where the database has not noticed that nobody is there.
+            session.execute(text(_END_BACKEND), self._backend)
+            session.execute(text(f"SET LOCAL lock_timeout = {RETAKE_MS}"))
+            session.execute(text("SELECT pg_advisory_lock(:key)"), {"key": ADVISORY_KEY})
+            self._check(session, me)
+
+    @staticmethod
+    def _check(session: Connection, me: Owner) -> None:
+        """Whoever takes the lock writes its name, and whoever gives it back deletes it: so nobody has had it since."""
+        holder = _named_owner(session)
+        if holder != me:
+            raise _lost(holder)
+
+    @contextmanager
+    def _beginning(self) -> Iterator[Connection]:
+        """A transaction of a new session, which is the lock's once that is committed; without it nothing is held."""
+        session = self._engine.connect()
         try:
-            self._session.execute(text("SELECT 1"))
-        except DBAPIError:
-            return False
-        return True
+            with session.begin():
+                yield session
+                row = session.execute(text(_BACKEND)).one()
+        except BaseException:
+            session.invalidate()
+            session.close()
+            raise
+        self._session, self._backend = session, dict(row._mapping)
 
     def release(self) -> None:
-        if self._session is None:
+        session, self._session, self._me = self._session, None, None
+        if session is None or session.closed:
             return
-        session, self._session = self._session, None
         try:
-            session.execute(delete(owner))
-            session.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": ADVISORY_KEY})
-        except DBAPIError:
+            session.rollback()
+            with session.begin():
+                session.execute(delete(owner))
+                session.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": ADVISORY_KEY})
+        except SQLAlchemyError:
             session.invalidate()  # the session is gone, and its lock with it
         finally:
             session.close()

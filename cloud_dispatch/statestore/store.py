@@ -364,7 +364,6 @@ class SqlStore:
         self._closed = True
         await self._commit.close()
         await self._executor.run(self._writer.close)
-        self._lock.release()
         self._engine.dispose()
 
     async def _read(self, query: Callable[..., T], *args: Any) -> T:

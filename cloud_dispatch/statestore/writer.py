@@ -1,4 +1,4 @@
-"""The writer's one connection. Owns its life: opened once, reopened after a loss, never without the lock."""
+"""The writer's one connection. Owns its life: opened once, reopened after a loss, never without the store's lock."""
 
 from __future__ import annotations
 
@@ -92,17 +92,15 @@ class DatabaseWriter:
         return translate(error, self._engine.url) if isinstance(error, self.errors) else None
 
     def close(self) -> None:
+        """Give the lock back, whose session may be the connection."""
+        self._lock.release()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _open(self) -> Connection:
         if self._connection is None:
-            if not self._lock.intact():
-                raise StoreUnavailable(
-                    "this process has lost its lock on the statestore", hint="restart it: it takes the lock anew"
-                )
-            self._connection = self._engine.connect()
+            self._connection = self._lock.connect(self._engine)
         return self._connection
 
     def _drop(self) -> None:

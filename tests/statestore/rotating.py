@@ -41,11 +41,8 @@ class Database:
         self.do(f"ALTER ROLE disp PASSWORD '{password}'")
 
     def hang_up(self) -> None:
-        """All connections but the one that has the lock of the store."""
-        self.do(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'disp'"
-            " AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"
-        )
+        """All connections."""
+        self.do("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'disp'")
 
     def renewed(self) -> str:
         self.asked += 1

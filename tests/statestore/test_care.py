@@ -228,11 +228,7 @@ async def test_a_lost_connection_is_an_error_and_then_forgotten(postgres_url: st
         with admin.connect() as connection:
             name = sa.make_url(postgres_url).database
             connection.execute(
-                sa.text(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"
-                    " AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"
-                ),
-                {"name": name},
+                sa.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"), {"name": name}
             )
         admin.dispose()
         assert await store.submit([spec()]) == [2]

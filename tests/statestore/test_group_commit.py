@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event, insert, select
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import NotFound, StoreUnavailable
 from cloud_dispatch.domain.ids import InstanceId, TaskId
@@ -253,6 +253,11 @@ class LostAnswer:
         raise OSError(5, "planted")
 
 
+def gone(_engine: Engine) -> Connection:
+    """A database that can't be reached."""
+    raise StoreUnavailable("planted")
+
+
 @pytest.mark.parametrize("lands", [False, True])
 async def test_a_lost_answer_of_a_commit_is_looked_up(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch, lands: bool
@@ -277,7 +282,7 @@ async def test_a_commit_in_doubt_is_settled_before_the_next_one(
     await store.adopt(own := instance())
     with monkeypatch.context() as patch:
         patch.setattr(writer, "perform", LostAnswer(store, lands=lands))
-        patch.setattr(store._lock, "intact", lambda: False)
+        patch.setattr(store._lock, "connect", gone)
         with pytest.raises(StoreUnavailable, match="in the middle of a commit"):
             await store.sync(SyncCall(own.id, 1, want=2))
         with pytest.raises(StoreUnavailable):

@@ -16,7 +16,7 @@ from cloud_dispatch.statestore.payers import Payers
 from cloud_dispatch.testing.store_builders import ManualClock, result
 from cloud_dispatch.testing.store_contract_payers import POOR, limited, machine, of, quarter, sound, stands
 from tests.statestore.conftest import stores
-from tests.statestore.test_group_commit import LostAnswer
+from tests.statestore.test_group_commit import LostAnswer, gone
 
 BUDGET = of(POOR, 10)
 
@@ -100,7 +100,7 @@ async def test_what_is_withheld_stays_so_when_the_tables_are_read_again(
         agent = await machine(store)
         with monkeypatch.context() as patch:
             patch.setattr(writer, "perform", LostAnswer(store, lands=True))
-            patch.setattr(store._lock, "intact", lambda: False)
+            patch.setattr(store._lock, "connect", gone)
             with pytest.raises(StoreUnavailable, match="in the middle of a commit"):
                 await store.submit([quarter()])
         assert await store.submit([quarter()]) == [3]

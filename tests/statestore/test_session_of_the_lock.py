@@ -1,0 +1,95 @@
+"""PostgreSQL loses the session of the lock: the store goes on, unless somebody else had it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.domain.errors import Conflict, StoreUnavailable
+from cloud_dispatch.statestore import SqlStore, describe_owner
+from cloud_dispatch.testing.store_builders import ManualClock, spec
+from tests.statestore.conftest import stores
+
+
+@pytest.fixture
+def admin(postgres_url: str) -> Iterator[sa.Connection]:
+    """Somebody with rights on the store's database."""
+    engine = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[SqlStore]:
+    """With one task in it."""
+    async with stores(postgres_url, Inline) as open_one:
+        made = await open_one(ManualClock())
+        await made.submit([spec()])
+        yield made
+
+
+def hang_up(admin: sa.Connection) -> None:
+    admin.execute(
+        sa.text(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    )
+
+
+def holders(admin: sa.Connection) -> int:
+    return admin.scalar(
+        sa.text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND database ="
+                " (SELECT oid FROM pg_database WHERE datname = current_database())")
+    )  # fmt: skip
+
+
+async def test_a_lock_that_went_with_its_session_is_taken_again(store: SqlStore, admin: sa.Connection) -> None:
+    """Whatever ends all sessions (a restart, a failover) costs no more than a call; the store is locked as before."""
+    for number in (2, 3):
+        hang_up(admin)
+        assert holders(admin) == 0
+        assert await store.submit([spec()]) == [number]
+        assert holders(admin) == 1
+    assert await store.check() == []
+
+
+async def test_nobody_writes_without_the_lock(store: SqlStore, admin: sa.Connection, postgres_url: str) -> None:
+    """Once the session of the lock is gone another process may have the store, and the first one can't write then."""
+    admin.execute(
+        sa.text("SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND granted AND"
+                " database = (SELECT oid FROM pg_database WHERE datname = current_database())")
+    )  # fmt: skip
+    async with stores(postgres_url, Inline) as open_one:
+        later = ManualClock()
+        later.now_ms += 5_000
+        other = await open_one(later)
+        assert await other.submit([spec()]) == [2]
+        with pytest.raises(StoreUnavailable, match=r"lost its lock on the statestore to pid \d+ on"):
+            await store.submit([spec()])
+        assert await other.submit([spec()]) == [3]
+    with pytest.raises(StoreUnavailable, match="lost its lock on the statestore"):
+        await store.submit([spec()])
+    assert admin.scalar(sa.text("SELECT count(*) FROM tasks")) == 3
+
+
+async def test_a_session_that_the_database_still_has_makes_way(store: SqlStore, admin: sa.Connection) -> None:
+    """A connection that is cut on this side alone may live for hours on the other one, and its lock with it."""
+    cut, store._writer._connection, store._lock._session = store._writer._connection, None, None  # type: ignore[union-attr]
+    assert cut is not None
+    assert await store.submit([spec()]) == [2]
+    assert holders(admin) == 1
+    cut.invalidate()
+
+
+async def test_a_lock_that_is_given_back_is_free(store: SqlStore, postgres_url: str) -> None:
+    """After a loss too, and nobody is named as the owner then."""
+    with pytest.raises(Conflict, match="is in use by pid"):
+        async with stores(postgres_url, Inline) as open_one:
+            await open_one(ManualClock())
+    await store.close()
+    assert describe_owner(postgres_url) is None
