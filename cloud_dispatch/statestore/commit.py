@@ -118,6 +118,8 @@ class GroupCommit:
         self._listeners: list[Listener] = []
         self._early: list[Listener] = []
         self._soon: asyncio.Task[None] | None = None
+        #: What the database said when it last refused to be written, "" once it has been written again.
+        self.trouble = ""
 
     def subscribe(self, listener: Listener, *, early: bool = False) -> None:
         """`listener` hears of tasks put into the queue: after the commit, or `early`, in time to share it."""
@@ -215,6 +217,7 @@ class GroupCommit:
         except Exception as error:
             self._memory.undo()
             unavailable = self._writer.error(error)
+            self.trouble = unavailable.message if unavailable else self.trouble
             log.warning("store.commit_failed", calls=len(group), error=repr(error), alone=last)
             # What may have been committed must not be made twice: in doubt nothing is tried again.
             if not last and not self._writer.doubtful:
@@ -225,6 +228,7 @@ class GroupCommit:
         for task in unwritten:
             del self._memory.unwritten[task]
         self._memory.commits = max(self._memory.commits, batch.serial)
+        self.trouble = "" if batch.writes else self.trouble
         self._apply(batch)
         for waiting, refusal in refused:
             waiting.fail(refusal)

@@ -122,7 +122,8 @@ def translate(error: BaseException, url: URL) -> StoreUnavailable:
             f"the disk of the statestore is full: {where}{free}",
             hint="free space; nothing was lost, and this call changed nothing",
         )
+    words = " ".join(masked(str(cause), [url.password]).split())
     return StoreUnavailable(
-        f"the statestore {where} can't commit: {type(cause).__name__}: {masked(str(cause), [url.password])}".strip(),
+        f"the statestore {where} can't commit: {type(cause).__name__}: {words}".strip(),
         hint="this call changed nothing; try again, and see `cloud-dispatch db check` if it stays",
     )

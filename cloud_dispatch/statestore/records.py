@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Executable, delete, insert
+from sqlalchemy import Executable, delete, insert, update
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.events import Event
@@ -57,6 +57,11 @@ def set_target(target: Target, memory: Memory) -> Write:
 def drop_target(pool: str, source: str, memory: Memory) -> Write:
     old = delete(targets).where(targets.c.pool == pool, targets.c.source == source)
     return Write((old, ()), effect=lambda: memory.targets.pop((pool, source), None))
+
+
+def the_same() -> Write:
+    """Nothing becomes other by it."""
+    return Write((update(facts).values(value=facts.c.value), ()))
 
 
 def set_fact(name: str, value: str, memory: Memory) -> Write:

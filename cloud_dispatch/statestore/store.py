@@ -5,6 +5,7 @@ from memory, writes through the group commit, other reads on a reader's connecti
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import Engine
 
-from cloud_dispatch.domain.errors import InvalidInput, StoreUnavailable
+from cloud_dispatch.domain.errors import InvalidInput, Overloaded, StoreUnavailable
 from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, PoolName, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, LaunchIntent
@@ -329,6 +330,15 @@ class SqlStore:
         self, *, instance: InstanceId | None = None, task: TaskId | None = None, limit: int = 100
     ) -> Sequence[Event]:
         return await self._read(reading.list_events, instance, task, _limited(limit))
+
+    def trouble(self) -> str:
+        """Why nothing can be written at this moment, "" as far as it is known that all is well."""
+        return self._commit.trouble
+
+    async def try_writing(self) -> None:
+        """Write something that changes nothing: `trouble` tells whether it went."""
+        with contextlib.suppress(StoreUnavailable, Overloaded):
+            await self._commit.run(records.the_same())
 
     async def set_target(self, target: Target) -> None:
         await self._commit.run(records.set_target(target, self._memory))

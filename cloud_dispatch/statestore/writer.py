@@ -77,12 +77,13 @@ class DatabaseWriter:
             with connection.begin(), closing(connection.connection.cursor()) as cursor:
                 return read_specs(cursor, self._statements, batch.read_specs) if landed(connection, batch) else None
         except Exception as error:
-            if self.error(error) is None:
+            said = self.error(error)
+            if said is None:
                 raise
             self._drop()
             self.doubtful = True
             raise StoreUnavailable(
-                f"the statestore was lost in the middle of a commit: {error}",
+                f"the statestore was lost in the middle of a commit: {said.message}",
                 hint="whether this call was committed is not known; look before you repeat it",
             ) from error
 

@@ -44,6 +44,13 @@ class Database:
         """All connections."""
         self.do("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'disp'")
 
+    def stop(self) -> None:
+        self.admin.dispose()
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.start()
+
     def renewed(self) -> str:
         self.asked += 1
         return self.said

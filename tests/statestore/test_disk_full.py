@@ -66,12 +66,16 @@ async def test_a_full_disk_loses_nothing(small_disk: Path) -> None:
         assert "the disk of the statestore is full" in refused.message
         assert "bytes free" in refused.message
         assert "nothing was lost" in refused.hint
+        await store.try_writing()
+        assert store.trouble() == refused.message
         assert (store.task_counts(), store.leases_of(own.id)) == before
         big = [store.submit([spec("x" * 300_000)]) for _ in range(3)]
         answers = await asyncio.gather(*big, agent.sync(), return_exceptions=True)
         assert [type(answer) for answer in answers[:3]] == [StoreUnavailable] * 3
         assert not isinstance(answers[3], BaseException)
         ballast.unlink()
+        await store.try_writing()
+        assert store.trouble() == ""
         done = await agent.sync(*[result(claim) for claim in claims])
         assert len(done.settled) == 20
         accepted += await store.submit([spec()])

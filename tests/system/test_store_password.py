@@ -52,7 +52,7 @@ def command(house: House, *words: str) -> str:
 
 
 def test_the_password_is_changed_and_the_queue_goes_on(make_house: Any, database: Database, keeps: Any) -> None:
-    """Every connection but the lock's is cut, and the next one has the new password; so does a backup. Neither password
+    """Every connection is cut, and the next one has the new password; so does a backup. Neither password
     is in a log, an answer, a file of the state, an argument or the environment of a process."""
     kept = {"username": "disp", "password": OLD}
     arn = keeps.create_secret(Name=SECRET, SecretString=json.dumps(kept))["ARN"]
