@@ -30,7 +30,10 @@ TABLE: Mapping[int, str] = {
     ),
     NOT_FOUND: "there is no such task, instance, pool or file",
     CONFLICT: "refused: its state forbids it, or it is somebody else's (such as the store of another dispatcher)",
-    UNAVAILABLE: "no dispatcher answers, or it can't serve now; trying again later may help",
+    UNAVAILABLE: (
+        "no dispatcher answers, or it can't serve now; or the machine refuses (rights of a file, a full disk);"
+        " trying again later may help"
+    ),
     DENIED: "the operator's token is missing or wrong",
     INTERNAL: "a bug: please report it",
     INTERRUPTED: "interrupted by Ctrl-C",

@@ -37,7 +37,7 @@ from cloud_dispatch.cli import (
     up,
     upgrade,
 )
-from cloud_dispatch.cli.exitcodes import INTERNAL, INTERRUPTED, OK, TABLE, USAGE, code_of
+from cloud_dispatch.cli.exitcodes import INTERNAL, INTERRUPTED, OK, TABLE, UNAVAILABLE, USAGE, code_of
 from cloud_dispatch.domain.errors import DispatchError
 
 DEBUG_KEY = "CLOUD_DISPATCH_DEBUG"
@@ -93,6 +93,12 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except OSError as error:  # the machine's: a folder of somebody else, a file in the way, a disk that is full
+        if os.environ.get(DEBUG_KEY):
+            raise
+        place = "" if error.filename is None else f"{error.filename}: "
+        print(f"cloud-dispatch: {place}{error.strerror or error} ({DEBUG_KEY}=1 shows where)", file=sys.stderr)
+        return UNAVAILABLE
     except Exception as error:
         if os.environ.get(DEBUG_KEY):
             raise
@@ -102,6 +108,17 @@ def run(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else OK
 
 
+def _open_what_is_closed() -> None:
+    """Standard streams that whoever started us has closed: the next file that is opened would have their number, and
+    get what anybody prints. From 0 on, since a new file has the lowest number that is free."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
 def main() -> None:
     """Entry point of the console script."""
+    _open_what_is_closed()
     sys.exit(run(sys.argv[1:]))

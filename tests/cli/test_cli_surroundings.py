@@ -1,0 +1,63 @@
+"""Commands on a machine that is in their way: streams that are closed, files that are not what they should be."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.cli import exitcodes
+
+COMMAND = [sys.executable, "-m", "cloud_dispatch"]
+CLOSED = "<&- >&- 2>&-"
+
+
+def shell(words: list[str], redirected: str) -> subprocess.CompletedProcess[str]:
+    line = f"{shlex.join([*COMMAND, *words])} {redirected}"
+    return subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Path:
+    file = tmp_path / "config.toml"
+    file.write_text('[dispatcher]\nstate_dir = "state"\n')
+    return file
+
+
+def test_streams_that_are_closed_are_open_to_nowhere(configuration: Path) -> None:
+    """As where cron or a daemon starts us: nothing is said, and no file that is opened gets what is printed."""
+    code = (
+        "import os, sys\nfrom cloud_dispatch.cli import main\n"
+        "main.run = lambda words: print('said') or print('told', file=sys.stderr) or sys.stdin.read() or "
+        "[os.readlink(f'/proc/self/fd/{n}') for n in range(3)] != [os.devnull] * 3\n"
+        "main.main()"
+    )
+    line = f"{shlex.join([sys.executable, '-c', code])} {CLOSED}"
+    assert subprocess.run(["/bin/sh", "-c", line], timeout=60).returncode == 0
+
+
+def test_a_command_without_streams_ends_as_with_them(configuration: Path) -> None:
+    """What it does depends on none of them."""
+    words = ["config", "show", "--config", str(configuration)]
+    assert shell(words, CLOSED).returncode == shell(words, "").returncode == exitcodes.OK
+
+
+def test_a_file_in_the_way_is_named_and_is_no_bug(configuration: Path) -> None:
+    """The state folder can't be made: where, and why."""
+    (configuration.parent / "state").write_text("")
+    ended = shell(["up", "--config", str(configuration)], "")
+    assert (ended.returncode, ended.stderr.count("\n")) == (exitcodes.UNAVAILABLE, 1)
+    assert f"{configuration.parent}/state: File exists" in ended.stderr
+    assert "bug" not in ended.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this machine")
+def test_a_full_disk_behind_the_output_is_no_bug(configuration: Path) -> None:
+    """`config show > file`, and no room for the file."""
+    ended = shell(["config", "show", "--json", "--config", str(configuration)], ">/dev/full")
+    assert ended.returncode == exitcodes.UNAVAILABLE
+    assert "No space left on device" in ended.stderr
