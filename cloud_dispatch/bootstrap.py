@@ -174,6 +174,12 @@ def certificate_of(config: Config, clock: Clock) -> Certificate | None:
     return certificates.own(config.tls_folder, (*told.called, socket.gethostname()), now)
 
 
+def check_certificate(config: Config) -> None:
+    """InvalidInput where a start would refuse the certificate that the configuration names. Makes none."""
+    if config.dispatcher.certificate is not None:
+        certificate_of(config, SystemClock())
+
+
 async def _run(
     config: Config,
     parts: Parts,

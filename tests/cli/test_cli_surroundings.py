@@ -6,10 +6,12 @@ import os
 import shlex
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from cloud_dispatch.adapters import certificates
 from cloud_dispatch.cli import exitcodes
 
 COMMAND = [sys.executable, "-m", "cloud_dispatch"]
@@ -61,3 +63,16 @@ def test_a_full_disk_behind_the_output_is_no_bug(configuration: Path) -> None:
     ended = shell(["config", "show", "--json", "--config", str(configuration)], ">/dev/full")
     assert ended.returncode == exitcodes.UNAVAILABLE
     assert "No space left on device" in ended.stderr
+
+
+def test_a_certificate_that_a_start_would_refuse_is_no_good_configuration(tmp_path: Path) -> None:
+    """Told before the dispatcher is stopped for an upgrade, say; and a certificate that serves is good."""
+    past, now = datetime(2001, 1, 1, tzinfo=UTC), datetime.now(UTC)
+    for made, code in ((past, exitcodes.USAGE), (now, exitcodes.OK)):
+        folder = tmp_path / str(code)
+        own = certificates.own(folder / "tls", ["127.0.0.1"], made)
+        file = folder / "config.toml"
+        file.write_text(f'[dispatcher]\nstate_dir = "state"\ncertificate = "{own.certificate}"\nkey = "{own.key}"\n')
+        ended = shell(["config", "check", "--config", str(file)], "")
+        assert ended.returncode == code, ended.stderr
+        assert ("server.pem: it ended at 20" in ended.stderr) == (code != exitcodes.OK)
