@@ -21,12 +21,14 @@ import structlog
 import uvloop
 
 from cloud_dispatch import agentzip, drivers, meaning, safekeeping, statestore, userdata
-from cloud_dispatch.adapters import certificates
+from cloud_dispatch.adapters import certificates, descriptors
 from cloud_dispatch.adapters.certificates import Certificate
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy
 from cloud_dispatch.adapters.executors import Adaptive, Inline, Thread
 from cloud_dispatch.adapters.service_manager import ALIVE, READY, STOPPING, ServiceManager, status
+from cloud_dispatch.api import admission
+from cloud_dispatch.api.admission import Admission
 from cloud_dispatch.api.auth import Tokens, service_life_ms
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
@@ -47,7 +49,7 @@ from cloud_dispatch.reconcile.loop import Loop
 from cloud_dispatch.reloading import Reloader
 from cloud_dispatch.ruling import Driver, Ground, make_drivers, rules_of
 from cloud_dispatch.telemetry import log as logging
-from cloud_dispatch.telemetry.metrics import LastBackup
+from cloud_dispatch.telemetry.metrics import Connections, LastBackup
 from cloud_dispatch.telemetry.provider_calls import ProviderCalls
 from cloud_dispatch.userdata import Specimen
 
@@ -130,7 +132,7 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
         await set_limits(store, rules)
         stack.push_async_callback(planning.close)
         stop, copies = _Stop(asyncio.Event()), safekeeping.Watch(lambda: reloader.config, clock)
-        room = Room(config.state_dir, config.limits.disk_reserve)
+        room, guests = Room(config.state_dir, config.limits.disk_reserve), admission_of(config, clock)
         ports = Ports(
             clock=clock,
             entropy=entropy,
@@ -139,15 +141,29 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
             planning=planning,
             logs=LogStore(config.state_dir / LOGS, config.limits.log_bytes_per_attempt, room),
             outputs=outputs_of(config, files, room),
-            counters=(calls, LastBackup(copies.last_ms)),
-            troubles=lambda: [*copies.troubles(), *filter(None, [room.lack(), store.trouble()])],
+            counters=(calls, LastBackup(copies.last_ms), Connections(guests.counts)),
+            troubles=lambda: [
+                *copies.troubles(),
+                *filter(None, [room.lack(), store.trouble()]),
+                *guests.troubles(),
+            ],
         )
         parts = assemble(ports, rules, shutdown=stop.ask)
         stack.push_async_callback(_close_drivers, parts.context)
         reloader = Reloader(config, again, hung_up, ground, drivers, parts, manager)
         trying = asyncio.create_task(_try_the_store(store))
         stack.callback(trying.cancel)
-        return await _run(config, parts, reloader, manager, stop, certificate)
+        return await _run(config, parts, reloader, manager, stop, certificate, guests)
+
+
+def admission_of(config: Config, clock: Clock) -> Admission:
+    """How many connections there may be: as configured, as far as the system lets this process have files open."""
+    limits = config.limits
+    files = descriptors.allow(admission.descriptors_for(limits.connections))
+    most = min(limits.connections, admission.connections_for(files))
+    if most < limits.connections:
+        log.warning("dispatcher.few-files", allowed=files, connections=most, configured=limits.connections)
+    return Admission(most, limits.connections_without_token, clock)
 
 
 def outputs_of(config: Config, files: Executor, room: Room) -> OutputStore:
@@ -187,6 +203,7 @@ async def _run(
     manager: ServiceManager,
     stop: _Stop,
     certificate: Certificate | None,
+    guests: Admission,
 ) -> int:
     running, loop, keeper = asyncio.get_running_loop(), parts.loop, parts.keeper
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -199,7 +216,9 @@ async def _run(
         log.info("dispatcher.up", listen=f"{host}:{port}", state_dir=str(config.state_dir))
         listening.set()
 
-    serving = asyncio.create_task(serve_http(parts.app, config.dispatcher.listen, closing, ready=up, certificate=shown))
+    serving = asyncio.create_task(
+        serve_http(parts.app, config.dispatcher.listen, closing, guests, ready=up, certificate=shown)
+    )
     working = [serving, *(asyncio.create_task(one.run()) for one in (loop, keeper, reloader))]
     asked = asyncio.create_task(stop.asked.wait())
     telling = [asyncio.create_task(_tell_risk(parts.context)), asyncio.create_task(_pulse(manager, listening, loop))]

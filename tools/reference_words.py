@@ -129,6 +129,14 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "limits.request_bytes": (_SIZE, "The largest submission."),
     "limits.environment_bytes": (_SIZE, "The largest environment of one task."),
     "limits.tasks_per_submission": (_COUNT, "Tasks in one submission, arrays and sweeps expanded."),
+    "limits.connections": (
+        _COUNT,
+        "Connections to the dispatcher at once. Twice as many files and 256 more must be allowed, else they are fewer.",
+    ),
+    "limits.connections_without_token": (
+        _COUNT,
+        "Of these, the ones on which no good token was shown: a quarter at most. Newer ones push out older ones.",
+    ),
     "caps.instances": (_COUNT, "At most so many instances in all."),
     "caps.vcpus": (_COUNT, "At most so many vCPUs in all."),
     **_budget("budget", "in all"),

@@ -14,6 +14,7 @@ class Api:
     """The app. `close` answers everything that waits, so that a server can stop gracefully."""
 
     def __init__(self, services: Services) -> None:
+        self._s = services
         self.sync = SyncService(services)
         self.worker = WorkerRoutes(services, self.sync)
         self.operator = OperatorApp(services, self.sync.polls)
@@ -26,6 +27,10 @@ class Api:
             await self.worker(route, scope, receive, send)
         else:
             await self.operator(scope, receive, send)
+
+    def caller(self, authorization: bytes) -> str:
+        """Whose token is in an Authorization header, "" where none is that is good."""
+        return self._s.tokens.caller(authorization, self._s.clock.now(), self._s.store.holds)
 
     def close(self) -> None:
         """Answer all held requests now and hold none from here on."""

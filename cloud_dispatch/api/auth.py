@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -27,6 +28,8 @@ _BEARER = b"Bearer "
 _CACHE_LIMIT = 8192
 _SERVICE, _JOIN, _TASK = "cds2", "cdj1", "cdt1"
 _TASK_BEARER = _BEARER + _TASK.encode() + b"."
+_JOIN_BEARER = _BEARER + _JOIN.encode() + b"."
+_SERVICE_BEARER = _BEARER + _SERVICE.encode() + b"."
 _KINDS = {_SERVICE: "service", _JOIN: "join", _TASK: "task"}
 #: How long a service token is good for, unless agents may be silent for longer: see `service_life_ms`.
 SERVICE_LIFE_MS = HOUR_MS
@@ -130,6 +133,22 @@ class Tokens:
             self._known.clear()
         known = self._known[authorization] = _Known(InstanceId(instance), int(expires))
         return known
+
+    def caller(self, authorization: bytes, now: int, holds: Callable[[TaskId, FencingToken, InstanceId], bool]) -> str:
+        """Whose token is in an Authorization header, for whoever counts callers: a VM and its tasks are one. "" where
+        none is that is good. `holds`: whether a claim is held."""
+        try:
+            claim = self.claim_of(authorization)
+            if claim is not None:
+                return f"instance {claim.instance}" if holds(*claim) else ""
+            if authorization.startswith(_JOIN_BEARER):
+                return f"batch {self.verify_join(authorization, now).batch}"
+            if authorization.startswith(_SERVICE_BEARER):
+                return f"instance {self.instance_of(authorization, now)}"
+            self.check_operator(authorization)
+        except Denied:
+            return ""
+        return "operator"
 
     def join(self, batch: BatchId, slots: int, expires_ms: int) -> str:
         """The token that the VMs of `batch` register with, until the moment `expires_ms`."""

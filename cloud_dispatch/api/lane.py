@@ -12,8 +12,9 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from cloud_dispatch.api.admission import Guest
 from cloud_dispatch.api.cork import Cork
 from cloud_dispatch.api.http import ClientGone, Header, describe_failure
 from cloud_dispatch.api.patience import PatientProtocol
@@ -21,8 +22,6 @@ from cloud_dispatch.wire.messages import SYNC_PATH
 
 #: Has what it is given called when the client has closed its connection, see `api.sync`.
 Departure = Callable[[Callable[[], object]], Callable[[], object]]
-#: The route: value of the Authorization header, body, departure -> body of the answer.
-SyncRoute = Callable[[bytes, bytes, Departure], Awaitable[bytes]]
 
 _START: Final = b"POST %b HTTP/1.1\r\n" % SYNC_PATH.encode()
 _END: Final = b"\r\n\r\n"
@@ -82,12 +81,28 @@ def shape_of(request: bytes) -> Shape | None:
     return Shape(request[: cut[0]], request[cut[1] : end + len(_END)], seen.get(b"authorization", b""))
 
 
-class LaneProtocol(PatientProtocol):
-    """uvicorn's protocol with the lane before it."""
+class Served(Protocol):
+    """What of the app is asked past the server."""
 
-    def __init__(self, route: SyncRoute, **rest: Any) -> None:
+    def caller(self, authorization: bytes) -> str: ...
+
+    @property
+    def worker(self) -> HasSync: ...
+
+
+class HasSync(Protocol):
+    def sync_answer(self, authorization: bytes, body: bytes, departure: Departure) -> Awaitable[bytes]: ...
+
+
+class LaneProtocol(PatientProtocol):
+    """uvicorn's protocol with the lane before it. It tells its guest's caller and end."""
+
+    def __init__(self, app: Served, guest: Guest, **rest: Any) -> None:
         super().__init__(**rest)
-        self._route = route
+        self._route = app.worker.sync_answer
+        self._caller = app.caller
+        self._guest = guest
+        self._shown = b""  # as an Authorization header, last
         self._shape: Shape | None = None
         self._under_way: asyncio.Task[None] | None = None
         self._ahead: list[bytes] = []
@@ -97,6 +112,10 @@ class LaneProtocol(PatientProtocol):
         self._answered_s = 0.0
         self._default_headers: Sequence[Header] | None = None
         self._head = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._guest.show_out = self.transport.abort
 
     def data_received(self, data: bytes) -> None:
         if self._under_way is not None:
@@ -113,12 +132,14 @@ class LaneProtocol(PatientProtocol):
             return
         self._unset_keepalive_if_required()
         self._spoken = True
+        self._introduce(shape.authorization)
         task = self._under_way = self.loop.create_task(self._answer(shape.authorization, body))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
+        self._guest.left()
         if self._gone is not None:
             self._gone()
         if self._idle_timer is not None:
@@ -130,6 +151,18 @@ class LaneProtocol(PatientProtocol):
         if self._under_way is None:
             super().shutdown()
         self._closing = True
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._introduce(next((value for name, value in self.headers if name == b"authorization"), b""))
+
+    def _introduce(self, authorization: bytes) -> None:
+        """Whose connection this is follows from the first good token on it, and from another that comes later."""
+        if authorization and authorization != self._shown:
+            self._shown = authorization
+            caller = self._caller(authorization)
+            if caller:
+                self._guest.speaks_for(caller)
 
     # -- one sync
     async def _answer(self, authorization: bytes, body: bytes) -> None:

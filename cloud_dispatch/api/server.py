@@ -1,6 +1,7 @@
-"""Serving the app with uvicorn inside the running loop. Owns the socket and the graceful stop; knows no route.
+"""Serving the app with uvicorn inside the running loop. Owns the address and the graceful stop; knows no route.
 
-The composition root chooses the loop (uvloop) and handles signals; uvicorn is kept from both.
+The composition root chooses the loop (uvloop) and handles signals; uvicorn is kept from both, and from the socket,
+which is `api.door`'s.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 import uvicorn
 
+from cloud_dispatch.api.admission import Admission, Guest
 from cloud_dispatch.api.app import Api
+from cloud_dispatch.api.door import Door
 from cloud_dispatch.api.lane import LaneProtocol
 from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 
@@ -43,20 +44,21 @@ async def serve(
     app: Api,
     listen: str,
     stop: asyncio.Event,
+    admission: Admission,
     *,
     ready: Callable[[str, int], None] | None = None,
     grace_ms: int = 5_000,
     certificate: tuple[Path, Path] | None = None,
 ) -> None:
     """Serve `app` at `listen` (HOST:PORT, port 0 for any) until `stop` is set; then finish what is under way, for at
-    most `grace_ms`. Over TLS with `certificate`: its PEM file (with the chain) and its key's.
+    most `grace_ms`. Over TLS with `certificate`: its PEM file (with the chain) and its key's. `admission` says how many
+    connections there may be.
 
     `ready(host, port)` is called once connections are taken. Unavailable when the address can't be had.
     """
     listener = _bind(listen)
     config = uvicorn.Config(
         app,
-        http=cast(Any, partial(LaneProtocol, app.worker.sync_answer)),
         ws="none",
         lifespan="off",
         access_log=False,
@@ -66,23 +68,31 @@ async def serve(
         proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, -(-grace_ms // 1000)),
-        backlog=_BACKLOG,
         ssl_certfile=certificate and certificate[0],
         ssl_keyfile=certificate and certificate[1],
     )
 
+    config.load()
+
+    def made(guest: Guest) -> LaneProtocol:
+        return LaneProtocol(app, guest, config=config, server_state=server.server_state, app_state={})
+
+    door = Door(listener, admission, made, config.ssl)
+
     def started() -> None:
+        door.open()
         if ready is not None:
             ready(*listener.getsockname()[:2])
 
     server = _Server(config, started)
-    running = asyncio.create_task(server.serve(sockets=[listener]))
+    running = asyncio.create_task(server.serve(sockets=[]))
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
         app.close()
+        door.close()
         server.should_exit = True
         with contextlib.closing(listener):
             await running

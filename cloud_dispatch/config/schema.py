@@ -278,7 +278,7 @@ class Timing(Section):
 
 
 class Limits(Section):
-    """Bounds on what comes in. Bytes, except the number of tasks."""
+    """Bounds on what comes in. Bytes, except numbers of tasks and connections."""
 
     log_bytes_per_attempt: Size = 16 * 2**20
     output_bytes_per_file: Size = 2**30
@@ -287,6 +287,8 @@ class Limits(Section):
     request_bytes: Annotated[Size, Field(ge=65_536)] = 64 * 2**20
     environment_bytes: Size = 128 * 2**10
     tasks_per_submission: Number = 100_000
+    connections: Annotated[int, Strict(), Field(ge=64)] = 8192
+    connections_without_token: Annotated[int, Strict(), Field(ge=16)] = 512
 
 
 class CapsSection(Section):

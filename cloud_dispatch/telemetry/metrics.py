@@ -159,6 +159,30 @@ class Reapers(Collector):
         yield silent
 
 
+class Connections(Collector):
+    """Connections to the dispatcher. `counts`: by whose they are, how many there are and how many were cut off."""
+
+    def __init__(self, counts: Callable[[], Mapping[str, tuple[int, int]]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterable[Metric]:
+        counts = self._counts()
+        there = GaugeMetricFamily(
+            "cloud_dispatch_connections",
+            "Connections to the dispatcher: of callers that have shown a good token, and of strangers.",
+            labels=["of"],
+        )
+        cut = CounterMetricFamily(
+            "cloud_dispatch_connections_cut_off",
+            "Connections that were cut off because there were too many of their kind.",
+            labels=["of"],
+        )
+        for kind, (number, number_cut) in counts.items():
+            there.add_metric([kind], number)
+            cut.add_metric([kind], number_cut)
+        yield from (there, cut)
+
+
 class LastBackup(Collector):
     """When the state was copied for the last time. `last_ms`: 0 for never."""
 

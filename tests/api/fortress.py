@@ -21,6 +21,7 @@ import requests
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy
 from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.api.admission import Admission
 from cloud_dispatch.api.auth import Tokens
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
@@ -112,8 +113,9 @@ class Fortress:
         )
         self.parts: Parts = parts
         address: asyncio.Future[tuple[str, int]] = self._loop.create_future()
+        bounds, ready = Admission(2048, 512, clock), address.set_result
         serving = asyncio.create_task(
-            serve(parts.app, "127.0.0.1:0", self._stop, ready=lambda *at: address.set_result(at), grace_ms=1000)
+            serve(parts.app, "127.0.0.1:0", self._stop, bounds, ready=lambda *at: ready(at), grace_ms=1000)
         )
         self.host, self.port = await asyncio.wait_for(address, 10)
         self.url = f"http://{self.host}:{self.port}"

@@ -15,6 +15,7 @@ import httpx
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy
 from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.api.admission import Admission
 from cloud_dispatch.api.app import Api, make_app
 from cloud_dispatch.api.auth import Tokens
 from cloud_dispatch.api.logs import LogStore
@@ -237,6 +238,7 @@ class House:
         self.op = asking(url, operator.read_text().strip())
         self.stops: list[tuple[bool, int]] = []
         self.told: list[Terms] = []  # the last holds
+        self.bounds: Admission | None = None  # once it is served
         self.batches = 0
 
     async def submit(self, count: int = 1, **spec: Any) -> list[int]:
@@ -304,7 +306,12 @@ def asking(url: str, token: str = "") -> httpx.AsyncClient:
 
 @asynccontextmanager
 async def served(
-    folder: Path, *, limits: Limits = Limits(), poll_ms: int = 20_000, output_bytes: int = GIB
+    folder: Path,
+    *,
+    limits: Limits = Limits(),
+    poll_ms: int = 20_000,
+    output_bytes: int = GIB,
+    connections: tuple[int, int] = (2048, 512),
 ) -> AsyncIterator[House]:
     """The API served at a free port of this machine until the block ends."""
     clock, entropy = AheadClock(), SystemEntropy()
@@ -333,14 +340,15 @@ async def served(
     api = make_app(services)
     stop = asyncio.Event()
     address: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+    bounds = Admission(*connections, clock)
     serving = asyncio.create_task(
-        serve(api, "127.0.0.1:0", stop, ready=lambda host, port: address.set_result((host, port)), grace_ms=1000)
+        serve(api, "127.0.0.1:0", stop, bounds, ready=lambda *at: address.set_result(at), grace_ms=1000)
     )
     host, port = await asyncio.wait_for(address, 10)
     url = f"http://{host}:{port}"
     async with asking(url) as http:
         house = House(services, api, fleet, url, http)
-        house.stops, house.told = stops, told
+        house.stops, house.told, house.bounds = stops, told, bounds
         try:
             yield house
         finally:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from cloud_dispatch.adapters.clock import SystemClock
+from cloud_dispatch.api.admission import Admission
 from cloud_dispatch.api.server import serve
 from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 from cloud_dispatch.wire.messages import OutputFile
@@ -22,7 +24,7 @@ async def test_an_address_in_use_is_told_with_its_place(house: House) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(Unavailable, match="can't listen") as caught:
-            await serve(house.api, listen, asyncio.Event())
+            await serve(house.api, listen, asyncio.Event(), Admission(64, 16, SystemClock()))
     assert caught.value.place == "dispatcher.listen"
 
 
@@ -30,7 +32,7 @@ async def test_an_address_in_use_is_told_with_its_place(house: House) -> None:
 async def test_what_is_no_address_is_refused(house: House, listen: str) -> None:
     """HOST:PORT or nothing."""
     with pytest.raises(InvalidInput):
-        await serve(house.api, listen, asyncio.Event())
+        await serve(house.api, listen, asyncio.Event(), Admission(64, 16, SystemClock()))
 
 
 async def test_a_stop_answers_those_who_wait_and_closes_the_door(tmp_path: Path) -> None:
