@@ -21,9 +21,6 @@ class Folders:
     """All folders below `root`, which is emptied first but for what is `kept`. `in_thread` runs what may take long."""
 
     def __init__(self, root: str, in_thread: Callable[..., Any], kept: Sequence[str] = ()) -> None:
-        import shutil  # not at the top: the supervisor, which needs the rest of this module, stays small
-
-        self._rmtree = shutil.rmtree
         self._root = root
         self._in_thread = in_thread
         self._spare: List[str] = []
@@ -31,7 +28,7 @@ class Folders:
         if kept:
             self._clear_but({os.path.basename(path) for path in kept})
         else:
-            self._rmtree(root, ignore_errors=True)
+            remove_tree(root)
             os.makedirs(root, mode=0o700)
 
     def _clear_but(self, kept: Set[str]) -> None:
@@ -42,7 +39,7 @@ class Folders:
                 self._made = max(self._made, int(number))
             if name not in kept:
                 path = os.path.join(self._root, name)
-                self._rmtree(path, ignore_errors=True)
+                remove_tree(path)
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 
@@ -66,7 +63,7 @@ class Folders:
         if len(self._spare) < _MOST_SPARE and is_untouched(folder):
             self._spare.append(folder)
         else:
-            self._in_thread(self._rmtree, folder, True)
+            self._in_thread(remove_tree, folder)
 
     def costs_nothing(self, folder: str) -> bool:
         """Whether it can be given back at once, without waiting for the disk."""
@@ -77,7 +74,19 @@ class Folders:
 
     def clear(self) -> None:
         """Remove everything."""
-        self._rmtree(self._root, ignore_errors=True)
+        remove_tree(self._root)
+
+
+def remove_tree(folder: str) -> None:
+    """Remove `folder` with all that is in it, as far as that is allowed. What a task has nested deeper than Python can
+    follow is left to `rm`, which knows no depth that is too deep."""
+    import shutil  # not at the top: the supervisor, which needs the rest of this module, stays small
+    import subprocess
+
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["/bin/rm", "-rf", "--", folder], stdin=subprocess.DEVNULL, check=False)
 
 
 def is_untouched(folder: str, owner: Optional[int] = None) -> bool:

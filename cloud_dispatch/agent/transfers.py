@@ -59,7 +59,7 @@ class Transfers:
         """Store every declared output and return the manifest; TransferFailed if one is missing or can't be stored."""
         manifest: List[OutputFile] = []
         for item in outputs:
-            for path in self._matches(item.path):
+            for path in self._found(item.path):
                 if len(manifest) >= MOST_OUTPUTS:
                     raise TransferFailed("more than %d output files" % MOST_OUTPUTS)
                 url = self._target(item, path)
@@ -73,6 +73,19 @@ class Transfers:
         if not path or not full.startswith(self._folder.rstrip("/") + "/"):
             raise TransferFailed("path %r leaves the working folder" % path)
         return full
+
+    def _found(self, path: str) -> List[str]:
+        """`_matches`, where what the task has made can be followed and named at all."""
+        try:
+            found = self._matches(path)
+        except RecursionError:
+            raise TransferFailed("output %s: its folders are nested too deeply" % path) from None
+        for name in found:
+            try:
+                name.encode("utf-8")
+            except UnicodeEncodeError:  # noqa: PERF203
+                raise TransferFailed("output %s: the name of %s is no UTF-8" % (path, ascii(name))) from None
+        return found
 
     def _matches(self, path: str) -> List[str]:
         """The files that an output's path means, relative to the folder: itself, all of a folder, or a pattern's."""

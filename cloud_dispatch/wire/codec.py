@@ -30,8 +30,9 @@ def _plain(value: Any) -> Any:
 
 
 def encode(message: Any) -> bytes:
-    """`message` as compact UTF-8 JSON."""
-    return json.dumps(message, default=_plain, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    """`message` as compact UTF-8 JSON. What can't be said in it, as of a name of a file that is no UTF-8, is a `?`: a
+    message that was never sent would cost more than one that is not exact."""
+    return json.dumps(message, default=_plain, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def decode(cls: Type[T], body: bytes) -> T:

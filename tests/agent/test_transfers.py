@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.agent import transfers
+from cloud_dispatch.agent.folders import remove_tree
 from cloud_dispatch.agent.transfers import Depot, TransferFailed, Transfers, TransferStopped
 from cloud_dispatch.wire.messages import FileTransfer
 from tests.agent.conftest import RunningAgent
@@ -197,6 +201,37 @@ def test_patterns_and_folders_take_every_file(made: Callable[..., Transfers], tm
         made().take([FileTransfer("none*", store)])
 
 
+def nested(folder: Path, depth: int) -> None:
+    """Folders within each other, deeper than a path may name, with a file in the last."""
+    folder.mkdir()
+    code = "import os, sys\nos.chdir(sys.argv[1])\n"
+    code += "for _ in range(int(sys.argv[2])):\n    os.mkdir('d'); os.chdir('d')\nopen('f', 'w').close()\n"
+    subprocess.run([sys.executable, "-c", code, str(folder), str(depth)], check=True)
+
+
+@pytest.mark.parametrize("url", ["", "STORE"])
+def test_what_a_task_has_made_that_can_not_be_named_fails_its_output_alone(
+    made: Callable[..., Transfers], tmp_path: Path, url: str
+) -> None:
+    """A name that is no text, folders that are too deep, whatever kind of output: the attempt hears of it."""
+    url = url and f"file://{tmp_path}/store/"
+    folder = tmp_path / "attempt"
+    (folder / "odd").mkdir()
+    (folder / os.fsdecode(b"odd/a\xffb")).write_text("x")
+    (folder / "pipe").mkdir()
+    os.mkfifo(folder / os.fsdecode(b"pipe/a\xffb"))
+    nested(folder / "deep", 1500)
+    with pytest.raises(TransferFailed, match=r"output odd: the name of 'odd/a.udcffb' is no UTF-8"):
+        made().take([FileTransfer("odd", url)])
+    with pytest.raises(TransferFailed, match="is no UTF-8"):
+        made().take([FileTransfer("pipe/*", url)])
+    for path in ("deep", "deep/**/f"):
+        with pytest.raises(TransferFailed, match="nested too deeply"):
+            made().take([FileTransfer(path, url)])
+    remove_tree(str(folder))
+    assert not folder.exists()
+
+
 def test_a_stopped_transfer_ends_at_once(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
     """Nothing of it is left under any name."""
     stop = threading.Event()
@@ -238,6 +273,19 @@ def test_an_output_survives_a_restart_of_the_dispatcher(
     stub.start()
     assert stub.result(task).cause == "success"
     assert stub.outputs == {(token, "o"): b"x\n"}
+
+
+@pytest.mark.process
+def test_no_task_brings_its_agent_down_by_what_it_leaves(stub: StubDispatcher, agent: RunningAgent) -> None:
+    """Others on its VM go on: the very program that ran them is the one that reports both."""
+    other = stub.submit(shell="sleep 3; echo here")
+    stub.wait_started(other)
+    for shell in (r"mkfifo $(printf 'a\377b')", r"echo > $(printf 'a\377b')"):
+        assert stub.result(stub.submit(shell=shell, outputs=[FileTransfer("a*")])).cause == "output-failed"
+    deep = "i=0; while [ $i -lt 1500 ]; do mkdir d; cd d; i=$((i+1)); done; echo > f"
+    result = stub.result(stub.submit(shell=deep, outputs=[FileTransfer("d")]))
+    assert (result.cause, result.outputs) == ("output-failed", [])
+    assert stub.result(other).cause == "success"
 
 
 @pytest.mark.process

@@ -68,3 +68,10 @@ def test_an_order_reads_the_stored_spec_of_a_task() -> None:
     assert order.inputs == [messages.FileTransfer("p", "u")]
     assert order.checkpoint_signal == "SIGUSR1"
     assert json.loads(msgspec.json.encode(spec))["array_index"] == order.array_index == 4
+
+
+def test_what_can_not_be_said_in_utf_8_is_said_without() -> None:
+    """A name that a task has made can't keep its agent from speaking; the dispatcher can read the rest."""
+    body = codec.encode(messages.Result(7, 1, "output-failed", detail="pipe a\udcffb is not a file"))
+    for read in (codec.decode(messages.Result, body), msgspec.json.decode(body, type=messages.Result)):
+        assert read.detail == "pipe a?b is not a file"
