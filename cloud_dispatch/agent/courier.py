@@ -7,7 +7,7 @@ running set tells the dispatcher so. Decides nothing about tasks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import List, Optional  # noqa: UP035
 
 from cloud_dispatch.agent.claims import Claims
 from cloud_dispatch.agent.pace import (
@@ -20,10 +20,12 @@ from cloud_dispatch.agent.pace import (
     Word,
 )
 from cloud_dispatch.agent.timer import Renewal
-from cloud_dispatch.wire.messages import SyncRequest
+from cloud_dispatch.wire.messages import Result, SyncRequest, weight
 
 #: Most results in one request; the rest follow in the next.
 MOST_RESULTS = 256
+#: Most that their manifests weigh together, one that weighs more left aside: the dispatcher takes no longer request.
+MOST_WEIGHT = 8 << 20
 #: With tasks longer than this a request may wait at the dispatcher even when no work is wanted, so that a cancel
 #: arrives at once. Shorter ones end before it would, and each end would cost a connection.
 LONG_MS = 1_000
@@ -146,7 +148,7 @@ class Courier:
     def compose(self, standing: Standing, claims: Claims, tempo: Tempo, now_ms: int) -> SyncRequest:
         """The next request; it is the outstanding one from here on."""
         self.seq += 1
-        results = list(claims.results.values())[:MOST_RESULTS] if claims.results else []
+        results = _fitting(list(claims.results.values())[:MOST_RESULTS]) if claims.results else []
         wait_ms = self._wait_ms(standing, claims, tempo)
         if self.outstanding is not None:
             self._lose_ask(self.outstanding)
@@ -166,7 +168,7 @@ class Courier:
             len(results), now_ms + wait_ms + tempo.answer_ms, ask is not None,
         )  # fmt: skip
         self.sent_ms = now_ms
-        self.unsent_ms = now_ms if len(claims.results) > MOST_RESULTS else None
+        self.unsent_ms = now_ms if len(claims.results) > len(results) else None
         return request
 
     def _lose_ask(self, sent: Outstanding) -> None:
@@ -186,6 +188,17 @@ class Courier:
             return tempo.wait_ms
         median = self.pace.median_ms
         return tempo.heartbeat_ms if not claims.waiting and (median is None or median >= LONG_MS) else 0
+
+
+def _fitting(results: List[Result]) -> List[Result]:
+    """The first of `results` that fit into a request; one at least."""
+    left = MOST_WEIGHT
+    for number, result in enumerate(results):
+        if result.outputs:
+            left -= sum(weight(file.path, file.url) for file in result.outputs)
+            if left < 0:
+                return results[: max(number, 1)]
+    return results
 
 
 def _earliest(one: Optional[int], other: int) -> int:

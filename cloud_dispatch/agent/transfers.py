@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from cloud_dispatch.agent import deposit
 from cloud_dispatch.agent.channel import check_pin
 from cloud_dispatch.agent.depot import Depot, TransferFailed, TransferStopped
-from cloud_dispatch.wire.messages import OUTPUTS_PATH, FileTransfer, OutputFile
+from cloud_dispatch.wire.messages import OUTPUTS_PATH, FileTransfer, OutputFile, weight
 
 ATTEMPTS = 4
 #: For outputs that the dispatcher keeps: it may be away, or its disk full, for some minutes.
@@ -32,6 +32,8 @@ RETRY_FIRST_S = 0.5
 RETRY_MOST_S = 5.0
 ANSWER_S = 60.0
 MOST_OUTPUTS = 10_000
+#: Of a manifest, by `weight`: the dispatcher takes no request that is too long, and would hear no more of the VM.
+MOST_MANIFEST = 4 << 20
 _BLOCK = 1 << 20
 #: Answers after which nothing is gained by asking again.
 _FINAL = frozenset({400, 401, 403, 404, 409, 410, 413})
@@ -58,11 +60,15 @@ class Transfers:
     def take(self, outputs: List[FileTransfer]) -> List[OutputFile]:
         """Store every declared output and return the manifest; TransferFailed if one is missing or can't be stored."""
         manifest: List[OutputFile] = []
+        heavy = 0
         for item in outputs:
             for path in self._found(item.path):
                 if len(manifest) >= MOST_OUTPUTS:
                     raise TransferFailed("more than %d output files" % MOST_OUTPUTS)
                 url = self._target(item, path)
+                heavy += weight(path, url)
+                if heavy > MOST_MANIFEST:
+                    raise TransferFailed("the names of output %s are too long for so many files" % item.path)
                 manifest.append(self._store(path, url))
         return manifest
 

@@ -5,6 +5,7 @@ The dispatcher speaks of tasks and tokens, the wire of numbers: nothing an agent
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated
 
@@ -24,6 +25,9 @@ MOST_CLAIMS = 1024
 _MOST = 2**63 - 1
 _MOST_ARTIFACTS = 10_000
 _DETAIL = 4096
+#: What an agent keeps to (`agent.transfers.MOST_MANIFEST`).
+_MOST_NAMES = 4 << 20
+_SHA256 = re.compile(r"[0-9a-f]{0,64}")
 _CAUSES = {str(cause): cause for cause in Cause}
 _encode = msgspec.json.Encoder().encode
 
@@ -145,17 +149,27 @@ def _outcome(result: ResultIn, at: int) -> Outcome:
         result.exit_code,
         result.signal,
         result.detail[:_DETAIL].replace("\0", "") if result.detail else "",
-        tuple(_artifact(file, f"results[{at}].outputs[{n}]") for n, file in enumerate(result.outputs))
-        if result.outputs
-        else (),
+        _manifest(result.outputs, f"results[{at}].outputs") if result.outputs else (),
         result.max_rss,
         result.cpu_ms,
     )
 
 
+def _manifest(files: list[OutputIn], place: str) -> tuple[Artifact, ...]:
+    """The files of a result. Others go by their names, and keep them: a VM may not say what leads out of a folder, nor
+    so much that the statestore is filled."""
+    if sum(len(file.path) + len(file.url) for file in files) > _MOST_NAMES:
+        raise InvalidInput(f"the names of a result's outputs have more than {_MOST_NAMES} characters", place=place)
+    return tuple(_artifact(file, f"{place}[{at}]") for at, file in enumerate(files))
+
+
 def _artifact(file: OutputIn, place: str) -> Artifact:
-    if any("\0" in text for text in (file.path, file.url, file.sha256)):
+    if "\0" in file.path or "\0" in file.url:
         raise InvalidInput("a NUL in an output", place=place)
+    if any(part in ("", ".", "..") for part in file.path.split("/")):
+        raise InvalidInput(f"{file.path[:200]!r} is no path inside the task's folder", place=f"{place}.path")
+    if not _SHA256.fullmatch(file.sha256):
+        raise InvalidInput(f"{file.sha256[:80]!r} is no sha256", place=f"{place}.sha256")
     return Artifact(file.path, file.url, file.size, file.sha256)
 
 

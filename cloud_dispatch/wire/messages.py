@@ -188,6 +188,11 @@ class OutputFile:
     sha256: str = ""
 
 
+def weight(path: str, url: str) -> int:
+    """How many bytes a file takes in a manifest as it is sent, at most."""
+    return 6 * len(path) + len(url) + 160
+
+
 @dataclass
 class Result:
     """How a claim ended. `cause` is a `domain.task.Cause`, or "released" for a claim handed back unstarted.

@@ -6,7 +6,10 @@ import pytest
 
 from cloud_dispatch.agent import events
 from cloud_dispatch.agent.pace import START_MS
-from cloud_dispatch.wire.messages import FileTransfer, Policy, SyncReply
+from cloud_dispatch.agent.transfers import MOST_MANIFEST
+from cloud_dispatch.api.services import Limits
+from cloud_dispatch.wire.codec import encode
+from cloud_dispatch.wire.messages import FileTransfer, OutputFile, Policy, SyncReply, weight
 from tests.agent.virtual import KILL, TERM, VirtualAgent, order
 
 
@@ -130,6 +133,22 @@ def test_a_result_survives_a_dispatcher_that_is_away() -> None:
         agent.pass_ms(6_000)
         assert len(agent.requests) > sent
         assert causes(agent) == {1: "success"}
+
+
+def test_results_with_many_outputs_go_in_requests_that_the_dispatcher_takes() -> None:
+    """A request that is too long would never be taken, and the VM be given up with all that it runs."""
+    agent = VirtualAgent(cpus_milli=20_000)
+    agent.run(*(order(token) for token in range(1, 21)))
+    files = [OutputFile("é\n" * 400, "x" * 3000) for _ in range(MOST_MANIFEST // weight("é\n" * 400, "x" * 3000))]
+    for token in range(1, 21):
+        agent.ended(token, outputs=files)
+    told: set[int] = set()
+    for _ in range(40):
+        assert len(encode(agent.request)) < Limits().sync_bytes
+        told |= set(causes(agent))
+        agent.reply()
+        agent.pass_ms(10)
+    assert told == set(range(1, 21))
 
 
 def test_tiny_tasks_are_claimed_ahead_and_long_ones_are_not() -> None:

@@ -232,6 +232,21 @@ def test_what_a_task_has_made_that_can_not_be_named_fails_its_output_alone(
     assert not folder.exists()
 
 
+def test_names_that_are_too_long_for_so_many_files_fail_the_output(
+    made: Callable[..., Transfers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the manifest of one attempt says is bounded, whether of its paths or of its URLs."""
+    folder = tmp_path / "attempt/out"
+    folder.mkdir()
+    for number in range(10):
+        (folder / f"{number}{'x' * 200}").write_text("x")
+    store = f"file://{tmp_path}/store/"
+    assert len(made().take([FileTransfer("out", store)])) == 10
+    monkeypatch.setattr(transfers, "MOST_MANIFEST", 10_000)
+    with pytest.raises(TransferFailed, match="output out are too long for so many files"):
+        made().take([FileTransfer("out", store)])
+
+
 def test_a_stopped_transfer_ends_at_once(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
     """Nothing of it is left under any name."""
     stop = threading.Event()

@@ -80,13 +80,23 @@ def test_the_fast_request_has_the_fields_and_defaults_of_the_wire(fast: type, sl
         ({"incarnation": "x" * 65}, "incarnation"),
         ({"results": [{"cause": "boredom"}]}, "results[0].cause"),
         ({"results": [{"cause": "success", "outputs": [{"path": "\0"}]}]}, "results[0].outputs[0]"),
+        *[
+            ({"results": [{"cause": "success", "outputs": [{"path": path}]}]}, "results[0].outputs[0].path")
+            for path in ("", "/etc/passwd", "../x", "a/../../x", "a//b", "./a", "a/")
+        ],
+        (
+            {"results": [{"cause": "success", "outputs": [{"path": "a", "sha256": "x y"}]}]},
+            "results[0].outputs[0].sha256",
+        ),
+        ({"results": [{"cause": "success", "outputs": [{"path": "a" * 2**22, "url": "x"}]}]}, "results[0].outputs"),
         ({"state": "asleep"}, "state"),
     ],
 )
 async def test_what_no_agent_may_say_is_refused_with_its_place(
     house: House, said: dict[str, typing.Any], place: str
 ) -> None:
-    """Numbers that no column holds, words that nobody knows, NULs: refused whole, and the place is named."""
+    """Numbers that no column holds, words that nobody knows, NULs, names of outputs that lead out of whoever's folder
+    they are fetched into: refused whole, and the place is named."""
     agent = await house.agent()
     whole = {"incarnation": agent.incarnation, "seq": 9, **said}
     answer = await house.http.post(SYNC_PATH, json=whole, headers=agent.headers)
