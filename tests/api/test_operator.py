@@ -26,15 +26,21 @@ from tests.api.house import House, error_of, served
 from tests.planner.scenes import demand, shape, snapshot
 
 
-async def test_health_needs_no_token_and_says_what_is_wrong(house: House) -> None:
-    """Status, who this is and since when; degraded once there is a problem."""
+async def test_health_needs_no_token_and_tells_the_operator_what_is_wrong(house: House) -> None:
+    """Status, who this is and since when; degraded once there is a problem, which is told to nobody else: a provider's
+    words may name accounts."""
     health = (await house.http.get("/v1/health")).json()
     assert (health["status"], health["deployment"], health["version"]) == ("ok", "lab", "1.2.3")
     assert health["store"] == house.store.id
     assert health["uptime_ms"] >= 0
     object.__setattr__(house.api.operator._s, "problems", lambda: ["can't list profile x"])
-    health = (await house.http.get("/v1/health")).json()
+    health = (await house.op.get("/v1/health")).json()
     assert (health["status"], health["problems"]) == ("degraded", ["can't list profile x"])
+    agent = await house.agent()
+    for headers in ({}, agent.headers, {"Authorization": "Bearer x"}):
+        answer = await house.http.get("/v1/health", headers=headers)
+        assert answer.json()["status"] == "degraded"
+        assert "profile x" not in answer.text
 
 
 async def test_submitted_tasks_can_be_looked_at(house: House) -> None:
