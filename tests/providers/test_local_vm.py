@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from cloud_dispatch.provider.errors import InvalidRequest, VmNotFound
 from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch_local import processes
 from cloud_dispatch_local.driver import LocalProvider
+from cloud_dispatch_local.registry import Registry
 from cloud_dispatch_local.watch import Watch
 from tests.providers.local import (
     DEPLOYMENT,
@@ -366,3 +369,15 @@ async def test_a_reused_pid_is_not_the_machine(root: Path) -> None:
     await gone(provider)  # had it signalled the pid, this test would be dead
     with pytest.raises(VmNotFound):
         await provider.get(VM)
+
+
+def test_what_a_vm_has_nested_however_deep_is_deleted_with_it(tmp_path: Path) -> None:
+    """No disk of a VM that is gone stays in the trash."""
+    registry = Registry(tmp_path / "root")
+    deep = registry.vms / VM / "disk"
+    deep.mkdir(parents=True)
+    code = "import os, sys\nos.chdir(sys.argv[1])\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')\n"
+    subprocess.run([sys.executable, "-c", code, str(deep)], check=True)
+    registry.discard(VM)
+    registry.empty_trash()
+    assert list((tmp_path / "root" / "trash").iterdir()) == []
