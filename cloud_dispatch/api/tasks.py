@@ -119,7 +119,7 @@ class TaskRoutes:
     async def one(self, request: Request) -> Response:
         task = await self._s.store.task(path_task(request))
         attempts = await self._s.store.attempts(task.id)
-        view = task_view(task, attempts[-1] if attempts else None)
+        view = task_view(task)
         view["attempts_list"] = [attempt_view(attempt) for attempt in attempts]
         view["spec"] = spec_view(task.spec)
         return json_response(view)

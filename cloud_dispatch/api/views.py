@@ -21,10 +21,10 @@ View = dict[str, Any]
 Interval = tuple[int, int]
 
 
-def task_view(task: Task, last: Attempt | None = None) -> View:
-    """A task. `last` is its last ended attempt where the caller has it: it tells where an ended task ran and when."""
+def task_view(task: Task) -> View:
+    """A task. Of one that has ended its last attempt tells where and when it ran."""
     spec, lease, outcome = task.spec, task.lease, task.outcome
-    ran: Attempt | None = None if lease is not None or task.state is TaskState.QUEUED else last
+    ran: Attempt | None = None if lease is not None or task.state is TaskState.QUEUED else task.last
     return {
         "id": task.id,
         "name": spec.name,

@@ -218,4 +218,9 @@ class Task:
     attempts: int = 0  # attempts that started and ended
     lease: Lease | None = None
     ended_ms: int | None = None
-    outcome: Outcome | None = None  # of the last ended attempt
+    last: Attempt | None = None  # the last ended attempt
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Of the last ended attempt."""
+        return None if self.last is None else self.last.outcome

@@ -13,10 +13,10 @@ from cloud_dispatch.domain.errors import NotFound
 from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.instance import Instance, InstanceState
-from cloud_dispatch.domain.task import Attempt, Outcome, Task
+from cloud_dispatch.domain.task import Attempt, Task
 from cloud_dispatch.ports.store import LedgerEntry, PlanEntry, StoredPlan, TaskFilter
 from cloud_dispatch.statestore.records import plan_of
-from cloud_dispatch.statestore.rows import attempt_of, instance_of, last_outcomes, task_of
+from cloud_dispatch.statestore.rows import attempt_of, instance_of, last_attempts, task_of
 from cloud_dispatch.statestore.schema import attempts, events, instances, ledger, plans, specs, tasks
 from cloud_dispatch.statestore.stretches import of_instance
 from cloud_dispatch.statestore.tasks import matching
@@ -37,12 +37,12 @@ def list_tasks(connection: Connection, where: TaskFilter, after: TaskId, limit: 
     query = select(tasks, specs.c.body).join_from(tasks, specs)
     query = query.where(tasks.c.id > after, matching(where)).order_by(tasks.c.id).limit(limit)
     rows = connection.execute(query).all()
-    outcomes: dict[int, Outcome] = {}
+    last: dict[int, Attempt] = {}
     tried = [row.id for row in rows if row.attempts]
     for at in range(0, len(tried), _CHUNK):
         ended = select(attempts).where(attempts.c.task.in_(tried[at : at + _CHUNK])).order_by(attempts.c.token)
-        outcomes.update(last_outcomes(connection.execute(ended)))
-    return [task_of(row, outcomes.get(row.id)) for row in rows]
+        last.update(last_attempts(connection.execute(ended)))
+    return [task_of(row, last.get(row.id)) for row in rows]
 
 
 def count_tasks(connection: Connection, where: TaskFilter, after: int) -> dict[str, int]:

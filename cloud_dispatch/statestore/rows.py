@@ -92,7 +92,7 @@ def attempt_of(row: Row[Any]) -> Attempt:
     )
 
 
-def task_of(row: Row[Any], outcome: Outcome | None) -> Task:
+def task_of(row: Row[Any], last: Attempt | None) -> Task:
     """From a row of `tasks` with `body` of `specs`; the row's priority is the current one."""
     spec = spec_of(row.body)
     if spec.priority != row.priority:
@@ -108,7 +108,7 @@ def task_of(row: Row[Any], outcome: Outcome | None) -> Task:
         attempts=row.attempts,
         lease=lease,
         ended_ms=row.ended_ms,
-        outcome=outcome,
+        last=last,
     )
 
 
@@ -133,7 +133,7 @@ def instance_of(row: Row[Any]) -> Instance:
     return Instance(**values)
 
 
-def last_outcomes(rows: Iterable[Row[Any]]) -> Mapping[int, Outcome]:
+def last_attempts(rows: Iterable[Row[Any]]) -> Mapping[int, Attempt]:
     """By task, from rows of `attempts` in order of token."""
     last = {row.task: row for row in rows}
-    return {task: outcome_of(row) for task, row in last.items()}
+    return {task: attempt_of(row) for task, row in last.items()}

@@ -64,6 +64,7 @@ class ClaimsContract:
         assert (attempt.number, attempt.token, attempt.instance) == (1, claim.token, agent.id)
         assert (attempt.claimed_ms, attempt.started_ms, attempt.ended_ms) == (START_MS, START_MS + 40, START_MS + 100)
         assert list(await store.attempts_of(agent.id)) == [attempt]
+        assert [listed.last for listed in await store.tasks(TaskFilter(), limit=10)] == [task.last] == [attempt]
         assert store.leases_of(agent.id) == {}
 
     async def test_a_result_is_accepted_once(self, store: Store) -> None:

@@ -138,6 +138,8 @@ async def test_an_ended_task_says_where_and_how_it_ran(house: House) -> None:
     assert (ended["state"], ended["cause"], ended["exit_code"], ended["detail"]) == ("failed", "exit-code", 3, "no")
     assert (ended["instance"], ended["token"], ended["attempts"]) == (agent.instance, claim.token, 1)
     assert ended["started_ms"] is not None
+    (listed,) = (await house.op.get("/v1/tasks")).json()["tasks"]
+    assert listed == {name: value for name, value in ended.items() if name in listed}
     (attempt,) = ended["attempts_list"]
     assert (attempt["number"], attempt["cause"], attempt["max_rss"], attempt["cpu_ms"]) == (1, "exit-code", 10, 20)
 
