@@ -8,11 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cloud_dispatch.cli import show
 from cloud_dispatch.cli.exitcodes import INTERRUPTED, OK, TASKS_FAILED
 from cloud_dispatch.cli.session import emit, messages, pause, say, seconds
+from cloud_dispatch.cli.waits import Waits
 from cloud_dispatch.domain.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class Watch:
         self.pending = set(ids)
         self.ended: dict[int, TaskView] = {}
         self.running = 0
+        self.waiting: int | None = None  # the first that is queued, while none runs
         self._pause_s = _SHORT_S
 
     def poll(self) -> list[TaskView]:
@@ -43,19 +46,20 @@ class Watch:
         from cloud_dispatch.client.client import PAGE
 
         fresh: list[TaskView] = []
-        running = 0
+        running, waiting = 0, None
         while self.pending:
             page = self._client.tasks(after=min(self.pending) - 1, limit=PAGE)
             ours = [task for task in page["tasks"] if task["id"] in self.pending]
             ended = [task for task in ours if task["state"] in ENDED]
             running += sum(task["state"] == "running" for task in ours)
+            waiting = waiting or next((task["id"] for task in ours if task["state"] == "queued"), None)
             for task in ended:
                 self.pending.discard(task["id"])
                 self.ended[task["id"]] = task
             fresh += ended
             if len(ended) < len(ours) or not ours:
                 break  # the head of the queue still runs: what is behind it is looked at in a later poll
-        self.running = running
+        self.running, self.waiting = running, None if running else waiting
         self._pause_s = _SHORT_S if fresh else min(self._pause_s * _GROWTH, _LONG_S)
         return fresh
 
@@ -72,7 +76,7 @@ class Follow:
         self._ids = list(ids)
         self._json = as_json
         self._logs = logs
-        self._watch = Watch(client, ids)
+        self._watch, self._waits = Watch(client, ids), Waits(client)
         self._interactive = sys.stdin.isatty() and sys.stderr.isatty()
 
     def until_ended(self) -> int:
@@ -90,7 +94,7 @@ class Follow:
                     continue
                 if chosen == "cancel":
                     cancelled = self._client.cancel(self._ids)
-                    say(f"{len(cancelled)} tasks were cancelled.")
+                    say(f"{len(cancelled)} {'task was' if len(cancelled) == 1 else 'tasks were'} cancelled.")
                 else:
                     self._say_left()
                 return INTERRUPTED
@@ -99,7 +103,8 @@ class Follow:
         """Print a task's output as it comes."""
         from cloud_dispatch.cli.logs import follow_log
 
-        follow_log(self._client, task, as_json=False, patience_s=PATIENCE_S)
+        silence = partial(self._waits.look, task)
+        follow_log(self._client, task, as_json=False, patience_s=PATIENCE_S, silence=silence)
         for _ in patiently(self._watch):
             pass
 
@@ -109,6 +114,7 @@ class Follow:
                 if self._logs:
                     self._print_logs(fresh)
                 progress.update(self._watch)
+                self._waits.look(self._watch.waiting)
 
     def _print_logs(self, tasks: Sequence[TaskView]) -> None:
         for task in sorted(tasks, key=lambda task: task["id"]):

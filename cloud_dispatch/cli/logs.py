@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from cloud_dispatch.client import Client, LogChunk
 
 _WAIT_MS = 20_000
+#: The same before there is an attempt: whoever waits for that may have something to say.
+_FIRST_WAIT_MS = 2_000
 _PAUSE_S = 0.5
 
 
@@ -51,13 +54,16 @@ def _rest(client: Client, task: int, attempt: str, offset: int, as_json: bool) -
             return offset
 
 
-def follow_log(client: Client, task: int, *, as_json: bool, patience_s: float) -> None:
+def follow_log(
+    client: Client, task: int, *, as_json: bool, patience_s: float, silence: Callable[[], None] = lambda: None
+) -> None:
     """Print a task's log until it has ended. A new attempt begins with a line on stderr; a dispatcher that is away for
-    less than `patience_s` is waited for."""
+    less than `patience_s` is waited for. `silence` is called whenever a while has brought nothing."""
     offset, attempt, away_since = 0, "", 0.0
     while True:
         try:
-            chunk = client.logs(task, offset=offset, wait_ms=_WAIT_MS)
+            wait_ms = _FIRST_WAIT_MS if attempt in ("", "0") else _WAIT_MS
+            chunk = client.logs(task, offset=offset, wait_ms=wait_ms)
         except Unavailable:
             away_since = away_since or seconds()
             if seconds() - away_since > patience_s:
@@ -76,6 +82,7 @@ def follow_log(client: Client, task: int, *, as_json: bool, patience_s: float) -
         if chunk.complete:
             return
         if not chunk.body:
+            silence()
             pause(0.01)  # an answer that was not held back (the dispatcher ends) must not make a busy loop
 
 

@@ -36,8 +36,8 @@ def run(
 ) -> None:
     """Submit tasks and follow them until all have ended: 0 if all succeeded, else 1.
 
-    One task prints its output as it comes; several show a progress bar. A command of one quoted word is for the shell.
-    Ctrl-C asks whether to leave them running, cancel them, or go on.
+    One task prints its output as it comes; several show a progress bar. While none of them runs it says why. A command
+    of one quoted word is for the shell. Ctrl-C asks whether to leave them running, cancel them, or go on.
 
     Examples: cloud-dispatch run -- sha256sum {} ::: *.iso
 

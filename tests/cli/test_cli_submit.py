@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloud_dispatch.cli import command_line, follow
+from cloud_dispatch.cli import command_line, follow, waits
 
 USER = {"user": "me"}
 
@@ -211,6 +211,43 @@ def test_run_of_one_task_prints_its_output_live(cli: Any, dispatcher: Any) -> No
     ran = cli("run", "--", "talk")
     assert ran.code == 0
     assert ran.out.startswith("one\ntwo")
+
+
+@pytest.mark.parametrize("words", [("true",), ("echo", ":::", "a", "b")])
+def test_run_says_once_why_nothing_runs(
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Whoever waits for what can't run is told, one task or several, and not again while the reason stays."""
+    monkeypatch.setattr(waits, "SOON_S", 0.0)
+    monkeypatch.setattr(waits, "AGAIN_S", 0.0)
+    dispatcher.plays = lambda task: None
+    polls = iter(range(100))
+
+    def end_at_last() -> None:
+        if next(polls) > 3:
+            for task in dispatcher.tasks.values():
+                succeeds(task)
+
+    dispatcher.on_poll = end_at_last
+    ran = cli("run", "--", *words)
+    assert (ran.code, ran.err.count("task 1 waits: because\n")) == (0, 1)
+
+
+def test_run_says_nothing_of_what_waits_while_others_run(
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that moves needs no words."""
+    monkeypatch.setattr(waits, "SOON_S", 0.0)
+    dispatcher.plays = lambda task: task.update(state="running") if task["id"] == 1 else None
+    polls = iter(range(100))
+
+    def end_at_last() -> None:
+        if next(polls) > 3:
+            for task in dispatcher.tasks.values():
+                succeeds(task)
+
+    dispatcher.on_poll = end_at_last
+    assert "waits" not in cli("run", "--", "echo", ":::", "a", "b").err
 
 
 def test_log_of_a_new_attempt_follows_the_rest_of_the_old(cli: Any, dispatcher: Any) -> None:
