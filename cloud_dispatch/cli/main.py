@@ -25,6 +25,7 @@ from cloud_dispatch.cli import (
     logs,
     offers,
     operator_token,
+    outputs,
     plan,
     prices,
     recover,
@@ -54,8 +55,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for module in (
-    up, submit, tasks, logs, instances, plan, replay, offers, prices, simulate, config_file, iam_policy, boot_documents,
-    store, recover, budget, cost, breakers, stop, operator_token, install, upgrade, demo,
+    up, submit, tasks, logs, outputs, instances, plan, replay, offers, prices, simulate, config_file, iam_policy,
+    boot_documents, store, recover, budget, cost, breakers, stop, operator_token, install, upgrade, demo,
 ):  # fmt: skip
     module.register(app)
 

@@ -157,6 +157,10 @@ class Client:
         """One output file of the accepted result, whole in memory."""
         return self._http.send("GET", f"/v1/tasks/{task}/outputs/{quote(path)}").content
 
+    def output_pieces(self, task: int, path: str) -> Iterator[bytes]:
+        """One output file of the accepted result, as it comes."""
+        return self._http.pieces(f"/v1/tasks/{task}/outputs/{quote(path)}")
+
     def counts(self, *, project: str = "", user: str = "", array: str = "") -> dict[str, int]:
         """Tasks by state."""
         reply = self._http.json("GET", "/v1/counts", params=_given(project=project, user=user, array=array))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ class Transport:
     ) -> httpx.Response:
         """The reply, if it is 2xx. Unavailable when nobody answers: nothing may be known of what was done."""
         content = None if body is None else msgspec.json.encode(body)
-        try:
+        with self._told(method, path):
             response = self._http.request(
                 method,
                 path,
@@ -123,6 +124,23 @@ class Transport:
                 headers={"Content-Type": "application/json"} if content is not None else None,
                 timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
             )
+        if not response.is_success:
+            raise error_from(response)
+        return response
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """The body of a reply to GET as it comes, if it is 2xx. Unavailable also where it breaks off."""
+        with self._told("GET", path), self._http.stream("GET", path) as response:
+            if not response.is_success:
+                response.read()
+                raise error_from(response)
+            yield from response.iter_bytes()
+
+    @contextmanager
+    def _told(self, method: str, path: str) -> Iterator[None]:
+        """httpx's errors as ours."""
+        try:
+            yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 said = f"{self.url} shows a certificate that is not trusted here: {error}"
@@ -137,9 +155,6 @@ class Transport:
             hint = "" if self.url.startswith("https:") else "does it speak TLS? then its URL begins with https://"
             said = f"the dispatcher at {self.url} did not answer {method} {path}: {what}"
             raise Unavailable(said, hint=hint) from None
-        if not response.is_success:
-            raise error_from(response)
-        return response
 
     def json(self, method: str, path: str, **options: Any) -> Any:
         """The reply's JSON."""

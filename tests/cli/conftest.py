@@ -5,6 +5,7 @@ It runs nothing: tests say how tasks end. The true dispatcher is tested by tests
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -42,6 +43,8 @@ class StubDispatcher:
 
     tasks: dict[int, dict[str, Any]] = field(default_factory=dict)
     logs: dict[int, list[tuple[str, bytes]]] = field(default_factory=dict)
+    #: What lies under each output that `store` has made.
+    stored: dict[tuple[int, str], bytes] = field(default_factory=dict)
     instances: dict[str, dict[str, Any]] = field(default_factory=dict)
     targets: dict[str, dict[str, Any]] = field(default_factory=dict)
     submitted: list[dict[str, Any]] = field(default_factory=list)
@@ -81,6 +84,8 @@ class StubDispatcher:
                 return {**self._task(task), "attempts_list": [], "spec": {}}, {}
             case "GET", ["tasks", task, "logs"]:
                 return self._log(int(task), query)
+            case "GET", ["tasks", task, "outputs", *names]:
+                return self._output(int(task), "/".join(names)), {}
             case "POST", ["tasks", task, "priority"]:
                 self._task(task)["priority"] = body["priority"]
                 return self._task(task), {}
@@ -193,6 +198,13 @@ class StubDispatcher:
         self.plays(task)
         return number
 
+    def store(self, task: int, path: str, body: bytes, url: str = "") -> None:
+        """Let the task have succeeded with this output."""
+        digest = hashlib.sha256(body).hexdigest()
+        self.tasks[task]["state"] = "succeeded"
+        self.tasks[task]["outputs"].append({"path": path, "url": url, "size": len(body), "sha256": digest})
+        self.stored[task, path] = body
+
     def _page(self, query: dict[str, str]) -> dict[str, Any]:
         after, limit = int(query.get("after", 0)), int(query.get("limit", 100))
         states = query["state"].split(",") if query.get("state") else None
@@ -221,6 +233,12 @@ class StubDispatcher:
         if view["state"] in ENDED:
             headers["X-Complete"] = "1"
         return whole[offset:], headers
+
+    def _output(self, task: int, path: str) -> Any:
+        """The manifest of a task that has succeeded, or what one of its outputs holds."""
+        if self._task(str(task))["state"] != "succeeded":
+            raise Refusal(409, "conflict", f"task {task} has no accepted result")
+        return self.stored[task, path] if path else {"outputs": self._task(str(task))["outputs"]}
 
     def _task(self, text: str) -> dict[str, Any]:
         if int(text) not in self.tasks:
