@@ -51,7 +51,6 @@ app = typer.Typer(
     help="Give it a queue of work: it rents the cheapest machines that can do it, and gives them back.",
     epilog=_EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for module in (

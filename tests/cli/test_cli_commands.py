@@ -317,6 +317,21 @@ def test_ctrl_c_in_any_command_ends_with_130(cli: Any, dispatcher: Any, monkeypa
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.parametrize(
+    ("typed", "found"), [("cloud-dispatch cance", "cancel"), ("cloud-dispatch tasks --sta", "--state")]
+)
+def test_commands_and_options_complete(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: str, found: str
+) -> None:
+    """A shell that has the completion installed asks so."""
+    monkeypatch.setenv("_CLOUD_DISPATCH_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
+    with pytest.raises(SystemExit) as ended:
+        run([])
+    assert (ended.value.code, capfd.readouterr().out.split()) == (0, [found])
+
+
 def test_version_is_printed(cli: Any) -> None:
     """--version names the product and the version that is installed."""
     assert cli("--version").out == f"cloud-dispatch {version('cloud-dispatch')}\n"
