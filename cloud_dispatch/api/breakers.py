@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cloud_dispatch.api.requests import body_of, json_response
+from cloud_dispatch.api.requests import body_of, json_response, route
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.domain.errors import InvalidInput
 
@@ -26,8 +26,8 @@ class BreakerRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/v1/breakers", self.listing, methods=["GET"]),
-            Route("/v1/breakers/reset", self.reset, methods=["POST"]),
+            route("GET", "/v1/breakers", self.listing),
+            route("POST", "/v1/breakers/reset", self.reset),
         ]
 
     async def listing(self, request: Request) -> Response:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cloud_dispatch.api.requests import body_of, json_response, text
+from cloud_dispatch.api.requests import body_of, json_response, route, text
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.instance import Instance
@@ -43,10 +43,10 @@ class BudgetRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/v1/budgets", self.listing, methods=["GET"]),
-            Route("/v1/budgets", self.set, methods=["PUT"]),
-            Route("/v1/budgets/commitments", self.commitments, methods=["GET"]),
-            Route("/v1/budgets/reconcile", self.reconcile, methods=["POST"]),
+            route("GET", "/v1/budgets", self.listing),
+            route("PUT", "/v1/budgets", self.set),
+            route("GET", "/v1/budgets/commitments", self.commitments, query=("scope", "of")),
+            route("POST", "/v1/budgets/reconcile", self.reconcile),
         ]
 
     async def listing(self, request: Request) -> Response:

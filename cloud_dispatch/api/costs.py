@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cloud_dispatch.api.requests import json_response, page_size, path_task, text
+from cloud_dispatch.api.requests import json_response, page_size, path_task, route, text
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import InstanceId
@@ -35,8 +35,13 @@ class CostRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/v1/costs", self.costs, methods=["GET"]),
-            Route("/v1/tasks/{task}/cost", self.of_task, methods=["GET"]),
+            route(
+                "GET",
+                "/v1/costs",
+                self.costs,
+                query=("by", "since", "until", "project", "user", "pool", "limit", "after"),
+            ),
+            route("GET", "/v1/tasks/{task}/cost", self.of_task),
         ]
 
     async def costs(self, request: Request) -> Response:

@@ -19,6 +19,7 @@ from cloud_dispatch.api.requests import (
     path_instance,
     path_number,
     path_pool,
+    route,
     text,
 )
 from cloud_dispatch.api.services import Services
@@ -113,18 +114,23 @@ class InstanceRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/v1/instances", self.listing, methods=["GET"]),
-            Route("/v1/instances/{instance}", self.one, methods=["GET"]),
-            Route("/v1/instances/{instance}/explain", self.explain, methods=["GET"]),
-            Route("/v1/instances/{instance}/{verb}", self.act, methods=["POST"]),
-            Route("/v1/adopt", self.adopt, methods=["POST"]),
-            Route("/v1/pools", self.pools, methods=["GET"]),
-            Route("/v1/pools/{pool}/target", self.set_target, methods=["PUT"]),
-            Route("/v1/pools/{pool}/target", self.drop_target, methods=["DELETE"]),
-            Route("/v1/plan", self.plan, methods=["GET"]),
-            Route("/v1/offers", self.offers, methods=["GET"]),
-            Route("/v1/plans", self.plans, methods=["GET"]),
-            Route("/v1/plans/{plan}", self.stored_plan, methods=["GET"]),
+            route("GET", "/v1/instances", self.listing, query=("past", "limit")),
+            route("GET", "/v1/instances/{instance}", self.one),
+            route("GET", "/v1/instances/{instance}/explain", self.explain),
+            route("POST", "/v1/instances/{instance}/{verb}", self.act),
+            route("POST", "/v1/adopt", self.adopt),
+            route("GET", "/v1/pools", self.pools),
+            route("PUT", "/v1/pools/{pool}/target", self.set_target),
+            route("DELETE", "/v1/pools/{pool}/target", self.drop_target, query=("source",)),
+            route("GET", "/v1/plan", self.plan),
+            route(
+                "GET",
+                "/v1/offers",
+                self.offers,
+                query=("cpus_milli", "memory", "disk", "gpus", "gpu_type", "arch", "market", "pool", "limit"),
+            ),
+            route("GET", "/v1/plans", self.plans, query=("before", "limit")),
+            route("GET", "/v1/plans/{plan}", self.stored_plan),
         ]
 
     async def listing(self, request: Request) -> Response:

@@ -16,7 +16,7 @@ from cloud_dispatch.api.costs import CostRoutes
 from cloud_dispatch.api.http import ClientGone, MethodNotAllowed, answer_failure, header, log
 from cloud_dispatch.api.instances import InstanceRoutes, UsageReader
 from cloud_dispatch.api.poll import Polls
-from cloud_dispatch.api.requests import body_of, json_response, number, page_size, text
+from cloud_dispatch.api.requests import body_of, json_response, number, page_size, route, text
 from cloud_dispatch.api.results import ResultRoutes
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.stop import StopRoutes
@@ -103,11 +103,11 @@ class OperatorApp:
 
     def _routes(self) -> list[Route]:
         return [
-            Route(HEALTH_PATH, self.health, methods=["GET"]),
-            Route("/v1/metrics", self.metrics, methods=["GET"]),
-            Route("/v1/summary", self.summary, methods=["GET"]),
-            Route("/v1/events", self.events, methods=["GET"]),
-            Route("/v1/shutdown", self.shutdown, methods=["POST"]),
+            route("GET", HEALTH_PATH, self.health),
+            route("GET", "/v1/metrics", self.metrics),
+            route("GET", "/v1/summary", self.summary),
+            route("GET", "/v1/events", self.events, query=("task", "instance", "limit")),
+            route("POST", "/v1/shutdown", self.shutdown),
         ]
 
     async def health(self, request: Request) -> Response:

@@ -6,11 +6,13 @@ Owns the wording of errors about them. Must not know what they are for.
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from cloud_dispatch.api.http import decode_json, read_body
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
@@ -22,6 +24,23 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MOST_TEXT = 1024
 _encoder = msgspec.json.Encoder()
+
+
+def route(method: str, path: str, answer: Callable[[Request], Awaitable[Response]], query: Sequence[str] = ()) -> Route:
+    """A route that `answer` serves. A request whose query has another name than those in `query`, or one twice, is
+    refused: what is misspelt would else be a filter that is left out."""
+
+    async def checked(request: Request) -> Response:
+        given = [name for name, _ in request.query_params.multi_items()]
+        for at, name in enumerate(given):
+            if name not in query:
+                hint = f"parameters here: {', '.join(query) or 'none'}"
+                raise InvalidInput("there is no such parameter", place=name[:40], hint=hint)
+            if name in given[:at]:
+                raise InvalidInput("is given more than once", place=name, hint="give it once")
+        return await answer(request)
+
+    return Route(path, checked, methods=[method])
 
 
 def json_response(value: Any, status: int = 200) -> Response:
@@ -86,8 +105,11 @@ def page_size(request: Request, default: int, most: int) -> int:
 
 
 def flag(request: Request, name: str) -> bool:
-    """A yes or no of the query: `1` or `true` is yes."""
-    return request.query_params.get(name, "").lower() in ("1", "true", "yes")
+    """A yes or no of the query: `1` or `true` is yes; none is no."""
+    value = request.query_params.get(name, "").lower()
+    if value not in ("", "1", "true", "yes", "0", "false", "no"):
+        raise InvalidInput(f"expected 1 or 0, got {value[:40]!r}", place=name)
+    return value in ("1", "true", "yes")
 
 
 def token_of(request: Request, name: str) -> FencingToken | None:
@@ -98,11 +120,11 @@ def token_of(request: Request, name: str) -> FencingToken | None:
 
 def states(words: list[str], place: str) -> frozenset[TaskState]:
     """Task states by name."""
-    try:
-        return frozenset(TaskState(word) for word in words)
-    except ValueError as error:
-        known = ", ".join(TaskState)
-        raise InvalidInput(f"{str(error)[:80]}", place=place, hint=f"states are: {known}") from None
+    known = frozenset(TaskState)
+    for word in words:
+        if word not in known:
+            raise InvalidInput(f"no such state {word[:40]!r}", place=place, hint=f"states are: {', '.join(TaskState)}")
+    return frozenset(TaskState(word) for word in words)
 
 
 async def body_of(request: Request, decoder: msgspec.json.Decoder[S], limit: int) -> S:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from cloud_dispatch.api.requests import json_response, number, path_task, token_of
+from cloud_dispatch.api.requests import json_response, number, path_task, route, token_of
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.views import accepted, artifact_views
 from cloud_dispatch.domain.errors import Conflict, NotFound
@@ -32,9 +32,9 @@ class ResultRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/v1/tasks/{task}/logs", self.logs, methods=["GET"]),
-            Route("/v1/tasks/{task}/outputs", self.manifest, methods=["GET"]),
-            Route("/v1/tasks/{task}/outputs/{path:path}", self.output, methods=["GET"]),
+            route("GET", "/v1/tasks/{task}/logs", self.logs, query=("attempt", "offset", "wait_ms")),
+            route("GET", "/v1/tasks/{task}/outputs", self.manifest),
+            route("GET", "/v1/tasks/{task}/outputs/{path:path}", self.output),
         ]
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cloud_dispatch.api.requests import body_of, json_response
+from cloud_dispatch.api.requests import body_of, json_response, route
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.stop import Stop, StopLevel
@@ -30,7 +30,7 @@ class StopRoutes:
         self._s = services
 
     def routes(self) -> list[Route]:
-        return [Route("/v1/stop", self.show, methods=["GET"]), Route("/v1/stop", self.stop, methods=["POST"])]
+        return [route("GET", "/v1/stop", self.show), route("POST", "/v1/stop", self.stop)]
 
     async def show(self, request: Request) -> Response:
         return json_response(stop_view(self._s.fleet.stopped()))

@@ -18,6 +18,7 @@ from cloud_dispatch.api.requests import (
     number,
     page_size,
     path_task,
+    route,
     states,
     text,
 )
@@ -34,6 +35,7 @@ from cloud_dispatch.ports.store import TaskFilter
 _SMALL_BYTES = 65_536
 _PAGE = 1000
 _MOST_ID = 2**63 - 1
+_FILTER = ("state", "project", "user", "array", "name")
 
 
 class SubmitBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,13 +90,13 @@ class TaskRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/v1/tasks", self.submit, methods=["POST"]),
-            Route("/v1/tasks", self.listing, methods=["GET"]),
-            Route("/v1/tasks/cancel", self.cancel, methods=["POST"]),
-            Route("/v1/tasks/{task}", self.one, methods=["GET"]),
-            Route("/v1/tasks/{task}/priority", self.priority, methods=["POST"]),
-            Route("/v1/tasks/{task}/explain", self.explain, methods=["GET"]),
-            Route("/v1/counts", self.counts, methods=["GET"]),
+            route("POST", "/v1/tasks", self.submit),
+            route("GET", "/v1/tasks", self.listing, query=(*_FILTER, "after", "limit")),
+            route("POST", "/v1/tasks/cancel", self.cancel),
+            route("GET", "/v1/tasks/{task}", self.one),
+            route("POST", "/v1/tasks/{task}/priority", self.priority),
+            route("GET", "/v1/tasks/{task}/explain", self.explain),
+            route("GET", "/v1/counts", self.counts, query=(*_FILTER,)),
         ]
 
     async def submit(self, request: Request) -> Response:

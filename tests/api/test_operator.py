@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ from cloud_dispatch.spend.commitment import EVERYTHING
 from cloud_dispatch.spend.windows import Window
 from tests.api.house import House, error_of, served
 from tests.planner.scenes import demand, shape, snapshot
+
+REFERENCE = Path(__file__).parents[2] / "docs/reference/rest-api.md"
 
 
 async def test_health_needs_no_token_and_tells_the_operator_what_is_wrong(house: House) -> None:
@@ -123,6 +126,36 @@ async def test_the_list_is_paged_and_filtered(house: House) -> None:
         ({"project": "a\0"}, "project"),
     ):  # fmt: skip
         assert error_of(await house.op.get("/v1/tasks", params=params)) == (400, "invalid-input", place)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "place"),
+    [
+        ("GET", "/v1/tasks?stat=queued", "stat"), ("GET", "/v1/tasks?state=queued&state=failed", "state"),
+        ("GET", "/v1/counts?projects=a", "projects"), ("GET", "/v1/offers?cpus=4", "cpus"),
+        ("GET", "/v1/costs?sinse=7d", "sinse"), ("GET", "/v1/health?x=1", "x"),
+        ("GET", "/v1/instances?past=si", "past"),
+        ("DELETE", "/v1/pools/default/target?sorce=me", "sorce"), ("POST", "/v1/tasks?dry=1", "dry"),
+    ],
+)  # fmt: skip
+async def test_a_parameter_that_is_not_known_is_refused(house: House, method: str, path: str, place: str) -> None:
+    """What is misspelt, or given twice, is no filter that is quietly left out; and nothing was done."""
+    await house.op.put("/v1/pools/default/target", json={"count": 1})
+    body = {"tasks": [{"command": "true"}]} if method == "POST" else None
+    assert error_of(await house.op.request(method, path, json=body)) == (400, "invalid-input", place)
+    assert len((await house.op.get("/v1/pools")).json()["pools"][0]["targets"]) == 1
+    assert (await house.op.get("/v1/tasks")).json()["tasks"] == []
+
+
+async def test_each_parameter_in_the_reference_is_known(house: House) -> None:
+    """A route takes all that its page names."""
+    page = REFERENCE.read_text()
+    for heading, text in re.findall(r"^### `GET (/v1/[a-z/]+)`\n+Query: (.+?)\n\n", page, re.MULTILINE | re.DOTALL):
+        names = re.findall(r"`([a-z_]+)`", re.sub(r"\([^()]*\)", "", re.split(r"\.\s", text)[0]))
+        assert names
+        for name in names:
+            reply = await house.op.get(heading, params={name: ""})
+            assert "no such parameter" not in reply.text, (heading, name)
 
 
 async def test_an_ended_task_says_where_and_how_it_ran(house: House) -> None:
