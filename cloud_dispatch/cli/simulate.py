@@ -201,6 +201,8 @@ def _render(found: Report, work: Workload, findings: Sequence[str]) -> None:
         ("instances", f"{sum(line.count for line in found.types)} in all, at most {found.most_instances} at once"),
         ("utilisation", f"instances work {found.work_permille / 10:.1f}%, cpus {found.cpu_permille / 10:.1f}%"),
     ]
+    if found.failures:
+        rows.append(("failed by", ", ".join(f"{cause} {count}" for cause, count in found.failures.items())))
     out = console()
     out.print(show.table(("figure", "value"), rows))
     spreads = [("wait", found.wait), ("turnaround", found.turnaround)]

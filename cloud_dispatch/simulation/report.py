@@ -13,7 +13,7 @@ from typing import Any
 from cloud_dispatch.domain.ids import InstanceId, ProfileName, TaskId
 from cloud_dispatch.domain.money import Amount, cost, format_amount, split
 from cloud_dispatch.domain.offering import Market
-from cloud_dispatch.domain.task import MACHINE_CAUSES, TERMINAL, TaskState
+from cloud_dispatch.domain.task import MACHINE_CAUSES, TERMINAL, Cause, TaskState
 from cloud_dispatch.simulation.record import Record, Rental, TaskTimes
 
 #: Points of a curve over time, at most.
@@ -78,7 +78,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The figures of a run. Times are relative to `start_ms`, its first submission or launch.
+    """The figures of a run. Times are relative to `start_ms`, its first submission or launch. `failures` counts the
+    tasks that failed by the cause of their last run.
 
     `makespan_ms` ends with the last task's end, None where some task has not ended. `work_permille` is the share of
     the instances' time in which they worked, `cpu_permille` the share of the cpu time paid for that tasks asked for
@@ -88,6 +89,7 @@ class Report:
     start_ms: int
     makespan_ms: int | None
     tasks: Mapping[TaskState, int]
+    failures: Mapping[Cause, int]
     runs: int
     wait: Spread
     turnaround: Spread
@@ -113,6 +115,7 @@ def report(record: Record, assumptions: Sequence[str] = ()) -> Report:
         start_ms=start,
         makespan_ms=_makespan(record.tasks, start),
         tasks=dict(sorted(Counter(task.state for task in record.tasks).items())),
+        failures=_failures(record),
         runs=len(record.runs),
         wait=spread([task.started_ms - task.submit_ms for task in record.tasks if task.started_ms is not None]),
         turnaround=spread([task.ended_ms - task.submit_ms for task in record.tasks if task.ended_ms is not None]),
@@ -157,14 +160,26 @@ def _makespan(tasks: Sequence[TaskTimes], start: int) -> int | None:
     return max(ends) - start if ends and len(ends) == len(tasks) else None
 
 
-def _lost_runs(record: Record) -> set[int]:
-    """Positions of the runs that had to be done again: by the machine's fault, or not the last of their task."""
+def _last_runs(record: Record) -> Mapping[TaskId, int]:
+    """The position of each task's last run."""
     last: dict[TaskId, int] = {}
     for position, run in enumerate(record.runs):
         known = last.get(run.task)
         if known is None or record.runs[known].started_ms <= run.started_ms:
             last[run.task] = position
-    kept = set(last.values())
+    return last
+
+
+def _failures(record: Record) -> Mapping[Cause, int]:
+    last = _last_runs(record)
+    failed = (task.task for task in record.tasks if task.state is TaskState.FAILED and task.task in last)
+    causes = (record.runs[last[task]].cause for task in failed)
+    return dict(Counter(cause for cause in causes if cause is not None).most_common())
+
+
+def _lost_runs(record: Record) -> set[int]:
+    """Positions of the runs that had to be done again: by the machine's fault, or not the last of their task."""
+    kept = set(_last_runs(record).values())
     return {p for p, run in enumerate(record.runs) if p not in kept or run.cause in MACHINE_CAUSES}
 
 
@@ -278,6 +293,7 @@ def as_json(found: Report) -> dict[str, Any]:
     return {
         "makespan_ms": found.makespan_ms,
         "tasks": {state.value: count for state, count in found.tasks.items()},
+        "failed_by": {cause.value: count for cause, count in found.failures.items()},
         "unfinished": sum(count for state, count in found.tasks.items() if state not in TERMINAL),
         "runs": found.runs,
         "wait_ms": _spread_json(found.wait),

@@ -64,6 +64,17 @@ def test_a_table_shows_the_figures_and_what_was_assumed(house: Path, cli: Cli) -
         assert word in ran.out
 
 
+def test_a_table_says_by_what_tasks_failed(house: Path, cli: Cli) -> None:
+    """Whoever simulates work that its instances do not outlive is told so."""
+    (house / "log.csv").write_text("submit,run\n0,7200\n0,60\n")
+    (house / "config.toml").write_text(CONFIG + '[pools.default.end]\nlifetime = "1h"\n')
+    ran = cli("simulate", str(house / "log.csv"), "--config", str(house / "config.toml"))
+    assert ran.code == 0, ran.err
+    assert "1 failed, 1 succeeded" in ran.out
+    assert "failed by" in ran.out
+    assert "preempted 1" in ran.out
+
+
 def test_a_log_is_cut_and_scaled(house: Path, cli: Cli) -> None:
     """Options choose a part of a log, split wide jobs and shrink times."""
     (house / "log.csv").write_text("submit_h,run_h,cpus\n0,1,1\n24,1,2\n25,1,8\n48,1,1\n")

@@ -75,6 +75,17 @@ def test_a_failed_task_that_is_not_repeated_was_work() -> None:
     assert report(record([task(1)], runs, [rental(0, 0, 4_000)])).time == Parts(work=4_000)
 
 
+def test_failures_are_counted_by_what_ended_them_last() -> None:
+    """A task that succeeded in the end has none, whatever ended it before; one that never ran has no cause."""
+    failed = TaskState.FAILED
+    tasks = [task(1), task(2, state=failed), task(3, state=failed), task(4, state=failed), task(5, state=failed)]
+    runs = [
+        run(1, 0, 1, Cause.PREEMPTED), run(1, 1, 2), run(2, 0, 1, Cause.EXIT_CODE), run(2, 1, 2, Cause.PREEMPTED),
+        run(3, 0, 1, Cause.PREEMPTED), run(4, 0, 1, Cause.TIMEOUT),
+    ]  # fmt: skip
+    assert as_json(report(record(tasks, runs)))["failed_by"] == {"preempted": 2, "timeout": 1}
+
+
 def test_where_counted_and_lost_runs_overlap_it_is_work() -> None:
     """A machine that does something useful is working, whatever else it does."""
     runs = [run(1, 0, 6_000), run(2, 2_000, 9_000, Cause.INSTANCE_LOST)]
