@@ -213,8 +213,8 @@ class Attempt:
         if self.out_of_memory:
             return "out-of-memory", self.out_of_memory
         if end.signal is not None:
-            return "signal", "ended by signal %d" % end.signal
-        return ("success", "") if end.exit_code == 0 else ("exit-code", "exit code %s" % end.exit_code)
+            return "signal", ""  # the result has its number, as it has the exit code's
+        return ("success", "") if end.exit_code == 0 else ("exit-code", "")
 
     async def _deliver(self, result: Result, brings: bool) -> None:
         if brings:

@@ -155,8 +155,8 @@ class Follow:
         if self._watch.total > 1:
             say(", ".join(f"{count} {state}" for state, count in counts.items() if count))
         for task in failed[:_SHOWN]:
-            why = " ".join(filter(None, (show.outcome(task), show.clean(task["detail"] or ""))))
-            say(f"task {task['id']} {task['state']}: {why or 'no reason given'} ({show.shorten(task['command'])})")
+            why = show.ending(task) or "no reason given"
+            say(f"task {task['id']} {task['state']}: {why} ({show.shorten(task['command'])})")
         if len(failed) > _SHOWN:
             say(f"and {len(failed) - _SHOWN} more: cloud-dispatch tasks --state failed")
         if failed and self._watch.total > 1:

@@ -66,6 +66,11 @@ def outcome(task: Mapping[str, Any]) -> str:
     return str(cause)
 
 
+def ending(task: Mapping[str, Any]) -> str:
+    """The outcome with what else is known of it: `cannot-start, command not found: fit`."""
+    return ", ".join(filter(None, (outcome(task), clean(task["detail"] or ""))))
+
+
 def shorten(text: str) -> str:
     """A command on one line of a table."""
     line = clean(text)

@@ -91,7 +91,7 @@ def one(
 def _render(task: TaskDetail) -> None:
     facts = [
         ("task", task["id"]), ("name", task["name"]), ("command", task["command"]), ("state", task["state"]),
-        ("cause", " ".join(filter(None, (show.outcome(task), task["detail"])))), ("needs", task["shape"]),
+        ("cause", show.ending(task)), ("needs", task["shape"]),
         ("priority", task["priority"]), ("project", task["project"]), ("user", task["user"]),
         ("array", f"{task['array_id']} [{task['array_index']}]" if task["array_id"] else ""),
         ("instance", task["instance"] or ""), ("submitted", show.moment(task["submitted_ms"])),

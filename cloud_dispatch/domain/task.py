@@ -168,6 +168,12 @@ class Outcome:
     max_rss: int = 0
     cpu_ms: int = 0
 
+    def describe(self) -> str:
+        """The cause with its number and what else is known: `exit-code 3`, `timeout`, `cannot-start, no folder`."""
+        number = {Cause.EXIT_CODE: self.exit_code, Cause.SIGNAL: self.signal}.get(self.cause)
+        cause = self.cause.value if number is None else f"{self.cause.value} {number}"
+        return f"{cause}, {self.detail}" if self.detail else cause
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:

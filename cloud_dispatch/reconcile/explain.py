@@ -25,9 +25,7 @@ async def task(context: Context, number: int) -> dict[str, Any]:
         reasons.append(f"instance {found.lease.instance} holds it under token {found.lease.token}")
         if found.state is TaskState.CANCELLING:
             reasons.append("it was cancelled; it ends when the instance confirms that nothing of it lives")
-    reasons.extend(
-        f"attempt {a.number} on {a.instance} ended: {a.outcome.cause} {a.outcome.detail}".rstrip() for a in attempts
-    )
+    reasons.extend(f"attempt {a.number} on {a.instance} ended: {a.outcome.describe()}" for a in attempts)
     if found.state is TaskState.FAILED and found.outcome is not None:
         rules = found.spec.retry
         if not rules.wants(found.outcome):

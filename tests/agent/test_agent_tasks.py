@@ -33,7 +33,7 @@ def test_a_task_runs_and_its_output_arrives(stub: StubDispatcher, agent: Running
     """Output and errors in one log, exit code, usage, and a result that is settled once."""
     task = stub.submit(shell="echo out; echo err >&2; exit 3")
     result = stub.result(task)
-    assert (result.cause, result.exit_code) == ("exit-code", 3)
+    assert (result.cause, result.exit_code, result.detail) == ("exit-code", 3, "")
     assert bytes(stub.logs[result.token]) == b"out\nerr\n"
     assert result.max_rss > 0
     assert result.ran_ms >= 0
@@ -61,7 +61,7 @@ def test_how_a_command_ends_is_its_cause(
     assert isinstance(argv, list)
     result = stub.result(stub.submit(*argv, **fields))
     assert result.cause == cause
-    assert words in result.detail
+    assert words in f"{result.cause} {result.signal} {result.detail}"
     assert stub.result(stub.submit("true")).cause == "success"
 
 

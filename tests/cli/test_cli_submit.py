@@ -176,6 +176,8 @@ def test_run_ends_with_1_when_some_task_failed(cli: Any, dispatcher: Any) -> Non
     assert ran.code == 1
     assert "1 failed, 2 succeeded" in ran.err
     assert "task 2 failed: exit-code 3 (echo b)" in ran.err
+    dispatcher.plays = lambda task: task.update(state="failed", cause="cannot-start", detail="no such\nfolder")
+    assert "task 4 failed: cannot-start, no such folder (true)" in cli("run", "--", "true").err
 
 
 def test_run_with_json_prints_one_document(cli: Any, dispatcher: Any) -> None:

@@ -22,6 +22,20 @@ def after(cause: Cause, attempts: int = 1, rules: RetryRules = RetryRules(), **m
     return event_after(Outcome(cause, **more), rules, attempts, cancelling=False)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (Outcome(Cause.EXIT_CODE, 3), "exit-code 3"),
+        (Outcome(Cause.SIGNAL, signal=9), "signal 9"),
+        (Outcome(Cause.TIMEOUT, signal=15), "timeout"),
+        (Outcome(Cause.CANNOT_START, detail="command not found: fit"), "cannot-start, command not found: fit"),
+    ],
+)
+def test_an_outcome_is_described_once(outcome: Outcome, words: str) -> None:
+    """The cause as retry rules name it, its number, and what nothing else says."""
+    assert outcome.describe() == words
+
+
 def test_success_ends_the_task() -> None:
     """The only way to succeed."""
     assert after(Cause.SUCCESS) is TaskEvent.SUCCEED
