@@ -34,7 +34,7 @@ def task_options(
         typer.Option(
             "--file",
             "-f",
-            help="Tasks from a .jsonl, .json, .csv or .toml file; the options below fill what it leaves out.",
+            help="Tasks from a .jsonl, .json, .csv or .toml file, or from - (JSON lines); the options below fill in.",
         ),
     ] = None,
     name: Annotated[str, typer.Option("--name", "-n", help="Name to show; {} works here too.")] = "",

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -41,8 +42,13 @@ class TaskFile:
 def read_tasks(path: Path) -> TaskFile:
     """The tasks of a `.jsonl`, `.json`, `.csv` or `.toml` file, told by its suffix (any other: JSON lines).
 
-    NotFound when there is no such file, InvalidInput with the line of what is not in the file's form.
+    `-` is the standard input. NotFound when there is no such file, InvalidInput with the line of what has not its form.
     """
+    if str(path) == "-":
+        body = sys.stdin.buffer.read(MAX_BYTES + 1)
+        if len(body) > MAX_BYTES:
+            raise InvalidInput(f"expected at most {MAX_BYTES} bytes", place="standard input")
+        return parse_tasks(body, "standard input", "")
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:

@@ -142,6 +142,19 @@ def test_options_fill_what_a_task_file_leaves_out(cli: Any, dispatcher: Any, tmp
     ]
 
 
+def test_tasks_come_from_standard_input_too(cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that makes tasks needs no file of its own; a mistake has its line."""
+
+    def typed(text: str) -> Any:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        return cli("submit", "--file", "-")
+
+    assert typed('{"command": "a"}\r\n{"command": "grüße"}').out == "1\n2\n"
+    assert [task["command"] for task in dispatcher.submitted] == ["a", "grüße"]
+    wrong = typed('{"command": "a"}\n{"comand": "b"}\n')
+    assert (wrong.code, "standard input:2: comand: no such field" in wrong.err) == (2, True)
+
+
 def test_missing_task_file_is_not_found(cli: Any, dispatcher: Any, tmp_path: Path) -> None:
     """A file that is not there ends with 3."""
     ran = cli("submit", "-f", str(tmp_path / "absent.csv"))
