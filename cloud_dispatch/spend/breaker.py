@@ -165,7 +165,7 @@ def judged(news: Iterable[News], allowance: int, now_ms: int, reset_ms: int = -1
     last = InstanceId("")
     for one in sorted((one for one in news if one.at_ms >= since), key=lambda one: (one.at_ms, not one.success)):
         if one.success:
-            successes = 1 if trips else successes + 1
+            successes += 1
             trips = opened = until = burnt = failures = free = 0
             continue
         burnt, failures, free, last = burnt + one.amount, failures + 1, free + (not one.amount), one.instance

@@ -94,6 +94,7 @@ def test_what_costs_nothing_is_bounded_by_its_number() -> None:
     assert judged(free, 5 * DOLLAR, NOW).trips == 1
     assert admitted(Breaker(), 5 * DOLLAR, [], 0, 1_000, NOW) == UNPRICED
     assert admitted(Breaker(), 5 * DOLLAR, [0] * UNPRICED, 0, 1_000, NOW) == 0
+    assert admitted(Breaker(failures=3, free=3), 5 * DOLLAR, [0, DOLLAR], 0, 1_000, NOW) == UNPRICED - 4
 
 
 def test_what_boots_counts_as_if_it_failed() -> None:
@@ -136,6 +137,41 @@ def test_what_has_registered_may_be_repeated_on_the_same_scale() -> None:
 def test_what_an_end_says(end: dict[str, Any], boot: bool | None, futility: bool | None) -> None:
     said = {kind: news.success for kind, news in news_of(gone(**end))}
     assert said == {k: v for k, v in ((Kind.BOOT, boot), (Kind.FUTILITY, futility)) if v is not None}
+
+
+def test_an_end_tells_when_it_was_and_when_what_ended_had_begun() -> None:
+    """A registration is a boot's success at the moment at which it registered. A success has cost nothing, a failure
+    all that the VM has."""
+    (booted, served) = news_of(gone(1, registered_ms=NOW + 1, gone_ms=NOW + 9, tasks=2, cause="idle"))
+    assert booted == (Kind.BOOT, News(NOW + 1, NOW, 0, True, InstanceId("b-1")))
+    assert served == (Kind.FUTILITY, News(NOW + 9, NOW, 0, True, InstanceId("b-1")))
+    (_, broke) = news_of(gone(2, registered_ms=NOW + 1, gone_ms=NOW + 9, cause="health"))
+    assert broke == (Kind.FUTILITY, News(NOW + 9, NOW, DOLLAR, False, InstanceId("b-2")))
+    assert list(news_of(gone(3, gone_ms=NOW + 9))) == [
+        (Kind.BOOT, News(NOW + 9, NOW, DOLLAR, False, InstanceId("b-3")))
+    ]
+
+
+@pytest.mark.parametrize("what", ["profile", "template", "image", "zone", "pool"])
+@pytest.mark.parametrize("kind", Kind)
+def test_what_failed_elsewhere_is_no_failure_here(kind: Kind, what: str) -> None:
+    """Whatever a recipe differs in; a boot does not differ by the pool that it was for."""
+    here = gone(1, registered_ms=None if kind is Kind.BOOT else NOW, cause="health")
+    there = here._replace(**{what: "other"})
+    found = Past([here, there]).of(here.recipe(kind))
+    assert len(found) == (2 if (kind, what) == (Kind.BOOT, "pool") else 1)
+
+
+def test_a_breaker_says_what_it_is_of_and_what_it_has_cost() -> None:
+    boot = gone().recipe(Kind.BOOT)
+    service = gone(image="", zone="").recipe(Kind.FUTILITY)
+    assert Breaker(burnt=Amount(DOLLAR), failures=1).describe(boot) == (
+        "template agent with image ami in zone z: $1.00 burnt by 1 VM of which none registered"
+    )
+    assert Breaker(burnt=Amount(DOLLAR), failures=2).describe(service) == (
+        "template agent of pool p: $1.00 burnt by 2 VMs of which none did a task"
+    )
+    assert (boot.name, service.name) == ("boot/aws/agent/z/ami", "futility/p/aws/agent")
 
 
 def test_the_past_is_bounded_and_knows_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +52,13 @@ def test_what_really_was_never_charges_more_than_its_commitment(
     for span in spans(window, NOW, promised.billed_until_ms):
         assert cost(Rate(min(rate, less)), span.overlap_ms(start, start + billed)) <= promised.charge(span)
     assert start + billed <= promised.billed_until_ms
+
+
+def test_nothing_begins_after_its_end() -> None:
+    """However late it is said to: a minimum counts from the end at the latest."""
+    one = commitment(1_000_000_000, 30_000, minimum_ms=60_000)
+    late = replace(one, begins_by_ms=NOW + HOUR_MS)
+    assert late.billed_until_ms == replace(one, begins_by_ms=one.until_ms).billed_until_ms == NOW + 90_000
 
 
 @given(st.sampled_from(Window), RATES, DURATIONS)

@@ -125,6 +125,15 @@ def test_an_end_that_can_not_be_moved_is_right_from_the_start() -> None:
     assert renew(standing(10_000, fixed), [fixed], NOW, PACE).extensions == ()
 
 
+@pytest.mark.parametrize("movable", [False, True])
+def test_no_first_end_lies_beyond_the_lifetime(movable: bool) -> None:
+    """However long the work, the boot or the lease may take."""
+    hour = NOW + HOUR_MS
+    for work_ms in (None, 50 * MINUTE_MS, 5 * HOUR_MS):
+        found = first_ends(NOW, 40 * MINUTE_MS, work_ms, HOUR_MS, PACE, movable=movable)
+        assert (found.ends_ms, found.lasts_ms, found.least_ms) == (hour, hour, hour)
+
+
 @pytest.mark.parametrize(
     ("expected", "finish"),
     [(0, None), (60, 30), (31, 1), (30, 30), (20, 30)],
@@ -204,6 +213,28 @@ def test_a_vm_that_could_not_finish_another_task_is_told_so_before_it_takes_one(
     assert refused(committed + 195, HOUR_MS) == set()
     assert refused(0, 2 * MINUTE_MS) == set()  # it fits in before the end that it has
     assert refused(0, None) == set()
+
+
+def test_another_task_begins_when_the_present_one_is_done() -> None:
+    """In four minutes, not at once: with its hour and a drain it ends 59 minutes later than now. And what should have
+    been done long ago is not done before now: 55 minutes."""
+    soon, late = holder("a", finish_in=4), holder("a", finish_in=-30)
+
+    def refused(cents: int, one: Holder) -> set[str]:
+        return set(last_tasks(standing(117 + cents, one), [one], [], of(HOUR_MS, 1), NOW, PACE))
+
+    assert (refused(99, soon), refused(97, soon)) == (set(), {"a"})
+    assert (refused(92, late), refused(90, late)) == (set(), {"a"})
+
+
+def test_what_leaves_late_is_not_counted_beyond_its_end() -> None:
+    """Its work would take an hour more, its end comes in ten minutes: ten minutes are what it may still cost."""
+    leaves, stays = holder("a", finish_in=60), holder("b", finish_in=1)
+    short, enough = (
+        set(last_tasks(standing(2 * 117 + cents, leaves, stays), [stays], [leaves], of(HOUR_MS, 1), NOW, PACE))
+        for cents in (92, 94)
+    )
+    assert (short, enough) == ({"b"}, set())
 
 
 def test_one_goes_and_the_other_works_on_with_what_it_leaves() -> None:

@@ -46,6 +46,17 @@ def lives(draw: st.DrawFn) -> Life:
     return Life(row, draw(st.integers(0, 2 * HOUR)), terms(lifetime_ms, lease_ms, MOST), lease_ms)
 
 
+def test_past_its_hard_end_there_is_no_word() -> None:
+    """However late somebody asks, and however old he says that he is."""
+    row = replace(row_of(InstanceState.BUSY), intended_ms=5 * HOUR, ends_ms=6 * HOUR)
+    own = terms(HOUR, LEASE, MOST)
+    for late_ms in (0, MINUTE, 10 * HOUR):
+        assert words(row, own, 0, 6 * HOUR + late_ms, LEASE) == 0
+    assert words(row, own, 40 * HOUR, 5 * HOUR + 10 * MINUTE, LEASE) == words(
+        row, own, 10 * MINUTE, 5 * HOUR + 10 * MINUTE, LEASE
+    )
+
+
 def row_of(state: InstanceState) -> Instance:
     return replace(store_builders.instance(), state=state, intended_ms=0)
 

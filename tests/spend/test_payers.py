@@ -28,7 +28,7 @@ from cloud_dispatch.spend.payers import (
     wanted_at,
 )
 from cloud_dispatch.spend.standing import Standing
-from cloud_dispatch.spend.windows import Window, span_at, spans
+from cloud_dispatch.spend.windows import DAY_MS, Window, span_at, spans
 from cloud_dispatch.testing.store_builders import instance
 from tests.spend.history import START_MS
 
@@ -126,6 +126,19 @@ def test_what_is_committed_lasts_as_long_as_the_vm_and_the_work() -> None:
     assert short.whole.keys == (PROJECT, USER)
 
 
+@pytest.mark.parametrize("hours", [None, 2])
+def test_the_same_claim_may_begin_at_another_moment(hours: int | None) -> None:
+    """It lasts as long, and is billed from then on."""
+    asked = wanted(None if hours is None else START_MS + hours * HOUR_MS)
+    later = asked.at(START_MS + DAY_MS)
+    for before, after in ((asked.whole, later.whole), (asked.trial, later.trial)):
+        assert (before is None) == (after is None)
+        if before is not None and after is not None:
+            shifted = [moment + DAY_MS for moment in (before.from_ms, before.begins_by_ms, before.until_ms)]
+            assert [after.from_ms, after.begins_by_ms, after.until_ms] == shifted
+            assert (after.rate, after.keys, after.most_ms) == (before.rate, before.keys, before.most_ms)
+
+
 def standing(*budgets: Budget) -> Standing:
     return Standing(budgets, {}, (), START_MS)
 
@@ -158,8 +171,12 @@ def test_room_is_what_one_claim_after_the_other_is_admitted(
             break
         one_by_one.add(found)
         count, tried = count + 1, tried or not known
-    room = room_for(standing(total(dollars)), asked, most, trying=trying)
-    assert room == count
+    together = standing(total(dollars))
+    assert room_for(together, asked, most, trying=trying) == count
+    budget, span = total(dollars), span_at(Window.TOTAL, START_MS)
+    committed = together.committed(budget, span)
+    assert 0 <= one_by_one.committed(budget, span) - committed <= count, "rounded up once"
+    assert bool(committed) == bool(count)
 
 
 def test_who_has_no_known_end_or_price_is_no_place_for_a_limit() -> None:
@@ -167,6 +184,9 @@ def test_who_has_no_known_end_or_price_is_no_place_for_a_limit() -> None:
     found = place_of(own, ClaimTerms(lifetimes={PoolName("default"): HOUR_MS}))
     assert isinstance(found, Place)
     assert (found.rate, found.last_ms, found.lifetime_ms) == (RATE, own.ends_ms + 60_000, own.intended_ms + HOUR_MS)
+    forever = place_of(own, ClaimTerms())
+    assert isinstance(forever, Place)
+    assert forever.lifetime_ms is None, "of a pool that has left the configuration nobody knows"
     assert "costs at most" in str(place_of(replace(own, max_rate=None), ClaimTerms()))
     assert "hard end" in str(place_of(replace(own, end_lag_ms=None), ClaimTerms()))
 

@@ -58,3 +58,33 @@ def test_the_words_name_the_limits() -> None:
     words = in_words([risk for risk in risks if risk], [Budget(EVERYTHING, Window.DAY, Amount(5_000_000))])
     assert words[-2:] == ["all pools together, each by itself: $7.20", "limits: day $5.00"]
     assert in_words([], []) == ["no spending limit is set: nothing but the caps bounds this"]
+
+
+def test_of_what_nothing_bounds_the_dearer_is_named() -> None:
+    """An hour of it, where no amount can be told."""
+    risk = risk_of(POOL, [offering(10, 2), offering(90, 4), offering(20, 8)], [(), (), ()])
+    assert risk is not None
+    assert risk.offering == "a/t4/z/on-demand"
+
+
+def test_a_price_that_nobody_knows_is_said_and_adds_up_to_nothing() -> None:
+    """What one pool comes to is no sum of all, nor is the one pool that there is."""
+    unpriced, priced = (risk_of(POOL, [offering(cents)], [(Caps(instances=1),)]) for cents in (None, 10))
+    assert unpriced is not None
+    assert priced is not None
+    assert str(unpriced) == "pool p: 1 x a/t2/z/on-demand at a price that nobody knows for 1d comes to no bound"
+    for risks in ([unpriced, priced], [priced], [unpriced]):
+        assert in_words(risks, [])[:-1] == [str(risk) for risk in risks]
+
+
+def test_a_cap_of_nothing_costs_nothing() -> None:
+    """Neither does what a provider gives away; a machine without a vCPU of its own counts as one."""
+    for cents, caps in ((10, Caps(instances=0)), (10, Caps(vcpus=1)), (0, Caps(instances=5))):
+        risk = risk_of(POOL, [offering(cents)], [(caps,)])
+        assert risk is not None
+        assert risk.amount == 0
+    tiny = offering(10)
+    tiny = replace(tiny, type=replace(tiny.type, capacity=Resources(0, GIB)))
+    risk = risk_of(POOL, [tiny], [(Caps(vcpus=3),)])
+    assert risk is not None
+    assert risk.instances == 3

@@ -23,3 +23,11 @@ def test_what_living_vms_have_cost_until_now_counts_and_what_they_may_still_cost
     assert [(one.spent, one.stage) for one in found] == [
         (3 * DOLLAR, Stage.CALM), (3 * DOLLAR, Stage.NO_LAUNCH), (0, Stage.CALM),
     ]  # fmt: skip
+
+
+def test_a_vm_past_its_end_has_cost_no_more_than_until_then() -> None:
+    """It is still asked for, though its hand has ended it; the window is that of the moment."""
+    vm = Commitment("vm", (EVERYTHING,), Rate(1_000_000_000), NOW - 2 * HOUR_MS, NOW - HOUR_MS)
+    budget = Budget(EVERYTHING, Window.DAY, Amount(100 * DOLLAR))
+    (one,) = reached([budget], Standing([budget], {}, [vm], NOW), [vm], NOW)
+    assert (one.budget, one.span, one.spent) == (budget, span_at(Window.DAY, NOW), DOLLAR)

@@ -253,6 +253,14 @@ def test_stages_come_one_after_the_other(spent: int, stage: Stage) -> None:
     assert budget.stage(Amount(spent)) is stage
 
 
+def test_a_stage_comes_with_the_micro_dollar_that_reaches_it() -> None:
+    budget = Budget(EVERYTHING, Window.TOTAL, Amount(100 * DOLLAR), 80, 90, 95)
+    for percent in (80, 90, 95, 100):
+        reached = percent * DOLLAR
+        assert budget.stage(Amount(reached - 1)) is not budget.stage(Amount(reached))
+        assert budget.stage(Amount(reached - 1)) is budget.stage(Amount(reached - 2))
+
+
 def test_a_threshold_of_zero_is_none() -> None:
     budget = Budget(EVERYTHING, Window.TOTAL, Amount(100), 0, 0, 0)
     assert budget.stage(Amount(99)) is Stage.CALM

@@ -74,3 +74,10 @@ def test_what_is_kept_is_read_again(table: dict[tuple[Key, Window], Amount]) -> 
 def test_what_can_not_be_read_is_no_limit_that_holds(text: str) -> None:
     with pytest.raises(InvalidInput, match="can't be read"):
         decode(text)
+
+
+def test_what_the_configuration_says_may_be_set_and_a_micro_dollar_more_may_not() -> None:
+    said = budgets({(POOL, Window.DAY): Amount(9)})
+    assert set_limit(said, {}, POOL, Window.DAY, Amount(9)) == {(POOL, Window.DAY): Amount(9)}
+    with pytest.raises(InvalidInput, match="can only be tightened here"):
+        set_limit(said, {}, POOL, Window.DAY, Amount(10))

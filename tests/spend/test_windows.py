@@ -1,3 +1,5 @@
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -53,3 +55,18 @@ def test_an_overlap_is_never_negative() -> None:
     assert Span(0, HOUR_MS).overlap_ms(HOUR_MS, 2 * HOUR_MS) == 0
     assert Span(0, HOUR_MS).overlap_ms(5, 3) == 0
     assert Span(0, HOUR_MS).overlap_ms(-5, 3) == 3
+
+
+@pytest.fixture
+def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose clock on the wall is eleven hours ahead."""
+    monkeypatch.setenv("TZ", "XXX-11")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_utc")
+def test_months_are_those_of_utc_wherever_a_dispatcher_runs() -> None:
+    assert span_at(Window.MONTH, at("1999-12-31T23:59")) == Span(at("1999-12-01T00:00"), at("2000-01-01T00:00"))
