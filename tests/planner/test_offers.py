@@ -81,6 +81,15 @@ def test_an_offering_is_there_with_the_pools_that_may_rent_it() -> None:
     pools = [pool(MAIN, caps=Caps(instances=0)), pool(OTHER)]
     (one,) = Ranking(scene(offerings=[BIG], pools=pools), shape(4, 8)).offers
     assert [each.name for each in one.pools] == [OTHER]
+    (one,) = Ranking(scene(offerings=[BIG], pools=[pool(MAIN), pool(OTHER)]), shape(4, 8)).offers
+    assert [each.name for each in one.pools] == [MAIN, OTHER]
+
+
+def test_what_could_not_be_rented_comes_cheapest_first_too() -> None:
+    """What costs nothing before what costs something, and what nobody knows the price of last."""
+    kinds = [(7, 700), (3, None), (1, 0), (9, 300)]
+    found = Ranking(scene(offerings=[offering(f"t{n}", 1, 1, price) for n, price in kinds]), shape(64, 8))
+    assert [one.offering.type.name for one in found.excluded()] == ["t1", "t9", "t7", "t3"]
 
 
 @given(

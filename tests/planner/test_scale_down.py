@@ -8,9 +8,10 @@ from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.pool import Caps, EndRules
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner import plan
-from cloud_dispatch.planner.snapshot import TargetItem
+from cloud_dispatch.planner.snapshot import DriverCaps, TargetItem
 from tests.planner.scenes import (
     AWS,
+    GCP,
     MAIN,
     MINUTE,
     NOW,
@@ -99,6 +100,18 @@ def test_an_idle_instance_makes_room_under_a_cap_before_its_timeout() -> None:
     assert list(drained(found).values()) == ["surplus"]
     assert "makes room under a cap for tasks of 8 cpu" in found.actions[0].reason
     assert drained(plan(applied(scene, found))) == {}, "one is enough: the next plan waits for it to be gone"
+
+
+def test_room_is_made_under_the_cap_of_a_driver() -> None:
+    """Which covers all profiles of it, and those of no other."""
+    large = offering("large", cpus=8, memory=32, price=800, profile=GCP)
+    pools = [pool(MAIN, AWS, GCP)]
+    for profiles, gone in (((AWS, GCP), ["surplus"]), ((GCP,), [])):
+        scene = snapshot(
+            [demand(shape(8), 1)], supply=[instance(0, pools=pools)], offerings=[offering(), large], pools=pools,
+            driver_caps=(DriverCaps("cloud", profiles, Caps(vcpus=8)), DriverCaps("else", (), Caps())),
+        )  # fmt: skip
+        assert list(drained(plan(scene)).values()) == gone
 
 
 def test_no_room_is_made_at_a_level_that_does_not_bind() -> None:
@@ -259,5 +272,6 @@ def test_the_end_of_everything_spares_nothing() -> None:
     stop = Stop(StopLevel.TERMINATE, "stolen keys")
     found = plan(snapshot(supply=[*supply, *spared], silent=(AWS,), unknowns=True, stop=stop))
     assert terminated(found) == {row.instance: "stopped" for row in supply}
+    assert len(found.actions) == len(supply), "each is told once"
     assert not drained(found)
     assert not launched(found)

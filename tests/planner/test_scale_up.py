@@ -21,6 +21,7 @@ from tests.planner.scenes import (
     NOW,
     OTHER,
     applied,
+    busy,
     demand,
     instance,
     launched,
@@ -190,6 +191,44 @@ def test_everything_that_is_not_gone_counts_against_caps() -> None:
     found = plan(snapshot([demand(shape(), 5)], supply=supply, pools=[pool(caps=Caps(instances=3))]))
     assert launched(found) == {}
     assert "instances 3 of 3" in found.waiting[0].reason
+
+
+def test_every_vcpu_of_what_exists_counts_against_a_cap() -> None:
+    """Three of four vCPUs that are alike and one of two: of sixteen two are left. Which cap it was is said."""
+    four, two = offering("four", cpus=4, memory=16), offering("two", cpus=2, memory=8)
+    full = [instance(i, four, S.BUSY, load=busy(shape(4), 1)) for i in range(3)]
+    full.append(instance(3, two, S.BUSY, load=busy(shape(2), 1)))
+    rest = {"supply": full, "offerings": [two], "caps": Caps(instances=9, vcpus=16)}
+    assert launched(plan(snapshot([demand(shape(2), 5)], **rest))) == {"two": 1}
+    more = plan(snapshot([demand(shape(4), 5)], **{**rest, "offerings": [four]}))
+    assert launched(more) == {}
+    assert "cap of everything reached (vcpus 14 of 16, another 4 wanted)" in more.waiting[0].reason
+
+
+def test_a_launch_is_told_among_how_many_it_is_the_cheapest() -> None:
+    """Shapes beyond the third are counted, not named."""
+    zones = [offering(zone=zone, price=100 + i) for i, zone in enumerate("abc")]
+    (launch,) = launches(plan(snapshot([demand(shape(), 1)], offerings=zones)))
+    assert launch.reason.endswith("aws/small/a/on-demand at $0.10/h is the cheapest of 3 acceptable offerings")
+    large = [offering("large", cpus=16, memory=64)]
+    for number, said in ((3, " would not"), (4, " and 1 other shapes would not"), (5, " and 2 other shapes would not")):
+        items = [demand(shape(1, i + 1), 1) for i in range(number)]
+        (launch,) = launches(plan(snapshot(items, offerings=large)))
+        assert f"1 task of 1 cpu, 3GiB memory{said}" in launch.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("zone", "b"), ("type", "second"), ("market", "spot"), ("arch", "arm64"), ("net", "fast")]
+)
+def test_a_label_is_launched_for_where_an_offering_carries_it(name: str, value: str) -> None:
+    """Those that every offering has, and those that an operator gave to some; nowhere else, however cheap."""
+    plain, second = offering(price=50), offering("second", price=100, zone="b", market=Market.SPOT)
+    arm = replace(second, type=replace(second.type, architecture="arm64"), labels=(("rack", "1"), ("net", "fast")))
+    pools = [pool(markets=(Market.ON_DEMAND, Market.SPOT))]
+    scene = snapshot([demand(shape(labels=((name, value),)), 1)], pools=pools, offerings=[plain, arm])
+    assert launched(plan(scene)) == {"second": 1}
+    never = snapshot([demand(shape(labels=((name, "none"),)), 1)], pools=pools, offerings=[plain, arm])
+    assert launched(plan(never)) == {}
 
 
 def test_a_cap_on_vcpus_lets_a_smaller_type_in() -> None:

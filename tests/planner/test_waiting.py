@@ -1,8 +1,11 @@
 """Why tasks wait: every shape that does not start now is told, and what can never run is told what is nearest."""
 
+import pytest
+
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.resources import GIB
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.planner import plan
 from tests.planner.scenes import (
     AWS,
@@ -58,6 +61,26 @@ def test_a_shape_that_nothing_can_run_is_reported_with_what_is_nearest() -> None
     assert never.reason == "no offering of any pool can run 8 cpu, 64GiB memory"
     assert never.nearest == "aws/near/a/on-demand in pool main: asks for 64GiB memory, has 60GiB"
     assert found.waiting == ()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nearest"),
+    [
+        (shape(20, 60), "tall"),  # a fifth and a fifteenth are two things, nine tenths are one
+        (shape(20, 32), "wide"),  # a fifth of one thing, not a half
+        (shape(8, 32, gpus=1, gpu_type="a100"), "card"),
+        (shape(8, 32, gpus=1, gpu_type="h100", gpu_memory=40 * 2**30), "card"),
+    ],
+)
+def test_what_misses_least_is_nearest_however_much_it_costs(wanted: Shape, nearest: str) -> None:
+    """First the number of things that it lacks, then how much of each, as a part of what is asked for."""
+    offerings = [
+        offering("card", cpus=8, memory=32, price=900, gpus=1, gpu="t4", gpu_memory=80 * GIB),
+        offering("tall", cpus=2, memory=128, price=800), offering("wide", cpus=16, memory=56, price=700),
+        offering("tiny", cpus=1, memory=1, price=1),
+    ]  # fmt: skip
+    (never,) = plan(snapshot([demand(wanted, 1)], offerings=offerings)).unsatisfiable
+    assert never.nearest.startswith(f"aws/{nearest}/")
 
 
 def test_missing_labels_and_markets_are_named_in_what_is_nearest() -> None:
