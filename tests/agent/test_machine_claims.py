@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cloud_dispatch.agent import events
-from cloud_dispatch.agent.pace import START_MS
+from cloud_dispatch.agent.pace import GATHER_MS, START_MS
 from cloud_dispatch.agent.transfers import MOST_MANIFEST
 from cloud_dispatch.api.services import Limits
 from cloud_dispatch.wire.codec import encode
-from cloud_dispatch.wire.messages import FileTransfer, OutputFile, Policy, SyncReply, weight
+from cloud_dispatch.wire.messages import FileTransfer, OutputFile, Policy, Result, SyncReply, weight
 from tests.agent.virtual import KILL, TERM, VirtualAgent, order
 
 
@@ -32,6 +32,63 @@ def test_claims_start_at_once_and_are_in_the_running_set() -> None:
     agent.pass_ms(START_MS)
     assert [(claim.token, claim.ran_ms) for claim in agent.request.held] == [(1, -1)]
     assert agent.request.state == "busy"
+
+
+def test_a_claim_that_is_told_again_is_the_same_claim() -> None:
+    """While it waits, while it runs, and when it has ended and nobody has settled it: its command starts once."""
+    agent = VirtualAgent(cpus_milli=1000)
+    agent.run(order(1))
+    agent.reply(order(1), order(2), order(2))
+    assert [claim.token for claim in agent.machine.claims.held(agent.now)] == [1, 2]
+    agent.ended(1)
+    agent.reply(order(1), order(2), settle=False)
+    agent.reply()
+    agent.pass_ms(1_000)
+    starts = [command.order.token for command in agent.commands if isinstance(command, events.Start)]
+    assert starts == [1, 2]
+
+
+def test_work_is_asked_for_by_the_smallest_claim_that_was_seen() -> None:
+    """A large one later does not make the machine look smaller."""
+    agent = VirtualAgent(cpus_milli=4000)
+    agent.run(order(1, 500), order(2, 2000))
+    assert agent.machine.claims.open_slots(agent.policy) == 3
+    agent.ended(1)
+    agent.ended(2)
+    agent.reply()
+    assert agent.request.want == 8
+
+
+def test_what_is_told_of_an_attempt_that_is_over_changes_nothing() -> None:
+    """The shell and the network may be late."""
+    agent = VirtualAgent()
+    agent.run(order(1))
+    agent.ended(1)
+    seq = agent.request.seq
+    agent.reply()
+    over = Result(1, 1, "failed")
+    for late in (events.Started(1), events.Vacated(1), events.Stuck(1), events.Ended(over), events.Failed(seq, 0.5)):
+        agent.feed(late)
+    assert agent.machine.end is None
+    assert agent.machine.claims.results == {}
+    agent.until_request()
+    assert (agent.request.want, agent.request.results) == (2, [])
+
+
+def test_a_result_waits_for_others_no_longer_than_a_moment() -> None:
+    """Where tasks end one after the other, each would put the request off that tells of the first."""
+    agent = VirtualAgent(cpus_milli=1000)
+    agent.run(order(1))
+    agent.reply(*(order(token) for token in range(2, 30)))
+    before, first = len(agent.requests), agent.now
+    for token in range(1, 15):
+        agent.ended(token)
+        agent.started(token + 1)
+        agent.pass_ms(GATHER_MS // 4)
+        if len(agent.requests) > before:
+            break
+    assert agent.now - first == GATHER_MS
+    assert 1 < len(agent.request.results) <= 5
 
 
 def test_a_start_is_told_by_the_request_that_waits_for_work() -> None:

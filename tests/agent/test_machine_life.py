@@ -225,12 +225,16 @@ def test_a_number_of_tasks_ends_the_agent() -> None:
     assert agent.request.want == 1
     agent.run(order(3))
     agent.ended(2)
+    agent.pass_ms(10_000)
+    assert not any(agent.kills(token) for token in (1, 2, 3)), "the last one is run to its end"
     agent.ended(3)
     for _ in range(3):
         if agent.request.ending:
             break
         agent.reply()
     assert agent.request.ending == "max-tasks"
+    told = [result for request in agent.requests for result in request.results]
+    assert {result.token: result.cause for result in told} == dict.fromkeys((1, 2, 3), "success")
     agent.reply()
     assert agent.end == "max-tasks"
 
@@ -361,7 +365,7 @@ def test_the_supervisor_waits_no_longer_than_the_lease_of_what_runs() -> None:
 
 def used_to_tasks_of(milliseconds: int, **policy: int) -> VirtualAgent:
     """An agent whose tasks have taken so long, and which runs another one."""
-    agent = VirtualAgent(cpus_milli=1000, **policy)
+    agent = VirtualAgent(**{"cpus_milli": 1000, **policy})
     for _ in range(4):
         agent.machine.courier.pace.ran(milliseconds)
     agent.run(order(1))
@@ -398,6 +402,16 @@ def test_what_will_not_end_within_the_notice_ends_at_once() -> None:
         agent.ended(1, "signal", signal=15)
         agent.until_request()
         assert [result.cause for result in agent.request.results] == ["preempted"]
+
+
+def test_what_has_run_for_a_while_is_expected_to_end_in_time() -> None:
+    """Tasks take two and a half minutes: one that began a minute ago is done before the VM goes, one that begins now
+    is not."""
+    agent = used_to_tasks_of(150_000, cpus_milli=2000, lease_ms=10**6)
+    agent.pass_ms(60_000)
+    agent.run(order(2))
+    agent.feed(events.Noticed(120_000))
+    assert (agent.kills(1), agent.kills(2)) == ([], [TERM])
 
 
 def test_a_notice_to_an_idle_agent_ends_it() -> None:
