@@ -31,10 +31,10 @@ def shape(cpus: float = 1, memory: float = 1, **rest: Any) -> Shape:
 def offering(
     name: str = "small", cpus: float = 1, memory: float = 4, price: int | None = 100, *, zone: str = "a",
     profile: ProfileName = AWS, market: Market = Market.ON_DEMAND, gpus: int = 0, gpu: str = "", gpu_memory: int = 0,
-    **rest: Any,
+    disk: int = 100, **rest: Any,
 ) -> Offering:  # fmt: skip
     """An offering at `price` thousandths of a dollar an hour."""
-    kind = InstanceType(name, Resources(int(cpus * 1000), int(memory * GIB), 100 * GIB, gpus), gpu, gpu_memory)
+    kind = InstanceType(name, Resources(int(cpus * 1000), int(memory * GIB), disk * GIB, gpus), gpu, gpu_memory)
     return Offering(profile, kind, zone, market, None if price is None else Rate(price * 1_000_000), **rest)
 
 

@@ -121,6 +121,15 @@ def test_whoever_waits_is_told_which_quota_it_is() -> None:
     assert said.reason == "quota L-1 of profile aws has no room (vcpus 62 of 64, another 4 wanted)"
 
 
+def test_of_several_quotas_the_one_without_room_is_named() -> None:
+    """Whichever comes first, and when this very plan has used it up."""
+    for full in (quota(64, 62, family="f"), quota(6, 0, family="f")):
+        for quotas in ((full, replace(quota(99, 0), name="L-2")), (replace(quota(99, 0), name="L-2"), full)):
+            found = plan(snapshot([demand(shape(4, 8), 3)], offerings=[BIG], quotas=quotas))
+            assert "quota L-1 of profile aws has no room" in found.waiting[0].reason
+            assert "L-2" not in found.waiting[0].reason
+
+
 def test_work_goes_to_another_market_or_provider_where_the_pool_allows_it() -> None:
     """In the same plan, as after a refusal; and no dearer than the price factor allows."""
     spot = replace(BIG, market=Market.SPOT)

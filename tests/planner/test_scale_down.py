@@ -200,6 +200,20 @@ def test_the_highest_target_counts_and_is_named() -> None:
     assert "the target of schedule mon-fri" in found.actions[0].reason
 
 
+def test_of_a_pools_minimum_and_its_targets_the_highest_counts_whichever_is_told_first() -> None:
+    for counts in ((2, 5, 3), (5, 3, 2), (3, 2, 5)):
+        targets = tuple(TargetItem(MAIN, count, f"source {count}") for count in counts)
+        for least, highest, source in (
+            (0, 5, "source 5"),
+            (4, 5, "source 5"),
+            (5, 5, "its minimum"),
+            (6, 6, "minimum"),
+        ):
+            found = plan(replace(snapshot(pools=[pool(minimum=least)]), targets=targets))
+            assert launched(found) == {"small": highest}
+            assert source in found.actions[0].reason
+
+
 def test_what_demand_launches_counts_for_the_target() -> None:
     """Three wanted, two rented for tasks anyway: one more."""
     targets = (TargetItem(MAIN, 3, "rest"),)

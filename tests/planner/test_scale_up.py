@@ -1,6 +1,7 @@
 """How many instances are rented, which, and why not more."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -423,3 +424,39 @@ def test_what_is_blocked_for_its_price_leaves_what_costs_less() -> None:
     assert "no money" in found.waiting[0].reason
     elsewhere = (Blocked(AWS, NOW + 1_000, "no money", pool="other", from_rate=1),)
     assert launched(plan(snapshot(wide, offerings=offers, blocked=elsewhere)))
+
+
+def test_of_two_blocks_for_a_price_the_one_that_leaves_least_holds() -> None:
+    """Whichever is remembered first."""
+    offerings = [offering("cheap", price=90), offering("middle", price=100), offering("dear", price=110)]
+    blocks = [Blocked(AWS, NOW + MINUTE, "over budget", from_rate=rate * 1_000_000) for rate in (95, 105)]
+    for blocked in (blocks, blocks[::-1]):
+        (launch,) = launches(plan(snapshot([demand(shape(), 1)], offerings=offerings, blocked=tuple(blocked))))
+        assert launch.offering.type.name == "cheap"
+        assert launch.alternatives == ()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "better"),
+    [
+        ({"cpus": 4}, {"cpus": 8}),
+        ({"memory": 16}, {"memory": 32}),
+        ({"disk": 80 * GIB}, {"disk": 200}),
+        ({"gpus": 2}, {"gpus": 4}),
+        ({"gpus": 1, "gpu_type": "a100"}, {"gpu": "a100"}),
+        ({"gpus": 1, "gpu_memory": 40 * GIB}, {"gpu_memory": 80 * GIB}),
+        ({"preemptible": False}, {"market": Market.ON_DEMAND}),
+    ],
+)
+def test_a_dearer_type_is_rented_where_only_that_is_enough(wanted: dict[str, Any], better: dict[str, Any]) -> None:
+    """Whichever single thing the cheaper one has less of: it does not stand for the dearer one."""
+    base = {"cpus": 2, "memory": 8, "disk": 50, "gpus": 1, "gpu": "t4", "gpu_memory": 16 * GIB, "market": Market.SPOT}
+    cheap, dear = offering("cheap", price=100, **base), offering("dear", price=140, **{**base, **better})
+    pools = [pool(markets=(Market.ON_DEMAND, Market.SPOT))]
+    for offerings in ([cheap, dear], [dear, cheap]):
+        found = plan(
+            snapshot([demand(shape(**{"cpus": 1, "memory": 1, **wanted}), 1)], offerings=offerings, pools=pools)
+        )
+        assert launched(found) == {"dear": 1}
+        found = plan(snapshot([demand(shape(), 1)], offerings=offerings, pools=pools))
+        assert launched(found) == {"cheap": 1}
