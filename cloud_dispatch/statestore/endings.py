@@ -61,7 +61,7 @@ def end_claim(batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int
 
 def lose_claim(batch: Batch, hold: Hold, now: int) -> None:
     """End `hold` because nothing of it lives on its instance any more."""
-    end_claim(batch, hold, None if hold.started_ms is None else _LOST, hold.started_ms, now)
+    end_claim(batch, hold, _LOST, hold.started_ms, now)
 
 
 def lose_all(batch: Batch, seat: Seat, now: int) -> None:

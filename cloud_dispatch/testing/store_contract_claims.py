@@ -163,6 +163,33 @@ class ClaimsContract:
         (attempt,) = await store.attempts(one.task)
         assert attempt.started_ms == START_MS + 70
 
+    async def test_a_start_that_comes_with_a_result_is_told_as_well(self, store: Store, clock: ManualClock) -> None:
+        """Since the same moments as without one, which is never before the claim."""
+        await store.submit([spec(), spec(), spec()])
+        agent = await adopted(store)
+        one, two, three = await agent.claim(3)
+        clock.now_ms += 100
+        agent.runs(one, 30)
+        agent.runs(two, 999_999)
+        await agent.sync(result(three))
+        began = {task.id: task.lease.started_ms for task in await store.tasks(TaskFilter()) if task.lease is not None}
+        assert began == {one.task: START_MS + 70, two.task: START_MS}
+
+    async def test_how_long_tasks_take_is_learnt_from_those_that_succeed(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """The mean of their times, for tasks of their shape that do not say; what fails says nothing of it."""
+        await store.submit([spec() for _ in range(9)])
+        agent = await adopted(store)
+        assert [ms for _, ms in store.coming(1)] == [0]
+        learnt = []
+        for outcome, seconds in ((FAILURE, 60), (SUCCESS, 10), (SUCCESS, 30), (FAILURE, 90), (SUCCESS, 20)):
+            (claim,) = await agent.claim()
+            clock.now_ms += 100_000
+            await agent.sync(result(claim, outcome, ran_ms=seconds * 1_000))
+            learnt += [ms for _, ms in store.coming(1)]
+        assert learnt == [0, 10_000, 20_000, 20_000, 20_000]
+
     async def test_unstarted_claims_that_the_agent_lacks_go_back(self, store: Store) -> None:
         """A claim whose answer was lost is released: queued in its place, no attempt."""
         await store.submit([spec(), spec()])

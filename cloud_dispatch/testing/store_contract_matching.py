@@ -31,6 +31,15 @@ class MatchingContract:
         assert (await agent.sync(want=0)).claims == ()
         assert (await agent.sync(want=2, claiming=False)).claims == ()
 
+    async def test_a_result_brings_no_claim_where_none_may_be_given(self, store: Store) -> None:
+        """Room that a result makes is not filled where nothing is wanted, or claiming is off: it drains."""
+        await store.submit([spec() for _ in range(6)])
+        agent = await adopted(store)
+        one, two = await agent.claim(2)
+        assert (await agent.sync(result(one), want=2, claiming=False)).claims == ()
+        assert (await agent.sync(result(two), want=0, ahead=2)).claims == ()
+        assert store.load_of(agent.id).tasks == 0
+
     async def test_ahead_claims_exceed_what_is_free(self, store: Store) -> None:
         """Up to `ahead` of `want` may wait on the instance, if the empty machine fits each of them."""
         await store.submit([spec() for _ in range(9)])
