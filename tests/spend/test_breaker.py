@@ -61,6 +61,7 @@ def test_it_opens_once_the_allowance_is_burnt_and_each_time_for_longer() -> None
         lengths.append((found.until_ms - now) // MINUTE_MS)
         now = found.until_ms
         assert admitted(found, 5 * DOLLAR, [], DOLLAR, 10, now) == 1
+        assert admitted(found, 5 * DOLLAR, [], DOLLAR, 0, now) == 0, "none is tried that nobody wants"
         assert admitted(found, 5 * DOLLAR, [DOLLAR], DOLLAR, 10, now) == 0
         news.append(failure(now + MINUTE_MS, began_ms=now))
         now += MINUTE_MS

@@ -133,5 +133,13 @@ def test_words_of_the_usual_pool() -> None:
 
 
 def test_a_lease_is_longer_than_agents_endure_silence() -> None:
-    assert timer_lease_ms(Pace(), 10 * MINUTE) == LEASE
+    assert timer_lease_ms(Pace(), 10 * MINUTE) == timer_lease_ms(Pace(), MINUTE) == LEASE
     assert timer_lease_ms(Pace(), 2 * HOUR) == 6 * HOUR
+
+
+def test_no_more_words_are_said_than_there_are() -> None:
+    """However far off the hard end is, and however long the lease."""
+    row = replace(row_of(InstanceState.BUSY), ends_ms=100 * HOUR)
+    own = terms(HOUR, LEASE, MOST)
+    assert words(row, own, 59 * MINUTE, HOUR, LEASE) == own.links
+    assert words(row, own, 0, 0, 50 * HOUR) == own.links
