@@ -81,7 +81,8 @@ class InstanceChange:
     """One change of one instance: an event for its table and/or new values of fields (names of `Instance`).
 
     `expect` guards against late observations: when given, the change is refused (Conflict) unless the instance is in
-    one of these states' names.
+    one of these states' names. So is a `vm` where the instance has another one already, or another instance that is not
+    gone has it: who finds a VM by its tags and who registers may both give it a slot, and the first one counts.
     """
 
     instance: InstanceId

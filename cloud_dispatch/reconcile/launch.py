@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import structlog
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.errors import DispatchError, OverBudget
+from cloud_dispatch.domain.errors import Conflict, DispatchError, IllegalTransition, OverBudget
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
 from cloud_dispatch.domain.offering import Market, Offering
@@ -312,7 +312,28 @@ class Launcher:
         self._c.wake()
 
     async def _bind(self, instances: Sequence[Instance], result: LaunchResult) -> list[InstanceId]:
-        """Give each VM of the answer its slot; returns the slots that got none."""
+        """Give each VM of the answer its slot; returns the slots that got none. Conflict where agents that register
+        are faster each time: then the slots are in doubt, and a listing finds them their VMs."""
+        for last in (False, False, True):
+            changes, unbound = self._bindings(instances, result)
+            if not changes:
+                break
+            try:
+                await self._c.store.change(changes)
+            except (Conflict, IllegalTransition):
+                if last:
+                    raise
+                continue
+            self._c.note_all("instance.booting", {one.instance: f"VM {one.fields['vm']}" for one in changes})
+            break
+        self._c.heeded.seen(result.vms, self._c.clock.monotonic(), 0)
+        self._c.wake()
+        return unbound
+
+    def _bindings(
+        self, instances: Sequence[Instance], result: LaunchResult
+    ) -> tuple[list[InstanceChange], list[InstanceId]]:
+        """The slots that the VMs of the answer get, and those that get none, as things are now."""
         rows = self._c.store.instances()
         taken = {row.vm for row in rows.values() if row.vm}
         unbound = [i.id for i in instances if i.id in rows and not rows[i.id].vm]
@@ -326,15 +347,9 @@ class Launcher:
                 continue
             unbound.remove(slot)
             event = _E.BOUND if rows[slot].state is _S.LAUNCHING else None
-            changes.append(
-                InstanceChange(slot, event, {"vm": vm.id, "launched_ms": vm.created_ms or self._c.clock.now()})
-            )
-        if changes:
-            await self._c.store.change(changes)
-            self._c.note_all("instance.booting", {one.instance: f"VM {one.fields['vm']}" for one in changes})
-        self._c.heeded.seen(result.vms, self._c.clock.monotonic(), 0)
-        self._c.wake()
-        return unbound
+            launched = vm.created_ms or self._c.clock.now()
+            changes.append(InstanceChange(slot, event, {"vm": vm.id, "launched_ms": launched}))
+        return changes, unbound
 
     async def _refused(self, batch: _Batch, missing: Sequence[InstanceId], error: errors.ProviderError | None) -> None:
         """The provider said no: give the slots back, remember it, try the next offering. Each time there is one less

@@ -148,6 +148,9 @@ class Observer:
             event = _E.BOUND if row.state is _S.LAUNCHING else None
             launched = row.launched_ms or vm.created_ms or self._c.clock.now()
             await self._c.apply(instance, event, vm=vm.id, launched_ms=launched, zone=vm.zone or row.zone)
+            now = self._c.store.instances().get(instance)
+            if now is not None and not now.vm:
+                return  # its agent has registered for another slot meanwhile: this one is still looked for
         self._settled(instance)
 
     def _settled(self, instance: InstanceId) -> None:
@@ -214,6 +217,8 @@ class Observer:
         """Adopt a VM that the store does not know; end one whose row is gone or whose batch has all its VMs.
 
         Where its name or a tag says its slot it becomes the instance of that slot: its agent knows itself by it."""
+        if self._c.store.by_vm(finding.vm.id) is not None:
+            return  # its agent has registered since the listing was compared
         named = finding.vm.slot >= 0
         slot = finding.vm.slot if named else max(finding.facts.slot, 0)
         while slot < MAX_SLOTS:

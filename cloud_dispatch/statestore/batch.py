@@ -15,6 +15,7 @@ from sqlalchemy import Executable, bindparam, insert, null, select, update
 from sqlalchemy.engine import Connection, Dialect
 
 from cloud_dispatch.domain.errors import OverBudget
+from cloud_dispatch.domain.ids import InstanceId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.task import TaskSpec, TaskState
 from cloud_dispatch.spend.standing import Standing
@@ -83,6 +84,7 @@ class Batch:
         self.before: list[tuple[Executable, Sequence[Mapping[str, Any]]]] = []
         self.after: list[tuple[Executable, Sequence[Mapping[str, Any]]]] = []
         self.instances: dict[str, Instance] = {}
+        self.vms: dict[VmId, InstanceId] = {}  # those that become an instance's in this group
         self.keys: dict[str, tuple[int, TaskSpec]] = {}  # idempotency keys first seen in this group
         self.effects: list[Callable[[], object]] = []  # on the memory, after the commit
         self.queued: dict[int, int] = {}  # tasks put into the queue, by shape number
@@ -125,6 +127,13 @@ class Batch:
             return changed
         seat = self.memory.seats.get(instance)  # type: ignore[call-overload]
         return seat.instance if seat else None
+
+    def holder(self, vm: VmId) -> InstanceId | None:
+        """The instance that `vm` is, as this group leaves it so far."""
+        seat = self.memory.vms.get(vm)
+        found = self.vms.get(vm) or (seat.instance.id if seat else None)
+        left = found and self.instances.get(found)
+        return None if left and left.state is InstanceState.GONE else found
 
     def admit(self, changes: Sequence[tuple[Instance | None, Instance]], now: int) -> None:
         """Check what instances may cost after a change (None: they are new) against all budgets; OverBudget when one

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
-from cloud_dispatch.domain.ids import InstanceId
+from cloud_dispatch.domain.ids import InstanceId, VmId
 from cloud_dispatch.domain.instance import INSTANCE_TABLE, Instance, InstanceEvent, InstanceState, LaunchIntent
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import InstanceChange
@@ -93,6 +93,9 @@ class Adopt:
         own = self._instance
         if self._taken or batch.instance(own.id):
             raise Conflict(f"instance {own.id} exists", hint="change it instead")
+        if own.vm:
+            _free(batch, own.vm, own.id)
+            batch.vms[own.vm] = own.id
         batch.write(insert(instances), instance_row(own))
         batch.appeared(own)
 
@@ -135,11 +138,14 @@ class Change:
         losing: list[InstanceId] = []
         dearer: list[tuple[Instance | None, Instance]] = []
         eased: list[Instance] = []
+        bound: dict[VmId, InstanceId] = {}
         for change in self._changes:
             before = after.get(change.instance) or batch.instance(change.instance) or self._past.get(change.instance)
             if before is None:
                 raise NotFound(f"there is no instance {change.instance}")
             after[change.instance] = changed = self._changed(batch, before, change, now)
+            if changed.vm and changed.vm != before.vm:
+                self._bind(batch, before, changed.vm, bound)
             if changed.state in CLAIMLESS:
                 losing.append(change.instance)
             if changed.ends_ms > before.ends_ms:
@@ -148,6 +154,7 @@ class Change:
                 eased.append(changed)
         if dearer:
             batch.admit(dearer, now)
+        batch.vms.update(bound)
         paying.ease(batch.memory, eased)
         if eased:
             batch.recount()
@@ -177,6 +184,16 @@ class Change:
             changed = replace(changed, ended_ms=now)
         return changed
 
+    @staticmethod
+    def _bind(batch: Batch, before: Instance, vm: VmId, bound: dict[VmId, InstanceId]) -> None:
+        """`before` becomes the instance of `vm`, where neither has another; `bound` are those of the same change."""
+        if before.vm:
+            raise Conflict(f"instance {before.id} is VM {before.vm}, and not {vm}")
+        if (other := bound.get(vm)) not in (None, before.id):
+            raise Conflict(f"VM {vm} is instance {other}, and not {before.id}")
+        _free(batch, vm, before.id)
+        bound[vm] = before.id
+
     def _leaves(self, own: Instance) -> bool:
         """Whether it is gone from here on, having been asked for: what was refused has cost nothing."""
         return own.state is _S.GONE and own.id not in self._past and own.id not in self._refused
@@ -195,6 +212,12 @@ def _done_by(change: InstanceChange, memory: Memory) -> int | None:
         return None
     ended_ms = change.fields.get("ended_ms") or seat.instance.ended_ms
     return min((ms for ms in (ended_ms, seat.instance.last_ms) if ms is not None), default=None)
+
+
+def _free(batch: Batch, vm: VmId, instance: InstanceId) -> None:
+    """A VM is one instance: two would count its cost twice, and the VM that the second one stands for not at all."""
+    if (holder := batch.holder(vm)) not in (None, instance):
+        raise Conflict(f"VM {vm} is instance {holder}, and not {instance}")
 
 
 def _stored(instance: Instance) -> Instance:

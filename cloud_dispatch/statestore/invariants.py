@@ -113,6 +113,8 @@ def _questions() -> Iterator[tuple[str, Select[Any]]]:
         "instances whose shares do not sum to what was booked",
         select(ledger.c.instance).where(ledger.c.amount != whole),
     )
+    living = and_(i.state != InstanceState.GONE.value, i.vm != "")
+    yield "VMs of more than one instance", select(i.vm).where(living).group_by(i.vm).having(func.count() > 1)
     yield "batches with more instances than slots", select(intents.c.batch).where(slots > intents.c.slots)
 
 

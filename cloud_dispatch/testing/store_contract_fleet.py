@@ -104,6 +104,39 @@ class FleetContract:
         (changed,) = await store.change([InstanceChange(BATCH, _E.DRAIN, expect=frozenset({"idle", "busy"}))])
         assert changed.state is _S.DRAINING
 
+    async def test_a_vm_is_one_instance(self, store: Store) -> None:
+        """Whoever binds it first: later ones are refused, at once or in one commit, until the first is gone."""
+        await store.intend(intent(slots=3), [instance(slot=slot, state=_S.INTENDED) for slot in range(3)])
+        slots = [InstanceId(f"batch-{slot}") for slot in range(3)]
+        await store.change([InstanceChange(slot, _E.LAUNCH) for slot in slots])
+
+        def binds(slot: InstanceId, vm: str, event: InstanceEvent = _E.BOUND) -> InstanceChange:
+            return InstanceChange(slot, event, {"vm": VmId(vm)})
+
+        with pytest.raises(Conflict, match="VM a is instance batch-0"):
+            await store.change([binds(slots[0], "a"), binds(slots[1], "a")])
+        found, refused, again = await asyncio.gather(
+            store.change([binds(slots[0], "a")]),
+            store.change([binds(slots[1], "a", _E.REGISTERED)]),
+            store.change([binds(slots[0], "b", _E.REGISTERED)]),
+            return_exceptions=True,
+        )
+        assert isinstance(found, list)
+        assert (type(refused), type(again)) == (Conflict, Conflict)
+        with pytest.raises(Conflict, match="VM a is instance batch-0"):
+            await store.change([binds(slots[1], "a")])
+        with pytest.raises(Conflict, match="batch-0 is VM a, and not b"):
+            await store.change([binds(slots[0], "b", _E.REGISTERED)])
+        with pytest.raises(Conflict, match="VM a is instance batch-0"):
+            await store.adopt(instance("other", vm="a"))
+        (same,) = await store.change([binds(slots[0], "a", _E.REGISTERED)])
+        assert store.by_vm(VmId("a")) == same
+        assert await store.check() == []
+        await store.change([InstanceChange(slots[0], _E.TERMINATE)])
+        await store.change([InstanceChange(slots[0], _E.GONE)])
+        (late,) = await store.change([binds(slots[1], "a")])
+        assert store.by_vm(VmId("a")) == late
+
     async def test_fields_change_without_an_event(self, store: Store) -> None:
         """A behaviour or an end can be set by itself."""
         await store.adopt(own := instance())

@@ -169,6 +169,7 @@ async def test_restore_refuses_what_is_not_a_backup(sqlite_url: str, tmp_path: P
         ("DELETE FROM specs WHERE task = 3", "tasks without a specification: 3"),
         ("DELETE FROM attempts WHERE task = 1", "tasks whose attempts are not all there: 1"),
         ("UPDATE tasks SET token = 99 WHERE id = 2", "tasks with a token from the future: 2"),
+        ("UPDATE instances SET vm = 'one', state = 'idle'", "VMs of more than one instance: one"),
         ("UPDATE instances SET batch = 'batch'", "batches with more instances than slots: batch"),
         ("UPDATE counters SET value = 7 WHERE name = 'succeeded'", "1 tasks are succeeded, the counter says 7"),
         ("UPDATE counters SET value = 2 WHERE name = 'task'", "task 4 is newer than the counter, 2"),
