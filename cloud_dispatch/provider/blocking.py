@@ -7,13 +7,14 @@ loop; the pool is what lets many of its calls wait for their cloud at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from cloud_dispatch.provider.errors import Transient
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class BlockingCalls:
@@ -37,3 +38,14 @@ class BlockingCalls:
         """Take nothing more, and do not wait for what is under way."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+async def both(first: Awaitable[T], second: Awaitable[U]) -> tuple[T, U]:
+    """What two answer, once both have ended: where one fails, nothing of the other goes on with what the next call
+    finds changed (credentials, for one)."""
+    one, other = await asyncio.gather(first, second, return_exceptions=True)
+    if isinstance(one, BaseException):
+        raise one
+    if isinstance(other, BaseException):
+        raise other
+    return one, other

@@ -19,6 +19,7 @@ from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.sign import KEY
 from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
 from cloud_dispatch.provider import hand
+from cloud_dispatch.provider.blocking import both
 from cloud_dispatch.provider.errors import (
     InvalidRequest,
     NotProven,
@@ -112,7 +113,7 @@ class AzureProvider(Lacking):
         """The VMs of the group, and, asked for apart, what state each is in: ARM does not list both at once."""
         if not deployment:
             return Listing((), complete=False)
-        found, views = await asyncio.gather(self._described(), self._views())
+        found, views = await both(self._described(), self._views())
         mine = [one for one in found if (one.get("tags") or {}).get(DEPLOYMENT) == deployment]
         # A VM that starts or ends while pages are read may be on two of them.
         seen = {str(one["name"]): translate.vm(one, views.get(str(one.get("id", "")).lower())) for one in mine}

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from cloud_dispatch.provider.blocking import BlockingCalls
+from cloud_dispatch.provider.blocking import BlockingCalls, both
 from cloud_dispatch.provider.errors import Transient
 
 
@@ -54,3 +54,22 @@ async def test_a_closed_pool_says_so_and_does_not_wait() -> None:
         await calls.run(go.set)
     go.set()
     assert await under_way
+
+
+async def test_of_two_calls_neither_goes_on_when_their_answer_is_there() -> None:
+    """Whichever fails, and whichever is later: the error comes when both have ended."""
+    calls, go = BlockingCalls("test", 2), threading.Event()
+
+    def fail() -> None:
+        raise Transient("refused")
+
+    for first, second in ((fail, go.wait), (go.wait, fail)):
+        go.clear()
+        asked = asyncio.create_task(both(calls.run(first), calls.run(second)))
+        await asyncio.sleep(0.05)
+        assert not asked.done()
+        go.set()
+        with pytest.raises(Transient, match="refused"):
+            await asked
+    assert await both(calls.run(lambda: 1), calls.run(lambda: "two")) == (1, "two")
+    calls.close()

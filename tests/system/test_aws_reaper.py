@@ -11,6 +11,8 @@ from tests.fakes.ec2.reaper import AccountReaper
 from tests.system.aws import TYPES, MakeAccount, Profile, WatchedEc2
 
 PERIOD_MS, LIFETIME_S = 500, 20
+#: For so long a busy machine may keep the reaper, or the test, from its turn.
+STALL_MS = 8_000
 KEPT = Profile(more='reaper = true\nreaper_period = "0.5s"')
 
 
@@ -36,12 +38,12 @@ def test_vms_whose_dispatcher_is_dead_are_ended_by_the_account(make_account: Mak
         fake.client().create_tags(Resources=[one], Tags=[{"Key": ENDS_AT, "Value": str(born[one] + 3_600_000)}])
         house.until(lambda: ends(fake) == born, 10, "it wears its own end again")
         house.kill()
-        time.sleep(max(min(born.values()) / 1000 - time.time() - 1, 0))
+        time.sleep(max(min(born.values()) / 1000 - time.time() - 4, 0))
         assert ends(fake) == born
         assert reaper.ended == []
         house.until(lambda: not ends(fake), LIFETIME_S, "they are ended")
         late_ms = fake.clock.now() - max(born.values())
-        assert 0 <= late_ms <= 2 * PERIOD_MS + 1_000
+        assert 0 <= late_ms <= 2 * PERIOD_MS + STALL_MS
     assert set(reaper.ended) == set(born)
     assert fake.instance(other["InstanceId"]).state.value == "running"
     assert reaper.errors == []

@@ -15,6 +15,8 @@ from tests.system.azure import WatchedArm
 from tests.system.test_azure import Subscription
 
 PERIOD_MS, LIFETIME_S = 500, 20
+#: For so long a busy machine may keep the reaper, or the test, from its turn.
+STALL_MS = 8_000
 
 
 def ends(fake: WatchedArm) -> dict[str, int]:
@@ -40,12 +42,12 @@ def test_vms_whose_dispatcher_is_dead_are_ended_by_the_subscription(
             born = house.until(lambda: len(found := ends(fake)) == 2 and found, 30, "two VMs live")
             house.until(lambda: {row["vm"] for row in house.instances()} == set(born), 20, "it knows of both")
             house.kill()
-            time.sleep(max(min(born.values()) / 1000 - time.time() - 1, 0))
+            time.sleep(max(min(born.values()) / 1000 - time.time() - 4, 0))
             assert ends(fake) == born
             assert reaper.ended == []
             house.until(lambda: not ends(fake), LIFETIME_S, "they are ended")
             late_ms = fake.clock.now() - max(born.values())
-            assert 0 <= late_ms <= 2 * PERIOD_MS + 2_000
+            assert 0 <= late_ms <= 2 * PERIOD_MS + STALL_MS
         assert set(reaper.ended) == set(born)
         assert reaper.errors == []
         house.until(lambda: not fake.all_vms(), 10, "nothing of them is left")

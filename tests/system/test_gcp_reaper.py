@@ -15,6 +15,8 @@ from tests.fakes.gce.reaper import ProjectReaper
 from tests.system.gcp import Account, WatchedGce, id_of
 
 PERIOD_MS, LIFETIME_S = 500, 20
+#: For so long a busy machine may keep the reaper, or the test, from its turn.
+STALL_MS = 8_000
 
 
 @pytest.fixture
@@ -39,12 +41,12 @@ def test_stopped_vms_whose_dispatcher_is_dead_are_deleted_at_their_ends(google: 
         for vm in born:
             fake.guest_shutdown(vm.name)
         house.until(lambda: not fake.living(), 10, "they have powered off")
-        time.sleep(max(min(ends.values()) / 1000 - time.time() - 1, 0))
+        time.sleep(max(min(ends.values()) / 1000 - time.time() - 4, 0))
         assert {id_of(vm) for vm in fake.all_instances()} == set(ends)
         assert reaper.ended == []
         house.until(lambda: not fake.all_instances(), LIFETIME_S, "they are deleted")
         late_ms = fake.clock.now() - max(ends.values())
-        assert 0 <= late_ms <= 2 * PERIOD_MS + 1_000
+        assert 0 <= late_ms <= 2 * PERIOD_MS + STALL_MS
     assert set(reaper.ended) == set(ends)
     assert reaper.errors == []
     assert fake.leftovers() == []

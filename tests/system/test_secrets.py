@@ -224,7 +224,7 @@ class Evidence:
         instance = self.house.instances(past=True)[0]["id"]
         for method, template in routes():
             path = template.replace("{path:path}", "{path}").format_map(
-                {"task": task, "instance": instance, "pool": CANARY, "verb": "hold", "path": "out"}
+                {"task": task, "instance": instance, "pool": CANARY, "verb": "hold", "path": "out", "plan": 1}
             )
             if path == "/v1/shutdown":
                 continue  # it is stopped by a signal, below
@@ -253,6 +253,7 @@ class Evidence:
             "stop": ["--launches", "--reason", CANARY], "cloud-init render": ["--pool", CANARY],
             "install": ["--print"],  # without it this machine would be a control VM
             "budget show": [f"pool:{CANARY}"], "budget set": ["all", "day", "5"], "breakers reset": ["--all"],
+            "outputs": [str(task), "--overwrite", "--into", str(self.folder / "brought")], "replay": ["1"],
         }  # fmt: skip
         for words in commands():
             if words in UNTYPED:

@@ -32,6 +32,10 @@ class AccountReaper:
         self.ended += found.ended
         return list(found.ended)
 
+    async def has_ended(self) -> set[VmId]:
+        """What it has ended so far, as it knows."""
+        return set(self.ended)
+
     def _live(self) -> None:
         while not self._over.wait(self._period_ms / 1000):
             try:
