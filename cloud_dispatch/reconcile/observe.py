@@ -8,10 +8,10 @@ import structlog
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
-from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId, instance_id, slot_of
+from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName, VmId, instance_id, slot_of
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Rate
-from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.ports.store import Store
@@ -30,6 +30,8 @@ _S, _E = InstanceState, InstanceEvent
 #: Tags that VMs shall have, as pairs.
 _Tags = tuple[tuple[str, str], ...]
 HERITAGE_FACT = "heritage"
+#: What an adopted VM is until its profile has said what it offers.
+_UNKNOWN = Machine(Resources())
 #: Slots of one batch that are looked at to find out whose a stranger is.
 MAX_SLOTS = 10_000
 
@@ -85,6 +87,7 @@ class Observer:
                 self._settled(finding.instance)
             elif not isinstance(finding, Missing) or finding.instance in listed.rows:
                 await self._handle(finding, profile, provider, listed.started_ms)
+        await self._learn(profile)
         self._tags.start(profile, provider, self._wanted(found))
         self._heeded(listing.vms, provider.traits, listed.started_ms)
         self._c.view(profile).listed_ms = self._c.clock.monotonic()
@@ -244,27 +247,41 @@ class Observer:
     async def _adopt(self, own: InstanceId, finding: Stranger, profile: ProfileName) -> None:
         vm, facts = finding.vm, finding.facts
         market = Market.SPOT if vm.spot else Market.ON_DEMAND
-        view = self._c.view(profile)
-        offering = next((o for o in view.offerings if o.type.name == vm.type), None)
-        pool = self._c.settings.pools.get(facts.pool)
-        machine = Machine(capacity=offering.type.capacity if offering else Resources())
-        if offering and pool:
-            machine = offering.machine(
-                pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance
-            )
         await self._c.store.adopt(
             Instance(
                 id=own, batch=facts.batch, pool=facts.pool, profile=profile, type=vm.type, zone=vm.zone,
-                market=market, machine=machine, vcpus=offering.type.vcpus if offering else 1,
+                market=market, machine=_UNKNOWN, vcpus=1,
                 rate=None if facts.rate < 0 else Rate(facts.rate), state=_S.UNKNOWN, intended_ms=vm.created_ms,
                 ends_ms=facts.ends_ms, boot_deadline_ms=0, behaviour=facts.behaviour, vm=vm.id,
-                max_rate=offering.highest_rate if offering else None,
-                extra_rate=offering.extra_rate if offering else Rate(0),
                 end_lag_ms=lag_ms(self._c.settings, profile),
                 launched_ms=vm.created_ms, reason="adopted: found by its tags, unknown to the statestore",
             )
         )  # fmt: skip
         self._c.note("instance.adopted", instance=own, detail=f"VM {vm.id} found by its tags")
+
+    async def _learn(self, profile: ProfileName) -> None:
+        """What adopted VMs are, and cost at most, is what their types are offered as: tags don't tell, and after a
+        start a profile may list its VMs before it can say what it offers. Until it does, no task fits them."""
+        for row in self._c.store.instances().values():
+            if row.profile == profile and was_adopted(row) and row.machine.capacity == _UNKNOWN.capacity:
+                offering = self._offered_as(row)
+                if offering is not None:
+                    await self._c.apply(
+                        row.id, None, machine=self._machine(offering, row.pool), vcpus=offering.type.vcpus,
+                        max_rate=offering.highest_rate, extra_rate=offering.extra_rate,
+                    )  # fmt: skip
+
+    def _offered_as(self, row: Instance) -> Offering | None:
+        """In its zone, where that is still offered."""
+        offered = self._c.view(row.profile).offerings
+        alike = [one for one in offered if one.type.name == row.type and one.market is row.market]
+        return next((one for one in alike if one.zone == row.zone), alike[0] if alike else None)
+
+    def _machine(self, offering: Offering, name: PoolName) -> Machine:
+        pool = self._c.settings.pools.get(name)
+        if pool is None:
+            return Machine(offering.type.capacity)
+        return offering.machine(name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
 
     def _wanted(self, found: Sequence[Finding]) -> Iterator[tuple[VmId, _Tags]]:
         """The row's behaviour beats the tag's; what the VM is shall be known without the row; and whose it is now."""

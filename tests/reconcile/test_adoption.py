@@ -12,9 +12,13 @@ from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.provider.errors import Transient
-from cloud_dispatch.provider.spi import Traits
+from cloud_dispatch.provider.spi import Traits, Vm, VmState
+from cloud_dispatch.reconcile.observe import HERITAGE_FACT
 from tests.reconcile.fake import LOCAL, NAMED, NAMELESS, POOL, Cloud, ManualClock, world
 
 S = InstanceState
@@ -36,6 +40,39 @@ async def test_a_store_without_the_rows_adopts_by_tags(tmp_path: Path) -> None:
         adopted = [r for r in w.rows if r.batch == batch]
         assert [(r.state, r.behaviour, r.rate) for r in adopted] == [(S.UNKNOWN, Behaviour.HOLD, row.rate)] * 2
         assert {r.vm for r in adopted} == {"stray0", "stray1"}
+
+
+async def test_what_an_adopted_vm_is_is_known_when_its_profile_says_what_it_offers(tmp_path: Path) -> None:
+    """It may be found before: then no task fits it yet, and nobody knows what it costs at most. Of the offerings of its
+    type, that of its market and zone tells."""
+    async with world(tmp_path) as w:
+        await w.booted()
+        (row,) = w.rows
+        told = w.cloud.offers[0]
+        facts = tags.decode(w.cloud.vms[row.vm].tags)
+        assert facts is not None
+        lost = replace(facts, batch=BatchId("lostbatch000"), slot=0)
+    offers = (replace(told, market=Market.SPOT, rate=Rate(1)), replace(told, zone="far", rate=Rate(2)), told)
+    cloud = Cloud(ManualClock(), offers=offers)
+    cloud.vms[VmId("late")] = Vm(VmId("late"), VmState.RUNNING, told.type.name, told.zone, lost.encode(), 1)
+    answers = cloud.offerings
+
+    async def mute() -> Sequence[Offering]:
+        raise Transient("not now")
+
+    cloud.offerings = mute  # type: ignore[method-assign]
+    (tmp_path / "again").mkdir()
+    async with world(tmp_path / "again", cloud=cloud) as w:
+        await w.store.set_fact(HERITAGE_FACT, facts.store)
+        await w.passes(2)
+        (row,) = w.rows
+        assert (row.vm, row.machine.capacity, row.max_rate) == ("late", Resources(), None)
+        cloud.offerings = answers  # type: ignore[method-assign]
+        await w.passes(4)
+        (row,) = w.rows
+        offered = told.machine(POOL, w.pool.labels, reserve=w.pool.reserve, max_tasks=0)
+        assert (row.machine, row.vcpus) == (offered, told.type.vcpus)
+        assert (row.max_rate, row.extra_rate) == (told.highest_rate, told.extra_rate)
 
 
 async def test_another_stores_vms_are_reported_and_left_alone(tmp_path: Path) -> None:
