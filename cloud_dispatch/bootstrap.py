@@ -27,6 +27,7 @@ from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy
 from cloud_dispatch.adapters.executors import Adaptive, Inline, Thread
 from cloud_dispatch.adapters.service_manager import ALIVE, READY, STOPPING, ServiceManager, status
+from cloud_dispatch.adapters.tls import Shown, soon
 from cloud_dispatch.api import admission
 from cloud_dispatch.api.admission import Admission
 from cloud_dispatch.api.auth import Tokens, service_life_ms
@@ -49,7 +50,7 @@ from cloud_dispatch.reconcile.loop import Loop
 from cloud_dispatch.reloading import Reloader
 from cloud_dispatch.ruling import Driver, Ground, make_drivers, rules_of
 from cloud_dispatch.telemetry import log as logging
-from cloud_dispatch.telemetry.metrics import Connections, LastBackup
+from cloud_dispatch.telemetry.metrics import CertificateEnd, Connections, LastBackup
 from cloud_dispatch.telemetry.provider_calls import ProviderCalls
 from cloud_dispatch.userdata import Specimen
 
@@ -96,6 +97,7 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
     manager.tell(status("opening the statestore"))
     certificate = certificate_of(config, clock)
+    tls = None if certificate is None else Shown(certificate, clock)
     async with contextlib.AsyncExitStack() as stack:
         committing, reading = _commit_executor(config), Thread("reads")
         stack.push_async_callback(committing.close)
@@ -141,19 +143,27 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
             planning=planning,
             logs=LogStore(config.state_dir / LOGS, config.limits.log_bytes_per_attempt, room),
             outputs=outputs_of(config, files, room),
-            counters=(calls, LastBackup(copies.last_ms), Connections(guests.counts)),
+            counters=(
+                calls,
+                LastBackup(copies.last_ms),
+                Connections(guests.counts),
+                *([CertificateEnd(tls.ends_ms)] if tls else []),
+            ),
             troubles=lambda: [
                 *copies.troubles(),
                 *filter(None, [room.lack(), store.trouble()]),
                 *guests.troubles(),
+                *(tls.troubles() if tls else []),
             ],
         )
         parts = assemble(ports, rules, shutdown=stop.ask)
         stack.push_async_callback(_close_drivers, parts.context)
-        reloader = Reloader(config, again, hung_up, ground, drivers, parts, manager)
+        reloader = Reloader(
+            config, again, hung_up, ground, drivers, parts, manager, tls, lambda now: certificate_of(now, clock)
+        )
         trying = asyncio.create_task(_try_the_store(store))
         stack.callback(trying.cancel)
-        return await _run(config, parts, reloader, manager, stop, certificate, guests)
+        return await _run(config, parts, reloader, manager, stop, tls, guests)
 
 
 def admission_of(config: Config, clock: Clock) -> Admission:
@@ -190,10 +200,13 @@ def certificate_of(config: Config, clock: Clock) -> Certificate | None:
     return certificates.own(config.tls_folder, (*told.called, socket.gethostname()), now)
 
 
-def check_certificate(config: Config) -> None:
-    """InvalidInput where a start would refuse the certificate that the configuration names. Makes none."""
-    if config.dispatcher.certificate is not None:
-        certificate_of(config, SystemClock())
+def check_certificate(config: Config) -> list[str]:
+    """InvalidInput where a start would refuse the certificate that the configuration names, and what else is to be said
+    of it. Makes none."""
+    clock = SystemClock()
+    certificate = certificate_of(config, clock) if config.dispatcher.certificate is not None else None
+    said = soon(certificate, clock.now()) if certificate else ""
+    return [said] if said else []
 
 
 async def _run(
@@ -202,14 +215,13 @@ async def _run(
     reloader: Reloader,
     manager: ServiceManager,
     stop: _Stop,
-    certificate: Certificate | None,
+    tls: Shown | None,
     guests: Admission,
 ) -> int:
     running, loop, keeper = asyncio.get_running_loop(), parts.loop, parts.keeper
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, stop.ask)
     closing, listening = asyncio.Event(), asyncio.Event()
-    shown = None if certificate is None else (certificate.certificate, certificate.key)
     await loop.agree()
 
     def up(host: str, port: int) -> None:
@@ -217,7 +229,7 @@ async def _run(
         listening.set()
 
     serving = asyncio.create_task(
-        serve_http(parts.app, config.dispatcher.listen, closing, guests, ready=up, certificate=shown)
+        serve_http(parts.app, config.dispatcher.listen, closing, guests, ready=up, tls=tls.context if tls else None)
     )
     working = [serving, *(asyncio.create_task(one.run()) for one in (loop, keeper, reloader))]
     asked = asyncio.create_task(stop.asked.wait())

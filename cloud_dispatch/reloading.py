@@ -12,7 +12,9 @@ from collections.abc import Callable
 import structlog
 
 from cloud_dispatch import meaning, ruling
+from cloud_dispatch.adapters.certificates import Certificate
 from cloud_dispatch.adapters.service_manager import READY, ServiceManager, reloading, status
+from cloud_dispatch.adapters.tls import Shown
 from cloud_dispatch.assembly import Parts
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.errors import Conflict, DispatchError
@@ -25,11 +27,13 @@ MOST_NAMED = 30
 
 class Reloader:
     """`config`: the one in force. `again` reads it from where it came; InvalidInput or NotFound where it is none. It is
-    read when `asked` is set; once more where that happens meanwhile."""
+    read when `asked` is set; once more where that happens meanwhile. `tls` shows what
+    `certificate_of` finds for a configuration."""
 
     def __init__(
         self, config: Config, again: Callable[[], Config], asked: asyncio.Event, ground: ruling.Ground,
         drivers: ruling.Drivers, parts: Parts, manager: ServiceManager,
+        tls: Shown | None = None, certificate_of: Callable[[Config], Certificate | None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.config = config
         self._again = again
@@ -38,6 +42,8 @@ class Reloader:
         self._parts = parts
         self._manager = manager
         self._asked = asked
+        self._tls = tls
+        self._certificate_of = certificate_of
 
     async def run(self) -> None:
         """Read it anew whenever that is asked for, once what was found at the start is dealt with."""
@@ -71,6 +77,7 @@ class Reloader:
         """The names of the settings that are others now."""
         config, made = await self._ground.aside.run(self._again), dict[ProfileName, ruling.Driver]()
         self._check(config)
+        renewed = await self._ground.aside.run(self._renewed, config)
         try:
             await self._ground.aside.run(ruling.make_drivers, made, config, self._ground, self._drivers)
             rules = await self._ground.aside.run(ruling.rules_of, config, self._ground, made)
@@ -82,7 +89,23 @@ class Reloader:
             raise
         names = ruling.changed(self.config, config)
         self.config, self._drivers = config, made
-        return names
+        return names if renewed is None else [self._show(renewed), *names]
+
+    def _renewed(self, config: Config) -> Certificate | None:
+        """What the files of the operator's certificate have now, where that is another one; InvalidInput where it is of
+        no use. One that the dispatcher has made itself stays: it is made anew by starts alone."""
+        if self._tls is None or config.dispatcher.certificate is None:
+            return None
+        found = self._certificate_of(config)
+        return None if found is None or found.fingerprint == self._tls.certificate.fingerprint else found
+
+    def _show(self, renewed: Certificate) -> str:
+        """Show it from now on, unless VMs trust none but the one of the start; says which of both."""
+        assert self._tls is not None
+        if self.config.dispatcher.pin:
+            return "not the certificate: VMs trust that of the start until the next one (`dispatcher.pin`)"
+        self._tls.become(renewed)
+        return "the certificate"
 
     def _check(self, config: Config) -> None:
         """Conflict with every setting that would have to hold from the start on."""

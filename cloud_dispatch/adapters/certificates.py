@@ -35,12 +35,13 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is shown to whoever connects: PEM files, and the sha256 of the certificate in hex. `ca`: what other machines
-    may trust, None where it is not ours."""
+    """What is shown to whoever connects: PEM files, the sha256 of the certificate in hex, and when it ends. `ca`: what
+    other machines may trust, None where it is not ours."""
 
     certificate: Path
     key: Path
     fingerprint: str
+    ends_ms: int
     ca: Path | None = None
 
 
@@ -55,7 +56,7 @@ def own(folder: Path, names: Iterable[str], now: datetime.datetime) -> Certifica
         _make_ca(ca, ca_key, now)
     if not (server.exists() and server_key.exists() and _serves(_read(server), wanted, _read(ca), now)):
         _make_server(server, server_key, _read(ca), _read_key(ca_key), wanted, now)
-    return Certificate(server, _private(server_key), fingerprint(server), ca)
+    return Certificate(server, _private(server_key), fingerprint(server), _ends_ms(_read(server)), ca)
 
 
 def given(certificate: Path, key: Path, now: datetime.datetime) -> Certificate:
@@ -68,7 +69,7 @@ def given(certificate: Path, key: Path, now: datetime.datetime) -> Certificate:
     found = _read(certificate)
     if found.not_valid_after_utc <= now:
         raise InvalidInput(f"it ended at {found.not_valid_after_utc:%Y-%m-%d %H:%M} UTC", place=str(certificate))
-    return Certificate(certificate, key, fingerprint(certificate))
+    return Certificate(certificate, key, fingerprint(certificate), _ends_ms(found))
 
 
 def fingerprint(path: Path) -> str:
@@ -76,6 +77,10 @@ def fingerprint(path: Path) -> str:
     from cryptography.hazmat.primitives import hashes
 
     return _read(path).fingerprint(hashes.SHA256()).hex()
+
+
+def _ends_ms(certificate: x509.Certificate) -> int:
+    return int(certificate.not_valid_after_utc.timestamp() * 1000)
 
 
 def public_part(certificate: Certificate) -> str:

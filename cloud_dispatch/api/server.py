@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import uvicorn
 
@@ -48,11 +48,11 @@ async def serve(
     *,
     ready: Callable[[str, int], None] | None = None,
     grace_ms: int = 5_000,
-    certificate: tuple[Path, Path] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve `app` at `listen` (HOST:PORT, port 0 for any) until `stop` is set; then finish what is under way, for at
-    most `grace_ms`. Over TLS with `certificate`: its PEM file (with the chain) and its key's. `admission` says how many
-    connections there may be.
+    most `grace_ms`. Over TLS with the context `tls`, whose certificate may be replaced meanwhile. `admission` says how
+    many connections there may be.
 
     `ready(host, port)` is called once connections are taken. Unavailable when the address can't be had.
     """
@@ -68,16 +68,13 @@ async def serve(
         proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, -(-grace_ms // 1000)),
-        ssl_certfile=certificate and certificate[0],
-        ssl_keyfile=certificate and certificate[1],
     )
-
     config.load()
 
     def made(guest: Guest) -> LaneProtocol:
         return LaneProtocol(app, guest, config=config, server_state=server.server_state, app_state={})
 
-    door = Door(listener, admission, made, config.ssl)
+    door = Door(listener, admission, made, tls)
 
     def started() -> None:
         door.open()

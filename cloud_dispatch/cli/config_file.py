@@ -61,12 +61,12 @@ def check(
         say(str(error))
         raise typer.Exit(USAGE) from None
     meaning.check_reachable(settings)
+    notes = [*settings.notes(), *_of_drivers(settings)]
     if settings.dispatcher.certificate is not None:
         from cloud_dispatch import bootstrap
 
-        bootstrap.check_certificate(settings)
+        notes += bootstrap.check_certificate(settings)
     pools = sorted(settings.pool_sections)
-    notes = [*settings.notes(), *_of_drivers(settings)]
     found = _online(settings, as_json=as_json) if online else []
     good = not any(one.blocked for one in found)
     value = {"ok": good, "origin": settings.origin, "pools": pools, "profiles": sorted(settings.profiles)}

@@ -198,6 +198,21 @@ class LastBackup(Collector):
         yield last
 
 
+class CertificateEnd(Collector):
+    """When the certificate that is shown ends, in milliseconds."""
+
+    def __init__(self, ends_ms: Callable[[], int]) -> None:
+        self._ends_ms = ends_ms
+
+    def collect(self) -> Iterable[Metric]:
+        end = GaugeMetricFamily(
+            "cloud_dispatch_certificate_expiry_timestamp_seconds",
+            "When the certificate that the dispatcher shows ends; none without TLS.",
+        )
+        end.add_metric([], self._ends_ms() / 1000)
+        yield end
+
+
 class Metrics:
     """The registry of one dispatcher: what its store and its plans say, and what `others` have counted."""
 

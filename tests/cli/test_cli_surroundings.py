@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -66,13 +66,16 @@ def test_a_full_disk_behind_the_output_is_no_bug(configuration: Path) -> None:
 
 
 def test_a_certificate_that_a_start_would_refuse_is_no_good_configuration(tmp_path: Path) -> None:
-    """Told before the dispatcher is stopped for an upgrade, say; and a certificate that serves is good."""
+    """Told before the dispatcher is stopped for an upgrade, say; and a certificate that serves is good, with a word
+    where not for long."""
     past, now = datetime(2001, 1, 1, tzinfo=UTC), datetime.now(UTC)
-    for made, code in ((past, exitcodes.USAGE), (now, exitcodes.OK)):
-        folder = tmp_path / str(code)
+    old = now - timedelta(days=3640)  # of the ten years that it lasts
+    for made, code in ((past, exitcodes.USAGE), (old, exitcodes.OK), (now, exitcodes.OK)):
+        folder = tmp_path / str(made.year)
         own = certificates.own(folder / "tls", ["127.0.0.1"], made)
         file = folder / "config.toml"
         file.write_text(f'[dispatcher]\nstate_dir = "state"\ncertificate = "{own.certificate}"\nkey = "{own.key}"\n')
         ended = shell(["config", "check", "--config", str(file)], "")
         assert ended.returncode == code, ended.stderr
         assert ("server.pem: it ended at 20" in ended.stderr) == (code != exitcodes.OK)
+        assert ("server.pem ends in 9d" in ended.stdout) == (made is old)

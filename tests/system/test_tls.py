@@ -6,8 +6,11 @@ What is stood in for: the man in the middle is a TLS server with another certifi
 from __future__ import annotations
 
 import asyncio
+import datetime
+import hashlib
 import os
 import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -21,7 +24,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cloud_dispatch.adapters.certificates import own
+from cloud_dispatch.adapters.certificates import Certificate, own
 from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
 from cloud_dispatch.client import Client
 from cloud_dispatch.client.transport import trusting
@@ -30,6 +33,7 @@ from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.provider.registry import plugin
 from tests.adapters.test_certificates import NOW
 from tests.system.house import CONFIG, House
+from tests.system.test_reload import reload
 
 pytestmark = pytest.mark.process
 JOIN = re.compile(r"cdj1(?:\.[\w-]+){4}")
@@ -88,6 +92,47 @@ def test_operators_reach_it_by_its_other_names(house: House) -> None:
     assert shown_as("127.0.0.1")
     with pytest.raises(ssl.SSLCertVerificationError):
         shown_as("other.example.org")
+
+
+@pytest.mark.parametrize("pin", [False, True])
+def test_a_renewed_certificate_is_shown_when_the_configuration_is_read_anew(
+    house: House, tmp_path: Path, pin: bool
+) -> None:
+    """Unless VMs pin that of the start: then it is told that it is not. One that is of no use is refused with its
+    place, and the old one goes on."""
+    now = datetime.datetime.now(datetime.UTC)
+    first, second = (own(tmp_path / name, ["127.0.0.1"], now) for name in ("first", "second"))
+    shown, key = tmp_path / "shown.pem", tmp_path / "shown.key"
+
+    def show(one: Certificate) -> None:
+        shutil.copy(one.certificate, shown)
+        shutil.copy(one.key, key)
+
+    def fingerprint() -> str:
+        found = ssl.get_server_certificate(("127.0.0.1", house.port))
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(found)).hexdigest()
+
+    show(first)
+    told = f'certificate = "{shown}"\nkey = "{key}"\npin = {str(pin).lower()}\n'
+    house.config.write_text(house.config.read_text().replace("[timing]", told + "\n[timing]"))
+    house.trust = first.ca
+    house.up()
+    assert fingerprint() == first.fingerprint
+    shutil.copy(second.certificate, shown)  # its key is late
+    action, detail = reload(house, lambda text: text)
+    assert (action, f"{shown}: can't be used with the key" in detail) == ("configuration.refused", True)
+    assert fingerprint() == first.fingerprint
+    show(second)
+    house.trust = tmp_path / "both.pem"
+    house.trust.write_text("".join(one.ca.read_text() for one in (first, second) if one.ca))
+    action, detail = reload(house, lambda text: text)
+    assert action == "configuration.reloaded"
+    if pin:
+        assert detail == "not the certificate: VMs trust that of the start until the next one (`dispatcher.pin`)"
+        assert fingerprint() == first.fingerprint
+    else:
+        assert detail == "the certificate"
+        assert fingerprint() == second.fingerprint
 
 
 async def test_the_api_speaks_nothing_older_than_tls_1_2(house: House) -> None:

@@ -1,0 +1,47 @@
+"""The TLS of a server that goes on while its certificate is replaced. Owns its context, and when its end is told of."""
+
+from __future__ import annotations
+
+import ssl
+
+from cloud_dispatch.adapters.certificates import Certificate
+from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.ports.clock import Clock
+
+DAY_MS = 86_400_000
+#: An end is told of for so long before it comes: whoever renews by a program does so earlier.
+SOON_MS = 21 * DAY_MS
+
+
+class Shown:
+    """The certificate that is shown to whoever connects. InvalidInput was raised before, where it can't be."""
+
+    def __init__(self, certificate: Certificate, clock: Clock) -> None:
+        self._clock = clock
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.become(certificate)
+
+    def become(self, certificate: Certificate) -> None:
+        """From now on it is this one; connections that there are go on with theirs."""
+        self.context.load_cert_chain(certificate.certificate, certificate.key)
+        self.certificate = certificate
+
+    def ends_ms(self) -> int:
+        """When it does: milliseconds since 1970."""
+        return self.certificate.ends_ms
+
+    def troubles(self) -> list[str]:
+        """That it ends soon, or has ended, in words."""
+        said = soon(self.certificate, self._clock.now())
+        return [said] if said else []
+
+
+def soon(certificate: Certificate, now_ms: int) -> str:
+    """That it ends soon, and when, in words; "" where that is far off."""
+    left_ms = certificate.ends_ms - now_ms
+    if left_ms > SOON_MS:
+        return ""
+    rounded = left_ms // 60_000 * 60_000
+    when = f"ends in {format_duration(rounded)}" if rounded > 0 else "has ended"
+    return f"the certificate {certificate.certificate} {when}: replace it and have the configuration read anew"
