@@ -17,7 +17,7 @@ import msgspec
 from cloud_dispatch import statestore
 from cloud_dispatch.config import Config
 from cloud_dispatch.config.places import BUCKET_FORMS
-from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.domain.durations import about
 from cloud_dispatch.domain.errors import DispatchError, InvalidInput
 from cloud_dispatch.install import buckets, copies, packing
 from cloud_dispatch.install.buckets import Bucket
@@ -184,7 +184,7 @@ class Watch:
         age = self._clock.now() - (note.at_ms or self._since_ms)
         if age <= config.backup.overdue_ms:
             return []
-        said = f"the last copy of the state was made {format_duration(age // 60_000 * 60_000)} ago"
+        said = f"the last copy of the state was made {about(age)} ago"
         said = said if note.at_ms else "no copy of the state was made yet"
         return [f"{said}; the last try: {note.failed}" if note.failed else said]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 from cloud_dispatch.adapters.certificates import Certificate
-from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.domain.durations import about
 from cloud_dispatch.ports.clock import Clock
 
 DAY_MS = 86_400_000
@@ -42,6 +42,5 @@ def soon(certificate: Certificate, now_ms: int) -> str:
     left_ms = certificate.ends_ms - now_ms
     if left_ms > SOON_MS:
         return ""
-    rounded = left_ms // 60_000 * 60_000
-    when = f"ends in {format_duration(rounded)}" if rounded > 0 else "has ended"
+    when = f"ends in {about(left_ms)}" if left_ms > 0 else "has ended"
     return f"the certificate {certificate.certificate} {when}: replace it and have the configuration read anew"

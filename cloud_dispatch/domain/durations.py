@@ -40,3 +40,11 @@ def format_duration(milliseconds: int) -> str:
         if milliseconds and milliseconds % size == 0:
             return f"{milliseconds // size}{unit}"
     return f"{milliseconds}ms" if milliseconds else "0s"
+
+
+def about(milliseconds: int) -> str:
+    """For people: whole units of the largest kind of which there are two, rounded down; `9d`, `47h`, `90m`, `0s`."""
+    for unit in ("d", "h", "m"):
+        if milliseconds >= 2 * _UNIT_MS[unit]:
+            return f"{milliseconds // _UNIT_MS[unit]}{unit}"
+    return f"{max(milliseconds, 0) // 1000}s"
