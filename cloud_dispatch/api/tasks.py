@@ -1,7 +1,9 @@
-"""Operator routes about tasks: submit, list, look, cancel, priority. Owns their inputs, not the rules of tasks."""
+"""Operator routes about tasks: submit, run again, list, look, cancel, priority. Owns their inputs, not the rules of
+tasks."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -26,9 +28,9 @@ from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.views import attempt_view, spec_view, task_view
 from cloud_dispatch.demand.fields import MAX_PRIORITY
 from cloud_dispatch.demand.submission import SubmissionLimits, parse
-from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import ArrayId, TaskId
-from cloud_dispatch.domain.task import TaskSpec
+from cloud_dispatch.domain.task import TERMINAL, Task, TaskSpec, TaskState
 from cloud_dispatch.ports.store import TaskFilter
 
 #: A submission larger than this is parsed off the loop.
@@ -42,7 +44,7 @@ class SubmitBody(msgspec.Struct, forbid_unknown_fields=True):
     tasks: list[Any]
 
 
-class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
+class WhichBody(msgspec.Struct, forbid_unknown_fields=True):
     ids: list[int] = []
     array: str = ""
     project: str = ""
@@ -55,7 +57,7 @@ class PriorityBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _SUBMIT = msgspec.json.Decoder(SubmitBody)
-_CANCEL = msgspec.json.Decoder(CancelBody)
+_WHICH = msgspec.json.Decoder(WhichBody)
 _PRIORITY = msgspec.json.Decoder(PriorityBody)
 
 
@@ -93,6 +95,7 @@ class TaskRoutes:
             route("POST", "/v1/tasks", self.submit),
             route("GET", "/v1/tasks", self.listing, query=(*_FILTER, "after", "limit")),
             route("POST", "/v1/tasks/cancel", self.cancel),
+            route("POST", "/v1/tasks/rerun", self.rerun),
             route("GET", "/v1/tasks/{task}", self.one),
             route("POST", "/v1/tasks/{task}/priority", self.priority),
             route("GET", "/v1/tasks/{task}/explain", self.explain),
@@ -127,23 +130,62 @@ class TaskRoutes:
         return json_response(view)
 
     async def cancel(self, request: Request) -> Response:
-        asked = await body_of(request, _CANCEL, self._s.limits.operator_bytes)
+        cancelled = await self._s.store.cancel(await self._which(request))
+        self._polls.cancelled(cancelled)
+        for task_id in cancelled:
+            self._s.logs.notify(task_id)
+        self._s.fleet.wake()
+        return json_response({"cancelled": list(cancelled)})
+
+    async def rerun(self, request: Request) -> Response:
+        """New tasks like those that have ended. A task has one such copy, however often it is asked for."""
+        where = await self._which(request)
+        if where == TaskFilter():
+            raise InvalidInput("expected at least one of ids, array, project, user, states")
+        if not (where.ids or where.states):
+            where = replace(where, states=frozenset({TaskState.FAILED}))
+        ended = await self._all(where)
+        missing = sorted(set(where.ids) - {task.id for task in ended})
+        if missing and where == TaskFilter(ids=where.ids):
+            raise NotFound(f"there is no task {missing[0]}", place="ids")
+        if live := [task for task in ended if task.state not in TERMINAL]:
+            raise Conflict(f"task {live[0].id} is {live[0].state}", hint="only tasks that have ended run again")
+        again = await self._s.store.submit(
+            [replace(task.spec, idempotency_key=f"rerun of {task.id}") for task in ended]
+        )
+        self._s.fleet.wake()
+        now = {
+            task.id: task.state
+            for at in range(0, len(again), _PAGE)
+            for task in await self._s.store.tasks(TaskFilter(ids=tuple(again[at : at + _PAGE])), limit=_PAGE)
+        }
+        views = [{"task": task.id, "again": copy, "state": now[copy]} for task, copy in zip(ended, again, strict=True)]
+        return json_response({"tasks": views}, 201)
+
+    async def _which(self, request: Request) -> TaskFilter:
+        """The tasks that a body speaks of."""
+        asked = await body_of(request, _WHICH, self._s.limits.operator_bytes)
         for at, task in enumerate(asked.ids):
             if not 0 < task <= _MOST_ID:
                 raise InvalidInput(f"{task} is no task id", place=f"ids[{at}]")
-        where = TaskFilter(
+        return TaskFilter(
             ids=tuple(TaskId(task) for task in asked.ids),
             states=states(asked.states, "states"),
             project=check_text(asked.project, "project"),
             user=check_text(asked.user, "user"),
             array_id=ArrayId(check_text(asked.array, "array")),
         )
-        cancelled = await self._s.store.cancel(where)
-        self._polls.cancelled(cancelled)
-        for task_id in cancelled:
-            self._s.logs.notify(task_id)
-        self._s.fleet.wake()
-        return json_response({"cancelled": list(cancelled)})
+
+    async def _all(self, where: TaskFilter) -> list[Task]:
+        """All that match, as many as may be submitted at once; InvalidInput where there are more."""
+        found: list[Task] = []
+        while True:
+            page = await self._s.store.tasks(where, after=found[-1].id if found else TaskId(0), limit=_PAGE)
+            found += page
+            if len(found) > self._limits.tasks:
+                raise InvalidInput(f"more than {self._limits.tasks} tasks match", hint="take them in parts")
+            if len(page) < _PAGE:
+                return found
 
     async def priority(self, request: Request) -> Response:
         asked = await body_of(request, _PRIORITY, self._s.limits.operator_bytes)

@@ -1,4 +1,4 @@
-"""`tasks`, `task`, `cancel`, `priority`: look at tasks and change them."""
+"""`tasks`, `task`, `rerun`, `cancel`, `priority`: look at tasks and change them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from cloud_dispatch.cli import show
 from cloud_dispatch.cli.options import ConfigFile, Json
 from cloud_dispatch.cli.session import connect, console, emit, say
+from cloud_dispatch.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from cloud_dispatch.client import TaskDetail, TaskView
@@ -28,6 +29,7 @@ Array = Annotated[str, typer.Option("--array", help="Only of this array or sweep
 def register(app: typer.Typer) -> None:
     app.command("tasks")(list_tasks)
     app.command("task")(one)
+    app.command()(rerun)
     app.command()(cancel)
     app.command()(priority)
 
@@ -112,6 +114,37 @@ def _render(task: TaskDetail) -> None:
         console().print(show.table(("output", "bytes", "sha256", "at"), rows_out))
 
 
+def rerun(
+    tasks: Annotated[Optional[list[int]], typer.Argument(help="Numbers of tasks.", metavar="[TASK]...")] = None,  # noqa: UP045
+    state: States = None,
+    project: Project = "",
+    user: User = "",
+    array: Array = "",
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Submit tasks that have ended once more: by number, or all that match and failed, unless --state says others.
+    Each is a new task with the same specification, in the same array. One that was run again already is not doubled.
+
+    Examples: cloud-dispatch rerun 17 18
+
+    cloud-dispatch rerun --array k3j9x0a1b2c3
+    """
+    if not (tasks or state or project or user or array):
+        raise InvalidInput("expected numbers of tasks, or at least one of --state, --project, --user, --array")
+    with connect(config) as client:
+        done = client.rerun(tasks or (), array=array, project=project, user=user, states=state or ())
+
+    def render() -> None:
+        if not done:
+            print("Nothing to run again.")
+            return
+        rows = [(one["task"], one["again"], one["state"]) for one in done]
+        console().print(show.table(("task", "again as", "state"), rows))
+
+    emit({"tasks": done}, as_json, render)
+
+
 def cancel(
     tasks: Annotated[Optional[list[int]], typer.Argument(help="Numbers of tasks.", metavar="[TASK]...")] = None,  # noqa: UP045
     state: States = None,
@@ -127,8 +160,6 @@ def cancel(
 
     cloud-dispatch cancel --project night --state queued
     """
-    from cloud_dispatch.domain.errors import InvalidInput
-
     if not (tasks or state or project or user or array):
         raise InvalidInput("expected numbers of tasks, or at least one of --state, --project, --user, --array")
     chunks = [tasks[i : i + _CHUNK] for i in range(0, len(tasks), _CHUNK)] if tasks else [[]]

@@ -2,6 +2,16 @@
 
 from cloud_dispatch.client.client import Client
 from cloud_dispatch.client.transport import trusting
-from cloud_dispatch.client.views import AttemptView, InstanceView, LogChunk, TaskDetail, TaskPage, TaskView
+from cloud_dispatch.client.views import AttemptView, InstanceView, LogChunk, RerunView, TaskDetail, TaskPage, TaskView
 
-__all__ = ["AttemptView", "Client", "InstanceView", "LogChunk", "TaskDetail", "TaskPage", "TaskView", "trusting"]
+__all__ = [
+    "AttemptView",
+    "Client",
+    "InstanceView",
+    "LogChunk",
+    "RerunView",
+    "TaskDetail",
+    "TaskPage",
+    "TaskView",
+    "trusting",
+]

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from cloud_dispatch.client.transport import CA_KEY, TIMEOUT_S, Transport, trusting, trusting_only
-from cloud_dispatch.client.views import InstanceView, LogChunk, TaskDetail, TaskPage, TaskView
+from cloud_dispatch.client.views import InstanceView, LogChunk, RerunView, TaskDetail, TaskPage, TaskView
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.errors import Denied
 
@@ -132,6 +132,20 @@ class Client:
         """Cancel what matches; the ids of the tasks that changed."""
         body = {"ids": list(ids), "array": array, "project": project, "user": user, "states": list(states)}
         return cast("list[int]", self._http.json("POST", "/v1/tasks/cancel", body=body)["cancelled"])
+
+    def rerun(
+        self,
+        ids: Sequence[int] = (),
+        *,
+        array: str = "",
+        project: str = "",
+        user: str = "",
+        states: Sequence[str] = (),
+    ) -> list[RerunView]:
+        """New tasks like those that have ended and match; of tasks by their numbers any, else those that failed unless
+        `states` says others. A task has one such copy, however often it is asked for."""
+        body = {"ids": list(ids), "array": array, "project": project, "user": user, "states": list(states)}
+        return cast("list[RerunView]", self._http.json("POST", "/v1/tasks/rerun", body=body)["tasks"])
 
     def prioritise(self, task: int, priority: int) -> TaskView:
         """A new priority, effective at the next claim."""

@@ -13,6 +13,14 @@ class OutputView(TypedDict):
     sha256: str
 
 
+class RerunView(TypedDict):
+    """A task that has ended, the one that runs in its place, and that one's state."""
+
+    task: int
+    again: int
+    state: str
+
+
 class TaskView(TypedDict):
     id: int
     name: str

@@ -197,6 +197,52 @@ async def test_cancel_takes_filters_and_refuses_an_empty_one(house: House) -> No
         assert error_of(await house.op.post("/v1/tasks/cancel", json=body)) == (400, "invalid-input", place)
 
 
+async def test_what_has_failed_is_submitted_once_more_and_once_only(house: House) -> None:
+    """Each as a new task like it, in its array. One whose copy there is already gets that one's number; a copy that has
+    failed as well gets one of its own."""
+
+    async def rerun(**body: object) -> list[tuple[int, int, str]]:
+        answer = await house.op.post("/v1/tasks/rerun", json=body)
+        assert answer.status_code == 201, answer.text
+        return [(one["task"], one["again"], one["state"]) for one in answer.json()["tasks"]]
+
+    spec = {"command": "echo {index}", "array": 3, "project": "p", "idempotency_key": "mine", "priority": 7}
+    ids = (await house.op.post("/v1/tasks", json={"tasks": [spec]})).json()["ids"]
+    assert ids == [1, 2, 3]
+    agent = await house.agent()
+
+    async def end(*causes: str) -> None:
+        await agent.sync(want=3)
+        for claim, cause in zip(list(agent.held), causes, strict=True):
+            await agent.finish(claim, cause, **({"exit_code": 1} if cause == "exit-code" else {}))
+
+    await end("success", "exit-code", "exit-code")
+    woken = house.fleet.woken
+    assert await rerun(project="p") == [(2, 4, "queued"), (3, 5, "queued")]
+    assert house.fleet.woken > woken
+    before, after = [(await house.op.get(f"/v1/tasks/{task}")).json() for task in (2, 4)]
+    same = ("command", "priority", "project", "array_id", "array_index")
+    assert [before[name] for name in same] == [after[name] for name in same]
+    assert {**before["spec"], "idempotency_key": "rerun of 2"} == after["spec"]
+    assert await rerun(project="p") == [(2, 4, "queued"), (3, 5, "queued")]
+    await end("success", "exit-code")
+    assert await rerun(array=before["array_id"]) == [(2, 4, "succeeded"), (3, 5, "failed"), (5, 6, "queued")]
+    assert await rerun(ids=[1]) == [(1, 7, "queued")]
+    assert await rerun(states=["cancelled"]) == []
+
+
+async def test_only_what_has_ended_is_there_and_was_named_runs_again(tmp_path: Path) -> None:
+    async with served(tmp_path, limits=Limits(tasks_per_submission=1)) as house:
+        tasks = await house.submit(2)
+        for body, status in (({"ids": [1]}, 409), ({"ids": [1, 9]}, 404), ({"states": ["queued"]}, 400)):
+            assert (await house.op.post("/v1/tasks/rerun", json=body)).status_code == status, body
+        assert error_of(await house.op.post("/v1/tasks/rerun", json={}))[:2] == (400, "invalid-input")
+        await house.op.post("/v1/tasks/cancel", json={"ids": tasks})
+        refused = await house.op.post("/v1/tasks/rerun", json={"ids": tasks})
+        assert (refused.status_code, "more than 1 tasks match" in refused.text) == (400, True)
+        assert len((await house.op.get("/v1/tasks")).json()["tasks"]) == 2
+
+
 async def test_a_priority_counts_at_the_next_claim(house: House) -> None:
     """The task that was raised is claimed first; an ended task can't be raised."""
     agent = await house.agent(cpus=1)

@@ -80,6 +80,15 @@ class StubDispatcher:
                 return self._page(query), {}
             case "POST", ["tasks", "cancel"]:
                 return {"cancelled": self._cancel(body)}, {}
+            case "POST", ["tasks", "rerun"]:
+                ended = [
+                    t
+                    for t in self.tasks.values()
+                    if t["id"] in body["ids"] or t["project"] == (body["project"] or None)
+                ]
+                again = self._submit([{"command": "again"}] * len(ended))
+                rows = [{"task": t["id"], "again": a, "state": "queued"} for t, a in zip(ended, again, strict=True)]
+                return {"tasks": rows}, {}
             case "GET", ["tasks", task]:
                 return {**self._task(task), "attempts_list": [], "spec": {}}, {}
             case "GET", ["tasks", task, "logs"]:

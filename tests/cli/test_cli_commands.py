@@ -207,6 +207,18 @@ def test_cancel_needs_to_know_what(cli: Any, dispatcher: Any) -> None:
     assert cli("cancel", "2").out == "Nothing to cancel.\n"
 
 
+def test_rerun_tells_which_task_runs_in_whose_place(cli: Any, dispatcher: Any) -> None:
+    """And needs to know what, as `cancel` does."""
+    dispatcher.plays = lambda task: task.update(state="failed", cause="exit-code")
+    dispatcher.add(project="p")
+    dispatcher.add()
+    ran = cli("rerun")
+    assert (ran.code, dispatcher.requests) == (2, [])
+    assert cli("rerun", "2", "--json").json() == {"tasks": [{"task": 2, "again": 3, "state": "queued"}]}
+    assert ["1", "4", "queued"] in [line.split() for line in cli("rerun", "--project", "p").out.splitlines()]
+    assert cli("rerun", "9").out == "Nothing to run again.\n"
+
+
 def test_priority_may_be_negative(cli: Any, dispatcher: Any) -> None:
     """A number below zero is no option."""
     dispatcher.add()
