@@ -93,7 +93,7 @@ class TaskRoutes:
     def routes(self) -> list[Route]:
         return [
             route("POST", "/v1/tasks", self.submit),
-            route("GET", "/v1/tasks", self.listing, query=(*_FILTER, "after", "limit")),
+            route("GET", "/v1/tasks", self.listing, query=(*_FILTER, "after", "before", "limit")),
             route("POST", "/v1/tasks/cancel", self.cancel),
             route("POST", "/v1/tasks/rerun", self.rerun),
             route("GET", "/v1/tasks/{task}", self.one),
@@ -116,9 +116,9 @@ class TaskRoutes:
     async def listing(self, request: Request) -> Response:
         where = self._filter(request)
         limit = page_size(request, 100, _PAGE)
-        after = TaskId(number(request, "after", 0, 10**18))
-        found = await self._s.store.tasks(where, after=after, limit=limit)
-        more = found[-1].id if len(found) == limit else None
+        after, before = TaskId(number(request, "after", 0, 10**18)), number(request, "before", 0, 10**18)
+        found = await self._s.store.tasks(where, after=after, before=TaskId(before) if before else None, limit=limit)
+        more = found[0 if before else -1].id if len(found) == limit else None
         return json_response({"tasks": [task_view(task) for task in found], "next": more})
 
     async def one(self, request: Request) -> Response:

@@ -42,20 +42,26 @@ def list_tasks(
     name: Annotated[str, typer.Option("--name", help="Only of this name.")] = "",
     after: Annotated[int, typer.Option("--after", help="Only those with a higher number.", min=0)] = 0,
     limit: Annotated[int, typer.Option("--limit", "-l", help="At most so many.", min=1, max=1_000_000)] = 100,
+    last: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--last", "-n", help="The last so many, in place of the first.", min=1, max=1_000_000),
+    ] = None,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """List tasks in order of submission.
 
-    Example: cloud-dispatch tasks --state failed --project night
+    Examples: cloud-dispatch tasks --state failed --project night
+
+    cloud-dispatch tasks --last 20
     """
-    where = {"project": project, "user": user, "array": array, "name": name}
+    where = {"project": project, "user": user, "array": array, "name": name, "states": state or (), "after": after}
     with connect(config) as client:
-        found = list(client.all_tasks(limit=limit, states=state or (), after=after, **where))
+        found = list(client.all_tasks(limit=limit, **where) if last is None else client.last_tasks(last, **where))
 
     def render() -> None:
         console().print(_table(found))
-        if len(found) == limit:
+        if len(found) == limit and last is None:
             say(f"There may be more: --after {found[-1]['id']}")
 
     emit({"tasks": found}, as_json, render)

@@ -23,6 +23,7 @@ SUBMIT_TIMEOUT_S = 300.0
 #: The longest that the dispatcher holds back an answer.
 MAX_WAIT_MS = 30_000
 PAGE = 1_000
+_BEYOND = 10**17  # no task has such a number
 COST_PAGE = 10_000
 
 
@@ -97,12 +98,14 @@ class Client:
         array: str = "",
         name: str = "",
         after: int = 0,
+        before: int = 0,
         limit: int = PAGE,
     ) -> TaskPage:
-        """One page of tasks in order of id."""
+        """One page of tasks in order of id: the first ones after `after`; with `before` the last ones before it."""
         parameters = _given(
-            state=",".join(states), project=project, user=user, array=array, name=name, after=after or None, limit=limit
-        )
+            state=",".join(states), project=project, user=user, array=array, name=name, after=after or None,
+            before=before or None, limit=limit,
+        )  # fmt: skip
         return cast(TaskPage, self._http.json("GET", "/v1/tasks", params=parameters))
 
     def all_tasks(self, *, limit: int, **where: Any) -> Iterator[TaskView]:
@@ -115,6 +118,18 @@ class Client:
             if page["next"] is None or not page["tasks"]:
                 return
             after = page["next"]
+
+    def last_tasks(self, limit: int, **where: Any) -> list[TaskView]:
+        """The last `limit` tasks, in order of id."""
+        found: list[TaskView] = []
+        before = _BEYOND
+        while len(found) < limit:
+            page = self.tasks(before=before, limit=min(limit - len(found), PAGE), **where)
+            found = page["tasks"] + found
+            if page["next"] is None or not page["tasks"]:
+                break
+            before = page["next"]
+        return found
 
     def task(self, task: int) -> TaskDetail:
         """One task with its attempts and specification."""

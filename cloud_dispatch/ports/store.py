@@ -208,8 +208,11 @@ class Store(Protocol):
     async def task(self, task: TaskId) -> Task:
         """NotFound when there is none."""
 
-    async def tasks(self, where: TaskFilter, *, after: TaskId = TaskId(0), limit: int = 100) -> Sequence[Task]:
-        """Tasks in order of id, at most `limit` (1 to 10,000)."""
+    async def tasks(
+        self, where: TaskFilter, *, after: TaskId = TaskId(0), before: TaskId | None = None, limit: int = 100
+    ) -> Sequence[Task]:
+        """Tasks in order of id, at most `limit` (1 to 10,000): the first ones after `after`; with `before` the last
+        ones of those before it."""
 
     async def attempts(self, task: TaskId) -> Sequence[Attempt]: ...
 

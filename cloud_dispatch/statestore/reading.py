@@ -27,16 +27,20 @@ _CHUNK = 500
 
 
 def one_task(connection: Connection, task: TaskId) -> Task:
-    found = list_tasks(connection, TaskFilter(ids=(task,)), TaskId(0), 1)
+    found = list_tasks(connection, TaskFilter(ids=(task,)), TaskId(0), None, 1)
     if not found:
         raise NotFound(f"there is no task {task}")
     return found[0]
 
 
-def list_tasks(connection: Connection, where: TaskFilter, after: TaskId, limit: int) -> list[Task]:
-    query = select(tasks, specs.c.body).join_from(tasks, specs)
-    query = query.where(tasks.c.id > after, matching(where)).order_by(tasks.c.id).limit(limit)
-    rows = connection.execute(query).all()
+def list_tasks(
+    connection: Connection, where: TaskFilter, after: TaskId, before: TaskId | None, limit: int
+) -> list[Task]:
+    query = select(tasks, specs.c.body).join_from(tasks, specs).where(tasks.c.id > after, matching(where)).limit(limit)
+    if before is None:
+        rows = list(connection.execute(query.order_by(tasks.c.id)))
+    else:
+        rows = list(connection.execute(query.where(tasks.c.id < before).order_by(tasks.c.id.desc())))[::-1]
     last: dict[int, Attempt] = {}
     tried = [row.id for row in rows if row.attempts]
     for at in range(0, len(tried), _CHUNK):

@@ -94,9 +94,11 @@ class SqlStore:
     async def task(self, task: TaskId) -> Task:
         return await self._read(reading.one_task, task)
 
-    async def tasks(self, where: TaskFilter, *, after: TaskId = TaskId(0), limit: int = 100) -> Sequence[Task]:
+    async def tasks(
+        self, where: TaskFilter, *, after: TaskId = TaskId(0), before: TaskId | None = None, limit: int = 100
+    ) -> Sequence[Task]:
         _check_filter(where)
-        return await self._read(reading.list_tasks, where, after, _limited(limit))
+        return await self._read(reading.list_tasks, where, after, before, _limited(limit))
 
     async def attempts(self, task: TaskId) -> Sequence[Attempt]:
         return await self._read(reading.attempts_of_task, task)

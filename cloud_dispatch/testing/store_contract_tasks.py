@@ -87,6 +87,9 @@ class TasksContract:
         assert [t.id for t in await store.tasks(TaskFilter(array_id=ArrayId("arr")))] == [7]
         assert [t.id for t in await store.tasks(TaskFilter(ids=(TaskId(5), TaskId(1), TaskId(99))))] == [1, 5]
         assert await store.tasks(TaskFilter(states=frozenset({TaskState.FAILED}))) == []
+        assert [t.id for t in await store.tasks(TaskFilter(user="u"), before=TaskId(6), limit=2)] == [4, 5]
+        assert [t.id for t in await store.tasks(TaskFilter(), after=TaskId(5), before=TaskId(99))] == [6, 7]
+        assert await store.tasks(TaskFilter(), before=TaskId(1)) == []
         for limit in (0, 10_001):
             with pytest.raises(InvalidInput):
                 await store.tasks(TaskFilter(), limit=limit)

@@ -67,6 +67,10 @@ async def test_submitted_tasks_can_be_looked_at(house: House) -> None:
     assert [(task["id"], task["array_index"]) for task in listed["tasks"]] == list(zip(ids[1:], range(3), strict=True))
     assert listed["tasks"][0]["array_id"]
     assert listed["next"] is None
+    last = (await house.op.get("/v1/tasks", params={"before": 10**17, "limit": 3})).json()
+    assert ([task["id"] for task in last["tasks"]], last["next"]) == (ids[1:], ids[1])
+    rest = (await house.op.get("/v1/tasks", params={"before": last["next"], "limit": 3})).json()
+    assert ([task["id"] for task in rest["tasks"]], rest["next"]) == (ids[:1], None)
 
 
 async def test_each_submission_of_an_array_is_an_array_of_its_own(house: House) -> None:

@@ -221,6 +221,9 @@ class StubDispatcher:
             t for t in self.tasks.values() if t["id"] > after and (states is None or t["state"] in states)
             and all(t[key] == query[key] for key in ("project", "user", "name") if key in query)
         ]  # fmt: skip
+        if "before" in query:
+            found = [task for task in found if task["id"] < int(query["before"])]
+            return {"tasks": found[-limit:], "next": found[-limit]["id"] if len(found) >= limit else None}
         return {"tasks": found[:limit], "next": found[limit - 1]["id"] if len(found) > limit else None}
 
     def _cancel(self, body: dict[str, Any]) -> list[int]:

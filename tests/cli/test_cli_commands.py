@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import ssl
 import subprocess
 import sys
@@ -205,6 +206,20 @@ def test_cancel_needs_to_know_what(cli: Any, dispatcher: Any) -> None:
     assert cli("cancel", "--project", "p", "--json").json() == {"cancelled": [1]}
     assert cli("cancel", "2").out == "1 cancelled.\n"
     assert cli("cancel", "2").out == "Nothing to cancel.\n"
+
+
+def test_the_last_tasks_are_listed_in_their_order(cli: Any, dispatcher: Any) -> None:
+    """In pages, where they are many; and none is said to come after them."""
+    for n in range(1_500):
+        dispatcher.add(project="p" if n % 2 else "q")
+    listed = cli("tasks", "--last", "1200", "--json").json()["tasks"]
+    assert [task["id"] for task in listed] == list(range(301, 1_501))
+    ran = cli("tasks", "-n", "2", "--project", "q")
+    assert re.findall(r"^ *(\d+)  ", ran.out, re.MULTILINE) == ["1497", "1499"]
+    assert "--after" not in ran.err
+    assert [task["id"] for task in cli("tasks", "--last", "5", "--after", "1498", "--json").json()["tasks"]] == [
+        1499, 1500,
+    ]  # fmt: skip
 
 
 def test_rerun_tells_which_task_runs_in_whose_place(cli: Any, dispatcher: Any) -> None:
