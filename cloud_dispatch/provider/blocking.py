@@ -7,6 +7,7 @@ loop; the pool is what lets many of its calls wait for their cloud at once.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -26,18 +27,39 @@ class BlockingCalls:
     def __init__(self, name: str, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._name = name
+        self._counting = threading.Lock()
+        self._under_way = 0
         self._closed = False
+        self._then: Callable[[], object] = lambda: None
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
         """What `work(*args)` gives or raises; Transient once the pool was closed."""
         if self._closed:
             raise Transient(f"{self._name}: the driver was closed")
-        return await asyncio.wrap_future(self._pool.submit(work, *args))
+        with self._counting:
+            self._under_way += 1
+        submitted = self._pool.submit(work, *args)
+        submitted.add_done_callback(self._ended)
+        return await asyncio.wrap_future(submitted)
 
-    def close(self) -> None:
-        """Take nothing more, and do not wait for what is under way."""
-        self._closed = True
+    def close(self, then: Callable[[], object] = lambda: None) -> None:
+        """Take nothing more, and do not wait for what is under way: the last of it calls `then`, which closes what it
+        uses. Closed before, what is under way would open it again, and leave it so."""
+        with self._counting:
+            if self._closed:
+                return
+            self._closed, self._then = True, then
+            idle = not self._under_way
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if idle:
+            then()
+
+    def _ended(self, _: object) -> None:
+        with self._counting:
+            self._under_way -= 1
+            last = self._closed and not self._under_way
+        if last:
+            self._then()
 
 
 async def both(first: Awaitable[T], second: Awaitable[U]) -> tuple[T, U]:

@@ -63,6 +63,9 @@ class Faults:
         """Answer only after `delay_ms`, the call carried out by then or not."""
         self._lacks("delay a call")
 
+    def calm(self) -> None:
+        """Take back the faults that no call has met yet; where it can't be done, a busy machine may fail a test."""
+
     def fail_later(self, error: type[ProviderError], *, times: int = 1) -> None:
         """Accept the next launch, and let its operation fail with `error`."""
         self._lacks("let an operation fail")

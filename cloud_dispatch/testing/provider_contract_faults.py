@@ -62,8 +62,9 @@ class FaultContract(ContractBase):
         request = await make_request()
         faults.delay("launch", 60_000)
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):  # on a busy machine too the call is out by then
+            async with asyncio.timeout(1):
                 await provider.launch(request)
+        faults.calm()  # on a busy machine the call may not have been made
         (vm,) = await self.launched(provider, request)
         assert await self.known(provider) == {vm.id}
 

@@ -73,7 +73,9 @@ class Calls:
         raise Transient(f"{asked.call}: no end after {MAX_PAGES} pages")
 
     def close(self) -> None:
-        self._threads.close()
+        self._threads.close(self._close)
+
+    def _close(self) -> None:
         for client in self._clients.values():
             client.close()
 

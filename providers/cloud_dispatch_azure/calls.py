@@ -202,7 +202,9 @@ class Calls:
         return await self._threads.run(self._guarded, asked, read)
 
     def close(self) -> None:
-        self._threads.close()
+        self._threads.close(self._close)
+
+    def _close(self) -> None:
         if self._session is not None:
             self._session.close()
 

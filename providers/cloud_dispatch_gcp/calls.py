@@ -63,7 +63,9 @@ class Calls:
         return await self._threads.run(lambda: credentials.who(self._signed_by().credentials))
 
     def close(self) -> None:
-        self._threads.close()
+        self._threads.close(self._close)
+
+    def _close(self) -> None:
         for made in (self._signing, self._plain):
             if made is not None:
                 made.close()

@@ -133,6 +133,9 @@ class MemoryCloud(Faults):
     def delay(self, call: str, delay_ms: int, *, times: int = 1) -> None:
         self.faults.append(Fault(call, delay_ms=delay_ms, times=times))
 
+    def calm(self) -> None:
+        self.faults.clear()
+
     def cut_short(self, *, times: int = 1) -> None:
         self.faults.append(Fault("list", cut=True, times=times))
 

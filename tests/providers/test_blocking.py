@@ -56,6 +56,30 @@ async def test_a_closed_pool_says_so_and_does_not_wait() -> None:
     assert await under_way
 
 
+async def test_what_calls_use_is_closed_when_the_last_one_has_ended() -> None:
+    """At once where none is under way; once, however often the driver is closed; and what has not begun never does."""
+    closed: list[int] = []
+    idle = BlockingCalls("test", 1)
+    assert await idle.run(lambda: 1) == 1
+    idle.close(lambda: closed.append(1))
+    idle.close(lambda: closed.append(1))
+    assert closed == [1]
+
+    calls, go = BlockingCalls("test", 1), threading.Event()
+    under_way = asyncio.create_task(calls.run(go.wait, 10))
+    waiting = asyncio.create_task(calls.run(closed.append, 3))
+    await asyncio.sleep(0.05)
+    calls.close(lambda: closed.append(2))
+    assert closed == [1]
+    go.set()
+    assert await under_way
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    while len(closed) < 2:
+        await asyncio.sleep(0.01)
+    assert closed == [1, 2]
+
+
 async def test_of_two_calls_neither_goes_on_when_their_answer_is_there() -> None:
     """Whichever fails, and whichever is later: the error comes when both have ended."""
     calls, go = BlockingCalls("test", 2), threading.Event()

@@ -56,6 +56,9 @@ class LocalFaults(Faults):
     def delay(self, call: str, delay_ms: int, *, times: int = 1) -> None:
         self._write(operation=call, delay_ms=delay_ms, times=times)
 
+    def calm(self) -> None:
+        (self.root / "faults.json").unlink(missing_ok=True)
+
     def cut_short(self, *, times: int = 1) -> None:
         self._write(operation="list", cut=True, times=times)
 

@@ -69,6 +69,9 @@ class FakeFaults(Faults):
     def delay(self, call: str, delay_ms: int, *, times: int = 1) -> None:
         self.fake.add_faults(Fault(FaultKind.SLOW, operation=CALLS[call], times=times, amount=delay_ms))
 
+    def calm(self) -> None:
+        self.fake.clear_faults()
+
     def capacity(self, type_name: str, vms: int) -> None:
         self.fake.clear_faults()
         self.fake.add_faults(Fault(FaultKind.CAPACITY, type=type_name, amount=vms))

@@ -77,6 +77,9 @@ class FakeFaults(Faults):
             Fault(FaultKind.ASYNC_FAILURE, operation="instances.insert", times=times, code=LATER[error])
         )
 
+    def calm(self) -> None:
+        self.fake.clear_faults()
+
     def capacity(self, type_name: str, vms: int) -> None:
         self.fake.clear_faults()
         self.fake.add_faults(Fault(FaultKind.CAPACITY, type=type_name, amount=vms))
