@@ -3,6 +3,8 @@ tasks."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +38,7 @@ from cloud_dispatch.ports.store import TaskFilter
 #: A submission larger than this is parsed off the loop.
 _SMALL_BYTES = 65_536
 _PAGE = 1000
+_MOST_NOTES = 20
 _MOST_ID = 2**63 - 1
 _FILTER = ("state", "project", "user", "array", "name")
 
@@ -111,7 +114,17 @@ class TaskRoutes:
             specs = parse_submission(body, self._limits, names)
         ids = await self._s.store.submit(specs)
         self._s.fleet.wake()
-        return json_response({"ids": list(ids)}, 201)
+        return json_response({"ids": list(ids), "notes": self._notes(specs)}, 201)
+
+    def _notes(self, specs: Sequence[TaskSpec]) -> list[str]:
+        """What whoever submits should know at once. A pool may yet come to be: its tasks wait for it."""
+        pools = self._s.terms().pools
+        missing = Counter(spec.shape.pool for spec in specs if spec.shape.pool and spec.shape.pool not in pools)
+        known = ", ".join(sorted(pools)) or "none"
+        return [
+            f"there is no pool {pool!r} (pools: {known}): {'1 task waits' if n == 1 else f'{n} tasks wait'} until there is"
+            for pool, n in sorted(missing.items())[:_MOST_NOTES]
+        ]
 
     async def listing(self, request: Request) -> Response:
         where = self._filter(request)

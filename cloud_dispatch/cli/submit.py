@@ -5,12 +5,15 @@ from __future__ import annotations
 import getpass
 import os
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from cloud_dispatch.cli.options import ConfigFile, Json, takes_task_options
-from cloud_dispatch.cli.session import connect, emit
+from cloud_dispatch.cli.session import connect, emit, say
+
+if TYPE_CHECKING:
+    from cloud_dispatch.client import Client, Submitted
 
 Words = Annotated[
     Optional[list[str]],  # noqa: UP045  (typer reads it at run time)
@@ -49,7 +52,7 @@ def run(
     from cloud_dispatch.cli.follow import Follow
 
     with connect(config) as client:
-        ids = client.submit(tasks)
+        ids = _submitted(client, tasks)["ids"]
         raise typer.Exit(Follow(client, ids, as_json=as_json, logs=logs).until_ended())
 
 
@@ -66,8 +69,15 @@ def submit(
     """
     tasks = gather(command or [], options)
     with connect(config) as client:
-        ids = client.submit(tasks)
-    emit({"ids": ids}, as_json, lambda: print("\n".join(map(str, ids))))
+        done = _submitted(client, tasks)
+    emit(done, as_json, lambda: print("\n".join(map(str, done["ids"]))))
+
+
+def _submitted(client: Client, tasks: list[dict[str, Any]]) -> Submitted:
+    done = client.submission(tasks)
+    for note in done["notes"]:
+        say(f"note: {note}")
+    return done
 
 
 def gather(words: list[str], options: dict[str, Any]) -> list[dict[str, Any]]:

@@ -2,7 +2,16 @@
 
 from cloud_dispatch.client.client import Client
 from cloud_dispatch.client.transport import trusting
-from cloud_dispatch.client.views import AttemptView, InstanceView, LogChunk, RerunView, TaskDetail, TaskPage, TaskView
+from cloud_dispatch.client.views import (
+    AttemptView,
+    InstanceView,
+    LogChunk,
+    RerunView,
+    Submitted,
+    TaskDetail,
+    TaskPage,
+    TaskView,
+)
 
 __all__ = [
     "AttemptView",
@@ -10,6 +19,7 @@ __all__ = [
     "InstanceView",
     "LogChunk",
     "RerunView",
+    "Submitted",
     "TaskDetail",
     "TaskPage",
     "TaskView",

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from cloud_dispatch.client.transport import CA_KEY, TIMEOUT_S, Transport, trusting, trusting_only
-from cloud_dispatch.client.views import InstanceView, LogChunk, RerunView, TaskDetail, TaskPage, TaskView
+from cloud_dispatch.client.views import InstanceView, LogChunk, RerunView, Submitted, TaskDetail, TaskPage, TaskView
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.errors import Denied
 
@@ -86,8 +86,12 @@ class Client:
     # -- tasks
     def submit(self, tasks: Sequence[Mapping[str, Any]]) -> list[int]:
         """Queue all tasks or none; ids in order, arrays and sweeps expanded."""
+        return self.submission(tasks)["ids"]
+
+    def submission(self, tasks: Sequence[Mapping[str, Any]]) -> Submitted:
+        """As `submit`, with the notes of the answer: that tasks name a pool that is not there, say."""
         reply = self._http.json("POST", "/v1/tasks", body={"tasks": tasks}, timeout_s=SUBMIT_TIMEOUT_S)
-        return cast("list[int]", reply["ids"])
+        return Submitted(ids=reply["ids"], notes=reply.get("notes", []))  # an older dispatcher gives none
 
     def tasks(
         self,

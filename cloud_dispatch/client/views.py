@@ -13,6 +13,13 @@ class OutputView(TypedDict):
     sha256: str
 
 
+class Submitted(TypedDict):
+    """The numbers of tasks that were submitted, in order, and what to know of them at once."""
+
+    ids: list[int]
+    notes: list[str]
+
+
 class RerunView(TypedDict):
     """A task that has ended, the one that runs in its place, and that one's state."""
 

@@ -73,6 +73,18 @@ async def test_submitted_tasks_can_be_looked_at(house: House) -> None:
     assert ([task["id"] for task in rest["tasks"]], rest["next"]) == (ids[:1], None)
 
 
+async def test_tasks_of_a_pool_that_is_not_there_are_taken_and_whoever_submits_is_told(house: House) -> None:
+    tasks = [{"command": "true", "pool": "nope"}, {"command": "true", "array": 3, "pool": "gone"}, {"command": "true"}]
+    answer = (await house.op.post("/v1/tasks", json={"tasks": tasks})).json()
+    assert answer["ids"] == [1, 2, 3, 4, 5]
+    assert answer["notes"] == [
+        "there is no pool 'gone' (pools: default): 3 tasks wait until there is",
+        "there is no pool 'nope' (pools: default): 1 task waits until there is",
+    ]
+    tasks = [{"command": "true", "pool": "default"}]
+    assert (await house.op.post("/v1/tasks", json={"tasks": tasks})).json()["notes"] == []
+
+
 async def test_each_submission_of_an_array_is_an_array_of_its_own(house: House) -> None:
     """Submitting the same array again gives another array id."""
     body = {"tasks": [{"command": "true", "array": 1}] * 2}

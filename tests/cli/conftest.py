@@ -74,7 +74,8 @@ class StubDispatcher:
         parts = [unquote(part) for part in path.split("/")[2:]]
         match method, parts:
             case "POST", ["tasks"]:
-                return {"ids": self._submit(body["tasks"])}, {}
+                ids = self._submit(body["tasks"])
+                return {"ids": ids, "notes": ["look out"]} if "pool" in body["tasks"][0] else {"ids": ids}, {}
             case "GET", ["tasks"]:
                 self.on_poll()
                 return self._page(query), {}

@@ -351,5 +351,14 @@ def test_ctrl_c_without_a_terminal_leaves_the_tasks(cli: Any, dispatcher: Any, m
 
 def test_submitted_ids_as_json(cli: Any, dispatcher: Any) -> None:
     """Programs get a document."""
-    assert cli("submit", "--json", "--array", "3", "--", "true").json() == {"ids": [1, 2, 3]}
+    assert cli("submit", "--json", "--array", "3", "--", "true").json() == {"ids": [1, 2, 3], "notes": []}
     assert json.loads(json.dumps(dispatcher.submitted[0]["array"])) == 3
+
+
+def test_what_to_know_at_once_is_told_beside_the_numbers(cli: Any, dispatcher: Any) -> None:
+    """Where numbers are read by a program, it is not among them."""
+    ran = cli("submit", "--pool", "nope", "--", "true")
+    assert (ran.out, ran.err) == ("1\n", "note: look out\n")
+    ran = cli("submit", "--json", "--pool", "nope", "--", "true")
+    assert (ran.json(), ran.err) == ({"ids": [2], "notes": ["look out"]}, "note: look out\n")
+    assert "note: look out" in cli("run", "--pool", "nope", "--", "true").err
