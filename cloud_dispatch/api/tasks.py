@@ -122,8 +122,8 @@ class TaskRoutes:
         missing = Counter(spec.shape.pool for spec in specs if spec.shape.pool and spec.shape.pool not in pools)
         known = ", ".join(sorted(pools)) or "none"
         return [
-            f"there is no pool {pool!r} (pools: {known}): {'1 task waits' if n == 1 else f'{n} tasks wait'} until there is"
-            for pool, n in sorted(missing.items())[:_MOST_NOTES]
+            f"there is no pool {pool!r} (pools: {known}): {count} task{'s' * (count > 1)} waiting until there is"
+            for pool, count in sorted(missing.items())[:_MOST_NOTES]
         ]
 
     async def listing(self, request: Request) -> Response:

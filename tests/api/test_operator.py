@@ -78,8 +78,8 @@ async def test_tasks_of_a_pool_that_is_not_there_are_taken_and_whoever_submits_i
     answer = (await house.op.post("/v1/tasks", json={"tasks": tasks})).json()
     assert answer["ids"] == [1, 2, 3, 4, 5]
     assert answer["notes"] == [
-        "there is no pool 'gone' (pools: default): 3 tasks wait until there is",
-        "there is no pool 'nope' (pools: default): 1 task waits until there is",
+        "there is no pool 'gone' (pools: default): 3 tasks waiting until there is",
+        "there is no pool 'nope' (pools: default): 1 task waiting until there is",
     ]
     tasks = [{"command": "true", "pool": "default"}]
     assert (await house.op.post("/v1/tasks", json={"tasks": tasks})).json()["notes"] == []
