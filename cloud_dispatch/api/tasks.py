@@ -3,8 +3,6 @@ tasks."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +27,7 @@ from cloud_dispatch.api.requests import (
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.views import attempt_view, spec_view, task_view
 from cloud_dispatch.demand.fields import MAX_PRIORITY
+from cloud_dispatch.demand.notes import notes_of
 from cloud_dispatch.demand.submission import SubmissionLimits, parse
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import ArrayId, TaskId
@@ -38,7 +37,6 @@ from cloud_dispatch.ports.store import TaskFilter
 #: A submission larger than this is parsed off the loop.
 _SMALL_BYTES = 65_536
 _PAGE = 1000
-_MOST_NOTES = 20
 _MOST_ID = 2**63 - 1
 _FILTER = ("state", "project", "user", "array", "name")
 
@@ -108,23 +106,16 @@ class TaskRoutes:
     async def submit(self, request: Request) -> Response:
         body = await read_body(request.scope, request.receive, self._s.limits.request_bytes)
         names = ArrayNames(self._s.entropy.name("array"))
+        pools = self._s.terms().pools
         if len(body) > _SMALL_BYTES:
             specs = await self._s.executor.run(parse_submission, body, self._limits, names)
+            notes = await self._s.executor.run(notes_of, specs, pools)
         else:
             specs = parse_submission(body, self._limits, names)
+            notes = notes_of(specs, pools)
         ids = await self._s.store.submit(specs)
         self._s.fleet.wake()
-        return json_response({"ids": list(ids), "notes": self._notes(specs)}, 201)
-
-    def _notes(self, specs: Sequence[TaskSpec]) -> list[str]:
-        """What whoever submits should know at once. A pool may yet come to be: its tasks wait for it."""
-        pools = self._s.terms().pools
-        missing = Counter(spec.shape.pool for spec in specs if spec.shape.pool and spec.shape.pool not in pools)
-        known = ", ".join(sorted(pools)) or "none"
-        return [
-            f"there is no pool {pool!r} (pools: {known}): {count} task{'s' * (count > 1)} waiting until there is"
-            for pool, count in sorted(missing.items())[:_MOST_NOTES]
-        ]
+        return json_response({"ids": list(ids), "notes": notes}, 201)
 
     async def listing(self, request: Request) -> Response:
         where = self._filter(request)
