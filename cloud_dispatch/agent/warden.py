@@ -59,11 +59,13 @@ class Warden:
         self._by_pid: Dict[int, Berth] = {}  # main processes that are not reaped
         self._helpers: Set[int] = set()
         self._handing: Set[int] = set()  # helpers whose end the agent wants to know
+        self._killers: Dict[int, int] = {}  # helpers that signal all that a uid has, with it: some may not have begun
         self._remover = 0
         self._spare: List[Tuple[int, str]] = []  # uids whose folder is there and untouched
         self._made = 0
         self._unused = iter(range(users.first, users.last + 1))
         self._free: List[int] = []  # uids without a folder
+        self._passed: List[int] = []  # unused ones that killers are after, still
         self._exits: List[Tuple[int, int, int, int]] = []
         self._wasted = 0
         self._agent = 0
@@ -79,7 +81,7 @@ class Warden:
         self._throw_away(self.attempts)
         for uid in {uid_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}:
             if uid is not None and self._users.first <= uid <= self._users.last:  # of a supervisor that was killed
-                self._fork(partial(signal_all, self._users, uid, signal.SIGKILL))
+                self._signal_all(uid, signal.SIGKILL)
         os.mkdir(self.attempts, 0o711)
         os.chmod(self.attempts, 0o711)
 
@@ -122,6 +124,10 @@ class Warden:
             self._tell(end)
         self._handing.discard(end.pid)
         self._helpers.discard(end.pid)
+        uid = self._killers.pop(end.pid, 0)
+        if uid in self._passed and not self._hunted(uid):
+            self._passed.remove(uid)
+            self._free.append(uid)
         if end.pid == self._remover:
             self._remover = 0
 
@@ -138,7 +144,7 @@ class Warden:
     def close(self) -> List[int]:
         """The agent is gone: kill all that it had running. The children that do."""
         self.socket.close()
-        return [self._fork(partial(signal_all, self._users, uid, signal.SIGKILL)) for uid in self._berths]
+        return [self._signal_all(uid, signal.SIGKILL) for uid in self._berths]
 
     # Requests
 
@@ -195,7 +201,11 @@ class Warden:
                 os.chown(path, owner, group, follow_symlinks=False)
 
     def _next(self) -> int:
-        return next(self._unused, 0)
+        for uid in self._unused:
+            if not self._hunted(uid):
+                return uid
+            self._passed.append(uid)
+        return 0
 
     def _spawn(self, berth: Berth, descriptors: List[int]) -> str:
         if berth.pid:
@@ -213,7 +223,7 @@ class Warden:
         if not 0 < number < signal.NSIG:
             return ""
         if all_of_it:
-            self._fork(partial(signal_all, self._users, berth.uid, number))
+            self._signal_all(berth.uid, number)
         elif berth.runs:  # not reaped: its number is nobody else's
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(berth.pid, number)
@@ -233,9 +243,12 @@ class Warden:
     # Rooms that are left
 
     def _release(self, berth: Berth) -> None:
-        """Let `berth` go if nothing of it lives; else that is killed, and this is tried again when something ended."""
-        if berth.runs or self._alive(berth.uid):
-            self._fork(partial(signal_all, self._users, berth.uid, signal.SIGKILL))
+        """Let `berth` go if nothing of it lives and no signal to its uid is on its way: the next attempt would get it.
+        Else what lives is killed, and this is tried again when something ended."""
+        lives = berth.runs or self._alive(berth.uid)
+        if lives or self._hunted(berth.uid):
+            if lives:
+                self._signal_all(berth.uid, signal.SIGKILL)
             berth.again_ms = now_ms() + berth.pause_ms
             berth.pause_ms = min(2 * berth.pause_ms, _MOST_PAUSE_MS)
             return
@@ -252,6 +265,16 @@ class Warden:
         child of this process that it does not know: orphans of the VM come to this process."""
         known = {self._agent, *self._by_pid, *self._helpers}
         return any(uid_of(pid) in (uid, None) for pid in raw_children(os.getpid()) if pid not in known)
+
+    def _signal_all(self, uid: int, number: int) -> int:
+        """Have a child signal all that `uid` has; its pid, 0 where there is none."""
+        pid = self._fork(partial(signal_all, self._users, uid, number))
+        if pid:
+            self._killers[pid] = uid
+        return pid
+
+    def _hunted(self, uid: int) -> bool:
+        return uid in self._killers.values()
 
     def _throw_away(self, folder: str) -> None:
         """Out of everybody's reach, until a child removes it."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -24,17 +21,13 @@ from cloud_dispatch.agent.handing import hand_on
 from cloud_dispatch.agent.lending import parse, read_failure, read_order, write_failure, write_order
 from cloud_dispatch.agent.privileges import Unseparated, Users, open_to_all, python_for_all
 from cloud_dispatch.agent.privileges import users as mean
-from cloud_dispatch.agent.processes import become_subreaper, reap, uid_of
-from cloud_dispatch.agent.spawning import RESTORED
 from cloud_dispatch.agent.tenant import LentProcesses, Line
-from cloud_dispatch.agent.warden import Warden
 from cloud_dispatch.wire.messages import FileTransfer, HealthCheck
-from tests.agent.conftest import RunningAgent, cannot_separate, living, quick_policy, separate_users, until
+from tests.agent.conftest import RunningAgent, cannot_separate, living, quick_policy, until
 from tests.agent.stub import StubDispatcher
 from tests.agent.test_agent_tasks import dead, pids_in
 
 Start = Callable[..., RunningAgent]
-PR_SET_CHILD_SUBREAPER = 36
 needs_root = pytest.mark.skipif(bool(cannot_separate()), reason=cannot_separate() or "it can")
 
 
@@ -199,140 +192,6 @@ def test_a_folder_that_is_a_link_is_not_handed_on(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
         hand_on(str(tmp_path / "link"), 0, 1002, 1002)
     assert tmp_path.stat().st_uid == 0
-
-
-# What an agent that was taken over gains
-
-
-class Asked:
-    """A warden in this process, and the line of an agent that says what it likes."""
-
-    def __init__(self, root: Path) -> None:
-        # Uids that no agent of another test gets to: what was orphaned there may not be reaped yet.
-        first = int(separate_users()["agent_user"]) + 90
-        self.users = Users(first, first, first + 1, first + 3)
-        self.warden = Warden(self.users, str(root))
-        self.line = socket.socket(fileno=os.dup(self.warden.line.fileno()))
-        self.warden.line.close()
-        self.line.settimeout(5)
-        self.folder = root / "attempts"
-
-    def ask(self, words: str, *descriptors: int) -> str:
-        socket.send_fds(self.line, [words.encode()], list(descriptors))
-        self.warden.serve()
-        if words.split(" ")[0] in ("signal", "leave"):
-            return ""
-        return self.line.recv(65_536).decode()
-
-    def take(self) -> int:
-        word, name = self.ask("take 0").split(" ")
-        assert word == "berth"
-        return int(name.split(".")[0])
-
-    def spawn(self, uid: int, *argv: str) -> str:
-        order = write_order(list(argv), {"PATH": "/usr/bin:/bin"}, "/")
-        reading, writing = os.pipe()
-        null = os.open("/dev/null", os.O_WRONLY)
-        try:
-            answer = self.ask(f"spawn {uid}", order, null, writing)
-        finally:
-            for descriptor in (order, null, writing):
-                os.close(descriptor)
-        os.read(reading, 1000)
-        os.close(reading)
-        return answer
-
-    def turn(self) -> None:
-        for end in reap()[0]:
-            self.warden.reaped(end)
-        self.warden.tidy()
-
-
-@pytest.fixture
-def asked(tmp_path: Path) -> Iterator[Asked]:
-    if why := cannot_separate():
-        pytest.skip(why)
-    become_subreaper()
-    found = Asked(tmp_path)
-    yield found
-    found.warden.close()
-    found.line.close()
-    deadline = time.monotonic() + 10
-    while reap()[1] and time.monotonic() < deadline:
-        time.sleep(0.01)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)  # orphans of later tests are none of ours
-
-
-@pytest.mark.process
-def test_a_bad_agent_gets_no_uid_that_is_not_its_berth(asked: Asked) -> None:
-    """Root, itself, uids out of the range and berths that it has not taken: nothing is run, signalled or given."""
-    null = os.open("/dev/null", os.O_RDWR)
-    for uid in (0, 1, asked.users.agent, asked.users.first, asked.users.hand, 4_294_967_295):
-        assert asked.spawn(uid, "true") == "no"
-        assert asked.ask(f"back {uid}") == "no"
-        assert asked.ask(f"weigh {uid}", null) == "no"
-        asked.ask(f"signal {uid} 9 1")
-        asked.ask(f"leave {uid}")
-    os.close(null)
-    for words in ("spawn 1 /etc", "chown 1 2", "take 0 0", "x" * 5000):
-        assert asked.ask(words) == "no"
-    assert list(asked.folder.iterdir()) == []
-    assert reap() == ([], False), "nothing was started"
-
-
-@pytest.mark.process
-def test_a_berth_runs_one_command_and_is_let_again_only_when_nothing_of_it_lives(asked: Asked) -> None:
-    """What ignores everything and left its session is killed by its uid; until then the uid is nobody's."""
-    uid = asked.take()
-    assert asked.spawn(uid, "sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 600' & exec sleep 600").startswith("pid ")
-    assert asked.spawn(uid, "true") == "no"
-    assert asked.ask(f"back {uid}") == "no", "it lives"
-    others = [asked.take() for _ in range(asked.users.last - asked.users.first)]
-    assert uid not in others
-    assert asked.ask("take 0") == "no", "all are taken"
-    asked.ask(f"leave {uid}")
-    assert asked.ask("take 0") == "no", "what lived of it is only about to die"
-    for _ in range(500):
-        asked.turn()
-        answer = asked.ask("take 0")
-        if answer != "no":
-            break
-        time.sleep(0.01)
-    assert answer.split(" ")[1].startswith(f"{uid}.")
-    assert not [name for name in os.listdir("/proc") if name.isdigit() and uid_of(int(name)) == uid]
-
-
-@pytest.mark.process
-def test_a_command_finds_the_usual_signals(asked: Asked) -> None:
-    """Neither those that Python ignores nor those that the supervisor handles are ignored in what is run."""
-    mask = sum(1 << (number - 1) for number in (*RESTORED, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD))
-    look = f"n=$(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/self/status); [ $((0x$n & {mask})) = 0 ]"
-    word, pid = asked.spawn(asked.take(), "sh", "-c", look).split(" ")
-    assert word == "pid"
-    for _ in range(500):
-        asked.turn()
-        told = asked.ask("exits").split(" ")[1]
-        if told:
-            break
-        time.sleep(0.01)
-    assert told.split(",")[:2] == [pid, "0"]
-
-
-@pytest.mark.process
-def test_an_agent_that_does_not_read_its_answers_holds_nobody_up(asked: Asked) -> None:
-    """Thousands of questions at once: each turn of the supervisor ends after some of them, whatever is unread."""
-    asked.line.settimeout(0)
-    longest = 0.0
-    for _ in range(50):
-        for _ in range(200):
-            try:
-                asked.line.send(b"take 0")
-            except BlockingIOError:
-                break
-        began = time.monotonic()
-        asked.warden.serve()
-        longest = max(longest, time.monotonic() - began)
-    assert longest < 0.5
 
 
 # What a real agent and its tasks see of it

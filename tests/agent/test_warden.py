@@ -1,0 +1,229 @@
+"""The supervisor's part that runs tasks as users of their own, and what an agent that was taken over gains of it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.agent import warden
+from cloud_dispatch.agent.forked import signal_all
+from cloud_dispatch.agent.lending import write_order
+from cloud_dispatch.agent.privileges import Users
+from cloud_dispatch.agent.processes import become_subreaper, reap, uid_of
+from cloud_dispatch.agent.spawning import RESTORED
+from cloud_dispatch.agent.warden import Warden
+from tests.agent.conftest import cannot_separate, separate_users
+from tests.agent.test_agent_tasks import dead
+
+PR_SET_CHILD_SUBREAPER = 36
+needs_root = pytest.mark.skipif(bool(cannot_separate()), reason=cannot_separate() or "it can")
+
+
+class Asked:
+    """A warden in this process, and the line of an agent that says what it likes."""
+
+    def __init__(self, root: Path) -> None:
+        first = self.first()
+        self.users = Users(first, first, first + 1, first + 3)
+        self.warden = Warden(self.users, str(root))
+        self.line = socket.socket(fileno=os.dup(self.warden.line.fileno()))
+        self.warden.line.close()
+        self.line.settimeout(5)
+        self.folder = root / "attempts"
+
+    @staticmethod
+    def first() -> int:
+        """Of the uids that no agent of another test gets to: what was orphaned there may not be reaped yet."""
+        return int(separate_users()["agent_user"]) + 90
+
+    def ask(self, words: str, *descriptors: int) -> str:
+        socket.send_fds(self.line, [words.encode()], list(descriptors))
+        self.warden.serve()
+        if words.split(" ")[0] in ("signal", "leave"):
+            return ""
+        return self.line.recv(65_536).decode()
+
+    def take(self) -> int:
+        word, name = self.ask("take 0").split(" ")
+        assert word == "berth"
+        return int(name.split(".")[0])
+
+    def spawn(self, uid: int, *argv: str) -> str:
+        order = write_order(list(argv), {"PATH": "/usr/bin:/bin"}, "/")
+        reading, writing = os.pipe()
+        null = os.open("/dev/null", os.O_WRONLY)
+        try:
+            answer = self.ask(f"spawn {uid}", order, null, writing)
+        finally:
+            for descriptor in (order, null, writing):
+                os.close(descriptor)
+        os.read(reading, 1000)
+        os.close(reading)
+        return answer
+
+    def until_berth(self) -> int:
+        """One more uid, once one is free."""
+        for _ in range(500):
+            self.turn()
+            answer = self.ask("take 0")
+            if answer != "no":
+                return int(answer.split(" ")[1].split(".")[0])
+            time.sleep(0.01)
+        raise AssertionError("no berth is let")
+
+    def turn(self) -> None:
+        for end in reap()[0]:
+            self.warden.reaped(end)
+        self.warden.tidy()
+
+
+@contextlib.contextmanager
+def asking(folder: Path) -> Iterator[Asked]:
+    """A warden, and afterwards nothing that it has started."""
+    become_subreaper()
+    found = Asked(folder)
+    yield found
+    found.warden.close()
+    found.line.close()
+    deadline = time.monotonic() + 10
+    while reap()[1] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)  # orphans of later tests are none of ours
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[Asked]:
+    if why := cannot_separate():
+        pytest.skip(why)
+    with asking(tmp_path) as found:
+        yield found
+
+
+@pytest.mark.process
+def test_a_bad_agent_gets_no_uid_that_is_not_its_berth(asked: Asked) -> None:
+    """Root, itself, uids out of the range and berths that it has not taken: nothing is run, signalled or given."""
+    null = os.open("/dev/null", os.O_RDWR)
+    for uid in (0, 1, asked.users.agent, asked.users.first, asked.users.hand, 4_294_967_295):
+        assert asked.spawn(uid, "true") == "no"
+        assert asked.ask(f"back {uid}") == "no"
+        assert asked.ask(f"weigh {uid}", null) == "no"
+        asked.ask(f"signal {uid} 9 1")
+        asked.ask(f"leave {uid}")
+    os.close(null)
+    for words in ("spawn 1 /etc", "chown 1 2", "take 0 0", "x" * 5000):
+        assert asked.ask(words) == "no"
+    assert list(asked.folder.iterdir()) == []
+    assert reap() == ([], False), "nothing was started"
+
+
+@pytest.mark.process
+def test_a_berth_runs_one_command_and_is_let_again_only_when_nothing_of_it_lives(asked: Asked) -> None:
+    """What ignores everything and left its session is killed by its uid; until then the uid is nobody's."""
+    uid = asked.take()
+    assert asked.spawn(uid, "sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 600' & exec sleep 600").startswith("pid ")
+    assert asked.spawn(uid, "true") == "no"
+    assert asked.ask(f"back {uid}") == "no", "it lives"
+    others = [asked.take() for _ in range(asked.users.last - asked.users.first)]
+    assert uid not in others
+    assert asked.ask("take 0") == "no", "all are taken"
+    asked.ask(f"leave {uid}")
+    assert asked.ask("take 0") == "no", "what lived of it is only about to die"
+    for _ in range(500):
+        asked.turn()
+        answer = asked.ask("take 0")
+        if answer != "no":
+            break
+        time.sleep(0.01)
+    assert answer.split(" ")[1].startswith(f"{uid}.")
+    assert not [name for name in os.listdir("/proc") if name.isdigit() and uid_of(int(name)) == uid]
+
+
+def _late(users: Users, uid: int, number: int) -> None:
+    """As on a busy machine: the child that signals comes to its turn when what it was sent for is long over."""
+    time.sleep(0.5)
+    signal_all(users, uid, number)
+
+
+@pytest.mark.process
+def test_no_attempt_gets_a_signal_that_was_meant_for_one_before(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its uid is let again when the children that signal it have ended, however late they are."""
+    uid = asked.take()
+    for _ in range(asked.users.last - asked.users.first):
+        asked.take()
+    assert asked.spawn(uid, "true").startswith("pid ")
+    monkeypatch.setattr(warden, "signal_all", _late)
+    asked.ask(f"signal {uid} 9 1")
+    while asked.ask("exits") == "exits ":
+        asked.turn()
+        time.sleep(0.01)
+    asked.ask(f"leave {uid}")
+    assert asked.ask("take 0") == "no", "a signal is on its way"
+    answer = asked.until_berth()
+    assert answer == uid
+    monkeypatch.undo()
+    assert asked.spawn(uid, "sleep", "600").startswith("pid ")
+    for _ in range(80):
+        asked.turn()
+        time.sleep(0.01)
+    assert asked.ask("exits") == "exits ", "it lives"
+
+
+@pytest.mark.process
+@needs_root
+def test_what_a_supervisor_left_is_killed_and_nothing_that_comes_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its uids are let later than others."""
+    uid = Asked.first() + 1
+    left = subprocess.Popen(["sleep", "600"], user=uid, group=uid)
+    monkeypatch.setattr(warden, "signal_all", _late)
+    with asking(tmp_path) as asked:
+        monkeypatch.undo()
+        assert [asked.take() for _ in range(2)] == [uid + 1, uid + 2]
+        assert asked.ask("take 0") == "no"
+        assert not dead(left.pid)
+        assert asked.until_berth() == uid
+        assert dead(left.pid)
+    left.returncode = -signal.SIGKILL  # reaped with all others
+
+
+@pytest.mark.process
+def test_a_command_finds_the_usual_signals(asked: Asked) -> None:
+    """Neither those that Python ignores nor those that the supervisor handles are ignored in what is run."""
+    mask = sum(1 << (number - 1) for number in (*RESTORED, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD))
+    look = f"n=$(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/self/status); [ $((0x$n & {mask})) = 0 ]"
+    word, pid = asked.spawn(asked.take(), "sh", "-c", look).split(" ")
+    assert word == "pid"
+    for _ in range(500):
+        asked.turn()
+        told = asked.ask("exits").split(" ")[1]
+        if told:
+            break
+        time.sleep(0.01)
+    assert told.split(",")[:2] == [pid, "0"]
+
+
+@pytest.mark.process
+def test_an_agent_that_does_not_read_its_answers_holds_nobody_up(asked: Asked) -> None:
+    """Thousands of questions at once: each turn of the supervisor ends after some of them, whatever is unread."""
+    asked.line.settimeout(0)
+    longest = 0.0
+    for _ in range(50):
+        for _ in range(200):
+            try:
+                asked.line.send(b"take 0")
+            except BlockingIOError:
+                break
+        began = time.monotonic()
+        asked.warden.serve()
+        longest = max(longest, time.monotonic() - began)
+    assert longest < 0.5
