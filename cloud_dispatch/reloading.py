@@ -7,20 +7,23 @@ What is read anew is judged as at a start, beside the loop; what holds from the 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 
 import structlog
 
 from cloud_dispatch import meaning, ruling
-from cloud_dispatch.adapters.certificates import Certificate
+from cloud_dispatch.adapters.certificates import Certificate, fingerprint
 from cloud_dispatch.adapters.service_manager import READY, ServiceManager, reloading, status
-from cloud_dispatch.adapters.tls import Shown
+from cloud_dispatch.adapters.tls import Shown, context_of
 from cloud_dispatch.assembly import Parts
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.errors import Conflict, DispatchError
 from cloud_dispatch.domain.ids import ProfileName
 
 log = structlog.get_logger(__name__)
+_Renewed = tuple[Certificate, ssl.SSLContext] | str
+_NOT_SHOWN = "not the certificate: VMs trust that of the start until the next one (`dispatcher.pin`)"
 #: So many settings are named in an event.
 MOST_NAMED = 30
 
@@ -91,20 +94,25 @@ class Reloader:
         self.config, self._drivers = config, made
         return names if renewed is None else [self._show(renewed), *names]
 
-    def _renewed(self, config: Config) -> Certificate | None:
+    def _renewed(self, config: Config) -> _Renewed | None:
         """What the files of the operator's certificate have now, where that is another one; InvalidInput where it is of
         no use. One that the dispatcher has made itself stays: it is made anew by starts alone."""
-        if self._tls is None or config.dispatcher.certificate is None:
+        told = config.dispatcher
+        if self._tls is None or told.certificate is None:
             return None
+        if fingerprint(told.certificate) == self._tls.certificate.fingerprint:
+            return None  # also where it has ended: that keeps nothing else from being followed
+        if told.pin:
+            return _NOT_SHOWN
         found = self._certificate_of(config)
-        return None if found is None or found.fingerprint == self._tls.certificate.fingerprint else found
+        return None if found is None else (found, context_of(found))
 
-    def _show(self, renewed: Certificate) -> str:
+    def _show(self, renewed: _Renewed) -> str:
         """Show it from now on, unless VMs trust none but the one of the start; says which of both."""
         assert self._tls is not None
-        if self.config.dispatcher.pin:
-            return "not the certificate: VMs trust that of the start until the next one (`dispatcher.pin`)"
-        self._tls.become(renewed)
+        if isinstance(renewed, str):
+            return renewed
+        self._tls.become(*renewed)
         return "the certificate"
 
     def _check(self, config: Config) -> None:

@@ -18,14 +18,15 @@ class Shown:
 
     def __init__(self, certificate: Certificate, clock: Clock) -> None:
         self._clock = clock
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.become(certificate)
+        self.become(certificate, context_of(certificate))
 
-    def become(self, certificate: Certificate) -> None:
-        """From now on it is this one; connections that there are go on with theirs."""
-        self.context.load_cert_chain(certificate.certificate, certificate.key)
-        self.certificate = certificate
+    def become(self, certificate: Certificate, context: ssl.SSLContext) -> None:
+        """From now on it is this one, by its context; connections that there are go on with theirs."""
+        self.certificate, self._context = certificate, context
+
+    def context(self) -> ssl.SSLContext:
+        """For the next connection."""
+        return self._context
 
     def ends_ms(self) -> int:
         """When it does: milliseconds since 1970."""
@@ -37,10 +38,19 @@ class Shown:
         return [said] if said else []
 
 
+def context_of(certificate: Certificate) -> ssl.SSLContext:
+    """One of its own for each certificate: one that has had another would go on showing that of another kind of key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate.certificate, certificate.key)
+    return context
+
+
 def soon(certificate: Certificate, now_ms: int) -> str:
     """That it ends soon, and when, in words; "" where that is far off."""
     left_ms = certificate.ends_ms - now_ms
     if left_ms > SOON_MS:
         return ""
     when = f"ends in {about(left_ms)}" if left_ms > 0 else "has ended"
-    return f"the certificate {certificate.certificate} {when}: replace it and have the configuration read anew"
+    then = "then restart where VMs pin it, and else have the configuration read anew"
+    return f"the certificate {certificate.certificate} {when}: replace it, {then}"

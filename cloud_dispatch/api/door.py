@@ -34,7 +34,7 @@ class Door:
         listener: socket.socket,
         admission: Admission,
         make: Callable[[Guest], asyncio.Protocol],
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext] | None,
         *,
         handshake_s: float = HANDSHAKE_S,
         untaken_ms: int = UNTAKEN_MS,
@@ -88,7 +88,7 @@ class Door:
 
     async def _welcome(self, sock: socket.socket, guest: Guest) -> None:
         await self._loop.connect_accepted_socket(
-            lambda: self._make(guest), sock, ssl=self._tls, ssl_handshake_timeout=self._handshake_s
+            lambda: self._make(guest), sock, ssl=self._tls and self._tls(), ssl_handshake_timeout=self._handshake_s
         )
 
     def _welcomed(self, sock: socket.socket, guest: Guest, welcome: asyncio.Task[None]) -> None:

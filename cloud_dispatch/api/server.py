@@ -48,11 +48,11 @@ async def serve(
     *,
     ready: Callable[[str, int], None] | None = None,
     grace_ms: int = 5_000,
-    tls: ssl.SSLContext | None = None,
+    tls: Callable[[], ssl.SSLContext] | None = None,
 ) -> None:
     """Serve `app` at `listen` (HOST:PORT, port 0 for any) until `stop` is set; then finish what is under way, for at
-    most `grace_ms`. Over TLS with the context `tls`, whose certificate may be replaced meanwhile. `admission` says how
-    many connections there may be.
+    most `grace_ms`. Over TLS with the context that `tls` gives for each connection. `admission` says how many
+    connections there may be.
 
     `ready(host, port)` is called once connections are taken. Unavailable when the address can't be had.
     """

@@ -73,7 +73,7 @@ class Hall:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(made.certificate, made.key)
         self.trust = ssl.create_default_context(cafile=folder / "ca.pem")
-        self.door = Door(self.listener, self.bounds, Echo, tls, **more)  # type: ignore[arg-type]
+        self.door = Door(self.listener, self.bounds, Echo, lambda: tls, **more)  # type: ignore[arg-type]
         self.socks: list[socket.socket] = []
         self.troubles: list[str] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, said: self.troubles.append(str(said)))
