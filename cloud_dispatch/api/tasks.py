@@ -168,7 +168,10 @@ class TaskRoutes:
             for at in range(0, len(again), _PAGE)
             for task in await self._s.store.tasks(TaskFilter(ids=tuple(again[at : at + _PAGE])), limit=_PAGE)
         }
-        views = [{"task": task.id, "again": copy, "state": now[copy]} for task, copy in zip(ended, again, strict=True)]
+        views = [
+            {"task": task.id, "again": copy, "state": now.get(copy, TaskState.QUEUED)}
+            for task, copy in zip(ended, again, strict=True)
+        ]
         return json_response({"tasks": views}, 201)
 
     async def _which(self, request: Request) -> TaskFilter:

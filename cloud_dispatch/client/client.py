@@ -164,7 +164,10 @@ class Client:
         """New tasks like those that have ended and match; of tasks by their numbers any, else those that failed unless
         `states` says others. A task has one such copy, however often it is asked for."""
         body = {"ids": list(ids), "array": array, "project": project, "user": user, "states": list(states)}
-        return cast("list[RerunView]", self._http.json("POST", "/v1/tasks/rerun", body=body)["tasks"])
+        return cast(
+            "list[RerunView]",
+            self._http.json("POST", "/v1/tasks/rerun", body=body, timeout_s=SUBMIT_TIMEOUT_S)["tasks"],
+        )
 
     def prioritise(self, task: int, priority: int) -> TaskView:
         """A new priority, effective at the next claim."""
