@@ -9,6 +9,12 @@ from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.wire.messages import HealthCheck, Policy
 
 
+def bare(instance: Instance) -> bool:
+    """Whether it is not known yet what its machine has, as of one that was adopted before its profile's offerings were
+    known: its policy leaves room for no task."""
+    return instance.machine.capacity.cpus_milli == 0
+
+
 def policy_for(instance: Instance, terms: Terms) -> Policy:
     """The policy of `instance`: timing from the template, ends and health checks from its pool (where that is
     still there), capacities from its machine."""

@@ -20,9 +20,10 @@ _FIRST_SWEEP = 4096
 
 class Session:
     """The conversation with one instance. `order` counts its calls to the store. `hold`: whether it was last told to
-    hold. `terms`: those of which it has its policy, None while it has none of this process."""
+    hold. `terms`: those of which it has its policy, None while it has none of this process; `bare`: that was made
+    before anybody knew what its machine has."""
 
-    __slots__ = ("hold", "incarnation", "order", "poll", "retired", "seq", "terms")
+    __slots__ = ("bare", "hold", "incarnation", "order", "poll", "retired", "seq", "terms")
 
     def __init__(self, incarnation: str) -> None:
         self.incarnation = incarnation
@@ -30,6 +31,7 @@ class Session:
         self.order = 0
         self.hold = False
         self.terms: Terms | None = None
+        self.bare = False
         self.poll: Poll | None = None
         self.retired: deque[str] = deque(maxlen=_RETIRED)
 
@@ -45,6 +47,10 @@ class Session:
         self.incarnation, self.seq = incarnation, -1
         self.hold, self.terms = False, None
         self.supersede()
+
+    def told(self, terms: Terms, *, bare: bool) -> None:
+        """It is just being given its policy."""
+        self.terms, self.bare = terms, bare
 
     def hears(self, request: SyncIn) -> bool:
         """Whether `request` is still the newest sync."""
@@ -68,13 +74,13 @@ class Sessions:
     def get(self, instance: InstanceId) -> Session | None:
         return self._sessions.get(instance)
 
-    def registered(self, instance: InstanceId, incarnation: str, terms: Terms) -> None:
+    def registered(self, instance: InstanceId, incarnation: str, terms: Terms, *, bare: bool) -> None:
         """`incarnation` of `instance` is just being given its policy, by these terms."""
         session = self._open(instance, incarnation)
         if incarnation in session.retired:
             session.retired.remove(incarnation)
         session.switch(incarnation)
-        session.terms = terms
+        session.told(terms, bare=bare)
 
     def accept(self, instance: InstanceId, incarnation: str, seq: int) -> Session | None:
         """The session in which this sync is the newest, its predecessor superseded; None for a sync that is itself out

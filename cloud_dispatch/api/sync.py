@@ -13,7 +13,7 @@ import structlog
 
 from cloud_dispatch.api.http import ClientGone
 from cloud_dispatch.api.logs import LogStore
-from cloud_dispatch.api.policy import policy_for
+from cloud_dispatch.api.policy import bare, policy_for
 from cloud_dispatch.api.poll import Poll, Polls, Wake
 from cloud_dispatch.api.services import Services, Terms
 from cloud_dispatch.api.sessions import Session, Sessions
@@ -92,7 +92,7 @@ class SyncService:
             await self._written(news, request)
         program = self._program(session, request)
         terms = self._terms()
-        policy = None if session.terms is terms else self._policy(session, instance, terms)
+        policy = None if self._knows(session, instance, terms) else self._policy(session, instance, terms)
         directive = self._fleet.directive(instance)
         news_of_ours = policy is not None or program is not None
         waits = request.wait_ms > 0 and not results and not news_of_ours and session.hears(request)
@@ -160,8 +160,15 @@ class SyncService:
     def _policy(self, session: Session, instance: InstanceId, terms: Terms) -> Policy | None:
         """The policy for an agent that this process has not told it yet: the configuration may be another one now."""
         row = self._store.living(instance)
-        session.terms = terms
+        session.told(terms, bare=row is not None and bare(row))
         return None if row is None else policy_for(row, terms)
+
+    def _knows(self, session: Session, instance: InstanceId, terms: Terms) -> bool:
+        """Whether the agent has its policy by these terms, and by what is known now of its machine."""
+        if session.terms is not terms:
+            return False
+        row = self._store.living(instance) if session.bare else None
+        return row is None or bare(row)
 
     def _has_news(self, request: SyncIn, done: SyncDone, directive: Directive, session: Session) -> bool:
         return bool(

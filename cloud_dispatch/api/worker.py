@@ -26,7 +26,7 @@ from cloud_dispatch.api.http import (
     too_large,
 )
 from cloud_dispatch.api.limiter import RateLimiter
-from cloud_dispatch.api.policy import policy_for
+from cloud_dispatch.api.policy import bare, policy_for
 from cloud_dispatch.api.services import Script, Services
 from cloud_dispatch.api.sync import Departure, SyncService
 from cloud_dispatch.api.task_files import TaskFiles
@@ -154,7 +154,7 @@ class WorkerRoutes:
             raise InvalidInput(f"a proof of identity has at most {_PROOF_CHARS} characters", place="proof")
         instance = await self._s.fleet.admit(join.batch, VmId(request.vm), request.incarnation, request.proof)
         terms = self._s.terms()
-        self._sync.sessions.registered(instance.id, request.incarnation, terms)
+        self._sync.sessions.registered(instance.id, request.incarnation, terms, bare=bare(instance))
         policy = policy_for(instance, terms)
         reply = RegisterReply(instance.id, self._s.tokens.service(instance.id, self._s.clock.now()), policy)
         await answer(send, _encode(reply))

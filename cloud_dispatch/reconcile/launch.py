@@ -346,6 +346,7 @@ class Launcher:
             if slot is None:
                 continue
             unbound.remove(slot)
+            taken.add(vm.id)
             event = _E.BOUND if rows[slot].state is _S.LAUNCHING else None
             launched = vm.created_ms or self._c.clock.now()
             changes.append(InstanceChange(slot, event, {"vm": vm.id, "launched_ms": launched}))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import structlog
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.errors import InvalidInput, NotFound
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName, VmId, instance_id, slot_of
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Rate
@@ -220,7 +222,8 @@ class Observer:
         """Adopt a VM that the store does not know; end one whose row is gone or whose batch has all its VMs.
 
         Where its name or a tag says its slot it becomes the instance of that slot: its agent knows itself by it."""
-        if self._c.store.by_vm(finding.vm.id) is not None:
+        holder = self._c.store.by_vm(finding.vm.id)
+        if holder is not None and holder.profile in self._c.settings.providers:
             return  # its agent has registered since the listing was compared
         named = finding.vm.slot >= 0
         slot = finding.vm.slot if named else max(finding.facts.slot, 0)
@@ -247,16 +250,19 @@ class Observer:
     async def _adopt(self, own: InstanceId, finding: Stranger, profile: ProfileName) -> None:
         vm, facts = finding.vm, finding.facts
         market = Market.SPOT if vm.spot else Market.ON_DEMAND
-        await self._c.store.adopt(
-            Instance(
-                id=own, batch=facts.batch, pool=facts.pool, profile=profile, type=vm.type, zone=vm.zone,
-                market=market, machine=_UNKNOWN, vcpus=1,
-                rate=None if facts.rate < 0 else Rate(facts.rate), state=_S.UNKNOWN, intended_ms=vm.created_ms,
-                ends_ms=facts.ends_ms, boot_deadline_ms=0, behaviour=facts.behaviour, vm=vm.id,
-                end_lag_ms=lag_ms(self._c.settings, profile),
-                launched_ms=vm.created_ms, reason="adopted: found by its tags, unknown to the statestore",
-            )
+        row = Instance(
+            id=own, batch=facts.batch, pool=facts.pool, profile=profile, type=vm.type, zone=vm.zone,
+            market=market, machine=_UNKNOWN, vcpus=1,
+            rate=None if facts.rate < 0 else Rate(facts.rate), state=_S.UNKNOWN, intended_ms=vm.created_ms,
+            ends_ms=facts.ends_ms, boot_deadline_ms=0, behaviour=facts.behaviour, vm=vm.id,
+            end_lag_ms=lag_ms(self._c.settings, profile),
+            launched_ms=vm.created_ms, reason="adopted: found by its tags, unknown to the statestore",
         )  # fmt: skip
+        try:
+            await self._c.store.adopt(replace(row, **self._offered_as(row)))
+        except Conflict as moot:  # it has registered since
+            log.debug("instance.change_moot", instance=own, arrow="adopt", why=str(moot))
+            return
         self._c.note("instance.adopted", instance=own, detail=f"VM {vm.id} found by its tags")
 
     async def _learn(self, profile: ProfileName) -> None:
@@ -264,18 +270,21 @@ class Observer:
         start a profile may list its VMs before it can say what it offers. Until it does, no task fits them."""
         for row in self._c.store.instances().values():
             if row.profile == profile and was_adopted(row) and row.machine.capacity == _UNKNOWN.capacity:
-                offering = self._offered_as(row)
-                if offering is not None:
-                    await self._c.apply(
-                        row.id, None, machine=self._machine(offering, row.pool), vcpus=offering.type.vcpus,
-                        max_rate=offering.highest_rate, extra_rate=offering.extra_rate,
-                    )  # fmt: skip
+                what = self._offered_as(row)
+                if what:
+                    await self._c.apply(row.id, None, **what)
 
-    def _offered_as(self, row: Instance) -> Offering | None:
-        """In its zone, where that is still offered."""
+    def _offered_as(self, row: Instance) -> dict[str, Any]:
+        """What it is by what is offered, in its zone where it still is there; nothing where nobody knows."""
         offered = self._c.view(row.profile).offerings
         alike = [one for one in offered if one.type.name == row.type and one.market is row.market]
-        return next((one for one in alike if one.zone == row.zone), alike[0] if alike else None)
+        if not alike:
+            return {}
+        one = next((one for one in alike if one.zone == row.zone), alike[0])
+        return {
+            "machine": self._machine(one, row.pool), "vcpus": one.type.vcpus,
+            "max_rate": one.highest_rate, "extra_rate": one.extra_rate,
+        }  # fmt: skip
 
     def _machine(self, offering: Offering, name: PoolName) -> Machine:
         pool = self._c.settings.pools.get(name)

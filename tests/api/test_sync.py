@@ -12,6 +12,8 @@ from cloud_dispatch.api.translate import HeldIn, OrderOut, OutputIn, ReplyOut, R
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import TaskId
 from cloud_dispatch.domain.instance import InstanceEvent
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.domain.task import TaskState, Transfer
 from cloud_dispatch.ports.fleet import Directive
 from cloud_dispatch.ports.store import InstanceChange, SyncCall, SyncDone
@@ -26,7 +28,7 @@ from cloud_dispatch.wire.messages import (
     SyncRequest,
     TimerAsk,
 )
-from tests.api.house import House, error_of
+from tests.api.house import POOL, House, error_of
 
 
 async def test_a_claim_carries_the_task_as_it_was_submitted(house: House) -> None:
@@ -261,6 +263,28 @@ async def test_an_agent_is_given_another_policy_once(house: House) -> None:
     assert told.policy is not None
     assert (told.policy.idle_ms, told.policy.lifetime_ms) == (1_234, pool.end.lifetime_ms)
     assert told.program is None
+    assert (await agent.sync()).policy is None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_an_agent_is_given_its_policy_again_when_it_is_known_what_its_machine_has(
+    house: House, restarted: bool
+) -> None:
+    """As for a VM that was adopted before its profile had said what it offers: whether its agent registered then, or
+    came from the dispatcher before."""
+    agent = await house.agent(cpus=0)
+    assert agent.policy.cpus_milli == 0
+    if restarted:
+        house.api.sync.sessions._sessions.clear()
+        bare = await agent.sync()
+        assert bare.policy is not None
+        assert bare.policy.cpus_milli == 0
+    assert (await agent.sync()).policy is None
+    machine = Machine(Resources(4_000, 16 * GIB, 100 * GIB, 1), pool=POOL.name)
+    await house.store.change([InstanceChange(agent.instance, None, {"machine": machine})])
+    told = (await agent.sync()).policy
+    assert told is not None
+    assert (told.cpus_milli, told.memory, told.gpus) == (4_000, 16 * GIB, 1)
     assert (await agent.sync()).policy is None
 
 

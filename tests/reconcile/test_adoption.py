@@ -11,7 +11,7 @@ import pytest
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
-from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Pool
@@ -40,6 +40,35 @@ async def test_a_store_without_the_rows_adopts_by_tags(tmp_path: Path) -> None:
         adopted = [r for r in w.rows if r.batch == batch]
         assert [(r.state, r.behaviour, r.rate) for r in adopted] == [(S.UNKNOWN, Behaviour.HOLD, row.rate)] * 2
         assert {r.vm for r in adopted} == {"stray0", "stray1"}
+
+
+async def test_what_an_adopted_vm_is_is_known_at_once_where_its_profile_has_said_what_it_offers(tmp_path: Path) -> None:
+    """Its agent may register the moment after, and be told what tasks may use; one that has done so before is the one
+    that counts, and the others that were listed are adopted all the same."""
+    async with world(tmp_path) as w:
+        await w.booted()
+        (row,) = w.rows
+        facts = tags.decode(w.cloud.vms[row.vm].tags)
+        assert facts is not None
+        for n in range(2):
+            name, lost = VmId(f"lost{n}"), replace(facts, batch=BatchId(f"lostbatch00{n}"), slot=0)
+            w.cloud.vms[name] = replace(w.cloud.vms[row.vm], id=name, slot=-1, tags=lost.encode())
+        adopt, rows = w.store.adopt, list[Instance]()
+
+        async def outrun(instance: Instance) -> None:
+            rows.append(instance)
+            if len(rows) == 1:
+                await adopt(replace(instance, state=S.IDLE, reason="registered"))
+            await adopt(instance)
+
+        w.store.adopt = outrun  # type: ignore[method-assign]
+        await w.passes()
+        offered = (row.machine, row.vcpus, row.max_rate, row.extra_rate)
+        assert [(r.machine, r.vcpus, r.max_rate, r.extra_rate) for r in rows] == [offered] * 2
+        assert {(r.vm, r.reason == "registered") for r in w.rows} == {
+            (row.vm, False), (rows[0].vm, True), (rows[1].vm, False)
+        }  # fmt: skip
+        assert [e.instance for e in await w.store.events() if e.action == "instance.adopted"] == [rows[1].id]
 
 
 async def test_what_an_adopted_vm_is_is_known_when_its_profile_says_what_it_offers(tmp_path: Path) -> None:
