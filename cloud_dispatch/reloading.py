@@ -13,7 +13,7 @@ from collections.abc import Callable
 import structlog
 
 from cloud_dispatch import meaning, ruling
-from cloud_dispatch.adapters.certificates import Certificate, fingerprint
+from cloud_dispatch.adapters.certificates import Certificate, chain_of, fingerprint
 from cloud_dispatch.adapters.service_manager import READY, ServiceManager, reloading, status
 from cloud_dispatch.adapters.tls import Shown, context_of
 from cloud_dispatch.assembly import Parts
@@ -100,9 +100,10 @@ class Reloader:
         told = config.dispatcher
         if self._tls is None or told.certificate is None:
             return None
-        if fingerprint(told.certificate) == self._tls.certificate.fingerprint:
+        there, shown = fingerprint(told.certificate), self._tls.certificate
+        if there == shown.fingerprint and chain_of(told.certificate) == shown.chain:
             return None  # also where it has ended: that keeps nothing else from being followed
-        if told.pin:
+        if told.pin and there != shown.fingerprint:
             return _NOT_SHOWN
         found = self._certificate_of(config)
         return None if found is None else (found, context_of(found))

@@ -8,6 +8,7 @@ file; other machines trust the CA.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import ipaddress
 import os
 import re
@@ -35,13 +36,14 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is shown to whoever connects: PEM files, the sha256 of the certificate in hex, and when it ends. `ca`: what
-    other machines may trust, None where it is not ours."""
+    """What is shown to whoever connects: PEM files, the sha256 of the certificate in hex, and when it ends. `chain`:
+    `chain_of` its file. `ca`: what other machines may trust, None where it is not ours."""
 
     certificate: Path
     key: Path
     fingerprint: str
     ends_ms: int
+    chain: str
     ca: Path | None = None
 
 
@@ -56,7 +58,7 @@ def own(folder: Path, names: Iterable[str], now: datetime.datetime) -> Certifica
         _make_ca(ca, ca_key, now)
     if not (server.exists() and server_key.exists() and _serves(_read(server), wanted, _read(ca), now)):
         _make_server(server, server_key, _read(ca), _read_key(ca_key), wanted, now)
-    return Certificate(server, _private(server_key), fingerprint(server), _ends_ms(_read(server)), ca)
+    return Certificate(server, _private(server_key), fingerprint(server), _ends_ms(_read(server)), chain_of(server), ca)
 
 
 def given(certificate: Path, key: Path, now: datetime.datetime) -> Certificate:
@@ -69,7 +71,7 @@ def given(certificate: Path, key: Path, now: datetime.datetime) -> Certificate:
     found = _read(certificate)
     if found.not_valid_after_utc <= now:
         raise InvalidInput(f"it ended at {found.not_valid_after_utc:%Y-%m-%d %H:%M} UTC", place=str(certificate))
-    return Certificate(certificate, key, fingerprint(certificate), _ends_ms(found))
+    return Certificate(certificate, key, fingerprint(certificate), _ends_ms(found), chain_of(certificate))
 
 
 def fingerprint(path: Path) -> str:
@@ -79,6 +81,11 @@ def fingerprint(path: Path) -> str:
     return _read(path).fingerprint(hashes.SHA256()).hex()
 
 
+def chain_of(path: Path) -> str:
+    """sha256 in hex of all certificates in the file: of what is shown, wherever its key is."""
+    return hashlib.sha256("".join(_certificates(path)).encode()).hexdigest()
+
+
 def _ends_ms(certificate: x509.Certificate) -> int:
     return int(certificate.not_valid_after_utc.timestamp() * 1000)
 
@@ -86,8 +93,11 @@ def _ends_ms(certificate: x509.Certificate) -> int:
 def public_part(certificate: Certificate) -> str:
     """What others may trust it by, in PEM: our CA, or else the certificates of the given file, and nothing else of it:
     its key may be there too."""
-    text = (certificate.ca or certificate.certificate).read_text(encoding="ascii", errors="replace")
-    return "".join(found + "\n" for found in _CERTIFICATE.findall(text))
+    return "".join(found + "\n" for found in _certificates(certificate.ca or certificate.certificate))
+
+
+def _certificates(path: Path) -> list[str]:
+    return _CERTIFICATE.findall(path.read_text(encoding="ascii", errors="replace"))
 
 
 def _names(names: Iterable[str]) -> list[x509.GeneralName]:

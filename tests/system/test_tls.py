@@ -98,8 +98,8 @@ def test_operators_reach_it_by_its_other_names(house: House) -> None:
 def test_a_renewed_certificate_is_shown_when_the_configuration_is_read_anew(
     house: House, tmp_path: Path, pin: bool
 ) -> None:
-    """Unless VMs pin that of the start: then it is told that it is not. One that is of no use is refused with its
-    place, and the old one goes on."""
+    """Unless VMs pin that of the start: then it is told that it is not, and its chain alone may be another. One
+    that is of no use is refused with its place, and the old one goes on."""
     now = datetime.datetime.now(datetime.UTC)
     first, second = (own(tmp_path / name, ["127.0.0.1"], now) for name in ("first", "second"))
     shown, key = tmp_path / "shown.pem", tmp_path / "shown.key"
@@ -111,6 +111,11 @@ def test_a_renewed_certificate_is_shown_when_the_configuration_is_read_anew(
     def fingerprint() -> str:
         found = ssl.get_server_certificate(("127.0.0.1", house.port))
         return hashlib.sha256(ssl.PEM_cert_to_DER_cert(found)).hexdigest()
+
+    def shown_chain() -> int:
+        asked = ["openssl", "s_client", "-connect", f"127.0.0.1:{house.port}", "-showcerts"]
+        done = subprocess.run(asked, capture_output=True, text=True, check=True, input="")
+        return done.stdout.count("BEGIN CERTIFICATE")
 
     show(first)
     told = f'certificate = "{shown}"\nkey = "{key}"\npin = {str(pin).lower()}\n'
@@ -134,6 +139,13 @@ def test_a_renewed_certificate_is_shown_when_the_configuration_is_read_anew(
     else:
         assert detail == "the certificate"
         assert fingerprint() == second.fingerprint
+        show(first)
+        assert reload(house, lambda text: text) == ("configuration.reloaded", "the certificate")
+    assert first.ca
+    shown.write_bytes(first.certificate.read_bytes() + first.ca.read_bytes())
+    shutil.copy(first.key, key)
+    assert reload(house, lambda text: text) == ("configuration.reloaded", "the certificate"), "its chain is another"
+    assert shown_chain() == 2
 
 
 async def test_the_api_speaks_nothing_older_than_tls_1_2(house: House) -> None:
