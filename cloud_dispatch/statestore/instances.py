@@ -139,6 +139,7 @@ class Change:
         dearer: list[tuple[Instance | None, Instance]] = []
         eased: list[Instance] = []
         bound: dict[VmId, InstanceId] = {}
+        repriced = False
         for change in self._changes:
             before = after.get(change.instance) or batch.instance(change.instance) or self._past.get(change.instance)
             if before is None:
@@ -152,11 +153,12 @@ class Change:
                 dearer.append((before, changed))
             elif changed.last_ms != before.last_ms:
                 eased.append(changed)
+            repriced = repriced or (changed.max_rate, changed.extra_rate) != (before.max_rate, before.extra_rate)
         if dearer:
             batch.admit(dearer, now)
         batch.vms.update(bound)
         paying.ease(batch.memory, eased)
-        if eased:
+        if eased or repriced:
             batch.recount()
         for instance in losing:
             seat = batch.memory.seats.get(instance)

@@ -265,6 +265,21 @@ class MoneyContract:
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(answer) for answer in answers] == [type(None), type(None), OverBudget]
 
+    async def test_what_costs_more_than_was_known_counts_for_the_calls_of_its_group(self, store: Store) -> None:
+        """An adopted VM whose profile says only now what it offers: room for both intents before, and for one after."""
+        own = replace(slot("found"), state=_S.IDLE, launched_ms=START_MS, end_lag_ms=0)
+        await store.adopt(own)
+        await limited(store, total(5))
+        first, _, second = await asyncio.gather(
+            store.intend(intent("first"), [slot("first")]),
+            store.change([InstanceChange(own.id, None, {"max_rate": Rate(4_000_000_000)})]),
+            store.intend(intent("second"), [slot("second")]),
+            return_exceptions=True,
+        )
+        assert first is None
+        assert isinstance(second, OverBudget)
+        assert committed(store, total(5)) == (0, 5 * DOLLAR)
+
     async def test_what_leaves_counts_for_the_calls_of_its_group(self, store: Store, clock: ManualClock) -> None:
         """Between its commitment and its row there is no moment at which neither counts."""
         await limited(store, total(3))
