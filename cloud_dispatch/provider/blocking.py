@@ -33,12 +33,16 @@ class BlockingCalls:
         self._then: Callable[[], object] = lambda: None
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
-        """What `work(*args)` gives or raises; Transient once the pool was closed."""
+        """What `work(*args)` gives or raises; Transient once the pool was closed, and where it has no thread for it."""
         if self._closed:
             raise Transient(f"{self._name}: the driver was closed")
         with self._counting:
             self._under_way += 1
-        submitted = self._pool.submit(work, *args)
+        try:
+            submitted = self._pool.submit(work, *args)
+        except RuntimeError as error:  # the machine can't start another thread
+            self._ended(None)
+            raise Transient(f"{self._name}: {error}") from None
         submitted.add_done_callback(self._ended)
         return await asyncio.wrap_future(submitted)
 

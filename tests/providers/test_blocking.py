@@ -56,6 +56,20 @@ async def test_a_closed_pool_says_so_and_does_not_wait() -> None:
     assert await under_way
 
 
+async def test_a_machine_without_another_thread_is_an_error_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not begin is not waited for by whoever closes the driver."""
+    calls, closed = BlockingCalls("test", 1), list[bool]()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(Transient, match="can't start new thread"):
+        await calls.run(int)
+    calls.close(lambda: closed.append(True))
+    assert closed == [True]
+
+
 async def test_what_calls_use_is_closed_when_the_last_one_has_ended() -> None:
     """At once where none is under way; once, however often the driver is closed; and what has not begun never does."""
     closed: list[int] = []
