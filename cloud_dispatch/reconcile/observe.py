@@ -222,8 +222,7 @@ class Observer:
         """Adopt a VM that the store does not know; end one whose row is gone or whose batch has all its VMs.
 
         Where its name or a tag says its slot it becomes the instance of that slot: its agent knows itself by it."""
-        holder = self._c.store.by_vm(finding.vm.id)
-        if holder is not None and holder.profile in self._c.settings.providers:
+        if self._held(finding.vm):
             return  # its agent has registered since the listing was compared
         named = finding.vm.slot >= 0
         slot = finding.vm.slot if named else max(finding.facts.slot, 0)
@@ -240,7 +239,14 @@ class Observer:
             slot += 1
         await self._adopt(instance_id(finding.facts.batch, slot), finding, profile)
 
+    def _held(self, vm: Vm) -> bool:
+        """Whether it is the VM of an instance that somebody looks after."""
+        holder = self._c.store.by_vm(vm.id)
+        return holder is not None and holder.profile in self._c.settings.providers
+
     async def _end_zombie(self, vm: Vm, provider: Provider) -> None:
+        if self._held(vm):
+            return  # its agent has registered since this was decided
         self._c.note("instance.zombie", detail=f"VM {vm.id} belongs to an instance that is gone: ending it")
         try:
             await provider.terminate(vm.id)

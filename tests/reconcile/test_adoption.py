@@ -10,7 +10,7 @@ import pytest
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import InvalidInput
-from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
+from cloud_dispatch.domain.ids import BatchId, InstanceId, ProfileName, VmId, instance_id
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
@@ -69,6 +69,28 @@ async def test_what_an_adopted_vm_is_is_known_at_once_where_its_profile_has_said
             (row.vm, False), (rows[0].vm, True), (rows[1].vm, False)
         }  # fmt: skip
         assert [e.instance for e in await w.store.events() if e.action == "instance.adopted"] == [rows[1].id]
+
+
+@pytest.mark.parametrize("registers", [False, True])
+async def test_a_vm_of_an_instance_that_has_another_is_ended_unless_its_agent_registers(
+    tmp_path: Path, registers: bool
+) -> None:
+    """Between the decision and the call, too."""
+    async with world(tmp_path) as w:
+        await w.booted()
+        (row,) = w.rows
+        name, ask = VmId("stray"), w.store.instance
+        w.cloud.vms[name] = replace(w.cloud.vms[row.vm], id=name, slot=-1)
+
+        async def meanwhile(instance: InstanceId) -> Instance:
+            found = await ask(instance)
+            if registers and w.store.by_vm(name) is None:
+                await w.store.adopt(replace(row, id=instance_id(row.batch, 1), vm=name))
+            return found
+
+        w.store.instance = meanwhile  # type: ignore[method-assign]
+        await w.passes(2)
+        assert w.cloud.terminated == ([] if registers else [name])
 
 
 async def test_what_an_adopted_vm_is_is_known_when_its_profile_says_what_it_offers(tmp_path: Path) -> None:
