@@ -84,8 +84,9 @@ def parse_submission(body: bytes, limits: SubmissionLimits, names: ArrayNames) -
 
 
 def copies_of(ended: Sequence[Task]) -> list[TaskSpec]:
-    """What runs in the place of tasks that have ended: by its key each is the only one for its task."""
-    return [replace(task.spec, idempotency_key=f"rerun of {task.id}") for task in ended]
+    """What runs in the place of tasks that have ended: by its key, which nobody can submit (`fields.word`), each is the
+    only one for its task."""
+    return [replace(task.spec, idempotency_key=f"\trerun of {task.id}") for task in ended]
 
 
 class TaskRoutes:
@@ -191,13 +192,18 @@ class TaskRoutes:
     async def _all(self, where: TaskFilter) -> list[Task]:
         """All that match, as many as may be submitted at once; InvalidInput where there are more."""
         found: list[Task] = []
-        while True:
-            page = await self._s.store.tasks(where, after=found[-1].id if found else TaskId(0), limit=_PAGE)
-            found += page
-            if len(found) > self._limits.tasks:
-                raise InvalidInput(f"more than {self._limits.tasks} tasks match", hint="take them in parts")
-            if len(page) < _PAGE:
-                return found
+        ids = sorted(set(where.ids))
+        for part in [replace(where, ids=tuple(ids[at : at + _PAGE])) for at in range(0, len(ids), _PAGE)] or [where]:
+            after, page = TaskId(0), list[Task]()
+            while not after or len(page) == _PAGE:
+                page = list(await self._s.store.tasks(part, after=after, limit=_PAGE))
+                found += page
+                if len(found) > self._limits.tasks:
+                    raise InvalidInput(f"more than {self._limits.tasks} tasks match", hint="take them in parts")
+                if not page:
+                    break
+                after = page[-1].id
+        return found
 
     async def priority(self, request: Request) -> Response:
         asked = await body_of(request, _PRIORITY, self._s.limits.operator_bytes)

@@ -113,12 +113,27 @@ async def test_what_has_failed_is_submitted_once_more_and_once_only(house: House
     before, after = [(await house.op.get(f"/v1/tasks/{task}")).json() for task in (2, 4)]
     same = ("command", "priority", "project", "array_id", "array_index")
     assert [before[name] for name in same] == [after[name] for name in same]
-    assert {**before["spec"], "idempotency_key": "rerun of 2"} == after["spec"]
+    assert {**before["spec"], "idempotency_key": "\trerun of 2"} == after["spec"]
     assert await rerun(project="p") == [(2, 4, "queued"), (3, 5, "queued")]
     await end("success", "exit-code")
     assert await rerun(array=before["array_id"]) == [(2, 4, "succeeded"), (3, 5, "failed"), (5, 6, "queued")]
     assert await rerun(ids=[1]) == [(1, 7, "queued")]
     assert await rerun(states=["cancelled"]) == []
+    theirs = await house.op.post(
+        "/v1/tasks", json={"tasks": [{"command": ["true"], "idempotency_key": "\trerun of 4"}]}
+    )
+    assert error_of(theirs)[:2] == (400, "invalid-input"), "nobody else takes the key of a copy"
+
+
+async def test_as_many_as_may_be_submitted_at_once_run_again_by_number(house: House) -> None:
+    """More than one question to the store answers."""
+    made = await house.op.post("/v1/tasks", json={"tasks": [{"command": ["true"], "array": 10_001}]})
+    ids = made.json()["ids"]
+    await house.op.post("/v1/tasks/cancel", json={"project": "", "states": ["queued"]})
+    answer = await house.op.post("/v1/tasks/rerun", json={"ids": ids})
+    assert answer.status_code == 201, answer.text
+    assert [one["task"] for one in answer.json()["tasks"]] == ids
+    assert len({one["again"] for one in answer.json()["tasks"]} - set(ids)) == len(ids)
 
 
 async def test_only_what_has_ended_is_there_and_was_named_runs_again(tmp_path: Path) -> None:
