@@ -57,6 +57,7 @@ class Breakers:
         self._at_risk: dict[InstanceId, Amount] = {}
         self._looked: Mapping[InstanceId, Instance] | None = None  # at these instances, which are sorted in `_made`
         self._made: _Rows = {}
+        self._succeeded: dict[Recipe, int] = {}  # when one of it last did, as far as it was looked for
 
     # -- what follows
     def blocked(self) -> tuple[Blocked, ...]:
@@ -112,6 +113,8 @@ class Breakers:
         """Breakers that have opened or closed since the last look; the first look finds nothing new."""
         if len(self._at_risk) > 2 * len(self._store.instances()) + _KEPT:
             self._at_risk.clear()
+        if len(self._succeeded) > _KEPT:
+            self._succeeded.clear()
         if self._known == {} and not self._store.past().failing:
             return ()
         now = self._clock.now()
@@ -163,22 +166,28 @@ class Breakers:
         return [one for one in self._all(now, self._is_closed) if one[1].trips]
 
     def _all(
-        self, now: int, closed: Callable[[Recipe, Sequence[Instance]], bool] = lambda recipe, rows: False
+        self, now: int, closed: Callable[[Recipe], bool] = lambda recipe: False
     ) -> list[tuple[Recipe, Breaker, Sequence[Instance]]]:
         """Every recipe of which something has failed, without those that are `closed` anyway."""
         failing = self._store.past().failing
-        used = ((recipe, self._living_of(recipe)) for recipe in sorted(failing) if self._pools_of(recipe))
-        return [(recipe, self._judged(recipe, rows, now), rows) for recipe, rows in used if not closed(recipe, rows)]
+        asked = sorted(recipe for recipe in failing if not closed(recipe) and self._pools_of(recipe))
+        return [
+            (recipe, self._judged(recipe, rows, now), rows) for recipe in asked for rows in (self._living_of(recipe),)
+        ]
 
-    def _is_closed(self, recipe: Recipe, rows: Sequence[Instance]) -> bool:
-        """Whether what has failed since one of `rows` last succeeded comes to less than the allowance: then the breaker
-        is closed, whatever came before. In a fleet that works this is soon told, and told for every pass."""
+    def _is_closed(self, recipe: Recipe) -> bool:
+        """Whether what has failed since one of it last succeeded comes to less than the allowance: then the breaker is
+        closed, whatever came before. In a fleet that works this is soon told, and told for every pass: a success after
+        the last failure is good until there is another failure, whether what succeeded still lives or not."""
         past, contacts = self._store.past(), self._contacts
+        if self._succeeded.get(recipe, -1) > past.failing[recipe]:
+            return True
+        rows = self._living_of(recipe)
         if recipe.kind is Kind.BOOT:
             successes = [row.registered_ms for row in rows if row.registered_ms is not None]
         else:
             successes = [at_ms for row in rows if (at_ms := contacts.worked_ms(row.id)) is not None]
-        last_ms = max(successes, default=-1)
+        last_ms = self._succeeded[recipe] = max(successes, default=-1)
         if last_ms > past.failing[recipe]:
             return True
         costs = [news.amount for news in past.of(recipe) if not news.success and news.at_ms >= last_ms]
