@@ -79,7 +79,7 @@ class SqlStore:
         self._commit = GroupCommit(memory, self._writer, executor)
         self._setting = asyncio.Lock()
         self._by_task = ByTask()
-        self._closed = False
+        self._closed = self._released = False
         self._shown: Mapping[InstanceId, Instance] = {}
         self._proxy = MappingProxyType(self._shown)
 
@@ -371,12 +371,13 @@ class SqlStore:
         return await self._commit.run(care.Check(self._memory))
 
     async def close(self) -> None:
-        if self._closed:
-            return
         self._closed = True
+        if self._released:
+            return
         await self._commit.close()
         await self._executor.run(self._writer.close)
         self._engine.dispose()
+        self._released = True  # not before: a close that was interrupted is to be repeated
 
     async def _read(self, query: Callable[..., T], *args: Any) -> T:
         if self._closed:
