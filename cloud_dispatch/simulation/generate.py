@@ -16,6 +16,7 @@ from cloud_dispatch.domain.pool import Caps, EndRules, Pool
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.simulation.bindings import late_answers
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
 from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
 from cloud_dispatch.simulation.clouds.make import defaults
@@ -55,9 +56,7 @@ TIMING = Timing(
 
 def generate(seed: int) -> Scenario:
     """The scenario of `seed`: all themes but those with seeds of their own take turns."""
-    turns = [theme for theme in THEMES if theme not in MONEY + SEVERAL + CONFIGURED + RETIMED]
-    theme = turns[seed % len(turns)]
-    return of_theme(theme, seed)
+    return of_theme(TURNS[seed % len(TURNS)], seed)
 
 
 def of_theme(theme: str, seed: int) -> Scenario:
@@ -370,11 +369,15 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "configurations-and-money": (other_configurations, short_of_money, costly_faults),
     "terms": (_other_terms, _crashes, _bad_network),
     "terms-and-faults": (_other_terms, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds, _operators),
+    "late-answers": (late_answers,),
+    "late-answers-and-crashes": (late_answers, _crashes, _bad_network),
     "three-clouds-and-money": (three_clouds, short_of_money, costly_faults, one_is_down, any_fault, left_alone),
 }
-#: Themes with limits, with other configurations, with other leases, and those of all clouds at once, have seeds of
-#: their own: so the others keep those that they had.
+#: Themes with limits, with other configurations, with other leases, with late answers, and those of all clouds at once,
+#: have seeds of their own: so the others, which take turns, keep those that they had.
 MONEY = tuple(theme for theme in THEMES if theme.startswith("money"))
 CONFIGURED = tuple(theme for theme in THEMES if theme.startswith("configurations"))
 RETIMED = tuple(theme for theme in THEMES if theme.startswith("terms"))
 SEVERAL = tuple(theme for theme in THEMES if theme.startswith("three-clouds"))
+BELATED = tuple(theme for theme in THEMES if theme.startswith("late-answers"))
+TURNS = tuple(theme for theme in THEMES if theme not in MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED)

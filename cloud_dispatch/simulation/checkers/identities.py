@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cloud_dispatch.domain.ids import InstanceId, slot_of
+from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.simulation.checkers.base import Checker, Process, View
 from cloud_dispatch.simulation.facts import Commit
 from cloud_dispatch.simulation.ports import TrueVm
@@ -18,11 +19,24 @@ class Identities(Checker):
         self._vm_of: dict[str, str] = {}
         self._instance_of: dict[str, str] = {}
         self._holders: dict[int, str] = {}
+        self._bound: dict[str, str] = {}
 
     def committed(self, commit: Commit) -> None:
+        for row in commit.instances:
+            if row.vm:
+                self._bind(row)
         for live in commit.live:
             if live.token is not None and live.instance is not None:
                 self._holders[live.token] = live.instance
+
+    def _bind(self, row: Instance) -> None:
+        """A VM is one instance until that is gone: two would be paid for one VM, and another VM by nobody."""
+        other = self._bound.get(row.vm)
+        if row.state is InstanceState.GONE:
+            if other == row.id:
+                del self._bound[row.vm]
+        elif self._bound.setdefault(row.vm, row.id) != row.id:
+            self.find(f"VM {row.vm} is {other}, and {row.id} too")
 
     def process_started(self, process: Process) -> None:
         holder = self._holders.pop(process.token, None)
@@ -44,3 +58,4 @@ class Identities(Checker):
     def restored(self) -> None:
         self._vm_of.clear()
         self._instance_of.clear()
+        self._bound.clear()
