@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, select
 from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
@@ -23,8 +23,10 @@ from cloud_dispatch.statestore.purse import UNSURE_FACT
 from cloud_dispatch.statestore.schema import counters, events, facts, ledger, metadata, owner
 
 #: Tokens handed out after the copy was made are unknown to it: a restored store goes on far beyond them, so that no
-#: token is ever used twice.
+#: token is ever used twice. How far depends on the moment too: the copy may be older than another restore.
 TOKEN_LEAP = 1_000_000_000
+#: More tokens than are handed out in a second; times the seconds since 1970 they stay below what JSON's numbers hold.
+TOKENS_A_SECOND = 1_000_000
 _ROWS = 5_000
 
 
@@ -194,7 +196,10 @@ def _restore_rows(source: Path, engine: Engine, now_ms: int) -> None:
 
 def _mark_restored(connection: Connection, now_ms: int) -> None:
     """Tokens leap ahead; and what was spent since the copy was made is not known: what is open counts as spent."""
-    later = counters.c.value + TOKEN_LEAP
-    connection.execute(update(counters).where(counters.c.name == "token").values(value=later))
+    token = counters.c.name == "token"
+    last = connection.scalar(select(counters.c.value).where(token)) or 0
+    connection.execute(delete(counters).where(token))
+    later = max(last + TOKEN_LEAP, now_ms // 1000 * TOKENS_A_SECOND)
+    connection.execute(insert(counters).values(name="token", value=later))
     connection.execute(delete(facts).where(facts.c.name == UNSURE_FACT))
     connection.execute(insert(facts).values(name=UNSURE_FACT, value=str(now_ms)))

@@ -84,6 +84,21 @@ async def test_a_backup_is_restored_whole(opens: OpenStore, url: str, tmp_path: 
         assert await restored.submit([spec("näme", idempotency_key="k"), spec()]) == [1, 5]
 
 
+async def test_a_copy_that_is_restored_twice_gives_no_token_twice(opens: OpenStore, tmp_path: Path) -> None:
+    """Nor does one that is older than another restore. The simulator found tokens of the first restore given again."""
+    store, copy, given = await opens(ManualClock()), tmp_path / "copy.db", []
+    agent = await _lived_in(store)
+    await store.backup(copy)
+    for n in range(2):
+        url = f"sqlite:///{tmp_path}/restored-{n}.db"
+        restore(copy, url, now_ms=START_MS + n * 2_000)
+        async with stores(url) as open_again:
+            agent.store = await open_again(ManualClock())
+            given.append({claim.token for claim in (await agent.sync(want=9)).claims})
+    assert all(given), given
+    assert max(given[0]) < min(given[1])
+
+
 async def test_a_store_that_was_brought_back_by_other_means_is_told_so(opens: OpenStore, url: str) -> None:
     """Then it is as careful as one that was restored: no token twice, and nothing is taken for unspent."""
     with pytest.raises(InvalidInput, match="there is no statestore"):
