@@ -54,6 +54,8 @@ class ProfileView:
     """What is known of a profile's provider. Monotonic milliseconds; `listed_ms` None: not since the start."""
 
     listed_ms: int | None = None
+    #: When the last complete listing that was dealt with began.
+    shown_ms: int | None = None
     #: What went wrong with the last question of a kind.
     problems: dict[Question, str] = field(default_factory=dict)
     offerings: tuple[Offering, ...] = ()

@@ -92,7 +92,10 @@ class Observer:
         await self._learn(profile)
         self._tags.start(profile, provider, self._wanted(found))
         self._heeded(listing.vms, provider.traits, listed.started_ms)
-        self._c.view(profile).listed_ms = self._c.clock.monotonic()
+        view = self._c.view(profile)
+        view.listed_ms = self._c.clock.monotonic()
+        if listing.complete:
+            view.shown_ms = listed.started_ms
 
     async def _heed_tags(
         self, found: Sequence[Finding], rows: Mapping[InstanceId, Instance], profile: ProfileName

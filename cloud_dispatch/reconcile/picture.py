@@ -12,7 +12,7 @@ from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply, TargetItem
 from cloud_dispatch.ports.executor import give_way
-from cloud_dispatch.reconcile import payers, quotas
+from cloud_dispatch.reconcile import payers, quotas, restored
 from cloud_dispatch.reconcile.contacts import Contact
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.stale import Stale
@@ -64,7 +64,7 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
         profile_caps=tuple(settings.profile_caps.items()),
         driver_caps=tuple(settings.driver_caps),
         quotas=quotas.known(context),
-        blocked=(*context.failures.blocked(now), *context.breakers.blocked()),
+        blocked=(*context.failures.blocked(now), *context.breakers.blocked(), *restored.blocked(context, now)),
         silent=tuple(name for name in settings.providers if _is_silent(context, name)),
         problems=tuple((name, view.trouble) for name, view in context.profiles.items() if view.trouble),
         max_batch=tuple((name, provider.traits.most_slots) for name, provider in settings.providers.items()),

@@ -1,0 +1,36 @@
+"""A statestore that came back older than the truth. Owns how long launches wait until listings have shown what it has
+forgotten; must not know what is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.planner.obstacle import Obstacle
+from cloud_dispatch.planner.snapshot import Blocked
+from cloud_dispatch.reconcile.context import Context
+
+#: For so long, after what is waited for should have come, before it is looked for again.
+_AGAIN_MS = 2_000
+
+
+def blocked(context: Context, now: int) -> Iterator[Blocked]:
+    """The profiles at which nothing may be launched yet: what was launched after the store's copy was made counts
+    against caps and serves its tasks, but a provider may not show it before its consistency horizon. So there has to
+    be a listing that began after that."""
+    since = context.store.unsure_since()
+    if since is None:
+        return
+    monotonic = context.clock.monotonic()
+    for profile, provider in context.settings.providers.items():
+        shown_ms = since + provider.traits.consistency_ms
+        view = context.profiles.get(profile)
+        began_ms = None if view is None or view.shown_ms is None else now - (monotonic - view.shown_ms)
+        if provider.traits.consistency_ms and (began_ms is None or began_ms < shown_ms):
+            waits = f"{profile} may show them only after {format_duration(provider.traits.consistency_ms)}"
+            yield Blocked(
+                profile,
+                max(shown_ms, now + _AGAIN_MS),
+                f"the statestore was restored, and VMs may have been launched since its copy was made: {waits}",
+                obstacle=Obstacle.SILENT,
+            )

@@ -1,0 +1,67 @@
+"""After a restore nothing is launched before listings have shown what the copy has forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.statestore.purse import UNSURE_FACT
+from tests.reconcile.fake import Cloud, ManualClock, World, world
+
+HORIZON_MS = 30_000
+
+
+def slow() -> Cloud:
+    """One that shows a new VM after half a minute at the latest."""
+    return Cloud(ManualClock(), traits=replace(Cloud.traits, consistency_ms=HORIZON_MS))
+
+
+async def restored(w: World) -> None:
+    await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
+
+
+async def test_what_was_launched_after_the_copy_counts_before_anything_is_launched(tmp_path: Path) -> None:
+    """Found by the simulator: the cloud did not show the VMs yet, and as many were launched again, past the cap."""
+    async with world(tmp_path, cloud=slow(), caps=Caps(instances=1)) as w:
+        await w.submit(1)
+        await w.passes()
+        (forgotten,) = w.cloud.vms.values()
+        row = w.rows[0]
+    async with world(tmp_path / "again", cloud=w.cloud, caps=Caps(instances=1)) as again:
+        assert again.store.id == w.store.id
+        again.cloud.hidden = {forgotten.id}
+        again.cloud.requests.clear()
+        await again.submit(1)
+        await restored(again)
+        await again.passes(20)
+        assert again.cloud.requests == []
+        assert again.context.last is not None
+        (waiting,) = again.context.last[1].waiting
+        assert "the statestore was restored" in waiting.reason
+        again.cloud.hidden.clear()
+        await again.passes(15)
+        assert [known.id for known in again.rows] == [row.id]
+        assert again.rows[0].state is not InstanceState.LAUNCHING
+        assert again.cloud.requests == []
+
+
+async def test_launches_go_on_after_a_listing_that_began_past_the_horizon(tmp_path: Path) -> None:
+    """Where nothing was forgotten the restore costs no more than that wait."""
+    async with world(tmp_path, cloud=slow()) as w:
+        await w.submit(1)
+        await restored(w)
+        await w.passes(HORIZON_MS // 1_000)
+        assert w.cloud.requests == []
+        await w.passes(4)
+        assert len(w.cloud.requests) == 1
+
+
+async def test_a_provider_that_shows_all_at_once_is_not_waited_for(tmp_path: Path) -> None:
+    """As the local one."""
+    async with world(tmp_path) as w:
+        await w.submit(1)
+        await restored(w)
+        await w.passes()
+        assert len(w.cloud.requests) == 1
