@@ -381,3 +381,18 @@ RETIMED = tuple(theme for theme in THEMES if theme.startswith("terms"))
 SEVERAL = tuple(theme for theme in THEMES if theme.startswith("three-clouds"))
 BELATED = tuple(theme for theme in THEMES if theme.startswith("late-answers"))
 TURNS = tuple(theme for theme in THEMES if theme not in MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED)
+#: Every trouble that there is. Those that make other accounts and pools come first, since others add to these.
+_SHAPING: tuple[_Trouble, ...] = (late_answers, three_clouds, _fleet, short_of_money, other_configurations)
+_EVERY = tuple(dict.fromkeys((*_SHAPING, *(trouble for troubles in THEMES.values() for trouble in troubles))))
+
+
+def _mixed(scenario: Scenario, chance: Stream) -> Scenario:
+    """A few of all troubles, whichever they are: what the themes don't bring together has broken promises, too."""
+    for number in sorted({chance.below(len(_EVERY)) for _ in range(chance.between(2, 7))}):
+        scenario = _EVERY[number](scenario, chance)
+    return scenario
+
+
+#: A theme with seeds of its own as well.
+MIXED = "mixed"
+THEMES[MIXED] = (_mixed,)

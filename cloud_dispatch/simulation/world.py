@@ -50,7 +50,7 @@ _WATCH_MS = 500
 #: With limits set and no VM for so long, what still waits is not paid for.
 _BROKE_MS = 600_000
 _RETRY_MS = 1_000
-_TRIES = 3_600
+_TRIES = 36_000
 _SUBMIT_AT_ONCE = 5_000
 #: An incarnation that ends by itself is started again by its supervisor after so long.
 _RESTART_MS = 1_000
