@@ -23,6 +23,7 @@ LONGEST_DELAY_MS = 30_000
 class _Try:
     at_ms: int
     delay_ms: int
+    missing_ms: int | None = None  # when its provider first said that there is no such VM
 
 
 class Reaper:
@@ -64,14 +65,25 @@ class Reaper:
                 await provider.terminate(row.vm)
                 vm = await provider.get(row.vm)
         except VmNotFound:
-            horizon = (row.launched_ms or row.intended_ms) + provider.traits.consistency_ms
-            if self._c.clock.now() >= horizon:
+            if self._proved(row, provider.traits.consistency_ms):
                 await self._gone(row)
         except (ProviderError, TimeoutError) as error:
             self._c.note("instance.terminate_failed", instance=row.id, detail=repr(error))
         else:
             if vm.state is VmState.GONE:
                 await self._gone(row)
+
+    def _proved(self, row: Instance, consistency_ms: int) -> bool:
+        """Whether a VM that was not found is gone, and not just too new to be shown. It was made before it was first
+        looked for, and before the call that made it was over. Only this process's own clock tells how long ago that
+        is: a cloud's may be another, and the wall's may have jumped since."""
+        now = self._c.clock.monotonic()
+        launched_ms = self._c.contacts.of(row.id, now).met_ms + self._c.settings.timing.call_timeout_ms
+        due = self._tries.get(row.id)
+        if due is not None and due.missing_ms is None:
+            due.missing_ms = now
+        looked_ms = now if due is None or due.missing_ms is None else due.missing_ms
+        return now >= min(launched_ms, looked_ms) + consistency_ms
 
     async def _gone(self, row: Instance) -> None:
         await self._c.apply(row.id, InstanceEvent.GONE, ended_ms=self._c.clock.now())

@@ -387,9 +387,12 @@ _EVERY = tuple(dict.fromkeys((*_SHAPING, *(trouble for troubles in THEMES.values
 
 
 def _mixed(scenario: Scenario, chance: Stream) -> Scenario:
-    """A few of all troubles, whichever they are: what the themes don't bring together has broken promises, too."""
-    for number in sorted({chance.below(len(_EVERY)) for _ in range(chance.between(2, 7))}):
-        scenario = _EVERY[number](scenario, chance)
+    """A few of all troubles, whichever they are: what the themes don't bring together has broken promises, too. But
+    the work of a fleet on the money for one VM only takes longer than any run."""
+    chosen = [_EVERY[number] for number in sorted({chance.below(len(_EVERY)) for _ in range(chance.between(2, 7))})]
+    for trouble in chosen:
+        if trouble is not _fleet or short_of_money not in chosen:
+            scenario = trouble(scenario, chance)
     return scenario
 
 

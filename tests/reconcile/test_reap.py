@@ -1,0 +1,66 @@
+"""When a VM that is to go counts as gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.provider.errors import VmNotFound
+from cloud_dispatch.reconcile.reap import LONGEST_DELAY_MS
+from tests.reconcile.fake import Cloud, ManualClock, World, world
+
+S = InstanceState
+HORIZON_MS = 30_000
+
+
+def shy() -> Cloud:
+    """One that may not show a VM for half a minute after it was made."""
+    return Cloud(ManualClock(), traits=replace(Cloud.traits, consistency_ms=HORIZON_MS))
+
+
+async def killed_at_once(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A VM that was just launched shall go, and its provider says that there is none."""
+    await w.submit(1)
+    await w.passes()
+    (row,) = w.rows
+
+    async def unknown(vm: str) -> None:
+        raise VmNotFound(vm)
+
+    monkeypatch.setattr(w.cloud, "terminate", unknown)
+    await w.fleet.kill(row.id, "a test")
+
+
+@pytest.mark.parametrize("jump_ms", [0, 120_000], ids=["clocks agree", "the wall clock jumps ahead"])
+async def test_a_vm_that_is_too_new_to_be_shown_is_not_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_ms: int
+) -> None:
+    """Found by the simulator: the cloud's clock was two minutes behind, its word about the VM's start was believed, and
+    the slot of a VM that lived was given to another one, past the cap."""
+    async with world(tmp_path, cloud=shy(), caps=Caps(instances=1)) as w:
+        await killed_at_once(w, monkeypatch)
+        (killed,) = w.rows
+        now = w.clock.now
+        monkeypatch.setattr(w.clock, "now", lambda: now() + jump_ms)
+        await w.passes(HORIZON_MS // 1_000 - 1)
+        assert [(row.id, row.state) for row in w.rows] == [(killed.id, S.TERMINATING)]
+        await w.passes(LONGEST_DELAY_MS // 1_000 + 1)
+        assert killed.id not in {row.id for row in w.rows}
+
+
+async def test_one_that_has_long_been_there_is_gone_once_it_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or each VM's slot and money would be kept for a horizon longer than need be."""
+    async with world(tmp_path, cloud=shy()) as w:
+        await w.submit(1)
+        await w.passes(2, step_ms=w.timing.call_timeout_ms + HORIZON_MS)
+        (row,) = w.rows
+        await w.fleet.kill(row.id, "a test")
+        w.cloud.vms.clear()
+        await w.passes(2)
+        assert row.id not in {one.id for one in w.rows}
