@@ -104,10 +104,9 @@ def match(
             unbound.setdefault(row.batch, []).append(row.id)
     findings: list[Finding] = []
     seen: set[InstanceId] = set()
-    for vm in vms:
-        facts = tags.decode(vm.tags)
-        if facts is None:
-            continue
+    known = ((vm, facts) for vm in vms if (facts := tags.decode(vm.tags)) is not None)
+    # Those whose slot has to be guessed take what is left by those that have one.
+    for vm, facts in sorted(known, key=lambda one: _slot(*one) < 0) if unbound else known:
         if facts.store not in stores:
             if vm.state is not VmState.GONE:
                 findings.append(Foreign(vm, facts))
@@ -135,10 +134,16 @@ def _of_vm(
     if vm.state is VmState.GONE:
         return None
     waiting = unbound.get(facts.batch, [])
-    own = id_of(facts.batch, vm.slot) if vm.slot >= 0 else None
-    if own is not None and own in waiting:
+    own = id_of(facts.batch, _slot(vm, facts))
+    if own in waiting:
         waiting.remove(own)
         return Bound(own, vm)
-    if own is None and waiting:
+    if vm.slot < 0 and waiting:
         return Bound(waiting.pop(0), vm)
     return Stranger(vm, facts)
+
+
+def _slot(vm: Vm, facts: tags.VmTags) -> int:
+    """Which slot it is by its name or, where names don't tell, by the tag of a store that knew; -1 where neither does.
+    Its agent knows itself by that."""
+    return vm.slot if vm.slot >= 0 else facts.slot

@@ -45,6 +45,17 @@ def test_a_launch_in_doubt_finds_its_vm_by_batch_and_slot() -> None:
     assert {f.instance for f in bound if isinstance(f, Bound)} == {row.id for row in rows}
 
 
+def test_a_slot_that_a_tag_tells_is_bound_before_any_is_guessed() -> None:
+    """A store that came back older finds the VMs that it had named by their tags: their agents know themselves by
+    that, whatever order they are listed in. A tag whose slot is taken says no more than none."""
+    rows = tuple(instance(S.LAUNCHING, id=InstanceId(f"batch-{n}"), vm=VmId("")) for n in (0, 1))
+    tagged = replace(vm(name="y", slot=-1), tags={**vm().tags, tags.SLOT: "0"})
+    untagged = vm(name="x", slot=-1)
+    assert findings(untagged, tagged, rows=rows) == [Bound(rows[0].id, tagged), Bound(rows[1].id, untagged)]
+    other = replace(tagged, id=VmId("z"))
+    assert findings(tagged, other, rows=rows) == [Bound(rows[0].id, tagged), Bound(rows[1].id, other)]
+
+
 def test_another_stores_vms_are_foreign() -> None:
     """A copied control VM or a lost database: reported, never taken for a stranger of ours."""
     other = vm(name="x", store="other")
