@@ -12,10 +12,12 @@ from cloud_dispatch.domain.ids import BatchId, FencingToken, InstanceId, Profile
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.simulation.checkers.caps import CapsKept
 from cloud_dispatch.simulation.checkers.drains import Drains
-from cloud_dispatch.simulation.facts import Commit, LiveTask
+from cloud_dispatch.simulation.checkers.results import Results
+from cloud_dispatch.simulation.facts import Commit, EndedAttempt, LiveTask
 from cloud_dispatch.simulation.ports import TrueVm
 from cloud_dispatch.testing.store_builders import instance
 
@@ -142,3 +144,22 @@ def test_what_is_drained_runs_nothing_and_what_is_gone_stays_gone() -> None:
     checker.restored()
     checker.committed(commit(instance(state=S.IDLE)))
     assert len(truth.found) == 3
+
+
+def test_a_result_that_a_restored_store_has_forgotten_may_be_told_again() -> None:
+    """An agent that did not hear the answer brings it once more; without a restore nothing is accepted twice."""
+
+    def ends(token: int) -> Commit:
+        attempt = EndedAttempt(6, token, 1, "i", str(Cause.SUCCESS))
+        return Commit(new_tasks=(), live=(), ended=(), attempts=[attempt], instances=(), pruned=frozenset())
+
+    truth = Truth()
+    checker = Results(truth)  # type: ignore[arg-type]
+    checker.process_ended(SimpleNamespace(token=1))  # type: ignore[arg-type]
+    checker.committed(ends(1))
+    checker.restored()
+    checker.committed(ends(1))
+    assert truth.found == []
+    checker.committed(ends(1))
+    checker.committed(ends(2))
+    assert len(truth.found) == 2

@@ -17,6 +17,7 @@ class Results(Checker):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self._ended: set[int] = set()  # tokens of commands that ended and were not accepted yet
+        self._accepted: set[int] = set()  # those that were
 
     def process_ended(self, process: Process) -> None:
         self._ended.add(process.token)
@@ -27,4 +28,10 @@ class Results(Checker):
                 self.find(
                     f"task {attempt.task} succeeded under token {attempt.token}, but no command ended under that token"
                 )
-            self._ended.discard(attempt.token)
+            if attempt.token in self._ended:
+                self._ended.discard(attempt.token)
+                self._accepted.add(attempt.token)
+
+    def restored(self) -> None:
+        """What the store has forgotten may be told again, by an agent that did not hear that it was accepted."""
+        self._ended |= self._accepted
