@@ -177,10 +177,14 @@ class Breakers:
 
     def _is_closed(self, recipe: Recipe) -> bool:
         """Whether what has failed since one of it last succeeded comes to less than the allowance: then the breaker is
-        closed, whatever came before. In a fleet that works this is soon told, and told for every pass: a success after
-        the last failure is good until there is another failure, whether what succeeded still lives or not."""
+        closed, whatever came before. In a fleet that works this is soon told, and told for every pass: mostly all that
+        has ever failed comes to less, and a success after the last failure is good until there is another failure,
+        whether what succeeded still lives or not. Only else the living rows are asked."""
         past, contacts = self._store.past(), self._contacts
         if self._succeeded.get(recipe, -1) > past.failing[recipe]:
+            return True
+        failures = [news for news in past.of(recipe) if not news.success]
+        if self._is_borne(recipe, failures):
             return True
         rows = self._living_of(recipe)
         if recipe.kind is Kind.BOOT:
@@ -190,7 +194,11 @@ class Breakers:
         last_ms = self._succeeded[recipe] = max(successes, default=-1)
         if last_ms > past.failing[recipe]:
             return True
-        costs = [news.amount for news in past.of(recipe) if not news.success and news.at_ms >= last_ms]
+        return self._is_borne(recipe, [news for news in failures if news.at_ms >= last_ms])
+
+    def _is_borne(self, recipe: Recipe, failures: Sequence[News]) -> bool:
+        """Whether they come to less than what opens a breaker."""
+        costs = [news.amount for news in failures]
         return sum(costs) < self._allowance(recipe) and costs.count(0) < UNPRICED
 
     def _living_of(self, recipe: Recipe) -> Sequence[Instance]:
