@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from cloud_dispatch.domain.ids import VmId
-from cloud_dispatch.domain.tags import DEPLOYMENT, VmTags, decode
+from cloud_dispatch.domain.tags import DEPLOYMENT, decode
 
 #: A VM as a reaper sees it: the provider's name of it, and its tags.
 Tagged = tuple[VmId, Mapping[str, str]]
@@ -26,19 +26,26 @@ def overdue(vms: Iterable[Tagged], now: int, deployment: str = "") -> list[VmId]
 
     `deployment` "" stands for every deployment of ours. A VM whose deployment tag is empty belongs to none.
     """
-    return [vm for vm, worn in vms if (facts := _ours(worn, deployment)) and 0 < facts.ends_ms <= now]
+    return told_apart(vms, now, deployment)[0]
 
 
 def unreadable(vms: Iterable[Tagged], deployment: str = "") -> list[VmId]:
     """The VMs that name the deployment in their tags and lack something or hold what can't be read: never ended here,
     whatever the time, and nobody else's either."""
-    return [vm for vm, worn in vms if worn.get(DEPLOYMENT) and _asked(worn, deployment) and decode(worn) is None]
+    return told_apart(vms, 0, deployment)[1]
 
 
-def _ours(worn: Mapping[str, str], deployment: str) -> VmTags | None:
-    facts = decode(worn)
-    return facts if facts is not None and facts.deployment and _asked(worn, deployment) else None
-
-
-def _asked(worn: Mapping[str, str], deployment: str) -> bool:
-    return deployment in ("", worn.get(DEPLOYMENT))
+def told_apart(vms: Iterable[Tagged], now: int, deployment: str = "") -> tuple[list[VmId], list[VmId]]:
+    """Those that are `overdue` and those that are `unreadable`, by reading each VM's tags once."""
+    late: list[VmId] = []
+    puzzling: list[VmId] = []
+    for vm, worn in vms:
+        named = worn.get(DEPLOYMENT)
+        if not named or deployment not in ("", named):
+            continue
+        facts = decode(worn)
+        if facts is None:
+            puzzling.append(vm)
+        elif 0 < facts.ends_ms <= now:
+            late.append(vm)
+    return late, puzzling

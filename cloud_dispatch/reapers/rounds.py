@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cloud_dispatch.domain.ids import VmId
-from cloud_dispatch.domain.reaper import Tagged, overdue, unreadable
+from cloud_dispatch.domain.reaper import Tagged, told_apart
 from cloud_dispatch.domain.sign import written
 from cloud_dispatch.domain.tags import DEPLOYMENT, decode
 
@@ -73,17 +73,16 @@ def look(cloud: Cloud, now_ms: int, deployment: str, *, everything: bool = False
     if not deployment:
         raise ValueError("the deployment whose VMs are ended has no name: set DEPLOYMENT")
     worn, problem = _seen(cloud)
+    wanted, puzzling = told_apart(worn.items(), now_ms, deployment)
     if everything:
         wanted = [vm for vm, tags in worn.items() if tags.get(DEPLOYMENT) == deployment]
-    else:
-        wanted = overdue(worn.items(), now_ms, deployment)
     failed = cloud.end(wanted) if wanted else {}
     ends = [facts.ends_ms for vm in wanted if (facts := decode(worn[vm]))]
     return Round(
         seen=len(worn),
         ended=tuple(vm for vm in wanted if vm not in failed),
         failed=failed,
-        unreadable=tuple(unreadable(worn.items(), deployment)),
+        unreadable=tuple(puzzling),
         late_ms=0 if everything or not ends else now_ms - min(ends),
         problem=problem,
     )
