@@ -123,9 +123,11 @@ class Shelf:
 
     def sweep(self, before_ms: int) -> list[Record]:
         """Take out and return what no read shows any more."""
-        swept = [record for record in self._records if record.forgotten(before_ms)]
+        # of nearly all the last word is not that they are gone: only the others are asked
+        swept = [one for one in self._records if one.seen and one.seen[-1][1] is None and one.forgotten(before_ms)]
         if swept:
-            self._records = [record for record in self._records if not record.forgotten(before_ms)]
+            out = set(map(id, swept))
+            self._records = [record for record in self._records if id(record) not in out]
         return swept
 
 
