@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
 
 import msgspec
 
@@ -15,9 +17,7 @@ from cloud_dispatch.statestore.batch import ATTEMPT_ORDER, TASK_ORDER, Batch
 from cloud_dispatch.statestore.schema import plans
 
 _TASK, _PROJECT, _USER, _SHAPE = (TASK_ORDER.index(name) for name in ("id", "project", "user_name", "shape"))
-_A_TASK, _A_TOKEN, _A_NUMBER, _A_INSTANCE, _A_CAUSE = (
-    ATTEMPT_ORDER.index(name) for name in ("task", "token", "number", "instance", "cause")
-)
+_attempt_values = itemgetter(*[ATTEMPT_ORDER.index(name) for name in ("task", "token", "number", "instance", "cause")])
 
 
 class LiveTask(msgspec.Struct, frozen=True, gc=False):
@@ -54,26 +54,32 @@ class Commit:
 
 
 def commit_of(batch: Batch) -> Commit:
-    """What `batch` wrote."""
+    """What `batch` wrote. Most batches are a result and a claim: what is not there costs nothing."""
+    new, after = batch.new_tasks, batch.after
     return Commit(
-        new_tasks=[row[_TASK] for row in batch.new_tasks],
+        new_tasks=[row[_TASK] for row in new] if new else (),
         live=[LiveTask(row[7], row[0], row[2], row[3], row[4]) for row in batch.live.values()],
         ended=[(row[3], row[0]) for row in batch.ended.values()],
-        attempts=[
-            EndedAttempt(row[_A_TASK], row[_A_TOKEN], row[_A_NUMBER], row[_A_INSTANCE], row[_A_CAUSE])
-            for row in batch.attempts
-        ],
+        attempts=[EndedAttempt(*_attempt_values(row)) for row in batch.attempts],
         instances=tuple(batch.instances.values()),
         pruned=frozenset(batch.pruned),
-        payers=[
-            (row[_TASK], Payer(row[_PROJECT], row[_USER]), batch.memory.shapes[row[_SHAPE]])
-            for row in batch.new_tasks
-            if row[_PROJECT] or row[_USER]
-        ],
-        plans=[
-            (row["snapshot"], row["plan"])
-            for statement, rows in batch.after
-            if getattr(statement, "table", None) is plans
-            for row in rows
-        ],
+        payers=_payers(batch) if new else (),
+        plans=_plans(after) if after else (),
     )
+
+
+def _payers(batch: Batch) -> list[tuple[TaskId, Payer, Shape]]:
+    return [
+        (row[_TASK], Payer(row[_PROJECT], row[_USER]), batch.memory.shapes[row[_SHAPE]])
+        for row in batch.new_tasks
+        if row[_PROJECT] or row[_USER]
+    ]
+
+
+def _plans(writes: Sequence[tuple[Any, Sequence[Mapping[str, Any]]]]) -> list[tuple[bytes, bytes]]:
+    return [
+        (row["snapshot"], row["plan"])
+        for statement, rows in writes
+        if getattr(statement, "table", None) is plans
+        for row in rows
+    ]

@@ -20,7 +20,7 @@ from cloud_dispatch.provider.spi import Provider, VmState
 from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.simulation import conduct
 from cloud_dispatch.simulation.attempts import VirtualAttempt
-from cloud_dispatch.simulation.checkers.base import Checker, Finding, Process
+from cloud_dispatch.simulation.checkers.base import Checker, Finding, Process, overriding
 from cloud_dispatch.simulation.clock import VirtualClock
 from cloud_dispatch.simulation.disk import Disk
 from cloud_dispatch.simulation.dispatcher import House, Incarnation
@@ -79,6 +79,10 @@ class World:
         self.told = VirtualClock(loop, scenario.begins_ms)
         self.streams = streams
         self.checkers: list[Checker] = []
+        self._on_commit: list[Callable[[Commit], None]] = []
+        self._on_process: list[Callable[[Process], None]] = []
+        self._on_process_end: list[Callable[[Process], None]] = []
+        self._on_vm: list[Callable[[TrueVm], None]] = []
         self.findings: list[Finding] = []
         self.guests: dict[VmId, Guest] = {}
         self.processes: dict[tuple[VmId, int], Process] = {}
@@ -129,6 +133,10 @@ class World:
     def start(self) -> None:
         """Bring everything about that the scenario says, each at its time."""
         scenario = self.scenario
+        self._on_commit = overriding(self.checkers, Checker.committed)
+        self._on_process = overriding(self.checkers, Checker.process_started)
+        self._on_process_end = overriding(self.checkers, Checker.process_ended)
+        self._on_vm = overriding(self.checkers, Checker.vm_changed)
         self._start_dispatcher()
         for number, work in enumerate(scenario.work):
             self._unsubmitted += 1
@@ -401,8 +409,8 @@ class World:
         self.commits += 1
         commit = commit_of(batch)
         self._write_commit(commit)
-        for checker in self.checkers:
-            checker.committed(commit)
+        for tell in self._on_commit:
+            tell(commit)
 
     def _write_commit(self, commit: Commit) -> None:
         write = self.journal.write
@@ -443,23 +451,23 @@ class World:
                 self._watch_on()
         else:
             self.alive[vm.id] = vm
-        for checker in self.checkers:
-            checker.vm_changed(vm)
+        for tell in self._on_vm:
+            tell(vm)
 
     # -- what guests tell (guest.Watcher)
     def process_started(self, vm: TrueVm, attempt: VirtualAttempt) -> None:
-        process = Process(vm, attempt.order.task, attempt.token, self.now_ms, attempt.unkillable)
-        self.processes[vm.id, attempt.token] = process
-        self.journal.write(vm.id, f"runs task {process.task} under {process.token}")
-        for checker in self.checkers:
-            checker.process_started(process)
+        task, token = attempt.order.task, attempt.token
+        process = self.processes[vm.id, token] = Process(vm, task, token, self.loop.now_ms, attempt.unkillable)
+        self.journal.write(vm.id, f"runs task {task} under {token}")
+        for tell in self._on_process:
+            tell(process)
 
     def process_ended(self, vm: TrueVm, attempt: VirtualAttempt) -> None:
         process = self.processes.pop((vm.id, attempt.token), None)
         if process is not None:
             self.journal.write(vm.id, f"task {process.task} under {process.token} runs no more")
-            for checker in self.checkers:
-                checker.process_ended(process)
+            for tell in self._on_process_end:
+                tell(process)
 
     def tell(self, who: str, what: str) -> None:
         self.journal.write(who, what)

@@ -14,6 +14,7 @@ from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.provider.spi import VmState
+from cloud_dispatch.simulation.checkers.base import Checker, overriding
 from cloud_dispatch.simulation.checkers.caps import CapsKept
 from cloud_dispatch.simulation.checkers.drains import Drains
 from cloud_dispatch.simulation.checkers.results import Results
@@ -163,3 +164,14 @@ def test_a_result_that_a_restored_store_has_forgotten_may_be_told_again() -> Non
     checker.committed(ends(1))
     checker.committed(ends(2))
     assert len(truth.found) == 2
+
+
+def test_events_go_to_those_who_do_something_there() -> None:
+    """Also to one whose method a test has put in its place."""
+    truth, caps = capped()
+    drains = Drains(truth)  # type: ignore[arg-type]
+    assert overriding([drains, caps], Checker.committed) == [drains.committed]
+    assert overriding([drains, caps], Checker.vm_changed) == [caps.vm_changed]
+    seen: list[Commit] = []
+    caps.committed = seen.append  # type: ignore[method-assign, assignment]
+    assert overriding([drains, caps], Checker.committed) == [drains.committed, caps.committed]

@@ -6,15 +6,17 @@ change at the moment when it happens, and asked for a full look now and then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.simulation.facts import Commit
 from cloud_dispatch.simulation.ports import CloudAccount, TrueVm
 from cloud_dispatch.simulation.scenario import Scenario
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +110,9 @@ class Checker:
 
     def end(self) -> None:
         """The run is over, and everything that was to end had its time."""
+
+
+def overriding(checkers: Iterable[Checker], method: Callable[[Any, T], None]) -> list[Callable[[T], None]]:
+    """`method`, one of `Checker`'s, of those that do something there: most events are news for few."""
+    found = [getattr(checker, method.__name__) for checker in checkers]
+    return [own for own in found if getattr(own, "__func__", own) is not method]

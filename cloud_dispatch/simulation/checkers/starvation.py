@@ -37,8 +37,9 @@ class Starvation(Checker):
         if not waiting:
             return
         least = _least(demand.shape for demand in waiting)
+        loads = store.loads()
         for row in store.instances().values():
-            load, capacity = store.load_of(row.id), row.machine.capacity
+            load, capacity = loads[row.id], row.machine.capacity
             if capacity.cpus_milli - load.used.cpus_milli < least.cpus_milli:
                 continue  # so are most, and this says it without making anything
             if not least.fits(capacity - load.used) or not self._takes_work(row):

@@ -40,12 +40,13 @@ class Strays(Checker):
         self._restored_ms = self.view.now_ms
 
     def look(self) -> None:
-        now, before = self.view.now_ms, self._since
+        now, before, current = self.view.now_ms, self._since, self._current
         self._since = {}
         for key, process in self.view.processes.items():
-            if process.unkillable or process.started_ms <= self._restored_ms or process.task not in self._current:
+            token = process.token
+            if current.get(process.task, token) == token:  # it has the task, or nothing is known of that
                 continue
-            if self._current[process.task] == process.token:
+            if process.unkillable or process.started_ms <= self._restored_ms:
                 continue
             since = self._since[key] = before.get(key, now)
             if now - since > self.bound_ms:

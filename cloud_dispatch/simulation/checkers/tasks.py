@@ -65,12 +65,12 @@ class Tasks(Checker):
         if live.state in _HELD and live.token is None:
             self.find(f"task {live.task} is {live.state} without a token")
         before = self._live.get(live.task)
-        fresh = live.token is not None and (before is None or before.token != live.token)
-        if fresh and live.token is not None:
-            # A claim that a restored store has from its backup is not given out again: only its start is news.
-            known = self._restored and before is None and live.state != TaskState.CLAIMED
-            if live.token <= newest and not known:
-                self.find(f"token {live.token} of task {live.task} is not newer than {newest}")
+        if live.token is not None and (before is None or before.token != live.token):
+            if live.token <= newest:
+                # A claim that a restored store has from its backup is not given out again: only its start is news.
+                known = self._restored and before is None and live.state != TaskState.CLAIMED
+                if not known:
+                    self.find(f"token {live.token} of task {live.task} is not newer than {newest}")
             self._newest = max(self._newest, live.token)
             self._holders[live.token] = live.instance
         self._live[live.task] = live
@@ -122,12 +122,11 @@ class Tasks(Checker):
         if sum(counts.values()) < len(self._live) + len(self._ended):
             self.find(f"the store counts {sum(counts.values())} tasks, {len(self._live) + len(self._ended)} are known")
         # While a commit is under way memory may be ahead of the tables; so only what stays is a finding.
-        before, self._unheld = self._unheld, {}
-        for task, live in self._held.items():
-            if store.token_of(live.task) is None:
-                self._unheld[task] = live
-                if before.get(task) == live and self.view.healthy_since_ms is not None:
-                    self.find(f"task {task} is {live.state} in the tables and held by nobody in memory")
+        before, token_of = self._unheld, store.token_of
+        self._unheld = {task: live for task, live in self._held.items() if token_of(live.task) is None}
+        for task, live in self._unheld.items():
+            if before.get(task) == live and self.view.healthy_since_ms is not None:
+                self.find(f"task {task} is {live.state} in the tables and held by nobody in memory")
 
     def end(self) -> None:
         unpaid = bool(self.view.scenario.budgets)  # then what waits may wait for ever
