@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -38,8 +37,7 @@ class EndedAttempt(msgspec.Struct, frozen=True, gc=False):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """One durable transaction. `ended` is by task, its terminal state; `payers` and shapes of new tasks that have a
     project or a user."""
 

@@ -31,10 +31,14 @@ class Journal:
         self._digest = blake2b(digest_size=16)
         self._undigested: list[str] = []
         self.count = 0
+        self._stamped_ms, self._stamp = -1, ""
 
     def write(self, who: str, what: str) -> None:
         """Something happened now. `what` is on one line; line breaks in it are shown as such."""
-        line = f"{self._time.now_ms:>9} {who} {what}"
+        now_ms = self._time.now_ms
+        if now_ms != self._stamped_ms:  # things happen several at a time
+            self._stamped_ms, self._stamp = now_ms, f"{now_ms:>9}"
+        line = f"{self._stamp} {who} {what}"
         if "\n" in line:
             line = line.replace("\n", "\\n")
         if self._hidden and self._hidden in line:

@@ -221,7 +221,7 @@ def perform(connection: Connection, statements: Statements, batch: Batch) -> dic
     Raises what the database raises; nothing is written then.
     """
     if not (batch.before or batch.after):
-        return _perform_hot(connection.connection.driver_connection, statements, batch)
+        return _perform_hot(connection.connection.dbapi_connection, statements, batch)
     with connection.begin():
         for statement, rows in batch.before:
             connection.execute(statement, list(rows))

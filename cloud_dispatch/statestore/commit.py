@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
+from msgspec import Struct
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import DispatchError, Overloaded, StoreUnavailable
@@ -78,12 +79,9 @@ class Writer(Protocol):
         """What the callers get for a database's error; None for an error that is not the database's."""
 
 
-class _Waiting(Generic[T]):
-    __slots__ = ("future", "operation")
-
-    def __init__(self, operation: Operation[T], future: asyncio.Future[T]) -> None:
-        self.operation = operation
-        self.future = future
+class _Waiting(Struct, Generic[T], eq=False):
+    operation: Operation[T]
+    future: asyncio.Future[T]
 
     def fail(self, error: BaseException) -> None:
         if not self.future.done():
@@ -152,10 +150,11 @@ class GroupCommit:
             raise StoreUnavailable("the statestore is closed")
         if len(self._waiting) >= MAX_WAITING:
             raise Overloaded(f"{MAX_WAITING} calls wait for the statestore", hint="try again in a few seconds")
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
         self._waiting.append(_Waiting(operation, future))
         if self._drain is None:
-            self._drain = asyncio.get_running_loop().create_task(self._drain_all(), name="statestore-commit")
+            self._drain = loop.create_task(self._drain_all(), name="statestore-commit")
         return await future
 
     async def close(self) -> None:

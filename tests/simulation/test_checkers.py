@@ -309,7 +309,9 @@ def test_what_is_gone_stays_gone() -> None:
             for instance in commit.instances:
                 if instance.state is InstanceState.GONE:
                     back = replace(instance, state=InstanceState.IDLE)
-                    again = replace(commit, new_tasks=(), live=(), ended=(), attempts=(), instances=(back,), plans=())
+                    again = msgspec.structs.replace(
+                        commit, new_tasks=(), live=(), ended=(), attempts=(), instances=(back,), plans=()
+                    )
                     world.at(world.now_ms + 1, partial(commit_again, world, again))
 
         world._write_commit = revive  # type: ignore[method-assign]

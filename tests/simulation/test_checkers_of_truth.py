@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cloud_dispatch.domain import tags
@@ -66,10 +67,11 @@ def test_p1_finds_a_task_that_comes_back_from_its_end() -> None:
         def revive(commit: Commit) -> None:
             write(commit)
             for task, state in commit.ended:
-                nothing = replace(commit, new_tasks=(), live=(), ended=(), attempts=(), instances=(), plans=())
+                changed = msgspec.structs.replace
+                nothing = changed(commit, new_tasks=(), live=(), ended=(), attempts=(), instances=(), plans=())
                 lives = (LiveTask(task, "queued", 1, None, None),)
-                world.at(world.now_ms + 1, partial(commit_again, world, replace(nothing, live=lives)))
-                world.at(world.now_ms + 2, partial(commit_again, world, replace(nothing, ended=((task, state),))))
+                world.at(world.now_ms + 1, partial(commit_again, world, changed(nothing, live=lives)))
+                world.at(world.now_ms + 2, partial(commit_again, world, changed(nothing, ended=((task, state),))))
 
         world._write_commit = revive  # type: ignore[method-assign]
 
