@@ -21,10 +21,8 @@ def test_a_store_that_binds_a_vm_twice_is_found(monkeypatch: pytest.MonkeyPatch)
     """Planted: whoever binds last is right, as it was before CI met the race once in some hundred runs."""
     monkeypatch.setattr(instances.Change, "_bind", staticmethod(lambda *_: None))
     monkeypatch.setattr(instances, "_free", lambda *_: None)
-    found = [
-        finding.text
-        for seed in range(SEEDS)
-        for finding in run(of_theme("late-answers", seed), keep=50).findings
-        if finding.checker == "P7 identities"
-    ]
-    assert any("is" in text and "too" in text for text in found), found
+    outcomes = (run(of_theme("late-answers", seed), keep=50) for seed in range(SEEDS))
+    first = next((outcome.findings[0] for outcome in outcomes if outcome.findings), None)
+    assert first is not None
+    assert first.checker == "P7 identities"
+    assert first.text.endswith("too"), first.text
