@@ -57,7 +57,6 @@ class Breakers:
         self._at_risk: dict[InstanceId, Amount] = {}
         self._looked: Mapping[InstanceId, Instance] | None = None  # at these instances, which are sorted in `_made`
         self._made: _Rows = {}
-        self._succeeded: dict[Recipe, int] = {}  # when one of it last did, as far as it was looked for
 
     # -- what follows
     def blocked(self) -> tuple[Blocked, ...]:
@@ -113,8 +112,6 @@ class Breakers:
         """Breakers that have opened or closed since the last look; the first look finds nothing new."""
         if len(self._at_risk) > 2 * len(self._store.instances()) + _KEPT:
             self._at_risk.clear()
-        if len(self._succeeded) > _KEPT:
-            self._succeeded.clear()
         if self._known == {} and not self._store.past().failing:
             return ()
         now = self._clock.now()
@@ -178,11 +175,8 @@ class Breakers:
     def _is_closed(self, recipe: Recipe) -> bool:
         """Whether what has failed since one of it last succeeded comes to less than the allowance: then the breaker is
         closed, whatever came before. In a fleet that works this is soon told, and told for every pass: mostly all that
-        has ever failed comes to less, and a success after the last failure is good until there is another failure,
-        whether what succeeded still lives or not. Only else the living rows are asked."""
+        has ever failed comes to less, and only else the living rows are asked."""
         past, contacts = self._store.past(), self._contacts
-        if self._succeeded.get(recipe, -1) > past.failing[recipe]:
-            return True
         failures = [news for news in past.of(recipe) if not news.success]
         if self._is_borne(recipe, failures):
             return True
@@ -191,7 +185,7 @@ class Breakers:
             successes = [row.registered_ms for row in rows if row.registered_ms is not None]
         else:
             successes = [at_ms for row in rows if (at_ms := contacts.worked_ms(row.id)) is not None]
-        last_ms = self._succeeded[recipe] = max(successes, default=-1)
+        last_ms = max(successes, default=-1)
         if last_ms > past.failing[recipe]:
             return True
         return self._is_borne(recipe, [news for news in failures if news.at_ms >= last_ms])
