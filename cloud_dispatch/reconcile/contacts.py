@@ -17,11 +17,9 @@ NEW = frozenset({_S.INTENDED, _S.LAUNCHING, _S.BOOTING})
 
 @dataclass(slots=True)
 class Contact:
-    """Times are monotonic milliseconds, `idle_since_ms` and `state_since_ms` wall milliseconds. `met_ms`: since when
-    this process has known the instance."""
+    """Times are monotonic milliseconds, `idle_since_ms` and `state_since_ms` wall milliseconds."""
 
     heard_ms: int
-    met_ms: int = 0
     incarnation: str = ""
     asks_end: bool = False
     patience_ms: int = 0  # wall milliseconds: until then a wish to end is not heard (it was just resumed)
@@ -84,7 +82,7 @@ class Contacts:
 
     def _meet(self, instance: InstanceId, monotonic_ms: int) -> Contact:
         self._watched.add(instance)
-        contact = self._contacts[instance] = Contact(heard_ms=monotonic_ms, met_ms=monotonic_ms)
+        contact = self._contacts[instance] = Contact(heard_ms=monotonic_ms)
         return contact
 
     def new_or_silent(self, monotonic_ms: int, ahead_ms: int) -> set[InstanceId]:

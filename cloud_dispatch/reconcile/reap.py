@@ -23,7 +23,6 @@ LONGEST_DELAY_MS = 30_000
 class _Try:
     at_ms: int
     delay_ms: int
-    missing_ms: int | None = None  # when its provider first said that there is no such VM
 
 
 class Reaper:
@@ -34,6 +33,7 @@ class Reaper:
         self._tries: dict[InstanceId, _Try] = {}
         self._looked: object = None  # at these instances, of which `_terminating` have a VM to end
         self._terminating: list[Instance] = []
+        self._known_ms: dict[InstanceId, int] = {}  # since when those with a VM have one, as far as this process knows
 
     def reap(self) -> None:
         """Start every deletion that is due."""
@@ -43,6 +43,8 @@ class Reaper:
             self._looked = rows
             self._tries = {i: t for i, t in self._tries.items() if i in rows}
             self._terminating = [row for row in rows.values() if row.state is _TERMINATING and row.vm]
+            known = self._known_ms
+            self._known_ms = {name: known.get(name, now) for name, row in rows.items() if row.vm}
         for row in self._terminating:
             due = self._tries.setdefault(row.id, _Try(now, FIRST_DELAY_MS))
             if now >= due.at_ms and self._c.calls.start(f"reap:{row.id}", self._end(row), row.profile):
@@ -74,16 +76,11 @@ class Reaper:
                 await self._gone(row)
 
     def _proved(self, row: Instance, consistency_ms: int) -> bool:
-        """Whether a VM that was not found is gone, and not just too new to be shown. It was made before it was first
-        looked for, and before the call that made it was over. Only this process's own clock tells how long ago that
-        is: a cloud's may be another, and the wall's may have jumped since."""
+        """Whether a VM that was not found is gone, and not just too new to be shown: it was made before this process
+        knew of it. Only its own clock tells how long ago that is: a cloud's may be another, the wall's may have jumped
+        since, and a launch may have waited long for its turn."""
         now = self._c.clock.monotonic()
-        launched_ms = self._c.contacts.of(row.id, now).met_ms + self._c.settings.timing.call_timeout_ms
-        due = self._tries.get(row.id)
-        if due is not None and due.missing_ms is None:
-            due.missing_ms = now
-        looked_ms = now if due is None or due.missing_ms is None else due.missing_ms
-        return now >= min(launched_ms, looked_ms) + consistency_ms
+        return now >= self._known_ms.get(row.id, now) + consistency_ms
 
     async def _gone(self, row: Instance) -> None:
         await self._c.apply(row.id, InstanceEvent.GONE, ended_ms=self._c.clock.now())

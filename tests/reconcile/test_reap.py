@@ -10,6 +10,7 @@ import pytest
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.provider.errors import VmNotFound
+from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult
 from cloud_dispatch.reconcile.reap import LONGEST_DELAY_MS
 from tests.reconcile.fake import Cloud, ManualClock, World, world
 
@@ -50,6 +51,24 @@ async def test_a_vm_that_is_too_new_to_be_shown_is_not_gone(
         assert [(row.id, row.state) for row in w.rows] == [(killed.id, S.TERMINATING)]
         await w.passes(LONGEST_DELAY_MS // 1_000 + 1)
         assert killed.id not in {row.id for row in w.rows}
+
+
+async def test_a_launch_that_waited_long_for_its_turn_makes_no_old_vm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Launches are paced: what was decided minutes ago may have become a VM just now."""
+    async with world(tmp_path, cloud=shy(), caps=Caps(instances=1)) as w:
+        launch = w.cloud.launch
+
+        async def in_its_turn(request: LaunchRequest) -> LaunchResult:
+            w.clock.ms += 10 * w.timing.call_timeout_ms
+            return await launch(request)
+
+        monkeypatch.setattr(w.cloud, "launch", in_its_turn)
+        await killed_at_once(w, monkeypatch)
+        (killed,) = w.rows
+        await w.passes(HORIZON_MS // 1_000 - 1)
+        assert [(row.id, row.state) for row in w.rows] == [(killed.id, S.TERMINATING)]
 
 
 async def test_one_that_has_long_been_there_is_gone_once_it_is_not_found(
