@@ -176,16 +176,11 @@ class Breakers:
         """Whether what has failed since one of it last succeeded comes to less than the allowance: then the breaker is
         closed, whatever came before. In a fleet that works this is soon told, and told for every pass: mostly all that
         has ever failed comes to less, and only else the living rows are asked."""
-        past, contacts = self._store.past(), self._contacts
-        failures = [news for news in past.of(recipe) if not news.success]
+        past = self._store.past()
+        failures = past.of(recipe).failures
         if self._is_borne(recipe, failures):
             return True
-        rows = self._living_of(recipe)
-        if recipe.kind is Kind.BOOT:
-            successes = [row.registered_ms for row in rows if row.registered_ms is not None]
-        else:
-            successes = [at_ms for row in rows if (at_ms := contacts.worked_ms(row.id)) is not None]
-        last_ms = max(successes, default=-1)
+        last_ms = max(self._living(recipe, self._living_of(recipe)), default=-1)
         if last_ms > past.failing[recipe]:
             return True
         return self._is_borne(recipe, [news for news in failures if news.at_ms >= last_ms])
@@ -208,15 +203,15 @@ class Breakers:
 
     def _judged(self, recipe: Recipe, rows: Sequence[Instance], now: int) -> Breaker:
         reset = self._store.fact(_FACT + recipe.name)
-        news = [*self._store.past().of(recipe), *self._living(recipe, rows)]
-        return judged(news, self._allowance(recipe), now, -1 if reset is None else int(reset))
+        history = self._store.past().of(recipe).besides(self._living(recipe, rows))
+        return judged(history, self._allowance(recipe), now, -1 if reset is None else int(reset))
 
-    def _living(self, recipe: Recipe, rows: Iterable[Instance]) -> Iterable[News]:
-        """The successes of what is not gone."""
-        for row in rows:
-            at_ms = row.registered_ms if recipe.kind is Kind.BOOT else self._contacts.worked_ms(row.id)
-            if at_ms is not None:
-                yield News(at_ms, row.intended_ms, 0, True, row.id)
+    def _living(self, recipe: Recipe, rows: Iterable[Instance]) -> list[int]:
+        """When those succeeded that are not gone."""
+        if recipe.kind is Kind.BOOT:
+            return [row.registered_ms for row in rows if row.registered_ms is not None]
+        worked_ms = self._contacts.worked_ms
+        return [at_ms for row in rows if (at_ms := worked_ms(row.id)) is not None]
 
     def _trial(self, recipe: Recipe, breaker: Breaker, rows: Sequence[Instance]) -> Instance | None:
         """What is being tried. A service that has work shows itself: another may be tried beside it."""

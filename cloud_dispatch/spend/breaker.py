@@ -24,9 +24,11 @@ Pure. Must not know where the facts come from, nor what is done about an open br
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from typing import NamedTuple
 
 from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
@@ -131,6 +133,27 @@ def news_of(gone: Departed) -> Iterator[tuple[Kind, News]]:
             yield Kind.FUTILITY, News(gone.gone_ms, gone.intended_ms, gone.bound, False, gone.instance)
 
 
+#: What news are ordered by.
+moment = attrgetter("at_ms")
+
+
+class History(NamedTuple):
+    """What has become of a recipe: its failures in order, and the moments of its successes, ascending."""
+
+    failures: Sequence[News] = ()
+    successes: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, news: Iterable[News]) -> History:
+        """All of `news`, in whatever order."""
+        ordered = sorted(news, key=moment)
+        return cls([one for one in ordered if not one.success], [one.at_ms for one in ordered if one.success])
+
+    def besides(self, successes: Iterable[int]) -> History:
+        """With these as well, in whatever order."""
+        return History(self.failures, sorted([*self.successes, *successes]))
+
+
 @dataclass(frozen=True, slots=True)
 class Breaker:
     """How it stands. `trips`: how often it has opened since the last success, 0: it is closed. `until_ms`: the end of
@@ -157,23 +180,29 @@ class Breaker:
         return f"{recipe}: {format_amount(self.burnt)} burnt by {vms} of which none {what}"
 
 
-def judged(news: Iterable[News], allowance: int, now_ms: int, reset_ms: int = -1) -> Breaker:
+def judged(history: History, allowance: int, now_ms: int, reset_ms: int = -1) -> Breaker:
     """The breaker after all that has happened; `allowance` in micro-dollars. What an operator has reset at `reset_ms`
-    does not count, nor what is long past. A failure of what was begun before the back-off ended is no new one."""
+    does not count, nor what is long past. A failure of what was begun before the back-off ended is no new one. At the
+    same moment the success was first. Only failures are walked through: launch after launch asks, of a fleet in which
+    thousands have succeeded."""
+    failed, succeeded = history
     since = max(now_ms - HISTORY_MS, reset_ms + 1)
-    trips = opened = until = burnt = failures = free = successes = 0
+    trips = opened = until = burnt = failures = free = 0
     last = InstanceId("")
-    for one in sorted((one for one in news if one.at_ms >= since), key=lambda one: (one.at_ms, not one.success)):
-        if one.success:
-            successes += 1
+    seen = proved_from = bisect_left(succeeded, since)
+    for one in failed[bisect_left(failed, since, key=moment) :]:
+        before = bisect_right(succeeded, one.at_ms, lo=seen)
+        if before > seen:
             trips = opened = until = burnt = failures = free = 0
-            continue
+            seen = before
         burnt, failures, free, last = burnt + one.amount, failures + 1, free + (not one.amount), one.instance
         again = trips > 0 and one.began_ms >= until
         if again or (not trips and (burnt >= allowance or free >= UNPRICED)):
-            trips, opened, successes = trips + 1, one.at_ms, 0
+            trips, opened, proved_from = trips + 1, one.at_ms, before
             until = one.at_ms + back_off_ms(trips)
-    return Breaker(trips, opened, until, Amount(burnt), failures, free, successes, last)
+    if len(succeeded) > seen:
+        trips = opened = until = burnt = failures = free = 0
+    return Breaker(trips, opened, until, Amount(burnt), failures, free, len(succeeded) - proved_from, last)
 
 
 def back_off_ms(trips: int) -> int:

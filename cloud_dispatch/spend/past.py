@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from cloud_dispatch.spend.breaker import Departed, Kind, News, Recipe, news_of
+from cloud_dispatch.spend.breaker import Departed, History, Kind, News, Recipe, moment, news_of
 
 #: Older ones are forgotten.
 MOST = 10_000
+
+
+class _Known:
+    """A history that news come to and go from: they come about as they happened, so that little is moved."""
+
+    def __init__(self, news: Iterable[News]) -> None:
+        self._failures: list[News] = []
+        self._successes: list[int] = []
+        self.history = History(self._failures, self._successes)
+        for one in news:
+            self.add(one)
+
+    def add(self, news: News) -> None:
+        if news.success:
+            insort(self._successes, news.at_ms)
+        else:
+            insort(self._failures, news, key=moment)
+
+    def forget(self, news: News) -> None:
+        if news.success:
+            del self._successes[bisect_left(self._successes, news.at_ms)]
+        else:
+            del self._failures[self._failures.index(news, bisect_left(self._failures, news.at_ms, key=moment))]
 
 
 class Past:
@@ -18,7 +42,7 @@ class Past:
         self._gone: deque[Departed] = deque()
         self._failures: dict[Recipe, int] = {}
         self._failed_ms: dict[Recipe, int] = {}
-        self._known: dict[Recipe, deque[News]] = {}
+        self._known: dict[Recipe, _Known] = {}
         for one in departed:
             self.add(one)
 
@@ -28,7 +52,7 @@ class Past:
         for kind, news in news_of(gone):
             recipe = gone.recipe(kind)
             if recipe in self._known:
-                self._known[recipe].append(news)
+                self._known[recipe].add(news)
             if not news.success:
                 self._failures[recipe] = self._failures.get(recipe, 0) + 1
                 self._failed_ms[recipe] = max(self._failed_ms.get(recipe, 0), news.at_ms)
@@ -40,7 +64,7 @@ class Past:
         for kind, news in news_of(gone):
             recipe = gone.recipe(kind)
             if recipe in self._known:
-                self._known[recipe].popleft()
+                self._known[recipe].forget(news)
             if not news.success:
                 self._failures[recipe] -= 1
                 if not self._failures[recipe]:
@@ -52,14 +76,14 @@ class Past:
         """The recipes of which something has failed, however long ago, each with the moment of the last failure."""
         return self._failed_ms
 
-    def of(self, recipe: Recipe) -> Sequence[News]:
-        """What has become of VMs of this recipe."""
+    def of(self, recipe: Recipe) -> History:
+        """What has become of VMs of this recipe. Not to be kept: it changes as VMs go."""
         known = self._known.get(recipe)
         if known is None:
             mine = (one for one in self._gone if _is_of(one, recipe))
-            known = deque(news for one in mine for kind, news in news_of(one) if kind is recipe.kind)
+            known = _Known(news for one in mine for kind, news in news_of(one) if kind is recipe.kind)
             self._known[recipe] = known
-        return known
+        return known.history
 
     def all(self) -> Sequence[Departed]:
         """Everything that is remembered, in order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -20,9 +20,12 @@ from cloud_dispatch.spend.breaker import (
     UNPRICED,
     Breaker,
     Departed,
+    History,
     Kind,
     News,
+    Recipe,
     admitted,
+    back_off_ms,
     judged,
     news_of,
 )
@@ -51,11 +54,11 @@ def gone(number: int = 0, **more: Any) -> Departed:
 def test_it_opens_once_the_allowance_is_burnt_and_each_time_for_longer() -> None:
     """Five minutes, then twice as long after each single trial that fails, up to four hours."""
     news = [failure(NOW + n) for n in range(4)]
-    assert judged(news, 5 * DOLLAR, NOW).trips == 0
+    assert judged(History.of(news), 5 * DOLLAR, NOW).trips == 0
     news.append(failure(NOW + 4))
     now, lengths = NOW + 4, []
     for _ in range(9):
-        found = judged(news, 5 * DOLLAR, now)
+        found = judged(History.of(news), 5 * DOLLAR, now)
         assert found.is_open(now)
         assert admitted(found, 5 * DOLLAR, [], DOLLAR, 10, now) == 0
         lengths.append((found.until_ms - now) // MINUTE_MS)
@@ -71,28 +74,28 @@ def test_it_opens_once_the_allowance_is_burnt_and_each_time_for_longer() -> None
 
 def test_a_success_closes_it_and_all_is_forgotten() -> None:
     news = [failure(NOW), failure(NOW + 1), success(NOW + 2), failure(NOW + 3)]
-    found = judged(news, 2 * DOLLAR, NOW + 3)
+    found = judged(History.of(news), 2 * DOLLAR, NOW + 3)
     assert (found.trips, found.burnt, found.failures, found.successes) == (0, DOLLAR, 1, 1)
 
 
 def test_failures_of_what_was_under_way_when_it_opened_are_no_new_ones() -> None:
     """They are counted in dollars, and the back-off stays as it is."""
-    first = judged([failure(NOW, 5 * DOLLAR)], 5 * DOLLAR, NOW)
-    late = judged([failure(NOW, 5 * DOLLAR), failure(NOW + MINUTE_MS, began_ms=NOW - 1)], 5 * DOLLAR, NOW)
+    first = judged(History.of([failure(NOW, 5 * DOLLAR)]), 5 * DOLLAR, NOW)
+    late = judged(History.of([failure(NOW, 5 * DOLLAR), failure(NOW + MINUTE_MS, began_ms=NOW - 1)]), 5 * DOLLAR, NOW)
     assert (late.trips, late.until_ms, late.burnt) == (1, first.until_ms, 6 * DOLLAR)
 
 
 def test_what_an_operator_has_reset_and_what_is_long_past_does_not_count() -> None:
     news = [failure(NOW, 5 * DOLLAR)]
-    assert judged(news, 5 * DOLLAR, NOW, reset_ms=NOW - 1).trips == 1
-    assert judged(news, 5 * DOLLAR, NOW, reset_ms=NOW) == Breaker()
-    assert judged(news, 5 * DOLLAR, NOW + HISTORY_MS + 1) == Breaker()
+    assert judged(History.of(news), 5 * DOLLAR, NOW, reset_ms=NOW - 1).trips == 1
+    assert judged(History.of(news), 5 * DOLLAR, NOW, reset_ms=NOW) == Breaker()
+    assert judged(History.of(news), 5 * DOLLAR, NOW + HISTORY_MS + 1) == Breaker()
 
 
 def test_what_costs_nothing_is_bounded_by_its_number() -> None:
     free = [failure(NOW + n, 0) for n in range(UNPRICED)]
-    assert judged(free[1:], 5 * DOLLAR, NOW).trips == 0
-    assert judged(free, 5 * DOLLAR, NOW).trips == 1
+    assert judged(History.of(free[1:]), 5 * DOLLAR, NOW).trips == 0
+    assert judged(History.of(free), 5 * DOLLAR, NOW).trips == 1
     assert admitted(Breaker(), 5 * DOLLAR, [], 0, 1_000, NOW) == UNPRICED
     assert admitted(Breaker(), 5 * DOLLAR, [0] * UNPRICED, 0, 1_000, NOW) == 0
     assert admitted(Breaker(failures=3, free=3), 5 * DOLLAR, [0, DOLLAR], 0, 1_000, NOW) == UNPRICED - 4
@@ -160,7 +163,7 @@ def test_what_failed_elsewhere_is_no_failure_here(kind: Kind, what: str) -> None
     here = gone(1, registered_ms=None if kind is Kind.BOOT else NOW, cause="health")
     there = here._replace(**{what: "other"})
     found = Past([here, there]).of(here.recipe(kind))
-    assert len(found) == (2 if (kind, what) == (Kind.BOOT, "pool") else 1)
+    assert len(found.failures) == (2 if (kind, what) == (Kind.BOOT, "pool") else 1)
 
 
 def test_a_breaker_says_what_it_is_of_and_what_it_has_cost() -> None:
@@ -180,11 +183,18 @@ def test_the_past_is_bounded_and_knows_what_fails(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(past, "MOST", 3)
     recipe = gone().recipe(Kind.BOOT)
     known = Past([gone(0), gone(1, pool=PoolName("q")), gone(2, zone="other"), gone(3, image="other")])
-    assert [news.instance for news in known.of(recipe)] == ["b-1"]
+    assert [news.instance for news in known.of(recipe).failures] == ["b-1"]
     assert dict(known.failing) == {one.recipe(Kind.BOOT): one.gone_ms for one in known.all()}
     known.add(gone(4, registered_ms=NOW))
     assert recipe not in known.failing
-    assert [news.success for news in known.of(recipe)] == [True]
+    assert known.of(recipe) == History([], [NOW])
+
+
+def said_of(known: Past, recipe: Recipe) -> list[News]:
+    """What all the ends that are remembered tell of `recipe`."""
+    return [
+        news for one in known.all() for kind, news in news_of(one) if kind is recipe.kind and one.recipe(kind) == recipe
+    ]
 
 
 def test_what_is_known_of_a_recipe_is_kept_as_vms_go_and_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,14 +202,14 @@ def test_what_is_known_of_a_recipe_is_kept_as_vms_go_and_are_forgotten(monkeypat
     monkeypatch.setattr(past, "MOST", 5)
     chance, known = Random(1), Past()
     for number in range(200):
-        registered_ms = NOW + number if chance.random() < 0.6 else None
+        registered_ms = NOW + number - chance.randint(0, 9) if chance.random() < 0.6 else None
         pool = PoolName(chance.choice("pq"))
         known.add(gone(number, zone=chance.choice("yz"), pool=pool, registered_ms=registered_ms, gone_ms=NOW + number))
         anew = Past(known.all())
         assert known.failing == anew.failing
         for one in known.all():
             for recipe in map(one.recipe, Kind):
-                assert list(known.of(recipe)) == list(anew.of(recipe))
+                assert known.of(recipe) == anew.of(recipe) == History.of(said_of(known, recipe))
 
 
 @given(
@@ -216,7 +226,58 @@ def test_less_than_the_allowance_since_the_last_success_closes_it_whatever_came_
     known = [one.at_ms for one in news if one.success][forgetful:]
     since = [one.amount for one in news if not one.success and one.at_ms >= max(known, default=0)]
     closed = sum(since) < 5 * DOLLAR and since.count(0) < UNPRICED
-    assert not (closed and judged(news, 5 * DOLLAR, NOW, NOW + reset).trips)
+    assert not (closed and judged(History.of(news), 5 * DOLLAR, NOW, NOW + reset).trips)
+
+
+def step_by_step(news: list[News], allowance: int, now_ms: int, reset_ms: int) -> Breaker:
+    """The rule in its plainest words: through everything, one after the other."""
+    state = Breaker()
+    for one in sorted(news, key=lambda one: (one.at_ms, not one.success)):
+        if one.at_ms < now_ms - HISTORY_MS or one.at_ms <= reset_ms:
+            continue
+        if one.success:
+            state = Breaker(successes=state.successes + 1, last=state.last)
+            continue
+        state = replace(
+            state, burnt=Amount(state.burnt + one.amount), failures=state.failures + 1,
+            free=state.free + (one.amount == 0), last=one.instance,
+        )  # fmt: skip
+        new_failure = state.trips > 0 and one.began_ms >= state.until_ms
+        used_up = state.trips == 0 and (state.burnt >= allowance or state.free >= UNPRICED)
+        if new_failure or used_up:
+            trips = state.trips + 1
+            state = replace(
+                state, trips=trips, opened_ms=one.at_ms, until_ms=one.at_ms + back_off_ms(trips), successes=0
+            )
+    return state
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(-1, 3), st.integers(0, 40)), max_size=40),
+    st.integers(0, 6),
+    st.one_of(st.just(-1), st.integers(NOW, NOW + 40 * MINUTE_MS)),
+    st.booleans(),
+)
+def test_what_is_told_from_failures_alone_is_what_all_news_tell(
+    told: list[tuple[int, int, int]], allowance: int, reset_ms: int, late: bool
+) -> None:
+    """Whatever came when, and at the same moment too; half of the runs look when half of it is long past."""
+    news = [
+        News(
+            NOW + at * MINUTE_MS,
+            NOW + (at - began) * MINUTE_MS,
+            max(amount, 0) * DOLLAR,
+            amount < 0,
+            InstanceId(str(n)),
+        )
+        for n, (at, amount, began) in enumerate(told)
+    ]
+    now_ms = NOW + 40 * MINUTE_MS + (HISTORY_MS - 20 * MINUTE_MS if late else 0)
+    expected = step_by_step(news, allowance * DOLLAR, now_ms, reset_ms)
+    assert judged(History.of(news), allowance * DOLLAR, now_ms, reset_ms) == expected
+    gone = [one for one in news if not one.success or one.at_ms % 2]
+    living = [one.at_ms for one in news if one.success and not one.at_ms % 2]
+    assert judged(History.of(gone).besides(living), allowance * DOLLAR, now_ms, reset_ms) == expected
 
 
 @dataclass
@@ -236,7 +297,7 @@ class Boots:
     def step(self, dearest: int) -> None:
         """Launch what is admitted; then some register, some fail, and time goes on."""
         each = self.chance.randint(1, dearest)
-        state = judged(self.news, self.allowance, self.now_ms)
+        state = judged(History.of(self.news), self.allowance, self.now_ms)
         risk = [amount for _, amount in self.booting]
         slots = admitted(state, self.allowance, risk, each, self.chance.randint(1, 50), self.now_ms)
         self.booting += [(self.now_ms, each)] * slots
@@ -256,7 +317,7 @@ class Boots:
         self.booting = left
 
     def bound(self, dearest: int) -> int:
-        trips = judged(self.news, self.allowance, self.now_ms).trips
+        trips = judged(History.of(self.news), self.allowance, self.now_ms).trips
         return self.allowance + (max(self.worst, 1) + trips) * dearest
 
 
