@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import structlog
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
-from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName, VmId, instance_id, slot_of
+from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
@@ -25,12 +25,10 @@ from cloud_dispatch.reconcile.asking import Asking, Listed
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Foreign, Missing, Seen, Stranger, match
 from cloud_dispatch.reconcile.spend import lag_ms
-from cloud_dispatch.reconcile.together import Together
+from cloud_dispatch.reconcile.wearing import Wearing
 
 log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
-#: Tags that VMs shall have, as pairs.
-_Tags = tuple[tuple[str, str], ...]
 HERITAGE_FACT = "heritage"
 #: What an adopted VM is until its profile has said what it offers.
 _UNKNOWN = Machine(Resources())
@@ -68,13 +66,14 @@ class Observer:
     def __init__(self, context: Context) -> None:
         self._c = context
         self._asking = Asking(context)
-        self._tags: Together[_Tags] = Together(context.calls, "tag", self._tag)
+        self._wearing = Wearing(context)
 
     async def observe(self) -> None:
         """Deal with the listings that have come, and ask for those that are due."""
         for profile, listed in (await self._asking.listings()).items():
             if profile in self._c.settings.providers:  # it may have left the configuration meanwhile
                 await self._match(profile, listed)  # in turn: two profiles may list the same VMs
+        self._wearing.name()
 
     async def _match(self, profile: ProfileName, listed: Listed) -> None:
         provider, rows, listing = self._c.settings.providers[profile], self._c.store.instances(), listed.listing
@@ -90,7 +89,7 @@ class Observer:
             elif not isinstance(finding, Missing) or finding.instance in listed.rows:
                 await self._handle(finding, profile, provider, listed.started_ms)
         await self._learn(profile)
-        self._tags.start(profile, provider, self._wanted(found))
+        self._wearing.after(profile, provider, found)
         self._heeded(listing.vms, provider.traits, listed.started_ms)
         view = self._c.view(profile)
         view.listed_ms = self._c.clock.monotonic()
@@ -300,24 +299,3 @@ class Observer:
         if pool is None:
             return Machine(offering.type.capacity)
         return offering.machine(name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
-
-    def _wanted(self, found: Sequence[Finding]) -> Iterator[tuple[VmId, _Tags]]:
-        """The row's behaviour beats the tag's; what the VM is shall be known without the row; and whose it is now."""
-        rows = self._c.store.instances()
-        for finding in found:
-            if isinstance(finding, Seen) and finding.news:
-                row = rows.get(finding.instance)
-                if row is not None and row.vm:
-                    slot = ((tags.SLOT, str(slot_of(row.id)[1])),) if finding.nameless else ()
-                    store = ((tags.STORE, self._c.store.id),) if finding.inherited else ()
-                    yield row.vm, ((tags.BEHAVIOUR, str(row.behaviour)), *slot, *store)
-
-    async def _tag(self, provider: Provider, vms: Sequence[VmId], wanted: _Tags) -> None:
-        """Once; a tag that did not take is seen by the next listing and set again."""
-        try:
-            missing = await provider.tag(vms, dict(wanted))
-        except ProviderError as error:
-            log.warning("instance.tag_failed", vms=len(vms), first=vms[0], error=repr(error))
-        else:
-            if missing:
-                log.info("instance.tag_missed", vms=len(missing), first=min(missing))

@@ -10,7 +10,7 @@ import pytest
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import InvalidInput
-from cloud_dispatch.domain.ids import BatchId, InstanceId, ProfileName, VmId, instance_id
+from cloud_dispatch.domain.ids import BatchId, InstanceId, ProfileName, VmId, instance_id, slot_of
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
@@ -19,6 +19,7 @@ from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.provider.errors import Transient
 from cloud_dispatch.provider.spi import Traits, Vm, VmState
 from cloud_dispatch.reconcile.observe import HERITAGE_FACT
+from cloud_dispatch.reconcile.settings import Timing
 from tests.reconcile.fake import LOCAL, NAMED, NAMELESS, POOL, Cloud, ManualClock, world
 
 S = InstanceState
@@ -227,3 +228,43 @@ async def test_a_vm_without_a_name_is_tagged_with_its_slot_and_adopted_by_it(tmp
         (known,) = (vm for vm in names if vm not in (first, untagged))
         assert {row.vm: row.id for row in w.rows}[known] == names[known]
         assert {row.vm for row in w.rows} == {known, untagged}
+
+
+async def test_a_vm_without_a_name_is_tagged_with_its_slot_before_anybody_lists_it(tmp_path: Path) -> None:
+    """Its agent may register, and the statestore come back as it was before the launch, before the next listing."""
+    cloud = Cloud(ManualClock(), traits=NAMELESS)
+    async with world(tmp_path, cloud=cloud, **UNLISTED) as w:
+        await w.passes(5)
+        assert slots_worn(cloud) == {row.vm: str(slot_of(row.id)[1]) for row in w.rows}
+        assert len(cloud.tagged) == 3, "once"
+
+
+async def test_after_a_start_none_is_told_anew(tmp_path: Path) -> None:
+    """A listing would show it if they did not know: a fleet of thousands is not tagged at each start."""
+    cloud = Cloud(ManualClock(), traits=NAMELESS)
+    async with world(tmp_path, cloud=cloud, **UNLISTED) as w:
+        await w.passes(2)
+        await w.restart()
+        await w.passes(3)
+        assert (len(w.rows), len(slots_worn(cloud)), len(cloud.tagged)) == (3, 3, 3)
+
+
+async def test_what_was_in_doubt_at_a_start_is_tagged_once_it_is_found(tmp_path: Path) -> None:
+    """The listing that finds it shows a VM without a slot: the next one would tell, in an hour."""
+    cloud = Cloud(ManualClock(), traits=NAMELESS, lose_reply=True)
+    async with world(tmp_path, cloud=cloud, **UNLISTED) as w:
+        await w.passes(1)
+        await w.restart()
+        await w.passes(2)
+        assert (len(w.rows), len(slots_worn(cloud)), len(cloud.tagged)) == (3, 3, 3)
+
+
+#: Three VMs, and one listing an hour: before they are launched, and after a start.
+UNLISTED: Mapping[str, object] = {
+    "pool": Pool(POOL, (LOCAL,), minimum=3),
+    "timing": Timing(list_interval_ms=3_600_000),
+}
+
+
+def slots_worn(cloud: Cloud) -> dict[VmId, str]:
+    return {vm.id: vm.tags[tags.SLOT] for vm in cloud.vms.values() if tags.SLOT in vm.tags}
