@@ -83,6 +83,18 @@ def parse_submission(body: bytes, limits: SubmissionLimits, names: ArrayNames) -
     return parse(submitted.tasks, "tasks", limits=limits, new_array=names)
 
 
+def _by_number_alone(where: TaskFilter) -> bool:
+    """Whether it names its tasks and asks nothing else of them: then each that it names is meant to be there."""
+    return bool(where.ids) and where == TaskFilter(ids=where.ids)
+
+
+def _refuse_unknown(where: TaskFilter, found: Sequence[Task]) -> None:
+    """NotFound where one that `where` names is not among those that were found."""
+    missing = sorted(set(where.ids) - {task.id for task in found})
+    if missing:
+        raise NotFound(f"there is no task {missing[0]}", place="ids")
+
+
 def copies_of(ended: Sequence[Task]) -> list[TaskSpec]:
     """What runs in the place of tasks that have ended: by its key, which nobody can submit (`fields.word`), each is the
     only one for its task."""
@@ -141,7 +153,10 @@ class TaskRoutes:
         return json_response(view)
 
     async def cancel(self, request: Request) -> Response:
-        cancelled = await self._s.store.cancel(await self._which(request))
+        where = await self._which(request)
+        if _by_number_alone(where):
+            _refuse_unknown(where, await self._all(where))
+        cancelled = await self._s.store.cancel(where)
         self._polls.cancelled(cancelled)
         for task_id in cancelled:
             self._s.logs.notify(task_id)
@@ -156,9 +171,8 @@ class TaskRoutes:
         if not (where.ids or where.states):
             where = replace(where, states=frozenset({TaskState.FAILED}))
         ended = await self._all(where)
-        missing = sorted(set(where.ids) - {task.id for task in ended})
-        if missing and where == TaskFilter(ids=where.ids):
-            raise NotFound(f"there is no task {missing[0]}", place="ids")
+        if _by_number_alone(where):
+            _refuse_unknown(where, ended)
         if live := [task for task in ended if task.state not in TERMINAL]:
             raise Conflict(f"task {live[0].id} is {live[0].state}", hint="only tasks that have ended run again")
         copies = copies_of(ended) if len(ended) < _PAGE else await self._s.executor.run(copies_of, ended)

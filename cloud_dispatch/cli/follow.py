@@ -93,7 +93,8 @@ class Follow:
                 if chosen == "go on":
                     continue
                 if chosen == "cancel":
-                    cancelled = self._client.cancel(self._ids)
+                    left = sorted(self._watch.pending)
+                    cancelled = self._client.cancel(left) if left else []
                     say(f"{len(cancelled)} {'task was' if len(cancelled) == 1 else 'tasks were'} cancelled.")
                 else:
                     self._say_left()

@@ -84,7 +84,8 @@ def _json_lines(text: str, origin: str) -> TaskFile:
         place = f"{origin}:{number}"
         try:
             tasks.inputs.append(decode(line))
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            _DECODER.decode(line)  # it alone can tell that a key is there twice
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"expected one JSON object on the line: {error}", place=place) from None
         tasks.places.append(place)
     return tasks
@@ -97,14 +98,13 @@ def _json(text: str, origin: str) -> TaskFile:
     if start < 0 or (opening and not re.fullmatch(r'\{\s*"tasks"\s*:', opening)):
         raise InvalidInput('expected a list of tasks, or {"tasks": [...]}', place=f"{origin}:1")
     tasks = TaskFile([], [])
-    decoder = json.JSONDecoder(parse_constant=_no_constant)
     position = _after_blank(text, start + 1)
     line = text.count("\n", 0, position) + 1
     closed = text[position : position + 1] == "]"
     while not closed:
         place = f"{origin}:{line}"
         try:
-            value, end = decoder.raw_decode(text, position)
+            value, end = _DECODER.raw_decode(text, position)
         except json.JSONDecodeError as error:
             raise InvalidInput(f"expected JSON: {error.msg}", place=f"{origin}:{error.lineno}") from None
         except (ValueError, RecursionError) as error:
@@ -130,6 +130,19 @@ def _after_blank(text: str, position: int) -> int:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; a key that is there twice would hide what was said first."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{fields.shorten(twice)} is there twice")
+    return found
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_once)
 
 
 def _toml(text: str, origin: str) -> TaskFile:
@@ -205,7 +218,7 @@ def _cell(name: str, cell: str) -> Any:
     """The value of a cell: tables and lists are JSON, short lists may also be texts with spaces between."""
     text = cell.strip()
     if text.startswith(("[", "{")) and name not in ("name", "cwd") and (name != "command" or _is_json_list(text)):
-        return json.loads(text)
+        return _DECODER.decode(text)
     if name in _WHOLE:
         return int(text)
     if name in ("preemptible", "exclusive"):

@@ -87,6 +87,19 @@ async def test_cancel_takes_filters_and_refuses_an_empty_one(house: House) -> No
         assert error_of(await house.op.post("/v1/tasks/cancel", json=body)) == (400, "invalid-input", place)
 
 
+async def test_a_number_that_no_task_has_is_refused_and_nothing_is_cancelled(house: House) -> None:
+    """Where tasks are named, each is meant; where more is asked of them, those are taken that match."""
+    (mine,) = await house.submit(1, user="me")
+    answer = await house.op.post("/v1/tasks/cancel", json={"ids": [mine, mine + 7]})
+    assert error_of(answer) == (404, "not-found", "ids")
+    assert f"no task {mine + 7}" in answer.text
+    assert (await house.op.get("/v1/counts")).json()["counts"]["queued"] == 1
+    both = await house.op.post("/v1/tasks/cancel", json={"ids": [mine, mine + 7], "user": "me"})
+    assert both.json() == {"cancelled": [mine]}
+    again = await house.op.post("/v1/tasks/cancel", json={"ids": [mine]})
+    assert again.json() == {"cancelled": []}, "it was there, and has ended"
+
+
 async def test_what_has_failed_is_submitted_once_more_and_once_only(house: House) -> None:
     """Each as a new task like it, in its array. One whose copy there is already gets that one's number; a copy that has
     failed as well gets one of its own."""
