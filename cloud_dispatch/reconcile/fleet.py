@@ -263,6 +263,8 @@ class FleetService:
             (changed,) = await self._c.store.change([InstanceChange(row.id, event, fields)])
         except IllegalTransition:
             raise Conflict(f"instance {row.id} is {row.state}: it can't {word} now") from None
+        if "behaviour" in fields:
+            self._c.reworded[row.id] = None
         self._c.note(f"operator.{word}", instance=row.id, detail=why)
         self._c.tell(row.id)
         self._c.wake()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
-from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
@@ -24,6 +23,7 @@ from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.asking import Asking, Listed
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Foreign, Missing, Seen, Stranger, match
+from cloud_dispatch.reconcile.recalled import Recalled
 from cloud_dispatch.reconcile.spend import lag_ms
 from cloud_dispatch.reconcile.wearing import Wearing
 
@@ -66,6 +66,7 @@ class Observer:
     def __init__(self, context: Context) -> None:
         self._c = context
         self._asking = Asking(context)
+        self._recalled = Recalled(context)
         self._wearing = Wearing(context)
 
     async def observe(self) -> None:
@@ -73,7 +74,7 @@ class Observer:
         for profile, listed in (await self._asking.listings()).items():
             if profile in self._c.settings.providers:  # it may have left the configuration meanwhile
                 await self._match(profile, listed)  # in turn: two profiles may list the same VMs
-        self._wearing.name()
+        self._wearing.catch_up()
 
     async def _match(self, profile: ProfileName, listed: Listed) -> None:
         provider, rows, listing = self._c.settings.providers[profile], self._c.store.instances(), listed.listing
@@ -81,7 +82,7 @@ class Observer:
         current = {i: row for i, row in rows.items() if row.profile == profile}
         own, stores = self._c.store.id, heritage(self._c.store)
         found = match(listing.vms, current, own=own, stores=stores, complete=listing.complete)
-        await self._heed_tags(found, current, profile)
+        await self._recalled.read(found, current, profile, listing.complete)
         await self._outlived([current[one.instance] for one in found if isinstance(one, Seen)], profile)
         for finding in sorted(found, key=_guessed):
             if isinstance(finding, Seen):
@@ -95,22 +96,6 @@ class Observer:
         view.listed_ms = self._c.clock.monotonic()
         if listing.complete:
             view.shown_ms = listed.started_ms
-
-    async def _heed_tags(
-        self, found: Sequence[Finding], rows: Mapping[InstanceId, Instance], profile: ProfileName
-    ) -> None:
-        """A store from a backup has forgotten which ends were moved on since: the later one on the VM counts for what
-        it may cost. No budget is asked, since it is so."""
-        lag = lag_ms(self._c.settings, profile)
-        if lag is None or self._c.store.unsure_since() is None:
-            return
-        for one in found:
-            row = rows.get(one.instance) if isinstance(one, Seen | Bound | Ended) else None
-            facts = tags.decode(one.vm.tags) if row is not None and not isinstance(one, Missing) else None
-            if row is not None and facts is not None and row.last_ms is not None:
-                later_ms = facts.ends_ms + lag
-                if later_ms > row.last_ms:
-                    await self._c.apply(row.id, None, end_lag_ms=later_ms - row.ends_ms)
 
     async def _outlived(self, rows: Sequence[Instance], profile: ProfileName) -> None:
         """End what a hand has left that is later than was reckoned with; what it costs is counted for as long as it is

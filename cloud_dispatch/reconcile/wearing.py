@@ -1,8 +1,9 @@
 """What VMs wear: the tags that tell whoever reads them without the statestore. Owns which are to be set, and when.
 
-A VM whose name does not tell its slot is tagged with it as soon as it has one: an agent knows itself by its slot, and a
-statestore that comes back older than the launch can tell two VMs of one launch apart by nothing else. What did not take
-then, and all else that is to be changed, is seen by the next listing and set after it.
+A VM whose name does not tell its slot is tagged with it soon after it has one: an agent knows itself by its slot, and a
+statestore that comes back older than the launch can tell two VMs of one launch apart by nothing else. So is what an
+operator has said, which such a store has forgotten (`recalled`). What did not take then, and all else, is seen by the
+next listing and set after it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import structlog
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId, slot_of
+from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.reconcile.context import Context
@@ -31,21 +33,33 @@ class Wearing:
         #: Rows that had a VM when they were looked at and are not looked at again. Those of a start are the listings'.
         self._bound: Set[InstanceId] = {name for name, row in context.store.instances().items() if row.vm}
 
-    def name(self) -> None:
-        """Have those tagged with their slots that have got their VMs since the last time."""
+    def catch_up(self) -> None:
+        """Have set what has come to be since the last time: the slots of those that have got their VMs, and behaviours
+        that an operator has changed."""
+        by_profile: dict[ProfileName, list[tuple[VmId, _Tags]]] = {}
+        for row in self._newly_bound():
+            by_profile.setdefault(row.profile, []).append((row.vm, (_slot(row.id),)))
+        for row in self._reworded():
+            by_profile.setdefault(row.profile, []).append((row.vm, (_behaviour(row),)))
+        for profile, wanted in by_profile.items():
+            if profile in self._c.settings.providers:
+                self._tags.start(profile, self._c.settings.providers[profile], wanted)
+
+    def _newly_bound(self) -> list[Instance]:
+        """Those whose names do not tell their slots."""
         rows = self._c.store.instances()
         if rows.keys() <= self._bound:
-            return
+            return []
         fresh = [row for name, row in rows.items() if name not in self._bound]
         self._bound = rows.keys() - {row.id for row in fresh if not row.vm}
-        by_profile: dict[ProfileName, list[tuple[VmId, _Tags]]] = {}
-        for row in fresh:
-            if row.vm:
-                by_profile.setdefault(row.profile, []).append((row.vm, (_slot(row.id),)))
-        for profile, wanted in by_profile.items():
-            provider = self._c.settings.providers.get(profile)
-            if provider is not None and not provider.traits.named_slots:
-                self._tags.start(profile, provider, wanted)
+        known = self._c.settings.providers
+        return [row for row in fresh if row.vm and row.profile in known and not known[row.profile].traits.named_slots]
+
+    def _reworded(self) -> list[Instance]:
+        rows, reworded = self._c.store.instances(), self._c.reworded
+        found = [rows[name] for name in reworded if name in rows and rows[name].vm]
+        reworded.clear()
+        return found
 
     def after(self, profile: ProfileName, provider: Provider, found: Sequence[Finding]) -> None:
         """Have set what a listing shows to be missing."""
@@ -60,7 +74,7 @@ class Wearing:
                 if row is not None and row.vm:
                     slot = (_slot(row.id),) if finding.nameless else ()
                     store = ((tags.STORE, self._c.store.id),) if finding.inherited else ()
-                    yield row.vm, ((tags.BEHAVIOUR, str(row.behaviour)), *slot, *store)
+                    yield row.vm, (_behaviour(row), *slot, *store)
 
     async def _tag(self, provider: Provider, vms: Sequence[VmId], wanted: _Tags) -> None:
         """Once; a tag that did not take is seen by the next listing and set again."""
@@ -75,3 +89,7 @@ class Wearing:
 
 def _slot(instance: InstanceId) -> tuple[str, str]:
     return tags.SLOT, str(slot_of(instance)[1])
+
+
+def _behaviour(row: Instance) -> tuple[str, str]:
+    return tags.BEHAVIOUR, str(row.behaviour)

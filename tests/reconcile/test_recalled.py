@@ -1,0 +1,123 @@
+"""What operators said after the copy that was restored: the tags of VMs remember it, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain import tags
+from cloud_dispatch.domain.instance import Behaviour
+from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.provider.spi import Listing
+from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.statestore.purse import UNSURE_FACT
+from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, World, world
+
+B = Behaviour
+ONE: Mapping[str, object] = {"pool": Pool(POOL, (LOCAL,), minimum=1), "caps": Caps(instances=1)}
+
+
+@dataclass
+class Halting(Cloud):
+    """Its listings are incomplete while it halts, and show nothing."""
+
+    halts: bool = False
+
+    async def list(self, deployment: str) -> Listing:
+        return Listing((), complete=False) if self.halts else await super().list(deployment)
+
+
+async def restored(w: World) -> None:
+    """What is in the store now is a copy that was made before something was said."""
+    await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
+    await w.restart()
+
+
+def wear(w: World, behaviour: Behaviour) -> None:
+    """The tags say so, whatever the row does."""
+    for name, vm in w.cloud.vms.items():
+        w.cloud.vms[name] = replace(vm, tags={**vm.tags, tags.BEHAVIOUR: str(behaviour)})
+
+
+def worn(w: World) -> str:
+    (vm,) = w.cloud.vms.values()
+    return vm.tags[tags.BEHAVIOUR]
+
+
+@pytest.mark.parametrize(("copied", "said"), [(B.HOLD, B.RUN), (B.RUN, B.HOLD), (B.RUN, B.DRAIN)])
+async def test_what_the_tag_says_was_said_after_the_copy(tmp_path: Path, copied: Behaviour, said: Behaviour) -> None:
+    """Found by the simulator: a hold that was taken back came again with the copy, and the VM ran on until its end."""
+    async with world(tmp_path, **ONE) as w:
+        await w.passes(2)
+        await w.context.apply(w.rows[0].id, None, behaviour=copied)
+        wear(w, said)
+        await restored(w)
+        await w.passes(2)
+        (row,) = w.rows
+        assert (row.behaviour, worn(w)) == (said, str(said))
+        told = [event.detail for event in await w.store.events() if event.action == "instance.recalled"]
+        assert len(told) == 1
+        assert str(said) in told[0]
+
+
+async def test_without_a_restore_the_row_knows(tmp_path: Path) -> None:
+    """A tag that says otherwise is one that did not take."""
+    async with world(tmp_path, **ONE) as w:
+        await w.passes(2)
+        wear(w, B.HOLD)
+        await w.restart()
+        await w.passes(2)
+        assert (w.rows[0].behaviour, worn(w)) == (B.RUN, "run")
+
+
+async def test_who_speaks_after_the_restore_is_heard(tmp_path: Path) -> None:
+    """The provider has not answered yet: what the tag says is older."""
+    cloud = Halting(ManualClock())
+    async with world(tmp_path, cloud=cloud, **ONE) as w:
+        await w.passes(2)
+        wear(w, B.RUN)
+        cloud.halts = True
+        await restored(w)
+        await w.passes(1)
+        await w.fleet.hold(w.rows[0].id, "to look at it")
+        wear(w, B.DRAIN)  # whatever comes of the call that says so
+        cloud.halts = False
+        await w.passes(3)
+        assert (w.rows[0].behaviour, worn(w)) == (B.HOLD, "hold")
+
+
+async def test_tags_are_read_once_after_a_restore(tmp_path: Path) -> None:
+    """By the first complete listing, whatever the dispatcher's starts; the next restore has its own."""
+    cloud = Halting(ManualClock(), halts=False)
+    async with world(tmp_path, cloud=cloud, **ONE) as w:
+        await w.passes(2)
+        cloud.halts = True
+        await restored(w)
+        await w.passes(2)
+        wear(w, B.HOLD)
+        cloud.halts = False
+        await w.passes(2)
+        assert w.rows[0].behaviour is B.HOLD, "an incomplete listing was not the first"
+        wear(w, B.RUN)
+        await w.restart()
+        await w.passes(2)
+        assert (w.rows[0].behaviour, worn(w)) == (B.HOLD, "hold")
+        wear(w, B.RUN)
+        w.clock.ms += 1
+        await restored(w)
+        await w.passes(2)
+        assert (w.rows[0].behaviour, worn(w)) == (B.RUN, "run")
+
+
+async def test_what_an_operator_says_is_worn_before_the_next_listing(tmp_path: Path) -> None:
+    """A copy may come back at any time."""
+    async with world(tmp_path, timing=Timing(list_interval_ms=3_600_000), **ONE) as w:
+        await w.passes(2)
+        for say, behaviour in ((w.fleet.hold, "hold"), (w.fleet.resume, "run"), (w.fleet.drain, "drain")):
+            await say(w.rows[0].id, "as I like")
+            await w.passes(1)
+            assert worn(w) == behaviour
+        assert len(w.cloud.tagged) == 3
