@@ -14,6 +14,7 @@ from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.provider.errors import Transient
 from cloud_dispatch.provider.spi import Listing
+from cloud_dispatch.reconcile.settings import Timing
 from tests.reconcile.fake import LOCAL, POOL, World, world
 
 S, E = InstanceState, InstanceEvent
@@ -74,8 +75,9 @@ async def test_an_instance_that_changes_while_the_dispatcher_starts_keeps_no_oth
 async def test_offerings_are_asked_for_while_the_listing_is_on_its_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither waits for the other; a listing that fails takes the question for offerings back."""
-    async with world(tmp_path) as w:
+    """Neither waits for the other: a listing that fails is told while the question for offerings is still on, which
+    ends when its time is over."""
+    async with world(tmp_path, timing=Timing(list_interval_ms=0, call_timeout_ms=1_500)) as w:
         both, cancelled = asyncio.Event(), list[str]()
         offerings, listing = w.cloud.offerings, w.cloud.list
 
@@ -107,7 +109,8 @@ async def test_offerings_are_asked_for_while_the_listing_is_on_its_way(
 
         monkeypatch.setattr(w.cloud, "offerings", endless)
         monkeypatch.setattr(w.cloud, "list", refused)
-        await w.passes()
-        await asyncio.sleep(0)
-        assert cancelled == ["offerings"]
+        await w.loop.one_pass()
         assert "planted" in w.context.profiles[LOCAL].problem
+        assert cancelled == []
+        await w.context.calls.settle()
+        assert cancelled == ["offerings"]
