@@ -78,7 +78,8 @@ def test_without_the_breaker_it_burns_more(monkeypatch: pytest.MonkeyPatch) -> N
     """The same run, judged in the same way."""
     monkeypatch.setattr(Breakers, "admits", lambda self, one, wanted, rows: (wanted, ""))
     monkeypatch.setattr(Breakers, "blocked", lambda self: ())
-    outcome, by_zone = burnt(broken(Cloud.GCE, CloudFaultKind.NEVER_BOOTS))
+    soon = msgspec.structs.replace(broken(Cloud.GCE, CloudFaultKind.NEVER_BOOTS), horizon_ms=HOUR // 2)
+    outcome, by_zone = burnt(soon)
     assert beyond(by_zone, outcome.journal.text()) != []
 
 
