@@ -93,6 +93,7 @@ class Incarnation:
         body = b"the agent of life %d" % number
         self._agent = AgentBundle(body, hashlib.sha256(body).hexdigest())
         self.stopped = False
+        self._following = asyncio.Lock()
         self.assembled: Callable[[Incarnation], None] = lambda living: None
 
     def dead(self) -> bool:
@@ -131,12 +132,13 @@ class Incarnation:
         await asyncio.gather(parts.loop.run(), parts.keeper.run())
 
     async def follow(self, house: House) -> None:
-        """As SIGHUP does it: from now on `house` says what it shall do."""
+        """As SIGHUP does it, one after the other: from now on `house` says what it shall do."""
         assert self.parts is not None
         await self.parts.loop.restored.wait()
-        settings = self.parts.context.settings
-        known = {name: one for name, one in settings.providers.items() if name not in settings.leaving}
-        await self.parts.follow(self._rules(house, known))
+        async with self._following:
+            settings = self.parts.context.settings
+            known = {name: one for name, one in settings.providers.items() if name not in settings.leaving}
+            await self.parts.follow(self._rules(house, known))
 
     def _rules(self, house: House, known: Mapping[ProfileName, Provider]) -> assembly.Rules:
         """What `house` comes to, with the drivers that are `known` and new ones for other profiles."""
