@@ -90,8 +90,8 @@ def _facts(
         return None
 
 
-def of_instance(instance: Instance, deployment: str, store: str) -> VmTags:
-    """The tags that `instance` carries or shall carry."""
+def of_instance(instance: Instance, deployment: str, store: str, slot: int = -1) -> VmTags:
+    """The tags that `instance` carries or shall carry; its `slot` where it is known and its name won't tell."""
     return VmTags(
         deployment=deployment,
         store=store,
@@ -100,4 +100,5 @@ def of_instance(instance: Instance, deployment: str, store: str) -> VmTags:
         rate=-1 if instance.rate is None else instance.rate,
         ends_ms=instance.ends_ms,
         behaviour=instance.behaviour,
+        slot=slot,
     )

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, InvalidInput, NotFound
+from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, InvalidInput, NotFound, Unavailable
 from cloud_dispatch.domain.ids import BatchId, InstanceId, TaskId, VmId
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Amount, format_amount
@@ -22,6 +22,7 @@ from cloud_dispatch.reconcile import boot, explain, risk
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.identity import Doorkeeper
 from cloud_dispatch.reconcile.liveness import Verdict, event_heard
+from cloud_dispatch.reconcile.matching import is_open
 from cloud_dispatch.reconcile.observe import inherit
 from cloud_dispatch.reconcile.preview import Preview
 from cloud_dispatch.spend.commitment import OF_PAYERS, Key, Scope
@@ -112,13 +113,18 @@ class FleetService:
             return bound
         slots = [row for row in self._c.store.instances().values() if row.batch == batch]
         unbound = [row for row in slots if not row.vm and row.state is _S.LAUNCHING]
+        restored_ms = self._c.store.unsure_since()
         for row in unbound:
             provider = self._c.settings.providers.get(row.profile)
-            if provider is not None and provider.traits.vm_id(row.id, row.zone) not in (None, vm):
-                continue
-            return row
+            name = provider.traits.vm_id(row.id, row.zone) if provider is not None else None
+            if name == vm or (name is None and is_open(row, len(unbound), restored_ms)):
+                return row
         if not slots:
             raise Denied(f"batch {batch} has no instance that lives: VM {vm} may not register", hint="end this VM")
+        if unbound and restored_ms is not None:
+            raise Unavailable(
+                f"the statestore was restored: VM {vm} is not found yet", hint="register again in a moment"
+            )
         raise Denied(f"all {len(slots)} instances of batch {batch} are taken; VM {vm} is none of them")
 
     def _touch(self, instance: InstanceId, incarnation: str) -> None:

@@ -294,11 +294,13 @@ class Launcher:
     def _request(self, batch: _Batch) -> LaunchRequest:
         first, offering, slots = batch.instances[0], batch.offering, len(batch.instances)
         make, spot = self._c.settings.user_data, offering.market is Market.SPOT
+        alone = slots == 1 and not self._c.settings.providers[offering.profile].traits.named_slots
+        worn = tags.of_instance(first, self._c.settings.deployment, self._c.store.id, slot=0 if alone else -1)
         return LaunchRequest(
             batch=first.batch,
             slots=slots,
             offering=offering,
-            tags=tags.of_instance(first, self._c.settings.deployment, self._c.store.id).encode(),
+            tags=worn.encode(),
             user_data=make(batch.pool, first.batch, slots, offering.profile, first.ends_ms, spot),
             ends_ms=first.ends_ms,
             instances=tuple(instance.id for instance in batch.instances),

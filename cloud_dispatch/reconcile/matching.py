@@ -90,28 +90,45 @@ class Seen(Struct, frozen=True):
 Finding = Bound | Stranger | Foreign | Ended | Missing | Seen
 
 
+def is_open(row: Instance, alike: int, restored_ms: int | None) -> bool:
+    """Whether a VM of its launch that says no slot may be taken for that of `row`, one of `alike` that have none. Not
+    where the store was restored since the launch: another VM may have become this one before, and its agent know itself
+    by it."""
+    return alike == 1 or restored_ms is None or row.intended_ms >= restored_ms
+
+
 def match(
-    vms: Iterable[Vm], rows: Mapping[InstanceId, Instance], *, own: str, stores: frozenset[str], complete: bool
+    vms: Iterable[Vm],
+    rows: Mapping[InstanceId, Instance],
+    *,
+    own: str,
+    stores: frozenset[str],
+    complete: bool,
+    restored_ms: int | None = None,
 ) -> tuple[Finding, ...]:
     """Findings for one profile. `rows`: its instances that are not gone. `own`: the store's id; `stores`: it and those
-    of the stores that it took over. Only a complete listing makes `Missing`."""
+    of the stores that it took over. Only a complete listing makes `Missing`. `restored_ms`: when the store was made
+    from a copy."""
     by_vm: dict[VmId, Instance] = {}
-    unbound: dict[str, list[InstanceId]] = {}
+    unbound: dict[str, list[Instance]] = {}
     for row in rows.values():
         if row.vm:
             by_vm[row.vm] = row
         else:
-            unbound.setdefault(row.batch, []).append(row.id)
+            unbound.setdefault(row.batch, []).append(row)
+    waiting = {
+        batch: {row.id: is_open(row, len(alike), restored_ms) for row in alike} for batch, alike in unbound.items()
+    }
     findings: list[Finding] = []
     seen: set[InstanceId] = set()
     known = ((vm, facts) for vm in vms if (facts := tags.decode(vm.tags)) is not None)
     # Those whose slot has to be guessed take what is left by those that have one.
-    for vm, facts in sorted(known, key=lambda one: _slot(*one) < 0) if unbound else known:
+    for vm, facts in sorted(known, key=lambda one: _slot(*one) < 0) if waiting else known:
         if facts.store not in stores:
             if vm.state is not VmState.GONE:
                 findings.append(Foreign(vm, facts))
             continue
-        finding = _of_vm(vm, facts, by_vm, unbound, own)
+        finding = _of_vm(vm, facts, by_vm, waiting.get(facts.batch, {}), own)
         if finding is not None:
             findings.append(finding)
             if not isinstance(finding, Stranger):
@@ -122,7 +139,7 @@ def match(
 
 
 def _of_vm(
-    vm: Vm, facts: tags.VmTags, by_vm: Mapping[VmId, Instance], unbound: dict[str, list[InstanceId]], own_store: str
+    vm: Vm, facts: tags.VmTags, by_vm: Mapping[VmId, Instance], waiting: dict[InstanceId, bool], own_store: str
 ) -> Bound | Stranger | Ended | Seen | None:
     row = by_vm.get(vm.id)
     if row is not None:
@@ -133,14 +150,13 @@ def _of_vm(
         return Seen(row.id, vm, behaviour, nameless, facts.store != own_store)
     if vm.state is VmState.GONE:
         return None
-    waiting = unbound.get(facts.batch, [])
     own = id_of(facts.batch, _slot(vm, facts))
-    if own in waiting:
-        waiting.remove(own)
-        return Bound(own, vm)
-    if vm.slot < 0 and waiting:
-        return Bound(waiting.pop(0), vm)
-    return Stranger(vm, facts)
+    if own not in waiting:
+        own = next((row for row, is_open in waiting.items() if is_open), own) if vm.slot < 0 else own
+    if own not in waiting:
+        return Stranger(vm, facts)
+    del waiting[own]
+    return Bound(own, vm)
 
 
 def _slot(vm: Vm, facts: tags.VmTags) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
-from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName, instance_id
+from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, ProfileName, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
@@ -32,8 +32,10 @@ _S, _E = InstanceState, InstanceEvent
 HERITAGE_FACT = "heritage"
 #: What an adopted VM is until its profile has said what it offers.
 _UNKNOWN = Machine(Resources())
-#: Slots of one batch that are looked at to find out whose a stranger is.
+#: Slots of one batch that are looked at to find out whose a stranger is; no launch has as many.
 MAX_SLOTS = 10_000
+#: From here on they are those of VMs of which nobody can tell which one of its launch they were.
+UNTOLD = MAX_SLOTS
 
 
 def heritage(store: Store) -> frozenset[str]:
@@ -80,8 +82,10 @@ class Observer:
         provider, rows, listing = self._c.settings.providers[profile], self._c.store.instances(), listed.listing
         # Rows made while the listing was under way prove nothing either way; they are matched, but can't be missing.
         current = {i: row for i, row in rows.items() if row.profile == profile}
-        own, stores = self._c.store.id, heritage(self._c.store)
-        found = match(listing.vms, current, own=own, stores=stores, complete=listing.complete)
+        found = match(
+            listing.vms, current, own=self._c.store.id, stores=heritage(self._c.store), complete=listing.complete,
+            restored_ms=self._c.store.unsure_since(),
+        )  # fmt: skip
         await self._recalled.read(found, current, profile, listing.complete)
         await self._outlived([current[one.instance] for one in found if isinstance(one, Seen)], profile)
         for finding in sorted(found, key=_guessed):
@@ -208,23 +212,34 @@ class Observer:
     async def _stranger(self, finding: Stranger, profile: ProfileName, provider: Provider) -> None:
         """Adopt a VM that the store does not know; end one whose row is gone or whose batch has all its VMs.
 
-        Where its name or a tag says its slot it becomes the instance of that slot: its agent knows itself by it."""
+        Where its name or a tag says its slot it becomes the instance of that slot: its agent knows itself by it. Where
+        nothing does, it may have been any of its launch: it becomes one that nobody can have been, and an agent that
+        has registered as another ends itself."""
         if self._held(finding.vm):
             return  # its agent has registered since the listing was compared
-        named = finding.vm.slot >= 0
-        slot = finding.vm.slot if named else max(finding.facts.slot, 0)
-        while slot < MAX_SLOTS:
+        batch, named = finding.facts.batch, finding.vm.slot >= 0
+        first = finding.vm.slot if named else finding.facts.slot
+        told = first >= 0
+        for slot in range(first, MAX_SLOTS) if told else (0, *range(UNTOLD, UNTOLD + MAX_SLOTS)):
             try:
-                row = await self._c.store.instance(instance_id(finding.facts.batch, slot))
+                row = await self._c.store.instance(instance_id(batch, slot))
             except NotFound:
-                break
+                if not told and not slot:
+                    continue
+                await self._adopt(instance_id(batch, slot), finding, profile)
+                return
             if row.profile != profile and row.profile in self._c.settings.providers:
                 return  # a profile of the same account lists it too: it is that one's to bind, to keep or to end
+            if not told and not slot and self._is_undecided(batch):
+                continue
             if named or row.vm == finding.vm.id or not was_adopted(row):
                 self._c.calls.start(f"zombie:{finding.vm.id}", self._end_zombie(finding.vm, provider), profile)
                 return
-            slot += 1
-        await self._adopt(instance_id(finding.facts.batch, slot), finding, profile)
+
+    def _is_undecided(self, batch: BatchId) -> bool:
+        """Whether it is not known yet which VMs of the batch there are."""
+        rows = self._c.store.instances().values()
+        return any(row.batch == batch and row.state is _S.LAUNCHING and not row.vm for row in rows)
 
     def _held(self, vm: Vm) -> bool:
         """Whether it is the VM of an instance that somebody looks after."""

@@ -8,6 +8,7 @@ next listing and set after it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 
 import structlog
@@ -46,14 +47,18 @@ class Wearing:
                 self._tags.start(profile, self._c.settings.providers[profile], wanted)
 
     def _newly_bound(self) -> list[Instance]:
-        """Those whose names do not tell their slots."""
+        """Those whose names do not tell their slots, nor the tags of their launch: one that is alone wears its own."""
         rows = self._c.store.instances()
         if rows.keys() <= self._bound:
             return []
         fresh = [row for name, row in rows.items() if name not in self._bound]
         self._bound = rows.keys() - {row.id for row in fresh if not row.vm}
-        known = self._c.settings.providers
-        return [row for row in fresh if row.vm and row.profile in known and not known[row.profile].traits.named_slots]
+        known, alike = self._c.settings.providers, Counter(row.batch for row in rows.values())
+        return [
+            row
+            for row in fresh
+            if row.vm and row.profile in known and not known[row.profile].traits.named_slots and alike[row.batch] > 1
+        ]
 
     def _reworded(self) -> list[Instance]:
         rows, reworded = self._c.store.instances(), self._c.reworded

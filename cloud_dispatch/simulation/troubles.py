@@ -186,8 +186,14 @@ class Troubles:
             with contextlib.suppress(Conflict, IllegalTransition, NotFound):  # what can't be stored is tried again
                 await living.parts.fleet.resume(chosen, "as the scenario says")
 
-        self._operate(fault)
-        self._w.at(max(fault.until_ms, self._w.now_ms + 1_000), lambda: self._w.go(self._w.inside(resume)))
+        async def ask() -> None:
+            """Nobody takes back what was not answered yet."""
+            until_ms = max(fault.until_ms, self._w.now_ms + 1_000)
+            await self._as_operator(fault)
+            await asyncio.sleep(max(until_ms - self._w.now_ms, 0) / 1000)
+            await self._w.inside(resume)
+
+        self._w.go(ask())
 
     def _stop_all(self, fault: Fault) -> None:
         """Pull the kill switch, and let go of it when the fault is over."""

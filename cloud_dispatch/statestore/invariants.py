@@ -104,7 +104,8 @@ def _questions() -> Iterator[tuple[str, Select[Any]]]:
     yield "tasks whose attempts are not all there", ids.where(t.attempts != tried)
     newest = select(counters.c.value).where(counters.c.name == "token").scalar_subquery()
     yield "tasks with a token from the future", ids.where(or_(t.token > newest))
-    slots = select(func.count()).where(i.batch == intents.c.batch).scalar_subquery()
+    launched = i.boot_deadline_ms > 0  # an adopted one may stand beside the slot that nobody can tell to be its own
+    slots = select(func.count()).where(i.batch == intents.c.batch, launched).scalar_subquery()
     split = select(func.sum(shares.c.work + shares.c.retry + shares.c.idle)).where(
         shares.c.instance == ledger.c.instance
     )

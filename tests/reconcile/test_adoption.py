@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 from cloud_dispatch.domain.ids import BatchId, InstanceId, ProfileName, VmId, instance_id, slot_of
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
-from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.provider.errors import Transient
 from cloud_dispatch.provider.spi import Traits, Vm, VmState
-from cloud_dispatch.reconcile.observe import HERITAGE_FACT
+from cloud_dispatch.reconcile.observe import HERITAGE_FACT, UNTOLD
 from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.statestore.purse import UNSURE_FACT
 from tests.reconcile.fake import LOCAL, NAMED, NAMELESS, POOL, Cloud, ManualClock, world
 
 S = InstanceState
@@ -268,3 +269,57 @@ UNLISTED: Mapping[str, object] = {
 
 def slots_worn(cloud: Cloud) -> dict[VmId, str]:
     return {vm.id: vm.tags[tags.SLOT] for vm in cloud.vms.values() if tags.SLOT in vm.tags}
+
+
+async def test_who_can_not_be_told_apart_becomes_one_that_no_agent_is(tmp_path: Path) -> None:
+    """Found by the simulator: a store came back from before a launch, and two of its VMs changed places. An agent that
+    had registered as one of them is none of the adopted, and ends itself."""
+    cloud = Cloud(ManualClock(), traits=NAMELESS)
+    async with world(tmp_path / "old", cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
+        await w.passes(1)
+        names, store = {row.vm for row in w.rows}, w.store.id
+    async with world(tmp_path / "new", cloud=cloud) as w:
+        await w.fleet.adopt(store)
+        await w.passes(4)
+        assert {row.vm for row in w.rows} == names
+        assert sorted(slot_of(row.id)[1] for row in w.rows) == [UNTOLD, UNTOLD + 1, UNTOLD + 2]
+        assert slots_worn(cloud) == {row.vm: str(slot_of(row.id)[1]) for row in w.rows}
+        assert cloud.terminated == []
+
+
+async def test_a_slot_of_the_copy_is_not_given_to_whoever_comes_first(tmp_path: Path) -> None:
+    """Neither by a listing nor to an agent that registers, unless the launch had this one alone. The slots are given
+    up, the VMs are adopted, and register as what they are now."""
+    cloud = Cloud(ManualClock(), traits=NAMELESS, lose_reply=True)
+    async with world(tmp_path, cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=2), caps=Caps(instances=2)) as w:
+        await w.passes(1)
+        before = w.rows
+        w.clock.ms += 1
+        await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
+        await w.restart()
+        with pytest.raises(Unavailable, match="restored"):
+            await w.register(before[0])
+        await w.passes(1)
+        assert {row.id for row in w.rows if row.vm} == {
+            instance_id(before[0].batch, UNTOLD), instance_id(before[0].batch, UNTOLD + 1)
+        }  # fmt: skip
+        await w.passes(30)
+        assert len(w.rows) == 2
+        assert {(await w.register(row)).vm for row in w.rows} == set(cloud.vms)
+        assert cloud.terminated == []
+
+
+async def test_the_one_vm_of_a_launch_can_be_told(tmp_path: Path) -> None:
+    """It wears its slot from the start, and is bound to it whatever copy comes back."""
+    cloud = Cloud(ManualClock(), traits=NAMELESS, lose_reply=True)
+    async with world(tmp_path, cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=1), caps=Caps(instances=1)) as w:
+        await w.passes(1)
+        (row,) = w.rows
+        assert slots_worn(cloud) == {cloud.vm_name(row.id): "0"}
+        w.clock.ms += 1
+        await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
+        await w.restart()
+        assert (await w.register(row)).id == row.id
+        await w.passes(2)
+        assert [(one.id, one.vm) for one in w.rows] == [(row.id, cloud.vm_name(row.id))]
+        assert cloud.tagged == []
