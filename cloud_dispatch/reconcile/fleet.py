@@ -30,6 +30,8 @@ from cloud_dispatch.spend.windows import Window
 
 _S, _E = InstanceState, InstanceEvent
 _OPERATOR = "operator"
+#: No agent was told to drain or to go on more often, whatever it says.
+_MOST_DRAINS = 1 << 31
 _STOPPED = {
     StopLevel.NOTHING: "",
     StopLevel.LAUNCHES: "launches",
@@ -162,7 +164,9 @@ class FleetService:
     async def _act(self, said: Heard, verdict: Verdict | None, unstartable: int) -> None:
         row = self._c.store.living(said.instance)
         if verdict is not None and row is not None:
-            token = row.drain_token + (verdict.event is _E.DRAIN)
+            # A store that was restored may have forgotten what its agent was told: only higher tokens are heeded.
+            known = max(row.drain_token, min(said.drain_token, _MOST_DRAINS))
+            token = known + (verdict.event is _E.DRAIN)
             await self._c.apply(
                 said.instance, verdict.event, cause=verdict.cause, reason=verdict.reason, drain_token=token
             )

@@ -65,6 +65,8 @@ def event_heard(instance: Instance, said: Heard, tasks: int) -> Verdict | None:
         return Verdict(_E.DRAINED, said.ending, f"its agent ended by itself: {said.ending} {said.detail}".rstrip())
     if said.state == "draining" and said.detail in _NOTICES and state is not _S.DRAINING:
         return Verdict(_E.DRAIN, *_NOTICES[said.detail])
+    if said.drain_token > instance.drain_token and said.state in ("draining", "drained") and state is not _S.DRAINING:
+        return Verdict(_E.DRAIN, "drained", "its agent was told to drain after the copy that was restored was made")
     if said.state == "drained" and state is _S.DRAINING and said.drain_token == instance.drain_token and tasks == 0:
         return Verdict(_E.DRAINED, instance.cause or "drained", instance.reason)
     if state in _MISSED:

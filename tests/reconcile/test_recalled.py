@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.instance import Behaviour
+from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.provider.spi import Listing
 from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.statestore.purse import UNSURE_FACT
@@ -121,3 +122,38 @@ async def test_what_an_operator_says_is_worn_before_the_next_listing(tmp_path: P
             await w.passes(1)
             assert worn(w) == behaviour
         assert len(w.cloud.tagged) == 3
+
+
+async def say(w: World, state: str, drain_token: int) -> Instance:
+    """The agent of the one instance is heard."""
+    news = w.fleet.heard(Heard(w.rows[0].id, "i", state, drain_token=drain_token))
+    if news is not None:
+        await news
+    return w.rows[0]
+
+
+async def test_an_agent_that_was_told_to_drain_drains_on(tmp_path: Path) -> None:
+    """Found by the simulator: the copy has it at work and waits for it to take a task, which it never does."""
+    async with world(tmp_path, **ONE) as w:
+        await w.booted()
+        await restored(w)
+        row = await say(w, "draining", 3)
+        assert (row.state, row.cause, row.drain_token) == (InstanceState.DRAINING, "drained", 4)
+        directive = w.fleet.directive(row.id)
+        assert (directive.drain, directive.drain_token) == (True, 4), "which it heeds, for it is higher"
+        assert (await say(w, "drained", 4)).state is InstanceState.DRAINED
+
+
+async def test_an_agent_that_heard_more_than_the_copy_knows_heeds_the_next_drain(tmp_path: Path) -> None:
+    """It was drained and resumed: it heeds higher tokens only, and none that is said of it is beyond all bounds."""
+    async with world(tmp_path, **ONE) as w:
+        await w.booted()
+        await restored(w)
+        row = await say(w, "idle", 2)
+        assert (row.state, row.drain_token) == (InstanceState.IDLE, 2)
+        assert w.fleet.directive(row.id).claiming
+        assert (await w.fleet.drain(row.id, "")).drain_token == 3
+    async with world(tmp_path / "other", **ONE) as w:
+        await w.booted()
+        await restored(w)
+        assert (await say(w, "idle", 2**63 - 1)).drain_token == 2**31
