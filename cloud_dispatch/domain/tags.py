@@ -33,7 +33,7 @@ _REMEMBERED = 8192
 @dataclass(frozen=True, slots=True)
 class VmTags:
     """The facts that a VM's tags hold. `rate` in nano-dollars an hour (-1 unknown), `ends_ms` the hard end. `slot` is
-    set once a VM that has no name of its own is bound to one; -1 before, and where the name says it."""
+    set once it is known of a VM that has no name of its own; -1 before, and where the name says it."""
 
     deployment: str
     store: str
