@@ -12,8 +12,12 @@ import msgspec
 import pytest
 
 from cloud_dispatch.domain import tags
+from cloud_dispatch.domain.errors import NotFound
+from cloud_dispatch.domain.ids import ProfileName, instance_id
 from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
 from cloud_dispatch.provider.funnel import Call, Wrapper
+from cloud_dispatch.reconcile.matching import Stranger
+from cloud_dispatch.reconcile.observe import Observer
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
 from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
 from cloud_dispatch.simulation.clouds.settings import Cloud
@@ -163,13 +167,23 @@ def test_work_that_starts_after_a_drain_is_found() -> None:
 
 
 def test_p7_finds_work_that_runs_elsewhere_than_it_was_handed_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No tag says which slot a VM without a name is: after a restore agents speak for each other."""
+    """No tag says which slot a VM without a name is, and it is guessed: after a restore agents speak for each other."""
     decode = tags.decode
 
     def forgetful(found_tags: Any) -> Any:
         facts = decode(found_tags)
         return None if facts is None else replace(facts, slot=-1)
 
+    async def guess(self: Any, stranger: Stranger, profile: ProfileName, provider: Any) -> None:
+        for slot in range(0 if not self._held(stranger.vm) else 100, 100):
+            name = instance_id(stranger.facts.batch, slot)
+            try:
+                await self._c.store.instance(name)
+            except NotFound:
+                await self._adopt(name, stranger, profile)
+                return
+
     monkeypatch.setattr(tags, "decode", forgetful)
+    monkeypatch.setattr(Observer, "_stranger", guess)
     outcome = run(read(REGRESSIONS / "adopted-as-another-slot.json"), keep=50)
     found(outcome, "P7 identities", "was handed to")
