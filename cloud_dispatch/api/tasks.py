@@ -155,7 +155,9 @@ class TaskRoutes:
     async def cancel(self, request: Request) -> Response:
         where = await self._which(request)
         if _by_number_alone(where):
-            _refuse_unknown(where, await self._all(where))
+            for at in range(0, len(where.ids), _PAGE):
+                part = TaskFilter(ids=where.ids[at : at + _PAGE])
+                _refuse_unknown(part, await self._s.store.tasks(part, limit=_PAGE))
         cancelled = await self._s.store.cancel(where)
         self._polls.cancelled(cancelled)
         for task_id in cancelled:

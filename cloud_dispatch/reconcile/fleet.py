@@ -115,15 +115,16 @@ class FleetService:
             return bound
         slots = [row for row in self._c.store.instances().values() if row.batch == batch]
         unbound = [row for row in slots if not row.vm and row.state is _S.LAUNCHING]
-        restored_ms = self._c.store.unsure_since()
+        restored_ms, untold = self._c.store.unsure_since(), False
         for row in unbound:
             provider = self._c.settings.providers.get(row.profile)
             name = provider.traits.vm_id(row.id, row.zone) if provider is not None else None
             if name == vm or (name is None and is_open(row, len(unbound), restored_ms)):
                 return row
+            untold = untold or name is None
         if not slots:
             raise Denied(f"batch {batch} has no instance that lives: VM {vm} may not register", hint="end this VM")
-        if unbound and restored_ms is not None:
+        if untold:
             raise Unavailable(
                 f"the statestore was restored: VM {vm} is not found yet", hint="register again in a moment"
             )

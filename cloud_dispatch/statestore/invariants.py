@@ -104,8 +104,10 @@ def _questions() -> Iterator[tuple[str, Select[Any]]]:
     yield "tasks whose attempts are not all there", ids.where(t.attempts != tried)
     newest = select(counters.c.value).where(counters.c.name == "token").scalar_subquery()
     yield "tasks with a token from the future", ids.where(or_(t.token > newest))
-    launched = i.boot_deadline_ms > 0  # an adopted one may stand beside the slot that nobody can tell to be its own
-    slots = select(func.count()).where(i.batch == intents.c.batch, launched).scalar_subquery()
+    of_batch = select(func.count()).where(i.batch == intents.c.batch)
+    # An adopted one may stand beside the slot that nobody can tell to be its own, and which has no VM then.
+    launched = of_batch.where(i.boot_deadline_ms > 0).scalar_subquery()
+    with_vm = of_batch.where(i.vm != "").scalar_subquery()
     split = select(func.sum(shares.c.work + shares.c.retry + shares.c.idle)).where(
         shares.c.instance == ledger.c.instance
     )
@@ -116,7 +118,10 @@ def _questions() -> Iterator[tuple[str, Select[Any]]]:
     )
     living = and_(i.state != InstanceState.GONE.value, i.vm != "")
     yield "VMs of more than one instance", select(i.vm).where(living).group_by(i.vm).having(func.count() > 1)
-    yield "batches with more instances than slots", select(intents.c.batch).where(slots > intents.c.slots)
+    yield (
+        "batches with more instances than slots",
+        select(intents.c.batch).where(or_(launched > intents.c.slots, with_vm > intents.c.slots)),
+    )
 
 
 def _pairs(connection: Connection, query: Select[Any]) -> dict[str, int]:

@@ -100,6 +100,15 @@ async def test_a_number_that_no_task_has_is_refused_and_nothing_is_cancelled(hou
     assert again.json() == {"cancelled": []}, "it was there, and has ended"
 
 
+async def test_more_tasks_are_cancelled_by_number_than_one_question_takes(house: House) -> None:
+    """Each of them is looked for, the last as well."""
+    made = await house.op.post("/v1/tasks", json={"tasks": [{"command": ["true"], "array": 2_001}]})
+    ids = made.json()["ids"]
+    answer = await house.op.post("/v1/tasks/cancel", json={"ids": [*ids, ids[-1] + 1]})
+    assert error_of(answer) == (404, "not-found", "ids")
+    assert len((await house.op.post("/v1/tasks/cancel", json={"ids": ids})).json()["cancelled"]) == 2_001
+
+
 async def test_what_has_failed_is_submitted_once_more_and_once_only(house: House) -> None:
     """Each as a new task like it, in its array. One whose copy there is already gets that one's number; a copy that has
     failed as well gets one of its own."""

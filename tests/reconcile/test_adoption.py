@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.errors import InvalidInput, Unavailable
+from cloud_dispatch.domain.errors import Denied, InvalidInput, Unavailable
 from cloud_dispatch.domain.ids import BatchId, InstanceId, ProfileName, VmId, instance_id, slot_of
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.domain.money import Rate
@@ -307,6 +307,18 @@ async def test_a_slot_of_the_copy_is_not_given_to_whoever_comes_first(tmp_path: 
         assert len(w.rows) == 2
         assert {(await w.register(row)).vm for row in w.rows} == set(cloud.vms)
         assert cloud.terminated == []
+
+
+async def test_a_stranger_is_denied_after_a_restore_where_names_tell(tmp_path: Path) -> None:
+    """A name that is none of the launch's will never be: an operator hears of it."""
+    cloud = Cloud(ManualClock(), traits=NAMED, lose_reply=True)
+    async with world(tmp_path, cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=2), caps=Caps(instances=2)) as w:
+        await w.passes(1)
+        w.clock.ms += 1
+        await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
+        await w.restart()
+        with pytest.raises(Denied, match="none of them"):
+            await w.fleet.admit(w.rows[0].batch, VmId("stranger"), "i", "signed: stranger 0 ")
 
 
 async def test_the_one_vm_of_a_launch_can_be_told(tmp_path: Path) -> None:
