@@ -92,7 +92,9 @@ def _refuse_unknown(where: TaskFilter, found: Sequence[Task]) -> None:
     """NotFound where one that `where` names is not among those that were found."""
     missing = sorted(set(where.ids) - {task.id for task in found})
     if missing:
-        raise NotFound(f"there is no task {missing[0]}", place="ids")
+        raise NotFound(
+            f"there is no task {missing[0]}", place="ids", hint="nothing was changed; see `cloud-dispatch tasks`"
+        )
 
 
 def copies_of(ended: Sequence[Task]) -> list[TaskSpec]:
