@@ -377,7 +377,7 @@ def check_store(config: Config) -> list[str]:
 
 async def _with_store(config: Config, work: Callable[[Store], Any]) -> Any:
     store = await statestore.open_store(
-        config.store_url, clock=SystemClock(), entropy=SystemEntropy(), executor=Inline(), create=False
+        config.store_url, clock=SystemClock(), entropy=SystemEntropy(), executor=Inline(), create=False, looking=True
     )
     try:
         return await work(store)

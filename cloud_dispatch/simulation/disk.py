@@ -65,6 +65,15 @@ class Disk:
         statestore.restore(source, self._file_url, now_ms=now_ms)
         self._fill()
 
+    def fall_back(self, source: Path) -> None:
+        """Replace what the store holds by a backup, under whoever has it open: as a replica does that lagged."""
+        with closing(sqlite3.connect(source)) as older:
+            older.backup(self._keeper)
+
+    def came_back(self, now_ms: int) -> None:
+        """An operator says that what the store, which nobody may have open, holds is what is left."""
+        statestore.came_back(self.url, now_ms=now_ms)
+
     def close(self) -> None:
         self._keeper.close()
         shutil.rmtree(self.folder, ignore_errors=True)

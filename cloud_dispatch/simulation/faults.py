@@ -22,6 +22,7 @@ class FaultKind(StrEnum):
     STORE_FAILS = "store-fails"  # every commit fails until `until_ms`
     STORE_SLOW = "store-slow"  # every access takes `amount` ms until `until_ms`
     RESTORE = "restore"  # the dispatcher dies, and comes back on a backup that is `amount` ms old
+    FALL_BACK = "fall-back"  # it loses the commits of the last `amount` ms under the dispatcher, which lives on
     # the network, until `until_ms`
     LOSS = "loss"  # `amount` percent of the requests and answers are lost
     DELAY = "delay"  # `amount` ms more on average, each its own: requests overtake each other
@@ -46,6 +47,9 @@ POINTS = ("step", "commit", "launch asked", "launch answered", "list answered", 
 
 #: Faults that last beyond their moment: for so many milliseconds, 0 for their amount.
 _LASTS = {FaultKind.CRASH: 0, FaultKind.STOP: 0, FaultKind.RESTORE: 2_000, FaultKind.AGENT_HANG: 65_000}
+#: An operator needs so long to see that the dispatcher writes nothing any more, and why.
+NOTICED_MS = 20_000
+_LASTS[FaultKind.FALL_BACK] = NOTICED_MS + 2_000
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -209,6 +209,12 @@ def _backups(scenario: Scenario, chance: Stream) -> Scenario:
     return _with(scenario, faults=(*scenario.faults, restored))
 
 
+def _lost_commits(scenario: Scenario, chance: Stream) -> Scenario:
+    """The store comes back older than it was, under the dispatcher that runs on it."""
+    lost = Fault(FaultKind.FALL_BACK, chance.between(30_000, _TROUBLE_MS), amount=chance.pick((1_000, 10_000, 60_000)))
+    return _with(scenario, faults=(*scenario.faults, lost))
+
+
 def _bad_agents(scenario: Scenario, chance: Stream) -> Scenario:
     faults = [
         Fault(chance.pick((FaultKind.AGENT_CRASH, FaultKind.AGENT_HANG)), _moment(chance), which=chance.below(9))
@@ -371,16 +377,19 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "terms-and-faults": (_other_terms, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds, _operators),
     "late-answers": (late_answers,),
     "late-answers-and-crashes": (late_answers, _crashes, _bad_network),
+    "lost-commits": (_lost_commits,),
+    "lost-commits-and-faults": (_lost_commits, _crashes, _bad_network, _bad_store, _bad_agents, _operators),
     "three-clouds-and-money": (three_clouds, short_of_money, costly_faults, one_is_down, any_fault, left_alone),
 }
-#: Themes with limits, with other configurations, with other leases, with late answers, and those of all clouds at once,
-#: have seeds of their own: so the others, which take turns, keep those that they had.
+#: Themes with limits, with other configurations, with other leases, with late answers, with lost commits, and those of
+#: all clouds at once, have seeds of their own: so the others, which take turns, keep those that they had.
 MONEY = tuple(theme for theme in THEMES if theme.startswith("money"))
 CONFIGURED = tuple(theme for theme in THEMES if theme.startswith("configurations"))
 RETIMED = tuple(theme for theme in THEMES if theme.startswith("terms"))
 SEVERAL = tuple(theme for theme in THEMES if theme.startswith("three-clouds"))
 BELATED = tuple(theme for theme in THEMES if theme.startswith("late-answers"))
-TURNS = tuple(theme for theme in THEMES if theme not in MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED)
+BEREFT = tuple(theme for theme in THEMES if theme.startswith("lost-commits"))
+TURNS = tuple(theme for theme in THEMES if theme not in MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT)
 #: Every trouble that there is. Those that make other accounts and pools come first, since others add to these.
 _SHAPING: tuple[_Trouble, ...] = (late_answers, three_clouds, _fleet, short_of_money, other_configurations)
 _EVERY = tuple(dict.fromkeys((*_SHAPING, *(trouble for troubles in THEMES.values() for trouble in troubles))))

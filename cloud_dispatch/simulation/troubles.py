@@ -18,7 +18,7 @@ from cloud_dispatch.ports.store import Store, Target, TaskFilter
 from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.simulation.configurations import other
 from cloud_dispatch.simulation.dispatcher import House, Incarnation
-from cloud_dispatch.simulation.faults import Fault, FaultKind
+from cloud_dispatch.simulation.faults import NOTICED_MS, Fault, FaultKind
 from cloud_dispatch.simulation.guest import Guest
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Troubles:
 
     def schedule(self, fault: Fault) -> None:
         self._w.at(fault.at_ms, lambda: self._begin(fault))
-        if fault.kind is FaultKind.RESTORE:
+        if fault.kind in (FaultKind.RESTORE, FaultKind.FALL_BACK):
             self._w.at(max(fault.at_ms - fault.amount, 1), lambda: self._back_up(fault))
 
     def _begin(self, fault: Fault) -> None:
@@ -117,6 +117,19 @@ class Troubles:
         backup = self._backups.pop(id(fault), None)
         if backup is not None:
             self._w.crash(1_000, restore=backup)
+
+    def _fall_back(self, fault: Fault) -> None:
+        """Who starts anew meanwhile finds it told; otherwise the operator stops the dispatcher for it."""
+        backup, living = self._backups.pop(id(fault), None), self._w.incarnation
+        if backup is None or living is None or living.parts is None or living.dead() or living.stopped:
+            return  # nobody writes: that is a restore that nobody was told of
+        self._w.disk.fall_back(backup)
+        self._w.fallen_back = True
+        self._w.at(self._w.now_ms + NOTICED_MS, self._notice)
+
+    def _notice(self) -> None:
+        if self._w.fallen_back:
+            self._w.crash(1_000)
 
     def _stop(self, fault: Fault) -> None:
         self._w.go(self._w.stop(fault.amount))
@@ -290,6 +303,7 @@ _INSTANT: Mapping[FaultKind, Callable[[Troubles, Fault], None]] = {
     FaultKind.CRASH: Troubles._set_trap,
     FaultKind.STOP: Troubles._stop,
     FaultKind.RESTORE: Troubles._restore,
+    FaultKind.FALL_BACK: Troubles._fall_back,
     FaultKind.AGENT_CRASH: Troubles._crash_agent,
     FaultKind.AGENT_HANG: Troubles._hang_agent,
     FaultKind.DRAIN: Troubles._operate,

@@ -91,6 +91,8 @@ class World:
         #: Set when everything is over, time is up, or enough was found.
         self.ended = asyncio.Event()
         self.deaths = 0
+        #: Set while the statestore has lost commits that the living incarnation, or the last one, has made.
+        self.fallen_back = False
         #: Called with each incarnation once it is assembled: tests plant bugs by it.
         self.plants: list[Callable[[Incarnation], None]] = []
         self.commits = 0
@@ -306,8 +308,16 @@ class World:
 
     async def _bury(self, dead: Incarnation, down_ms: int, restore: Any) -> None:
         await dead.bury()
+        await self._begin_again(down_ms, restore)
+
+    async def _begin_again(self, down_ms: int, restore: Any = None) -> None:
+        """The next incarnation, after a while: on `restore`, or on what is left where commits were lost."""
         if restore is not None:
             self.disk.restore(restore, self.told.now())
+        elif self.fallen_back:
+            self.disk.came_back(self.told.now())
+        if restore is not None or self.fallen_back:
+            self.fallen_back = False
             for checker in self.checkers:
                 checker.restored()
         await asyncio.sleep(max(down_ms, 1) / 1000)
@@ -326,8 +336,7 @@ class World:
         stopping.result()  # a stop that fails is a bug of the dispatcher's
         living.cut.severed = True
         self.judge_health()
-        await asyncio.sleep(max(down_ms, 1) / 1000)
-        self._start_dispatcher()
+        await self._begin_again(down_ms)
 
     async def inside(self, work: Callable[[Incarnation], Coroutine[Any, Any, T]], tries: int = _TRIES) -> T | None:
         """What `work` gives, done among the tasks of the living incarnation; tried again when that dies or its store

@@ -19,6 +19,7 @@ from cloud_dispatch.statestore import lock as locks
 from cloud_dispatch.statestore.copying import backup as copy
 from cloud_dispatch.statestore.copying import came_back, restore
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
+from cloud_dispatch.statestore.lineage import refuse_fallen_back
 from cloud_dispatch.statestore.loading import identity_of, initialise, load
 from cloud_dispatch.statestore.login import Renewed
 from cloud_dispatch.statestore.memory import Memory
@@ -47,6 +48,7 @@ async def open_store(
     executor: Executor,
     reads: Executor | None = None,
     create: bool = True,
+    looking: bool = False,
     renewed: Renewed | None = None,
 ) -> SqlStore:
     """Open, lock, migrate and load the store at `url` (`sqlite:////path` or `postgresql+psycopg://...`).
@@ -54,7 +56,8 @@ async def open_store(
     Commits run on `executor`; longer reads on `reads` (default: the same). Neither is closed with the store. Where a
     new connection is refused for its password, `renewed` says the URL as it is by then.
     Conflict, naming the owner, when another process has it; InvalidInput for a URL that is none, or for a store that
-    does not exist where `create` is False; StoreUnavailable when the database can't be reached or read.
+    does not exist where `create` is False; StoreUnavailable when the database can't be reached or read, and where it
+    has fallen back behind what was written, unless it is opened for `looking` alone.
     """
     parsed = parse_url(url)
     path = sqlite_path(parsed)
@@ -73,6 +76,8 @@ async def open_store(
             await executor.run(_migrate, engine)
             await executor.run(lock.take, me)
         memory = await executor.run(_load, engine, entropy.name("store", 16))
+        if not looking:
+            refuse_fallen_back(memory.facts)
     except BaseException as error:
         lock.release()
         engine.dispose()

@@ -21,6 +21,7 @@ from cloud_dispatch.domain.task import TaskSpec, TaskState
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.statestore import paying
 from cloud_dispatch.statestore.engine import BEGIN_WRITING
+from cloud_dispatch.statestore.lineage import COMMIT, AnotherPast, last_commit
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.purse import Charge
 from cloud_dispatch.statestore.queue import Lot
@@ -50,12 +51,12 @@ _UPDATE_ENDED = (
         | {c: null() for c in (_t.token, _t.instance, _t.claimed_ms, _t.started_ms)}
     )
 )
-#: The counter that holds the number of the last transaction.
-COMMIT = "commit"
 _UPDATE_COUNTER = (
-    update(counters).where(counters.c.name == bindparam("counter")).values({counters.c.value: bindparam("new")})
+    update(counters)
+    .where(counters.c.name == bindparam("counter"), counters.c.value == bindparam("kept"))
+    .values({counters.c.value: bindparam("new")})
 )
-_COUNTER_ORDER = ("new", "counter")
+_COUNTER_ORDER = ("new", "counter", "kept")
 _LIVE_ORDER = ("v_state", "v_priority", "v_attempts", "v_token", "v_instance", "v_claimed_ms", "v_started_ms", "task")
 _ENDED_ORDER = ("v_state", "v_attempts", "v_ended_ms", "task")
 TASK_ORDER = tuple(c.name for c in tasks.c)
@@ -91,7 +92,7 @@ class Batch:
         self.pruned: set[int] = set()  # ended tasks that this group deletes
         self._standing: Standing | None = None
         self.cold = 0  # rows of the cold paths, each of which is some 30 us of planning and as much of writing
-        self.counters: Mapping[str, int] = {}
+        self.counters: Mapping[str, tuple[int, int]] = {}  # by name, the number and the one that the tables have
         self.serial = 0  # the transaction's number
 
     def task_queued(self, task: int, lot: Lot) -> None:
@@ -218,7 +219,7 @@ class Statements:
 def perform(connection: Connection, statements: Statements, batch: Batch) -> dict[int, bytes]:
     """Write the batch in one transaction and commit it; returns the specifications that it asked to read.
 
-    Raises what the database raises; nothing is written then.
+    Raises what the database raises, and AnotherPast; nothing is written then.
     """
     if not (batch.before or batch.after):
         return _perform_hot(connection.connection.dbapi_connection, statements, batch)
@@ -270,12 +271,16 @@ def _perform_hot(driver: Any, statements: Statements, batch: Batch) -> dict[int,
 
 
 def landed(connection: Connection, batch: Batch) -> bool:
-    """Whether the batch's transaction was committed, whatever its caller heard; no other may have come since."""
-    return connection.scalar(select(counters.c.value).where(counters.c.name == COMMIT)) == batch.serial
+    """Whether the batch's transaction was committed, whatever its caller heard; no other may have come since.
+    AnotherPast where the tables have neither that nor the one before it."""
+    last = last_commit(connection)
+    if last not in (batch.serial, batch.serial - 1):
+        raise AnotherPast(f"its last transaction is {last}")
+    return last == batch.serial
 
 
 def _write_hot(cursor: Any, statements: Statements, batch: Batch) -> None:
-    numbers = {**batch.counters, COMMIT: batch.serial}
+    _count_on(cursor, statements, batch)
     for text, rows in (
         (statements.new_task, batch.new_tasks),
         (statements.new_spec, batch.new_specs),
@@ -283,10 +288,19 @@ def _write_hot(cursor: Any, statements: Statements, batch: Batch) -> None:
         (statements.ended, batch.ended.values()),
         (statements.attempt, batch.attempts),
         (statements.charge, batch.charges),
-        (statements.counter, [(value, name) for name, value in numbers.items()]),
     ):
         if rows:
             cursor.executemany(text, rows)
+
+
+def _count_on(cursor: Any, statements: Statements, batch: Batch) -> None:
+    """Move the counters on from where the last transaction left them; before all else, since nothing fits into tables
+    that are not those of then (brought back by a failover, or changed by another)."""
+    rows = [(batch.serial, COMMIT, batch.serial - 1)]
+    rows += [(new, name, kept) for name, (new, kept) in batch.counters.items()]
+    cursor.executemany(statements.counter, rows)
+    if cursor.rowcount != len(rows):
+        raise AnotherPast("its counters are not those of the last transaction")
 
 
 def read_specs(cursor: Any, statements: Statements, wanted: Sequence[int]) -> dict[int, bytes]:

@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection, Engine
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
 from cloud_dispatch.ownership import give
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
+from cloud_dispatch.statestore.lineage import unmark
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, this_process
 from cloud_dispatch.statestore.migrate import migrating, revision, upgrade
 from cloud_dispatch.statestore.purse import UNSURE_FACT
@@ -203,3 +204,4 @@ def _mark_restored(connection: Connection, now_ms: int) -> None:
     connection.execute(insert(counters).values(name="token", value=later))
     connection.execute(delete(facts).where(facts.c.name == UNSURE_FACT))
     connection.execute(insert(facts).values(name=UNSURE_FACT, value=str(now_ms)))
+    unmark(connection)

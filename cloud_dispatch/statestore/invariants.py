@@ -11,9 +11,10 @@ from sqlalchemy.engine import Connection
 from cloud_dispatch.domain.errors import DispatchError
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.task import HELD, TERMINAL, TaskState
+from cloud_dispatch.statestore.lineage import HINT, describe
 from cloud_dispatch.statestore.loading import load
 from cloud_dispatch.statestore.memory import Memory
-from cloud_dispatch.statestore.schema import attempts, counters, instances, intents, ledger, shares, specs, tasks
+from cloud_dispatch.statestore.schema import attempts, counters, facts, instances, intents, ledger, shares, specs, tasks
 
 #: At most this many offenders of a kind are named.
 _NAMED = 10
@@ -30,7 +31,8 @@ def problems_in(connection: Connection) -> list[str]:
         if offenders:
             found.append(f"{sentence}: {', '.join(map(str, offenders))}")
     found.extend(_counters(connection))
-    return found
+    fallen_back = describe({row.name: row.value for row in connection.execute(select(facts))})
+    return [*found, f"{fallen_back}: {HINT}"] if fallen_back else found
 
 
 def problems_of_memory(connection: Connection, memory: Memory) -> list[str]:

@@ -19,7 +19,7 @@ from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import Target
 from cloud_dispatch.spend.breaker import Departed
 from cloud_dispatch.spend.past import MOST, Past
-from cloud_dispatch.statestore.batch import COMMIT
+from cloud_dispatch.statestore.lineage import COMMIT
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.rows import instance_of, retry_of, shape_of

@@ -30,6 +30,7 @@ from cloud_dispatch.statestore.schema import owner
 ADVISORY_KEY = 0x636C6F7564  # "cloud"
 #: How long a session that takes the lock again waits for the one before to be gone.
 RETAKE_MS = 1000
+_MOVED = "stop the dispatcher before its files are moved; put them back, or restart it on what is there"
 _BACKEND = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _END_BACKEND = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = :pid AND backend_start = :backend_start"
@@ -57,6 +58,12 @@ def _in_use(name: str, holder: Owner | None) -> Conflict:
     return Conflict(f"statestore {name} is in use by {who}", hint="stop that process, or give this one another store")
 
 
+def _file(name: str) -> tuple[int, int]:
+    """Which file has the name; OSError where none has."""
+    found = os.stat(name)
+    return found.st_dev, found.st_ino
+
+
 def _lost(holder: Owner | None) -> StoreUnavailable:
     to = f" to {holder.describe()}" if holder else ""
     return StoreUnavailable(
@@ -72,6 +79,7 @@ class FileLock:
         self.path = database.with_name(database.name + ".lock")
         self._name = str(database)
         self._fd = -1
+        self._ours: list[tuple[str, tuple[int, int]]] = []  # the files by name, and which they are
 
     def take(self, me: Owner) -> None:
         """Conflict, naming the owner, when another opener has it (this process included)."""
@@ -85,6 +93,7 @@ class FileLock:
         os.ftruncate(fd, 0)
         os.pwrite(fd, msgspec.json.encode(me), 0)
         self._fd = fd
+        self._ours = [(name, _file(name)) for name in (str(self.path), self._name) if os.path.exists(name)]
 
     def holder(self) -> Owner | None:
         """Who wrote itself into the file; None where nobody did (it may be long gone all the same)."""
@@ -106,6 +115,17 @@ class FileLock:
         finally:
             os.close(fd)
         return None
+
+    def check(self) -> None:
+        """StoreUnavailable where the database or its lock was moved away, or is another file by now: what is written
+        would be lost with it, and the lock would keep nobody out."""
+        for name, ours in self._ours:
+            try:
+                found = _file(name)
+            except OSError as error:
+                raise StoreUnavailable(f"{name} is not there any more: {error.strerror}", hint=_MOVED) from None
+            if found != ours:
+                raise StoreUnavailable(f"{name} is another file than this process opened", hint=_MOVED)
 
     def connect(self, engine: Engine) -> Connection:
         """A connection for whoever writes; StoreUnavailable when the lock is not held."""
@@ -139,6 +159,9 @@ class AdvisoryLock:
             session.execute(delete(owner))
             session.execute(insert(owner).values(one=True, pid=me.pid, host=me.host, since_ms=me.since_ms))
         self._me = me
+
+    def check(self) -> None:
+        """There is nothing to look at: who has lost the lock has lost the session."""
 
     def connect(self, _engine: Engine) -> Connection:
         """The session that holds the lock. When the database has lost it, a new one takes the lock again;

@@ -237,12 +237,16 @@ class Memory:
     def _numbers(self) -> tuple[int, int, int, dict[TaskState, int]]:
         return self.last_task, self.last_token, self.last_plan, dict(self.counts)
 
-    def counters(self) -> dict[str, int]:
-        """The numbers that the tables keep, where they differ from those last kept."""
+    def counters(self) -> dict[str, tuple[int, int]]:
+        """The numbers that the tables keep, where they differ from those last kept; with those."""
         task, token, plan, counts = self._kept
         numbers = (("task", self.last_task, task), ("token", self.last_token, token), ("plan", self.last_plan, plan))
-        ended = {state.value: self.counts[state] for state in TERMINAL if self.counts[state] != counts[state]}
-        return ended | {name: number for name, number, kept in numbers if number != kept}
+        ended = {
+            state.value: (self.counts[state], counts[state])
+            for state in TERMINAL
+            if self.counts[state] != counts[state]
+        }
+        return ended | {name: (number, kept) for name, number, kept in numbers if number != kept}
 
     # -- how long tasks run
     def succeeded(self, shape: int, ran_ms: int) -> None:

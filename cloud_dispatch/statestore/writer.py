@@ -1,10 +1,13 @@
-"""The writer's one connection. Owns its life: opened once, reopened after a loss, never without the store's lock."""
+"""The writer's one connection. Owns its life: opened once, reopened after a loss, never without the store's lock, and
+never to tables with another past than what was written here (`lineage`).
+"""
 
 from __future__ import annotations
 
 from contextlib import closing
 from typing import Any
 
+import structlog
 from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import StoreUnavailable
@@ -13,10 +16,13 @@ from cloud_dispatch.statestore.batch import Batch, Statements, landed, perform, 
 from cloud_dispatch.statestore.commit import Operation
 from cloud_dispatch.statestore.engine import driver_errors, translate
 from cloud_dispatch.statestore.limits import take_purse
+from cloud_dispatch.statestore.lineage import HINT, AnotherPast, last_commit, mark_fallen_back
 from cloud_dispatch.statestore.loading import load
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.purse import Configured, Purse
+
+log = structlog.get_logger(__name__)
 
 
 class DatabaseWriter:
@@ -31,6 +37,8 @@ class DatabaseWriter:
         self._statements = Statements.of(engine.dialect)
         self._connection: Connection | None = None
         self.doubtful = False
+        self._serial = 0  # of the last transaction that was tried
+        self._estranged: AnotherPast | None = None
 
     def prepare(self, operations: list[Operation[Any]]) -> None:
         connection = self._open()
@@ -44,8 +52,12 @@ class DatabaseWriter:
 
     def perform(self, batch: Batch) -> dict[int, bytes]:
         connection = self._open()
+        self._lock.check()
+        self._serial = batch.serial
         try:
             return perform(connection, self._statements, batch)
+        except AnotherPast:
+            raise self._estrange(connection) from None
         except self.errors:
             self._drop()
             specs = self._look(batch)
@@ -58,9 +70,13 @@ class DatabaseWriter:
         try:
             with self._open().begin():
                 memory = load(self._open())
+                if memory.commits not in (self._serial, self._serial - 1):
+                    raise AnotherPast(f"its last transaction is {memory.commits}")
                 purse, now = Purse.of(self.configured, memory.facts), self._clock.now()
                 purse.read(self._open(), now)
                 take_purse(memory, purse, now)
+        except AnotherPast:
+            raise self._estrange(self._open()) from None
         except self.errors:
             self._drop()
             raise
@@ -76,6 +92,8 @@ class DatabaseWriter:
             connection = self._open()
             with connection.begin(), closing(connection.connection.cursor()) as cursor:
                 return read_specs(cursor, self._statements, batch.read_specs) if landed(connection, batch) else None
+        except AnotherPast:
+            raise self._estrange(connection) from None
         except Exception as error:
             said = self.error(error)
             if said is None:
@@ -99,7 +117,26 @@ class DatabaseWriter:
             self._connection.close()
             self._connection = None
 
+    def _estrange(self, connection: Connection) -> AnotherPast:
+        """Write nothing more into these tables, nor take anything from them; and say so in them where they are older,
+        so that no dispatcher starts on them as if nothing had happened. What to tell the callers."""
+        written = self._serial - 1
+        try:
+            with connection.begin():
+                found = last_commit(connection)
+                if found < written:
+                    mark_fallen_back(connection, found, written)
+        except self.errors as error:  # the next transaction meets it again
+            self._drop()
+            return AnotherPast(f"the statestore has another past than this dispatcher ({error})", hint=HINT)
+        said = f"the statestore is at its commit {found}, but not as this dispatcher left it after commit {written}"
+        self._estranged = AnotherPast(said, hint=HINT)
+        log.error("store.another_past", found=found, written=written)
+        return self._estranged
+
     def _open(self) -> Connection:
+        if self._estranged is not None:
+            raise AnotherPast(self._estranged.message, hint=self._estranged.hint)
         if self._connection is None:
             self._connection = self._lock.connect(self._engine)
         return self._connection
