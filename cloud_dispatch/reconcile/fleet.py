@@ -18,7 +18,7 @@ from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, strongest
 from cloud_dispatch.domain.stop import encode as encode_stop
 from cloud_dispatch.ports.fleet import BootWord, Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange
-from cloud_dispatch.reconcile import boot, explain, risk
+from cloud_dispatch.reconcile import boot, explain, recalled, risk
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.identity import Doorkeeper
 from cloud_dispatch.reconcile.liveness import Verdict, event_heard
@@ -270,6 +270,8 @@ class FleetService:
         return row
 
     async def _change(self, row: Instance, event: InstanceEvent | None, word: str, why: str, **fields: Any) -> Instance:
+        if "behaviour" in fields:
+            await recalled.spoken_of(self._c.store, row.id)
         try:
             (changed,) = await self._c.store.change([InstanceChange(row.id, event, fields)])
         except IllegalTransition:

@@ -69,7 +69,7 @@ class Observer:
         self._c = context
         self._asking = Asking(context)
         self._recalled = Recalled(context)
-        self._wearing = Wearing(context)
+        self._wearing = Wearing(context, self._recalled.undecided)
 
     async def observe(self) -> None:
         """Deal with the listings that have come, and ask for those that are due."""
@@ -86,7 +86,7 @@ class Observer:
             listing.vms, current, own=self._c.store.id, stores=heritage(self._c.store), complete=listing.complete,
             restored_ms=self._c.store.unsure_since(),
         )  # fmt: skip
-        await self._recalled.read(found, current, profile, listing.complete)
+        await self._recalled.read(found, current, profile, listed)
         await self._outlived([current[one.instance] for one in found if isinstance(one, Seen)], profile)
         for finding in sorted(found, key=_guessed):
             if isinstance(finding, Seen):
@@ -266,6 +266,7 @@ class Observer:
             end_lag_ms=lag_ms(self._c.settings, profile),
             launched_ms=vm.created_ms, reason="adopted: found by its tags, unknown to the statestore",
         )  # fmt: skip
+        self._recalled.doubt(row)
         try:
             await self._c.store.adopt(replace(row, **self._offered_as(row)))
         except Conflict as moot:  # it has registered since

@@ -1,7 +1,7 @@
 """What a statestore from a backup has forgotten, and tags remember. Owns what of it counts.
 
 Tags are written by the dispatcher alone, soon after the row has changed: what they say differently was said after the
-copy was made.
+copy was made. But a listing may show tags of before that, until the provider's consistency horizon is over.
 """
 
 from __future__ import annotations
@@ -10,25 +10,37 @@ from collections.abc import Mapping, Sequence
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.ids import InstanceId, ProfileName
-from cloud_dispatch.domain.instance import Behaviour, Instance
+from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.ports.store import Store
+from cloud_dispatch.reconcile.asking import Listed
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Seen
+from cloud_dispatch.reconcile.restored import settled
 from cloud_dispatch.reconcile.spend import lag_ms
 
-#: Facts: up to which restore the tags of a profile's VMs have been read.
-_FACT = "tags-recalled:"
+#: Facts: up to which restore the tags of a profile's VMs have been read, and after which one an operator has spoken of
+#: an instance.
+_READ, _SPOKEN = "tags-recalled:", "spoken-of:"
+
+
+async def spoken_of(store: Store, instance: InstanceId) -> None:
+    """An operator is about to say what the instance shall do: from here on no tag knows better. Durable before he has
+    said it, for a dispatcher that dies before the tag says so too must not take the old one for news."""
+    since = store.unsure_since()
+    if since is not None:
+        await store.set_fact(_SPOKEN + instance, str(since))
 
 
 class Recalled:
     def __init__(self, context: Context) -> None:
         self._c = context
-        #: Behaviours as the copy has them, of rows whose tags have not been read since.
-        self._behaviours: dict[InstanceId, Behaviour] = {}
-        if context.store.unsure_since() is not None:
-            self._behaviours = {row.id: row.behaviour for row in context.store.instances().values()}
+        #: Rows of which the tags may still say what they don't know.
+        self._undecided: set[InstanceId] = set()
+        for row in context.store.instances().values():
+            self.doubt(row)
 
     async def read(
-        self, found: Sequence[Finding], rows: Mapping[InstanceId, Instance], profile: ProfileName, complete: bool
+        self, found: Sequence[Finding], rows: Mapping[InstanceId, Instance], profile: ProfileName, listed: Listed
     ) -> None:
         """Heed the tags that a listing has shown, of a store that was restored."""
         since = self._c.store.unsure_since()
@@ -41,10 +53,29 @@ class Recalled:
             if (facts := tags.decode(one.vm.tags)) is not None
         ]
         await self._ends(known, profile)
-        if self._c.store.fact(_FACT + profile) != str(since):
-            await self._told(known)
-            if complete:
-                await self._c.store.set_fact(_FACT + profile, str(since))
+        if self._waits_for(profile):
+            last = settled(self._c, since, self._c.settings.providers[profile], listed.started_ms)
+            await self._told(known, last=last)
+            if last and listed.listing.complete:
+                await self._c.store.set_fact(_READ + profile, str(since))
+                self._undecided -= rows.keys()
+
+    def doubt(self, row: Instance) -> None:
+        """What its behaviour is may be an older word than the last, if there are tags to come that know better."""
+        if self._waits_for(row.profile):
+            self._undecided.add(row.id)
+
+    def undecided(self, instance: InstanceId) -> bool:
+        """Whether its tag may still say what the row does not know."""
+        unsure = self._c.store.unsure_since() is not None
+        return unsure and instance in self._undecided and not self._reached(_SPOKEN + instance)
+
+    def _waits_for(self, profile: ProfileName) -> bool:
+        """Whether the tags of its VMs have not been read to the end since the last restore."""
+        return self._c.store.unsure_since() is not None and not self._reached(_READ + profile)
+
+    def _reached(self, fact: str) -> bool:
+        return self._c.store.fact(fact) == str(self._c.store.unsure_since())
 
     async def _ends(self, known: Sequence[tuple[Instance, tags.VmTags]], profile: ProfileName) -> None:
         """Which ends were moved on: the later one on the VM counts for what it may cost. No budget is asked, since it
@@ -56,13 +87,14 @@ class Recalled:
                 if later_ms > row.last_ms:
                     await self._c.apply(row.id, None, end_lag_ms=later_ms - row.ends_ms)
 
-    async def _told(self, known: Sequence[tuple[Instance, tags.VmTags]]) -> None:
-        """What operators have said of instances. Once, and not of those of which one has spoken since: from then on
-        the row knows."""
+    async def _told(self, known: Sequence[tuple[Instance, tags.VmTags]], *, last: bool) -> None:
+        """What operators have said of instances, by a listing that shows it all if it is the `last`. Not of those of
+        which one has spoken since: from then on the row knows."""
         for row, facts in known:
-            before = self._behaviours.pop(row.id, None)
-            if before is row.behaviour and facts.behaviour is not before:
+            if self.undecided(row.id) and facts.behaviour is not row.behaviour:
                 told = f"its tag says {facts.behaviour}, which an operator said after the copy was made"
                 self._c.note("instance.recalled", instance=row.id, detail=told)
                 await self._c.apply(row.id, None, behaviour=facts.behaviour)
                 self._c.tell(row.id)
+            if last:
+                self._undecided.discard(row.id)

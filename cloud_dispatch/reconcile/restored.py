@@ -8,10 +8,17 @@ from collections.abc import Iterator
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import Blocked
+from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.reconcile.context import Context
 
 #: For so long, after what is waited for should have come, before it is looked for again.
 _AGAIN_MS = 2_000
+
+
+def settled(context: Context, since_ms: int, provider: Provider, started_ms: int) -> bool:
+    """Whether a listing that began at `started_ms` (monotonic) shows all that was before the restore `since_ms`."""
+    began_ms = context.clock.now() - (context.clock.monotonic() - started_ms)
+    return began_ms >= since_ms + provider.traits.consistency_ms
 
 
 def blocked(context: Context, now: int) -> Iterator[Blocked]:
@@ -21,16 +28,14 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
     since = context.store.unsure_since()
     if since is None:
         return
-    monotonic = context.clock.monotonic()
     for profile, provider in context.settings.providers.items():
-        shown_ms = since + provider.traits.consistency_ms
         view = context.profiles.get(profile)
-        began_ms = None if view is None or view.shown_ms is None else now - (monotonic - view.shown_ms)
-        if provider.traits.consistency_ms and (began_ms is None or began_ms < shown_ms):
+        shown = view is not None and view.shown_ms is not None and settled(context, since, provider, view.shown_ms)
+        if provider.traits.consistency_ms and not shown:
             waits = f"{profile} may show them only after {format_duration(provider.traits.consistency_ms)}"
             yield Blocked(
                 profile,
-                max(shown_ms, now + _AGAIN_MS),
+                max(since + provider.traits.consistency_ms, now + _AGAIN_MS),
                 f"the statestore was restored, and VMs may have been launched since its copy was made: {waits}",
                 obstacle=Obstacle.SILENT,
             )

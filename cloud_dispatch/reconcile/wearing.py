@@ -9,7 +9,7 @@ next listing and set after it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 
 import structlog
 
@@ -28,8 +28,11 @@ _Tags = tuple[tuple[str, str], ...]
 
 
 class Wearing:
-    def __init__(self, context: Context) -> None:
+    """`undecided` says whether a VM's tag may know its behaviour better than the row."""
+
+    def __init__(self, context: Context, undecided: Callable[[InstanceId], bool]) -> None:
         self._c = context
+        self._undecided = undecided
         self._tags: Together[_Tags] = Together(context.calls, "tag", self._tag)
         #: Rows that had a VM when they were looked at and are not looked at again. Those of a start are the listings'.
         self._bound: Set[InstanceId] = {name for name, row in context.store.instances().items() if row.vm}
@@ -79,7 +82,9 @@ class Wearing:
                 if row is not None and row.vm:
                     slot = (_slot(row.id),) if finding.nameless else ()
                     store = ((tags.STORE, self._c.store.id),) if finding.inherited else ()
-                    yield row.vm, (_behaviour(row), *slot, *store)
+                    behaviour = () if self._undecided(row.id) else (_behaviour(row),)
+                    if behaviour or slot or store:
+                        yield row.vm, (*behaviour, *slot, *store)
 
     async def _tag(self, provider: Provider, vms: Sequence[VmId], wanted: _Tags) -> None:
         """Once; a tag that did not take is seen by the next listing and set again."""

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.domain import tags
+from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.provider.spi import Listing
 from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.statestore.purse import UNSURE_FACT
-from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, World, world
+from tests.reconcile.fake import LOCAL, NAMED, POOL, Cloud, ManualClock, World, world
 
 B = Behaviour
 ONE: Mapping[str, object] = {"pool": Pool(POOL, (LOCAL,), minimum=1), "caps": Caps(instances=1)}
@@ -157,3 +158,84 @@ async def test_an_agent_that_heard_more_than_the_copy_knows_heeds_the_next_drain
         await w.booted()
         await restored(w)
         assert (await say(w, "idle", 2**63 - 1)).drain_token == 2**31
+
+
+@dataclass
+class Belated(Cloud):
+    """Its listings may show tags of before, until its consistency horizon is over."""
+
+    before: Behaviour | None = None
+
+    async def list(self, deployment: str) -> Listing:
+        listing = await super().list(deployment)
+        if self.before is None:
+            return listing
+        shown = {tags.BEHAVIOUR: str(self.before)}
+        return replace(listing, vms=tuple(replace(vm, tags={**vm.tags, **shown}) for vm in listing.vms))
+
+
+def late() -> Belated:
+    return Belated(ManualClock(), traits=replace(NAMED, consistency_ms=60_000))
+
+
+@pytest.mark.parametrize(("copied", "shown", "said"), [(B.RUN, B.HOLD, B.RUN), (B.RUN, B.RUN, B.HOLD)])
+async def test_tags_that_are_shown_late_have_the_last_word(
+    tmp_path: Path, copied: Behaviour, shown: Behaviour, said: Behaviour
+) -> None:
+    """Found by the simulator: a hold that was taken back before the copy was made was shown still; the VM was held,
+    its tag was written over, and it ran on without work until its end."""
+    cloud = late()
+    async with world(tmp_path, cloud=cloud, **ONE) as w:
+        await w.passes(2)
+        await w.context.apply(w.rows[0].id, None, behaviour=copied)
+        wear(w, said)
+        cloud.before = shown
+        await restored(w)
+        await w.passes(3)
+        assert (w.rows[0].behaviour, worn(w)) == (shown, str(said)), "heeded at once, and not written over"
+        cloud.before = None
+        w.clock.ms += 61_000
+        await w.passes(3)
+        assert (w.rows[0].behaviour, worn(w)) == (said, str(said))
+        wear(w, B.DRAIN)
+        w.clock.ms += 61_000
+        await w.passes(3)
+        assert (w.rows[0].behaviour, worn(w)) == (said, str(said)), "from here on the row knows"
+
+
+async def test_who_said_and_unsaid_it_after_the_restore_is_heard(tmp_path: Path) -> None:
+    """Found by the simulator: held and resumed after the restore, the row says what the copy said, as if nobody had
+    spoken; and the dispatcher died before the tag said so too."""
+    cloud = late()
+    async with world(tmp_path, cloud=cloud, **ONE) as w:
+        await w.passes(2)
+        await restored(w)
+        await w.passes(1)
+        await w.fleet.hold(w.rows[0].id, "")
+        await w.fleet.resume(w.rows[0].id, "")
+        wear(w, B.HOLD)
+        await w.restart()
+        await w.passes(2)
+        assert (w.rows[0].behaviour, worn(w)) == (B.RUN, "run")
+        w.clock.ms += 61_000
+        await w.passes(2)
+        assert (w.rows[0].behaviour, worn(w)) == (B.RUN, "run")
+
+
+async def test_what_is_adopted_by_late_tags_is_put_right_too(tmp_path: Path) -> None:
+    """A VM that the copy does not know is what the first listing shows, until one shows the last word."""
+    cloud = late()
+    async with world(tmp_path, cloud=cloud, **ONE) as w:
+        await w.passes(2)
+        (vm,) = w.cloud.vms.values()
+        other = {**vm.tags, tags.BATCH: "b99999999999"}
+        w.cloud.vms[VmId("stray")] = replace(vm, id=VmId("stray"), slot=-1, tags=other)
+        cloud.before = B.HOLD
+        await restored(w)
+        await w.passes(3)
+        assert {row.behaviour for row in w.rows} == {B.HOLD}
+        assert len(w.rows) == 2
+        cloud.before = None
+        w.clock.ms += 61_000
+        await w.passes(3)
+        assert {row.behaviour for row in w.rows} == {B.RUN}
