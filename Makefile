@@ -71,8 +71,8 @@ campaign: setup ## simulate COUNT scenarios of each kind, and as many hostile re
 	$(BIN)/python -m cloud_dispatch.simulation seeds --first $(FIRST) --count $(COUNT)
 	for theme in money money-and-faults money-and-clocks money-and-crashes money-and-backups three-clouds \
 	  three-clouds-and-faults three-clouds-and-crashes three-clouds-and-money \
-	  configurations configurations-and-faults configurations-and-money terms terms-and-faults late-answers late-answers-and-crashes lost-commits \
-	  lost-commits-and-faults mixed; do \
+	  configurations configurations-and-faults configurations-and-money terms terms-and-faults late-answers late-answers-and-crashes lost-answers lost-answers-and-faults \
+	  lost-answers-and-money lost-answers-and-fleets lost-commits lost-commits-and-faults mixed; do \
 	  $(BIN)/python -m cloud_dispatch.simulation seeds --first $(FIRST) --count $(COUNT) --theme $$theme || exit 1; done
 	MONEY_EXAMPLES=$(COUNT) $(BIN)/python -m pytest -q tests/simulation/test_money.py -k whatever
 	HOSTILE_EXAMPLES=$(COUNT) $(BIN)/python -m pytest -q --timeout 0 tests/api/test_hostile_schema.py

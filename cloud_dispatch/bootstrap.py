@@ -60,8 +60,6 @@ DEPLOYMENT_FACT = "deployment"
 LOGS, OUTPUTS = "logs", "outputs"
 #: How long a busy thread (a plan, a query) may keep the loop waiting for the interpreter, instead of 5 ms.
 SWITCH_S = 0.0005
-#: How often a statestore that refuses to be written is tried.
-TRY_STORE_S = 5.0
 
 
 def serve(config: Config, again: Callable[[], Config] | None = None) -> int:
@@ -161,8 +159,8 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
         reloader = Reloader(
             config, again, hung_up, ground, drivers, parts, manager, tls, lambda now: certificate_of(now, clock)
         )
-        trying = asyncio.create_task(_try_the_store(store))
-        stack.callback(trying.cancel)
+        mending = asyncio.create_task(store.mend())
+        stack.callback(mending.cancel)
         return await _run(config, parts, reloader, manager, stop, tls, guests)
 
 
@@ -266,14 +264,6 @@ async def _pulse(manager: ServiceManager, listening: asyncio.Event, loop: Loop) 
     while manager.pulse_s is not None:
         manager.tell(ALIVE)
         await asyncio.sleep(manager.pulse_s)
-
-
-async def _try_the_store(store: statestore.SqlStore) -> None:
-    """Where it refused to be written, find out when it is over: nobody else may have anything to write for long."""
-    while True:
-        await asyncio.sleep(TRY_STORE_S)
-        if store.trouble():
-            await store.try_writing()
 
 
 async def _tell_risk(context: Context) -> None:

@@ -416,5 +416,9 @@ class Store(Protocol):
     async def check(self) -> Sequence[str]:
         """Problems found in the store, none being the healthy answer."""
 
+    def trouble(self) -> str:
+        """Why nothing can be written at this moment, "" as far as it is known that all is well. What was committed last
+        may not be in memory meanwhile."""
+
     async def close(self) -> None:
         """Finish commits under way, release the lock."""

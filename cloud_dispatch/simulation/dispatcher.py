@@ -34,6 +34,7 @@ from cloud_dispatch.simulation.guest import UserData
 from cloud_dispatch.simulation.loop import Group, VirtualLoop
 from cloud_dispatch.simulation.network import Exchange, Network
 from cloud_dispatch.simulation.severed import (
+    BreakingLine,
     Cut,
     Hooks,
     PlanExecutor,
@@ -105,8 +106,9 @@ class Incarnation:
         house, cut = self.house, self.cut
         clock, entropy = SeveredClock(cut, house.clock), SeveredEntropy(cut, house.entropy)
         store = self.store = await statestore.open_store(
-            self._disk.url, clock=clock, entropy=entropy, executor=StoreExecutor(cut, self._hooks)
-        )
+            self._disk.url, clock=clock, entropy=entropy, executor=StoreExecutor(cut, self._hooks),
+            line=BreakingLine(self._hooks),
+        )  # fmt: skip
         life_ms = service_life_ms(house.policy.silence_ms)
         operator = OperatorToken.of("operator")
         tokens = self._tokens = Tokens(
@@ -129,7 +131,11 @@ class Incarnation:
         self.assembled(self)
         await parts.loop.agree()
         self._network.listen(self)
-        await asyncio.gather(parts.loop.run(), parts.keeper.run())
+        mending = self._loop.start(store.mend(), self.group)
+        try:
+            await asyncio.gather(parts.loop.run(), parts.keeper.run())
+        finally:
+            mending.cancel()
 
     async def follow(self, house: House) -> None:
         """As SIGHUP does it, one after the other: from now on `house` says what it shall do."""

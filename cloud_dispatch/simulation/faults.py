@@ -20,6 +20,8 @@ class FaultKind(StrEnum):
     CLOCK = "clock"  # its wall clock is off by `amount` ms until `until_ms`
     # the statestore
     STORE_FAILS = "store-fails"  # every commit fails until `until_ms`
+    STORE_CUT = "store-cut"  # it can't be reached until `until_ms`; the commit under way is carried out, or is not
+    STORE_MUTE = "store-mute"  # until `until_ms` `amount` percent of the commits get no answer, and are looked up
     STORE_SLOW = "store-slow"  # every access takes `amount` ms until `until_ms`
     RESTORE = "restore"  # the dispatcher dies, and comes back on a backup that is `amount` ms old
     FALL_BACK = "fall-back"  # it loses the commits of the last `amount` ms under the dispatcher, which lives on

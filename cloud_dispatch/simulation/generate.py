@@ -215,6 +215,16 @@ def _lost_commits(scenario: Scenario, chance: Stream) -> Scenario:
     return _with(scenario, faults=(*scenario.faults, lost))
 
 
+def _lost_answers(scenario: Scenario, chance: Stream) -> Scenario:
+    """Commits of which nobody hears whether they were carried out: it is looked up at once, or when that can be."""
+    faults = []
+    for _ in range(chance.between(1, 4)):
+        kind, amount = chance.pick(((FaultKind.STORE_CUT, 0), (FaultKind.STORE_CUT, 0), (FaultKind.STORE_MUTE, 60)))
+        at = _moment(chance)
+        faults.append(Fault(kind, at, at + chance.pick((100, 3_000, 30_000)), amount))
+    return _with(scenario, faults=scenario.faults + tuple(faults))
+
+
 def _bad_agents(scenario: Scenario, chance: Stream) -> Scenario:
     faults = [
         Fault(chance.pick((FaultKind.AGENT_CRASH, FaultKind.AGENT_HANG)), _moment(chance), which=chance.below(9))
@@ -377,19 +387,25 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "terms-and-faults": (_other_terms, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds, _operators),
     "late-answers": (late_answers,),
     "late-answers-and-crashes": (late_answers, _crashes, _bad_network),
+    "lost-answers": (_lost_answers,),
+    "lost-answers-and-faults": (_lost_answers, _crashes, _bad_network, _bad_store, _bad_agents, _operators),
+    "lost-answers-and-money": (_lost_answers, short_of_money, costly_faults, left_alone),
+    "lost-answers-and-fleets": (_fleet, _spot, _lost_answers, _bad_clouds),
     "lost-commits": (_lost_commits,),
     "lost-commits-and-faults": (_lost_commits, _crashes, _bad_network, _bad_store, _bad_agents, _operators),
     "three-clouds-and-money": (three_clouds, short_of_money, costly_faults, one_is_down, any_fault, left_alone),
 }
-#: Themes with limits, with other configurations, with other leases, with late answers, with lost commits, and those of
-#: all clouds at once, have seeds of their own: so the others, which take turns, keep those that they had.
+#: Themes with limits, with other configurations, with other leases, with late answers, with a statestore whose answers
+#: or commits are lost, and of all clouds at once, have seeds of their own: so those that take turns keep what they had.
 MONEY = tuple(theme for theme in THEMES if theme.startswith("money"))
 CONFIGURED = tuple(theme for theme in THEMES if theme.startswith("configurations"))
 RETIMED = tuple(theme for theme in THEMES if theme.startswith("terms"))
 SEVERAL = tuple(theme for theme in THEMES if theme.startswith("three-clouds"))
 BELATED = tuple(theme for theme in THEMES if theme.startswith("late-answers"))
 BEREFT = tuple(theme for theme in THEMES if theme.startswith("lost-commits"))
-TURNS = tuple(theme for theme in THEMES if theme not in MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT)
+ANSWERLESS = tuple(theme for theme in THEMES if theme.startswith("lost-answers"))
+_APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + ANSWERLESS
+TURNS = tuple(theme for theme in THEMES if theme not in _APART)
 #: Every trouble that there is. Those that make other accounts and pools come first, since others add to these.
 _SHAPING: tuple[_Trouble, ...] = (late_answers, three_clouds, _fleet, short_of_money, other_configurations)
 _EVERY = tuple(dict.fromkeys((*_SHAPING, *(trouble for troubles in THEMES.values() for trouble in troubles))))

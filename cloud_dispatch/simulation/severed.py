@@ -11,13 +11,18 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from sqlalchemy.engine import Connection, Engine
+
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.provider.funnel import Call, Wrapper
 from cloud_dispatch.provider.spi import Provider
-from cloud_dispatch.statestore.batch import Batch
+from cloud_dispatch.statestore import Line
+from cloud_dispatch.statestore.batch import Batch, Statements
+from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 
 T = TypeVar("T")
+_CUT = sqlite3.OperationalError("the connection is lost")
 
 
 class Severed(asyncio.CancelledError):
@@ -32,6 +37,12 @@ class Hooks(Protocol):
 
     def store_fails(self) -> bool:
         """Whether the statestore fails now."""
+
+    def store_is_cut(self) -> bool:
+        """Whether nothing passes between the dispatcher and its statestore now."""
+
+    def answer_lost(self) -> bool | None:
+        """Whether the transaction that begins now is carried out though its answer is lost; None: its answer comes."""
 
     def committed(self, batch: Batch) -> None:
         """A transaction is durable; nobody has been told yet."""
@@ -106,7 +117,6 @@ class StoreExecutor:
             raise sqlite3.OperationalError("disk I/O error")
         result = work(*args)
         if batch is not None:
-            self._hooks.committed(batch)
             self._hooks.point("commit")
         self._cut.check()
         return result
@@ -116,6 +126,28 @@ class StoreExecutor:
 
     async def close(self) -> None:
         """Nothing runs between calls."""
+
+
+class BreakingLine(Line):
+    """The line to the statestore: cut where the scenario says so, which loses the answer of what is under way."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    def connect(self, engine: Engine, lock: FileLock | AdvisoryLock) -> Connection:
+        if self._hooks.store_is_cut():
+            raise _CUT
+        return super().connect(engine, lock)
+
+    def perform(self, connection: Connection, statements: Statements, batch: Batch) -> dict[int, bytes]:
+        lost = self._hooks.answer_lost()
+        if lost is False:
+            raise _CUT
+        specs = super().perform(connection, statements, batch)
+        self._hooks.committed(batch)
+        if lost:
+            raise _CUT
+        return specs
 
 
 class PlanExecutor:

@@ -35,6 +35,7 @@ class Troubles:
         self.holding: list[Fault] = []
         self._traps: list[Any] = []  # [fault, how often its point may still be passed]
         self._backups: dict[int, Any] = {}
+        self._answers = world.streams.stream("store", "answers")
         #: What the dispatcher is made from while no fault has it otherwise.
         self.house: House | None = None
 
@@ -263,6 +264,15 @@ class Troubles:
 
     def store_fails(self) -> bool:
         return any(fault.kind is FaultKind.STORE_FAILS for fault in self.holding)
+
+    def store_is_cut(self) -> bool:
+        return any(fault.kind is FaultKind.STORE_CUT for fault in self.holding)
+
+    def answer_lost(self) -> bool | None:
+        """Half of them are carried out."""
+        mute = max((fault.amount for fault in self.holding if fault.kind is FaultKind.STORE_MUTE), default=0)
+        lost = self.store_is_cut() or (mute and self._answers.below(100) < mute)
+        return self._answers.chance(0.5) if lost else None
 
     def loss_percent(self) -> int:
         return max((f.amount for f in self.holding if f.kind is FaultKind.LOSS), default=0)

@@ -411,6 +411,12 @@ class World:
     def store_fails(self) -> bool:
         return self.troubles.store_fails()
 
+    def store_is_cut(self) -> bool:
+        return self.troubles.store_is_cut()
+
+    def answer_lost(self) -> bool | None:
+        return self.troubles.answer_lost()
+
     def point(self, name: str) -> None:
         self.troubles.point(name)
 

@@ -26,8 +26,10 @@ from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.migrate import migrating, revision, upgrade
 from cloud_dispatch.statestore.stepping import revision_of, step_back
 from cloud_dispatch.statestore.store import SqlStore
+from cloud_dispatch.statestore.writer import Line
 
 __all__ = [
+    "Line",
     "SqlStore",
     "backup",
     "came_back",
@@ -50,11 +52,12 @@ async def open_store(
     create: bool = True,
     looking: bool = False,
     renewed: Renewed | None = None,
+    line: Line | None = None,
 ) -> SqlStore:
     """Open, lock, migrate and load the store at `url` (`sqlite:////path` or `postgresql+psycopg://...`).
 
     Commits run on `executor`; longer reads on `reads` (default: the same). Neither is closed with the store. Where a
-    new connection is refused for its password, `renewed` says the URL as it is by then.
+    new connection is refused for its password, `renewed` says the URL as it is by then. Transactions go over `line`.
     Conflict, naming the owner, when another process has it; InvalidInput for a URL that is none, or for a store that
     does not exist where `create` is False; StoreUnavailable when the database can't be reached or read, and where it
     has fallen back behind what was written, unless it is opened for `looking` alone.
@@ -84,7 +87,7 @@ async def open_store(
         if isinstance(error, driver_errors(engine)):
             raise translate(error, parsed) from error
         raise
-    return SqlStore(engine, lock, memory, clock=clock, executor=executor, reads=reads or executor)
+    return SqlStore(engine, lock, memory, clock=clock, executor=executor, reads=reads or executor, line=line or Line())
 
 
 def backup(url: str, target: Path) -> None:

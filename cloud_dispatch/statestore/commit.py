@@ -118,6 +118,8 @@ class GroupCommit:
         self._soon: asyncio.Task[None] | None = None
         #: What the database said when it last refused to be written, "" once it has been written again.
         self.trouble = ""
+        #: Set when it did.
+        self.troubled = asyncio.Event()
 
     def subscribe(self, listener: Listener, *, early: bool = False) -> None:
         """`listener` hears of tasks put into the queue: after the commit, or `early`, in time to share it."""
@@ -216,7 +218,9 @@ class GroupCommit:
         except Exception as error:
             self._memory.undo()
             unavailable = self._writer.error(error)
-            self.trouble = unavailable.message if unavailable else self.trouble
+            if unavailable:
+                self.trouble = unavailable.message
+                self.troubled.set()
             log.warning("store.commit_failed", calls=len(group), error=repr(error), alone=last)
             # What may have been committed must not be made twice: in doubt nothing is tried again.
             if not last and not self._writer.doubtful:

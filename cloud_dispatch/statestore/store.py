@@ -55,10 +55,12 @@ from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.purse import UNSURE_FACT, Configured
 from cloud_dispatch.statestore.tasks import Cancel, Prioritise, Submit
-from cloud_dispatch.statestore.writer import DatabaseWriter
+from cloud_dispatch.statestore.writer import DatabaseWriter, Line
 
 T = TypeVar("T")
 MAX_LIMIT = 10_000
+#: A database that refused to be written is tried again so often.
+TRY_S = 5.0
 _NOTHING = SyncDone()
 
 
@@ -67,7 +69,7 @@ class SqlStore:
 
     def __init__(
         self, engine: Engine, lock: FileLock | AdvisoryLock, memory: Memory, *, clock: Clock, executor: Executor,
-        reads: Executor,
+        reads: Executor, line: Line,
     ) -> None:  # fmt: skip
         self._engine = engine
         self._lock = lock
@@ -75,7 +77,7 @@ class SqlStore:
         self._clock = clock
         self._executor = executor
         self._reads = reads
-        self._writer = DatabaseWriter(engine, lock, clock)
+        self._writer = DatabaseWriter(engine, lock, clock, line)
         self._commit = GroupCommit(memory, self._writer, executor)
         self._setting = asyncio.Lock()
         self._by_task = ByTask()
@@ -341,6 +343,17 @@ class SqlStore:
         """Write something that changes nothing: `trouble` tells whether it went."""
         with contextlib.suppress(StoreUnavailable, Overloaded):
             await self._commit.run(records.the_same())
+
+    async def mend(self) -> None:
+        """Whenever the database refused to be written, find out when that is over: nobody else may have anything to
+        write for long, and what became of a commit without an answer is not known before. Until it is cancelled."""
+        while True:
+            await self._commit.troubled.wait()
+            await asyncio.sleep(TRY_S)
+            if self.trouble():
+                await self.try_writing()
+            else:
+                self._commit.troubled.clear()
 
     async def set_target(self, target: Target) -> None:
         await self._commit.run(records.set_target(target, self._memory))

@@ -25,13 +25,26 @@ from cloud_dispatch.statestore.purse import Configured, Purse
 log = structlog.get_logger(__name__)
 
 
+class Line:
+    """What lies between the writer and its database. A simulation has one that breaks."""
+
+    def connect(self, engine: Engine, lock: FileLock | AdvisoryLock) -> Connection:
+        """As the lock's `connect`."""
+        return lock.connect(engine)
+
+    def perform(self, connection: Connection, statements: Statements, batch: Batch) -> dict[int, bytes]:
+        """As `batch.perform`: when it raises an error of the database's, nobody knows whether it is written."""
+        return perform(connection, statements, batch)
+
+
 class DatabaseWriter:
     """Runs where the executor puts it, one call at a time."""
 
-    def __init__(self, engine: Engine, lock: FileLock | AdvisoryLock, clock: Clock) -> None:
+    def __init__(self, engine: Engine, lock: FileLock | AdvisoryLock, clock: Clock, line: Line) -> None:
         self.errors = driver_errors(engine)
         self._engine = engine
         self._lock = lock
+        self._line = line
         self._clock = clock
         self.configured = Configured()
         self._statements = Statements.of(engine.dialect)
@@ -55,7 +68,7 @@ class DatabaseWriter:
         self._lock.check()
         self._serial = batch.serial
         try:
-            return perform(connection, self._statements, batch)
+            return self._line.perform(connection, self._statements, batch)
         except AnotherPast:
             raise self._estrange(connection) from None
         except self.errors:
@@ -138,7 +151,7 @@ class DatabaseWriter:
         if self._estranged is not None:
             raise AnotherPast(self._estranged.message, hint=self._estranged.hint)
         if self._connection is None:
-            self._connection = self._lock.connect(self._engine)
+            self._connection = self._line.connect(self._engine, self._lock)
         return self._connection
 
     def _drop(self) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from cloud_dispatch.simulation.__main__ import explain
 from cloud_dispatch.simulation.generate import (
+    ANSWERLESS,
     BELATED,
     BEREFT,
     CONFIGURED,
@@ -52,5 +53,5 @@ def test_every_theme_has_its_turn() -> None:
     """The seeds that are run are of every theme, many times; money and several clouds have tests of their own."""
     themes = [generate(seed).name.rpartition("-")[0] for seed in range(SEEDS)]
     assert {themes.count(theme) for theme in TURNS} == {SEEDS // len(TURNS)}
-    assert {*TURNS, *MONEY, *SEVERAL, *CONFIGURED, *RETIMED, *BELATED, *BEREFT, MIXED} == THEMES.keys()
-    assert (len(MONEY), len(SEVERAL), len(BELATED), len(BEREFT)) == (5, 4, 2, 2)
+    assert {*TURNS, *MONEY, *SEVERAL, *CONFIGURED, *RETIMED, *BELATED, *BEREFT, *ANSWERLESS, MIXED} == THEMES.keys()
+    assert (len(MONEY), len(SEVERAL), len(BELATED), len(BEREFT), len(ANSWERLESS)) == (5, 4, 2, 2, 4)

@@ -292,6 +292,27 @@ async def test_a_commit_in_doubt_is_settled_before_the_next_one(
     assert await store.check() == []
 
 
+async def test_what_became_of_a_commit_is_found_out_though_nobody_calls(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle dispatcher may have nothing to write for long; who reads its memory shall not wait for that."""
+    monkeypatch.setattr("cloud_dispatch.statestore.store.TRY_S", 0.01)
+    await store.submit([spec()])
+    mending = asyncio.create_task(store.mend())
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "perform", LostAnswer(store, lands=True))
+        patch.setattr(store._lock, "connect", gone)
+        with pytest.raises(StoreUnavailable, match="in the middle of a commit"):
+            await store.submit([spec()])
+        await asyncio.sleep(0.05)
+        assert (store.trouble() != "", store.task_counts()[TaskState.QUEUED]) == (True, 1)
+    async with asyncio.timeout(10):
+        while store.trouble():
+            await asyncio.sleep(0.01)
+    assert store.task_counts()[TaskState.QUEUED] == 2
+    mending.cancel()
+
+
 async def test_instances_change_for_readers_only_after_the_commit(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

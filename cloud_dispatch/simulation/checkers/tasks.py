@@ -116,7 +116,9 @@ class Tasks(Checker):
 
     def look(self) -> None:
         store = self.view.store
-        if store is None:
+        if store is None or store.trouble():
+            # What was committed without an answer is not in memory before that could be looked up.
+            self._unheld = {}
             return
         counts = store.task_counts()
         if sum(counts.values()) < len(self._live) + len(self._ended):
