@@ -42,6 +42,7 @@ from cloud_dispatch.simulation.severed import (
     SeveredEntropy,
     SeveredProvider,
     StoreExecutor,
+    StoreFaults,
 )
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.ends import Pace
@@ -78,8 +79,9 @@ class Incarnation:
     """One life of the dispatcher."""
 
     def __init__(
-        self, number: int, house: House, disk: Disk, loop: VirtualLoop, network: Network, hooks: Hooks
-    ) -> None:
+        self, number: int, house: House, disk: Disk, loop: VirtualLoop, network: Network, hooks: Hooks,
+        faults: StoreFaults,
+    ) -> None:  # fmt: skip
         self.number = number
         self.cut = Cut()
         self.group = Group(f"dispatcher {number}")
@@ -89,7 +91,7 @@ class Incarnation:
         self._disk = disk
         self._loop = loop
         self._network = network
-        self._hooks = hooks
+        self._hooks, self._faults = hooks, faults
         #: Each life is a newer dispatcher, whose agent is another: so wherever one dies, agents are replaced.
         body = b"the agent of life %d" % number
         self._agent = AgentBundle(body, hashlib.sha256(body).hexdigest())
@@ -106,8 +108,8 @@ class Incarnation:
         house, cut = self.house, self.cut
         clock, entropy = SeveredClock(cut, house.clock), SeveredEntropy(cut, house.entropy)
         store = self.store = await statestore.open_store(
-            self._disk.url, clock=clock, entropy=entropy, executor=StoreExecutor(cut, self._hooks),
-            line=BreakingLine(self._hooks),
+            self._disk.url, clock=clock, entropy=entropy, executor=StoreExecutor(cut, self._hooks, self._faults),
+            line=BreakingLine(self._hooks, self._faults),
         )  # fmt: skip
         life_ms = service_life_ms(house.policy.silence_ms)
         operator = OperatorToken.of("operator")

@@ -29,8 +29,8 @@ class Severed(asyncio.CancelledError):
     """The incarnation that asks is dead."""
 
 
-class Hooks(Protocol):
-    """What the world does to calls of the dispatcher, and sees of them."""
+class StoreFaults(Protocol):
+    """What goes wrong now between the dispatcher and its statestore."""
 
     def store_delay_ms(self) -> int:
         """How long the statestore makes its callers wait now."""
@@ -43,6 +43,10 @@ class Hooks(Protocol):
 
     def answer_lost(self) -> bool | None:
         """Whether the transaction that begins now is carried out though its answer is lost; None: its answer comes."""
+
+
+class Hooks(Protocol):
+    """What the world sees of the dispatcher's calls."""
 
     def committed(self, batch: Batch) -> None:
         """A transaction is durable; nobody has been told yet."""
@@ -103,17 +107,17 @@ class SeveredEntropy:
 class StoreExecutor:
     """Where the statestore's work runs: on the loop, after the delay that the scenario wants, failing when it says."""
 
-    def __init__(self, cut: Cut, hooks: Hooks) -> None:
-        self._cut, self._hooks = cut, hooks
+    def __init__(self, cut: Cut, hooks: Hooks, faults: StoreFaults) -> None:
+        self._cut, self._hooks, self._faults = cut, hooks, faults
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
         self._cut.check()
-        delay = self._hooks.store_delay_ms()
+        delay = self._faults.store_delay_ms()
         if delay and not self._cut.burying:
             await asyncio.sleep(delay / 1000)
             self._cut.check()
         batch = args[0] if args and isinstance(args[0], Batch) else None
-        if batch is not None and self._hooks.store_fails():
+        if batch is not None and self._faults.store_fails():
             raise sqlite3.OperationalError("disk I/O error")
         result = work(*args)
         if batch is not None:
@@ -131,16 +135,16 @@ class StoreExecutor:
 class BreakingLine(Line):
     """The line to the statestore: cut where the scenario says so, which loses the answer of what is under way."""
 
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
+    def __init__(self, hooks: Hooks, faults: StoreFaults) -> None:
+        self._hooks, self._faults = hooks, faults
 
     def connect(self, engine: Engine, lock: FileLock | AdvisoryLock) -> Connection:
-        if self._hooks.store_is_cut():
+        if self._faults.store_is_cut():
             raise _CUT
         return super().connect(engine, lock)
 
     def perform(self, connection: Connection, statements: Statements, batch: Batch) -> dict[int, bytes]:
-        lost = self._hooks.answer_lost()
+        lost = self._faults.answer_lost()
         if lost is False:
             raise _CUT
         specs = super().perform(connection, statements, batch)

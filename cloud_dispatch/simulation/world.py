@@ -262,7 +262,9 @@ class World:
         )
         self.troubles.house = house
         house = self.troubles.configured(house)
-        living = self.incarnation = Incarnation(self._incarnations, house, self.disk, self.loop, self.network, self)
+        living = self.incarnation = Incarnation(
+            self._incarnations, house, self.disk, self.loop, self.network, self, self.troubles
+        )
         living.assembled = self._plant
         self.journal.write("dispatcher", f"starts, incarnation {living.number}")
         self.go(self._supervise(living))
@@ -405,18 +407,6 @@ class World:
             self._well_since_ms = self.now_ms
 
     # -- what ports ask (severed.Hooks, network.Weather)
-    def store_delay_ms(self) -> int:
-        return self.troubles.store_delay_ms()
-
-    def store_fails(self) -> bool:
-        return self.troubles.store_fails()
-
-    def store_is_cut(self) -> bool:
-        return self.troubles.store_is_cut()
-
-    def answer_lost(self) -> bool | None:
-        return self.troubles.answer_lost()
-
     def point(self, name: str) -> None:
         self.troubles.point(name)
 
