@@ -4,6 +4,7 @@ Owns starting, waiting for readiness and ending. Knows nothing about what it run
 """
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 GRACE_SECONDS = 10.0
 LOG_TAIL_BYTES = 2_000
+_PORTS, _PORT_TRIES = range(15_000, 32_000), 100
 
 
 class BenchmarkFailed(Exception):
@@ -22,11 +24,17 @@ class BenchmarkFailed(Exception):
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """A TCP port of the loopback interface that was free a moment ago, and that the system gives to nobody by itself:
+    outgoing connections have the ports from 32,768 on, and took one before its server listened."""
+    for _ in range(_PORT_TRIES):
+        port = _PORTS.start + secrets.randbelow(len(_PORTS))
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
         return port
+    raise BenchmarkFailed(f"{_PORT_TRIES} ports are taken, of {_PORTS.start} to {_PORTS.stop}")
 
 
 def tail(path: Path) -> str:

@@ -1,13 +1,15 @@
 """Children of a benchmark end with it."""
 
 import os
+import socket
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from bench.processes import BenchmarkFailed, running, wait_until
+from bench import processes
+from bench.processes import BenchmarkFailed, free_port, running, wait_until
 
 STUBBORN_PARENT = """
 import os, signal, time
@@ -56,3 +58,18 @@ def test_environment_of_a_child_is_ours_and_what_was_added(tmp_path: Path) -> No
     with running(argv, log, env={"ADDED": "yes"}) as process:
         process.wait(20)
     assert log.read_text().split() == ["yes", os.environ["PATH"]]
+
+
+def test_a_free_port_is_not_one_that_the_system_gives_away() -> None:
+    """Found in a whole run: an outgoing connection had the port before the server that it was chosen for listened."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(1024 <= free_port() < first for _ in range(200))
+
+
+def test_a_port_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port := free_port()))
+        monkeypatch.setattr(processes, "_PORTS", range(port, port + 1))
+        with pytest.raises(BenchmarkFailed, match="are taken"):
+            free_port()
+    assert free_port() == port

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from bench.processes import free_port
 from tests.docs.pages import DOCS, Step, blocks, steps
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
@@ -28,9 +28,7 @@ class Reader:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            self.port = listener.getsockname()[1]
+        self.port = free_port()
         config = home / "config" / "cloud-dispatch" / "config.toml"
         config.parent.mkdir(parents=True)
         config.write_text(f'[dispatcher]\nlisten = "127.0.0.1:{self.port}"\n')

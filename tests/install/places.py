@@ -12,7 +12,6 @@ import base64
 import contextlib
 import json
 import os
-import socket
 import ssl
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from typing import Any
 import boto3
 import httpx
 
+from bench.processes import free_port
 from tests.fakes.arm import tls
 from tests.fakes.server import Reply, Request, Server
 from tests.providers.aws import moto_server
@@ -144,9 +144,7 @@ def azure(folder: Path) -> Iterator[Fresh]:
         ("metadata", "true"),
         lambda: {"access_token": token(), "expires_on": str(int(time.time()) + 3600), "token_type": "Bearer"},
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [
         str(AZURITE), "--inMemoryPersistence", "--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent",
         "--skipApiVersionCheck", "--disableTelemetry", "--oauth", "basic", "--cert", str(certificate),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from bench.processes import free_port
 
 CONFIG = """
 [dispatcher]
@@ -58,12 +59,6 @@ lifetime = "10m"
 
 #: Trusted by a client of a dispatcher without TLS: to read the system's CAs for each request took a third of a core.
 NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 class House:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import subprocess
 import sys
@@ -12,15 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.processes import free_port
+
 _START_S = 60
 
 
 @contextmanager
 def serving(certificate: Path | None = None, key: Path | None = None) -> Iterator[str]:
     """Its URL, while it runs; over TLS with a certificate."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     if certificate:
         command += ["-s", "-c", str(certificate), "-k", str(key)]
