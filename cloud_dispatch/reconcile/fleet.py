@@ -271,7 +271,7 @@ class FleetService:
 
     async def _change(self, row: Instance, event: InstanceEvent | None, word: str, why: str, **fields: Any) -> Instance:
         if "behaviour" in fields:
-            await recalled.spoken_of(self._c.store, row.id)
+            await recalled.spoken_of(self._c.store, row)
         try:
             (changed,) = await self._c.store.change([InstanceChange(row.id, event, fields)])
         except IllegalTransition:

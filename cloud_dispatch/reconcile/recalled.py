@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.ids import InstanceId, ProfileName
-from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.domain.instance import Behaviour, Instance
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.reconcile.asking import Listed
 from cloud_dispatch.reconcile.context import Context
@@ -23,12 +23,12 @@ from cloud_dispatch.reconcile.spend import lag_ms
 _READ, _SPOKEN = "tags-recalled:", "spoken-of:"
 
 
-async def spoken_of(store: Store, instance: InstanceId) -> None:
+async def spoken_of(store: Store, row: Instance) -> None:
     """An operator is about to say what the instance shall do: from here on no tag knows better. Durable before he has
     said it, for a dispatcher that dies before the tag says so too must not take the old one for news."""
     since = store.unsure_since()
-    if since is not None:
-        await store.set_fact(_SPOKEN + instance, str(since))
+    if since is not None and store.fact(_READ + row.profile) != str(since):
+        await store.set_fact(_SPOKEN + row.id, str(since))
 
 
 class Recalled:
@@ -88,10 +88,12 @@ class Recalled:
                     await self._c.apply(row.id, None, end_lag_ms=later_ms - row.ends_ms)
 
     async def _told(self, known: Sequence[tuple[Instance, tags.VmTags]], *, last: bool) -> None:
-        """What operators have said of instances, by a listing that shows it all if it is the `last`. Not of those of
-        which one has spoken since: from then on the row knows."""
+        """What operators have said of instances, by a listing that shows it all if it is the `last`: before that a hold
+        alone is heeded, which costs nothing that is not given back. Not of those of which one has spoken since: from
+        then on the row knows."""
         for row, facts in known:
-            if self.undecided(row.id) and facts.behaviour is not row.behaviour:
+            heeded = last or facts.behaviour is Behaviour.HOLD
+            if heeded and self.undecided(row.id) and facts.behaviour is not row.behaviour:
                 told = f"its tag says {facts.behaviour}, which an operator said after the copy was made"
                 self._c.note("instance.recalled", instance=row.id, detail=told)
                 await self._c.apply(row.id, None, behaviour=facts.behaviour)

@@ -22,7 +22,6 @@ from cloud_dispatch.statestore.batch import Batch, Statements
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 
 T = TypeVar("T")
-_CUT = sqlite3.OperationalError("the connection is lost")
 
 
 class Severed(asyncio.CancelledError):
@@ -132,6 +131,10 @@ class StoreExecutor:
         """Nothing runs between calls."""
 
 
+def _cut() -> sqlite3.OperationalError:
+    return sqlite3.OperationalError("the connection is lost")
+
+
 class BreakingLine(Line):
     """The line to the statestore: cut where the scenario says so, which loses the answer of what is under way."""
 
@@ -140,17 +143,17 @@ class BreakingLine(Line):
 
     def connect(self, engine: Engine, lock: FileLock | AdvisoryLock) -> Connection:
         if self._faults.store_is_cut():
-            raise _CUT
+            raise _cut()
         return super().connect(engine, lock)
 
     def perform(self, connection: Connection, statements: Statements, batch: Batch) -> dict[int, bytes]:
         lost = self._faults.answer_lost()
         if lost is False:
-            raise _CUT
+            raise _cut()
         specs = super().perform(connection, statements, batch)
         self._hooks.committed(batch)
         if lost:
-            raise _CUT
+            raise _cut()
         return specs
 
 

@@ -30,7 +30,7 @@ from cloud_dispatch.statestore.schema import owner
 ADVISORY_KEY = 0x636C6F7564  # "cloud"
 #: How long a session that takes the lock again waits for the one before to be gone.
 RETAKE_MS = 1000
-_MOVED = "stop the dispatcher before its files are moved; put them back, or restart it on what is there"
+_MOVED = "stop the dispatcher, then put all files back; where a copy is in their place, `cloud-dispatch db restored`"
 _BACKEND = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _END_BACKEND = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = :pid AND backend_start = :backend_start"
@@ -68,7 +68,7 @@ def _lost(holder: Owner | None) -> StoreUnavailable:
     to = f" to {holder.describe()}" if holder else ""
     return StoreUnavailable(
         f"this process has lost its lock on the statestore{to}",
-        hint="stop the other one, if there is one; restart this",
+        hint="stop the other one and restart this; if there is none, the database has gone back: `db restored` first",
     )
 
 
@@ -131,6 +131,7 @@ class FileLock:
         """A connection for whoever writes; StoreUnavailable when the lock is not held."""
         if self._fd < 0:
             raise _lost(None)
+        self.check()  # otherwise SQLite makes an empty file of that name, and empties the log of the one that was moved
         return engine.connect()
 
     def release(self) -> None:

@@ -400,6 +400,7 @@ class SqlStore:
 
     def _query(self, query: Callable[..., T], args: tuple[Any, ...]) -> T:
         try:
+            self._lock.check()
             with self._engine.connect().execution_options(reading=True) as connection, connection.begin():
                 return query(connection, *args)
         except self._writer.errors as error:

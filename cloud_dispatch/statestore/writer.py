@@ -51,6 +51,7 @@ class DatabaseWriter:
         self._connection: Connection | None = None
         self.doubtful = False
         self._serial = 0  # of the last transaction that was tried
+        self._landed = 0  # of the last one that is known to be committed
         self._estranged: AnotherPast | None = None
 
     def prepare(self, operations: list[Operation[Any]]) -> None:
@@ -68,7 +69,9 @@ class DatabaseWriter:
         self._lock.check()
         self._serial = batch.serial
         try:
-            return self._line.perform(connection, self._statements, batch)
+            written = self._line.perform(connection, self._statements, batch)
+            self._landed = batch.serial
+            return written
         except AnotherPast:
             raise self._estrange(connection) from None
         except self.errors:
@@ -76,6 +79,7 @@ class DatabaseWriter:
             specs = self._look(batch)
             if specs is None:
                 raise
+            self._landed = batch.serial
             return specs
 
     def reload(self) -> Memory:
@@ -125,10 +129,23 @@ class DatabaseWriter:
 
     def close(self) -> None:
         """Give the lock back, whose session may be the connection."""
+        self._look_back()
         self._lock.release()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _look_back(self) -> None:
+        """Whoever had nothing to write did not see that the tables have fallen back: the next start has to be told."""
+        if self._connection is None or self._estranged is not None:
+            return
+        try:
+            with self._connection.begin():
+                found = last_commit(self._connection)
+                if found < self._landed:
+                    mark_fallen_back(self._connection, found, self._landed)
+        except self.errors as error:
+            log.warning("store.not_looked_back", error=repr(error))
 
     def _estrange(self, connection: Connection) -> AnotherPast:
         """Write nothing more into these tables, nor take anything from them; and say so in them where they are older,

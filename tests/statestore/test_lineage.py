@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.ports.store import TaskFilter
 from cloud_dispatch.statestore import SqlStore, came_back, open_store, writer
 from cloud_dispatch.statestore.batch import Batch, Statements, perform
 from cloud_dispatch.statestore.engine import make_engine, parse_url
@@ -148,6 +149,14 @@ async def test_no_dispatcher_starts_before_an_operator_knows(agent: Agent, table
         assert await again.check() == []
 
 
+async def test_who_had_nothing_to_write_leaves_the_mark_when_he_goes(agent: Agent, tables: Tables, url: str) -> None:
+    """An upgrade soon after a failover: the old dispatcher has not met it, and the new one could not."""
+    tables.fall_back()
+    await store_of(agent).close()
+    with pytest.raises(AnotherPast, match="fallen back"):
+        await open_store(url, clock=ManualClock(), entropy=CountingEntropy(), executor=Inline())
+
+
 async def test_tables_that_somebody_else_has_written_are_left_as_they_are(agent: Agent, tables: Tables) -> None:
     """They are newer, not older: this process keeps out, and who starts on them may."""
     tables.go_on()
@@ -194,12 +203,16 @@ async def test_files_that_are_moved_under_a_dispatcher(migrated_sqlite_url: str,
     file, aside = tmp_path / name, tmp_path / "aside"
     async with stores(migrated_sqlite_url) as open_one:
         store = await open_one(ManualClock())
+        await store.submit([spec()])
         file.rename(aside)
         with pytest.raises(StoreUnavailable, match=f"{name} is not there any more"):
             await store.submit([spec()])
+        with pytest.raises(StoreUnavailable, match=f"{name} is not there any more"):
+            await asyncio.gather(*[store.tasks(TaskFilter()) for _ in range(3)])
+        assert not file.exists(), "nobody has made an empty one in its place"
         file.touch()
         with pytest.raises(StoreUnavailable, match=f"{name} is another file"):
             await store.submit([spec()])
         aside.rename(file)
-        assert await store.submit([spec()]) == [1]
+        assert await store.submit([spec()]) == [2]
         assert await store.check() == []
