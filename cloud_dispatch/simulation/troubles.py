@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cloud_dispatch.domain.errors import Conflict, DispatchError, IllegalTransition, NotFound
+from cloud_dispatch.domain.errors import Conflict, DispatchError, IllegalTransition
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.ports.store import Store, Target, TaskFilter
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from cloud_dispatch.simulation.world import World
 
 _EARLIER_BACKUPS = 100
+#: An operator tries for so many seconds to let go of an instance that is not known any more.
+_RESUMES = 600
 
 
 class Troubles:
@@ -197,7 +199,8 @@ class Troubles:
 
         async def resume(living: Incarnation) -> None:
             assert living.parts is not None
-            with contextlib.suppress(Conflict, IllegalTransition, NotFound):  # what can't be stored is tried again
+            # What can't be stored is tried again, and what a restored store does not know until it may have adopted it.
+            with contextlib.suppress(Conflict, IllegalTransition):
                 await living.parts.fleet.resume(chosen, "as the scenario says")
 
         async def ask() -> None:
@@ -205,7 +208,7 @@ class Troubles:
             until_ms = max(fault.until_ms, self._w.now_ms + 1_000)
             await self._as_operator(fault)
             await asyncio.sleep(max(until_ms - self._w.now_ms, 0) / 1000)
-            await self._w.inside(resume)
+            await self._w.inside(resume, tries=_RESUMES)
 
         self._w.go(ask())
 
