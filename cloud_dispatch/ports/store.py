@@ -416,9 +416,8 @@ class Store(Protocol):
     async def check(self) -> Sequence[str]:
         """Problems found in the store, none being the healthy answer."""
 
-    def trouble(self) -> str:
-        """Why nothing can be written at this moment, "" as far as it is known that all is well. What was committed last
-        may not be in memory meanwhile."""
+    def in_doubt(self) -> bool:
+        """Whether what was committed last may not be in memory: its answer was lost, and it can't be looked up yet."""
 
     async def close(self) -> None:
         """Finish commits under way, release the lock."""

@@ -266,7 +266,6 @@ class Observer:
             end_lag_ms=lag_ms(self._c.settings, profile),
             launched_ms=vm.created_ms, reason="adopted: found by its tags, unknown to the statestore",
         )  # fmt: skip
-        self._recalled.doubt(row)
         try:
             await self._c.store.adopt(replace(row, **self._offered_as(row)))
         except Conflict as moot:  # it has registered since

@@ -34,10 +34,6 @@ async def spoken_of(store: Store, row: Instance) -> None:
 class Recalled:
     def __init__(self, context: Context) -> None:
         self._c = context
-        #: Rows of which the tags may still say what they don't know.
-        self._undecided: set[InstanceId] = set()
-        for row in context.store.instances().values():
-            self.doubt(row)
 
     async def read(
         self, found: Sequence[Finding], rows: Mapping[InstanceId, Instance], profile: ProfileName, listed: Listed
@@ -58,17 +54,10 @@ class Recalled:
             await self._told(known, last=last)
             if last and listed.listing.complete:
                 await self._c.store.set_fact(_READ + profile, str(since))
-                self._undecided -= rows.keys()
 
-    def doubt(self, row: Instance) -> None:
-        """What its behaviour is may be an older word than the last, if there are tags to come that know better."""
-        if self._waits_for(row.profile):
-            self._undecided.add(row.id)
-
-    def undecided(self, instance: InstanceId) -> bool:
+    def undecided(self, row: Instance) -> bool:
         """Whether its tag may still say what the row does not know."""
-        unsure = self._c.store.unsure_since() is not None
-        return unsure and instance in self._undecided and not self._reached(_SPOKEN + instance)
+        return self._waits_for(row.profile) and not self._reached(_SPOKEN + row.id)
 
     def _waits_for(self, profile: ProfileName) -> bool:
         """Whether the tags of its VMs have not been read to the end since the last restore."""
@@ -93,10 +82,8 @@ class Recalled:
         then on the row knows."""
         for row, facts in known:
             heeded = last or facts.behaviour is Behaviour.HOLD
-            if heeded and self.undecided(row.id) and facts.behaviour is not row.behaviour:
+            if heeded and self.undecided(row) and facts.behaviour is not row.behaviour:
                 told = f"its tag says {facts.behaviour}, which an operator said after the copy was made"
                 self._c.note("instance.recalled", instance=row.id, detail=told)
                 await self._c.apply(row.id, None, behaviour=facts.behaviour)
                 self._c.tell(row.id)
-            if last:
-                self._undecided.discard(row.id)

@@ -30,7 +30,7 @@ _Tags = tuple[tuple[str, str], ...]
 class Wearing:
     """`undecided` says whether a VM's tag may know its behaviour better than the row."""
 
-    def __init__(self, context: Context, undecided: Callable[[InstanceId], bool]) -> None:
+    def __init__(self, context: Context, undecided: Callable[[Instance], bool]) -> None:
         self._c = context
         self._undecided = undecided
         self._tags: Together[_Tags] = Together(context.calls, "tag", self._tag)
@@ -82,7 +82,7 @@ class Wearing:
                 if row is not None and row.vm:
                     slot = (_slot(row.id),) if finding.nameless else ()
                     store = ((tags.STORE, self._c.store.id),) if finding.inherited else ()
-                    behaviour = () if self._undecided(row.id) else (_behaviour(row),)
+                    behaviour = () if self._undecided(row) else (_behaviour(row),)
                     if behaviour or slot or store:
                         yield row.vm, (*behaviour, *slot, *store)
 

@@ -77,7 +77,7 @@ class SqlStore:
         self._clock = clock
         self._executor = executor
         self._reads = reads
-        self._writer = DatabaseWriter(engine, lock, clock, line)
+        self._writer = DatabaseWriter(engine, lock, clock, line, memory.commits)
         self._commit = GroupCommit(memory, self._writer, executor)
         self._setting = asyncio.Lock()
         self._by_task = ByTask()
@@ -334,6 +334,9 @@ class SqlStore:
         self, *, instance: InstanceId | None = None, task: TaskId | None = None, limit: int = 100
     ) -> Sequence[Event]:
         return await self._read(reading.list_events, instance, task, _limited(limit))
+
+    def in_doubt(self) -> bool:
+        return self._writer.in_doubt
 
     def trouble(self) -> str:
         """Why nothing can be written at this moment, "" as far as it is known that all is well."""

@@ -40,7 +40,7 @@ class Line:
 class DatabaseWriter:
     """Runs where the executor puts it, one call at a time."""
 
-    def __init__(self, engine: Engine, lock: FileLock | AdvisoryLock, clock: Clock, line: Line) -> None:
+    def __init__(self, engine: Engine, lock: FileLock | AdvisoryLock, clock: Clock, line: Line, landed: int) -> None:
         self.errors = driver_errors(engine)
         self._engine = engine
         self._lock = lock
@@ -50,8 +50,7 @@ class DatabaseWriter:
         self._statements = Statements.of(engine.dialect)
         self._connection: Connection | None = None
         self.doubtful = False
-        self._serial = 0  # of the last transaction that was tried
-        self._landed = 0  # of the last one that is known to be committed
+        self._landed = landed  # the number of the last transaction that is known to be committed
         self._estranged: AnotherPast | None = None
 
     def prepare(self, operations: list[Operation[Any]]) -> None:
@@ -67,7 +66,6 @@ class DatabaseWriter:
     def perform(self, batch: Batch) -> dict[int, bytes]:
         connection = self._open()
         self._lock.check()
-        self._serial = batch.serial
         try:
             written = self._line.perform(connection, self._statements, batch)
             self._landed = batch.serial
@@ -87,7 +85,7 @@ class DatabaseWriter:
         try:
             with self._open().begin():
                 memory = load(self._open())
-                if memory.commits not in (self._serial, self._serial - 1):
+                if memory.commits not in (self._landed, self._landed + 1):
                     raise AnotherPast(f"its last transaction is {memory.commits}")
                 purse, now = Purse.of(self.configured, memory.facts), self._clock.now()
                 purse.read(self._open(), now)
@@ -97,7 +95,7 @@ class DatabaseWriter:
         except self.errors:
             self._drop()
             raise
-        self.doubtful = False
+        self.doubtful, self._landed = False, memory.commits
         return memory
 
     def _look(self, batch: Batch) -> dict[int, bytes] | None:
@@ -121,6 +119,11 @@ class DatabaseWriter:
                 f"the statestore was lost in the middle of a commit: {said.message}",
                 hint="whether this call was committed is not known; look before you repeat it",
             ) from error
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether what was committed last may not be in the memory."""
+        return self.doubtful or self._estranged is not None
 
     def error(self, error: BaseException) -> StoreUnavailable | None:
         if isinstance(error, StoreUnavailable):
@@ -150,7 +153,7 @@ class DatabaseWriter:
     def _estrange(self, connection: Connection) -> AnotherPast:
         """Write nothing more into these tables, nor take anything from them; and say so in them where they are older,
         so that no dispatcher starts on them as if nothing had happened. What to tell the callers."""
-        written = self._serial - 1
+        written = self._landed
         try:
             with connection.begin():
                 found = last_commit(connection)

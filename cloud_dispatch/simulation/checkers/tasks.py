@@ -116,7 +116,7 @@ class Tasks(Checker):
 
     def look(self) -> None:
         store = self.view.store
-        if store is None or store.trouble():
+        if store is None or store.in_doubt():
             # What was committed without an answer is not in memory before that could be looked up.
             self._unheld = {}
             return
