@@ -224,6 +224,8 @@ def perform(connection: Connection, statements: Statements, batch: Batch) -> dic
     if not (batch.before or batch.after):
         return _perform_hot(connection.connection.dbapi_connection, statements, batch)
     with connection.begin():
+        with closing(connection.connection.cursor()) as cursor:
+            _count_on(cursor, statements, batch)
         for statement, rows in batch.before:
             connection.execute(statement, list(rows))
         with closing(connection.connection.cursor()) as cursor:
@@ -258,6 +260,7 @@ def _perform_hot(driver: Any, statements: Statements, batch: Batch) -> dict[int,
     try:
         if statements.begin:
             cursor.execute(statements.begin)
+        _count_on(cursor, statements, batch)
         _write_hot(cursor, statements, batch)
         specs = read_specs(cursor, statements, batch.read_specs)
         driver.commit()
@@ -280,7 +283,6 @@ def landed(connection: Connection, batch: Batch) -> bool:
 
 
 def _write_hot(cursor: Any, statements: Statements, batch: Batch) -> None:
-    _count_on(cursor, statements, batch)
     for text, rows in (
         (statements.new_task, batch.new_tasks),
         (statements.new_spec, batch.new_specs),
