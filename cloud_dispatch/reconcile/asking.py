@@ -204,10 +204,13 @@ class Asking:
     def _quotas_are_due(self, profile: ProfileName, view: ProfileView) -> bool:
         if not self._c.settings.providers[profile].traits.quotas:
             return False
-        after_ms = DOUBTED_QUOTAS_MS if view.quotas_doubted else QUOTAS_MS
-        if self._quotas_hold_work():
-            after_ms = AGAIN_MS if self._ours(profile) < view.quotas_rows else DOUBTED_QUOTAS_MS
-        return view.quotas_ms is None or self._c.clock.monotonic() - view.quotas_ms >= after_ms
+        if view.quotas_ms is None:
+            return True
+        since_ms = self._c.clock.monotonic() - view.quotas_ms
+        hold_work = self._quotas_hold_work()
+        if since_ms >= (DOUBTED_QUOTAS_MS if view.quotas_doubted or hold_work else QUOTAS_MS):
+            return True
+        return hold_work and since_ms >= AGAIN_MS and self._ours(profile) < view.quotas_rows
 
     def _quotas_hold_work(self) -> bool:
         """Whether tasks wait for one: what has ended since the last answer, ours or not, may have made room."""

@@ -37,6 +37,10 @@ class Heeded:
             if facts is not None:
                 self._ends[vm.id] = facts.ends_ms
 
+    def knows_more_than(self, vms: int) -> bool:
+        """Whether so many are known that it is time to forget some."""
+        return max(len(self._ends), len(self._told)) > vms
+
     def keep_only(self, vms: Collection[VmId]) -> None:
         """Forget the others."""
         self._ends = {vm: ends_ms for vm, ends_ms in self._ends.items() if vm in vms}

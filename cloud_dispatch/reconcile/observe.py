@@ -116,7 +116,8 @@ class Observer:
         """Which hard ends the provider heeds: those that VMs wear."""
         if traits.hard_end is HardEnd.EXTENDABLE:
             self._c.heeded.seen(vms, started, traits.consistency_ms)
-            self._c.heeded.keep_only({row.vm for row in self._c.store.instances().values()})
+            if self._c.heeded.knows_more_than(2 * len(self._c.store.instances())):
+                self._c.heeded.keep_only({row.vm for row in self._c.store.instances().values()})
 
     async def _handle(self, finding: Finding, profile: ProfileName, provider: Provider, started: int) -> None:
         if isinstance(finding, Bound):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.planner.scopes import Scopes
 from cloud_dispatch.planner.snapshot import QuotaUse
 from cloud_dispatch.provider.spi import Quota
@@ -23,21 +24,27 @@ def known(context: Context) -> tuple[QuotaUse, ...]:
 
 def _known(context: Context) -> Iterator[QuotaUse]:
     now = context.clock.monotonic()
-    for profile, view in context.profiles.items():
-        if view.quotas_ms is not None and now - view.quotas_ms <= GOOD_MS:
-            told = [known for quota in view.quotas if (known := use(profile, quota)) is not None]
-            yield from _with_ours(context, profile, view, told) if told else ()
+    views = {
+        profile: view
+        for profile, view in context.profiles.items()
+        if view.quotas and view.quotas_ms is not None and now - view.quotas_ms <= GOOD_MS
+    }
+    if not views:
+        return
+    since_ms = min(view.quotas_asked_ms for view in views.values())
+    recent = [row for row in context.store.instances().values() if row.intended_ms >= since_ms]
+    for profile, view in views.items():
+        told = [known for quota in view.quotas if (known := use(profile, quota)) is not None]
+        yield from _with_ours(recent, profile, view, told) if told else ()
 
 
 def _with_ours(
-    context: Context, profile: ProfileName, view: ProfileView, told: Sequence[QuotaUse]
+    recent: Sequence[Instance], profile: ProfileName, view: ProfileView, told: Sequence[QuotaUse]
 ) -> Iterator[QuotaUse]:
-    """The quotas with what was launched of ours since they were asked for: the next pass must not take the same room
-    again."""
-    rows = context.store.instances().values()
+    """The quotas with what was launched of ours since they were asked for, of the `recent` instances of all profiles:
+    the next pass must not take the same room again."""
     since_ms = view.quotas_asked_ms
-    recent = [row for row in rows if row.intended_ms >= since_ms]
-    keys = Counter(row.offering_key for row in recent if row.profile == profile)
+    keys = Counter(row.offering_key for row in recent if row.profile == profile and row.intended_ms >= since_ms)
     ours = [(one, keys[one.key]) for one in view.offerings if one.key in keys] if keys else []
     scopes = Scopes(told)
     more: Counter[int] = Counter()

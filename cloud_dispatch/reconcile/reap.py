@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -43,13 +44,21 @@ class Reaper:
             self._looked = rows
             self._tries = {i: t for i, t in self._tries.items() if i in rows}
             self._terminating = [row for row in rows.values() if row.state is _TERMINATING and row.vm]
-            known = self._known_ms
-            self._known_ms = {name: known.get(name, now) for name, row in rows.items() if row.vm}
+            self._meet(rows, now)
         for row in self._terminating:
             due = self._tries.setdefault(row.id, _Try(now, FIRST_DELAY_MS))
             if now >= due.at_ms and self._c.calls.start(f"reap:{row.id}", self._end(row), row.profile):
                 due.at_ms = now + due.delay_ms
                 due.delay_ms = min(due.delay_ms * 2, LONGEST_DELAY_MS)
+
+    def _meet(self, rows: Mapping[InstanceId, Instance], now: int) -> None:
+        """Nearly all of a large fleet was known before: only the others are looked at."""
+        known = self._known_ms
+        for gone in known.keys() - rows.keys():
+            del known[gone]
+        for name in rows.keys() - known.keys():
+            if rows[name].vm:
+                known[name] = now
 
     def next_due_ms(self) -> int | None:
         """Milliseconds until the next repetition, None when nothing is terminating."""
