@@ -64,11 +64,15 @@ def _file(name: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _lost(holder: Owner | None) -> StoreUnavailable:
+class LostLock(StoreUnavailable):
+    """Somebody else has the lock that this process took, or has had it since."""
+
+
+def _lost(holder: Owner | None) -> LostLock:
     to = f" to {holder.describe()}" if holder else ""
-    return StoreUnavailable(
+    return LostLock(
         f"this process has lost its lock on the statestore{to}",
-        hint="stop the other one and restart this; if there is none, the database has gone back: `db restored` first",
+        hint="let one of the two run, and restart this one if it is that",
     )
 
 
@@ -134,6 +138,11 @@ class FileLock:
         self.check()  # otherwise SQLite makes an empty file of that name, and empties the log of the one that was moved
         return engine.connect()
 
+    @contextmanager
+    def alone(self) -> Iterator[Connection | None]:
+        """Nothing: files that have changed under the lock are found by `check`."""
+        yield None
+
     def release(self) -> None:
         """The file stays, empty: removing it would let two openers lock two files of one name."""
         if self._fd >= 0:
@@ -173,6 +182,14 @@ class AdvisoryLock:
             self._retake(self._me)
         assert self._session is not None  # _beginning has set it
         return self._session
+
+    @contextmanager
+    def alone(self) -> Iterator[Connection | None]:
+        """For whoever has lost the lock: a transaction of a session that has it for so long, where nobody else has it;
+        None where somebody has."""
+        with self._engine.connect() as session, session.begin():
+            alone = session.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": ADVISORY_KEY})
+            yield session if alone else None
 
     def _retake(self, me: Owner) -> None:
         with self._beginning() as session:

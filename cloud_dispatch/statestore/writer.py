@@ -18,7 +18,7 @@ from cloud_dispatch.statestore.engine import driver_errors, translate
 from cloud_dispatch.statestore.limits import take_purse
 from cloud_dispatch.statestore.lineage import HINT, AnotherPast, last_commit, mark_fallen_back
 from cloud_dispatch.statestore.loading import load
-from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
+from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, LostLock
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.purse import Configured, Purse
 
@@ -144,34 +144,53 @@ class DatabaseWriter:
             return
         try:
             with self._connection.begin():
-                found = last_commit(self._connection)
-                if found < self._landed:
-                    mark_fallen_back(self._connection, found, self._landed)
+                self._mark(self._connection)
         except self.errors as error:
             log.warning("store.not_looked_back", error=repr(error))
 
     def _estrange(self, connection: Connection) -> AnotherPast:
         """Write nothing more into these tables, nor take anything from them; and say so in them where they are older,
         so that no dispatcher starts on them as if nothing had happened. What to tell the callers."""
-        written = self._landed
         try:
             with connection.begin():
-                found = last_commit(connection)
-                if found < written:
-                    mark_fallen_back(connection, found, written)
+                found = self._mark(connection)
         except self.errors as error:  # the next transaction meets it again
             self._drop()
             return AnotherPast(f"the statestore has another past than this dispatcher ({error})", hint=HINT)
+        return self._part(found)
+
+    def _mark(self, connection: Connection) -> int:
+        """Say so in tables that are older than what was written here; returns their last transaction."""
+        found = last_commit(connection)
+        if found < self._landed:
+            mark_fallen_back(connection, found, self._landed)
+        return found
+
+    def _part(self, found: int) -> AnotherPast:
+        """From here on nothing is written. What to tell the callers."""
+        written = self._landed
         said = f"the statestore is at its commit {found}, but not as this dispatcher left it after commit {written}"
         self._estranged = AnotherPast(said, hint=HINT)
         log.error("store.another_past", found=found, written=written)
         return self._estranged
 
+    def _look_for_whom(self) -> None:
+        """AnotherPast where the lock was lost to nobody: who had it since would have counted on, and these tables are
+        of a time before it was taken."""
+        with self._lock.alone() as connection:
+            found = None if connection is None else self._mark(connection)
+        if found is not None and found < self._landed:
+            raise self._part(found)
+
     def _open(self) -> Connection:
         if self._estranged is not None:
             raise AnotherPast(self._estranged.message, hint=self._estranged.hint)
         if self._connection is None:
-            self._connection = self._line.connect(self._engine, self._lock)
+            try:
+                self._connection = self._line.connect(self._engine, self._lock)
+            except LostLock:
+                self._look_for_whom()
+                raise
         return self._connection
 
     def _drop(self) -> None:

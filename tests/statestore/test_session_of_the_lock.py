@@ -10,6 +10,8 @@ import sqlalchemy as sa
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.errors import Conflict, StoreUnavailable
 from cloud_dispatch.statestore import SqlStore, describe_owner
+from cloud_dispatch.statestore.lineage import COMMIT, AnotherPast
+from cloud_dispatch.statestore.schema import counters, owner
 from cloud_dispatch.testing.store_builders import ManualClock, spec
 from tests.statestore.conftest import stores
 
@@ -75,6 +77,39 @@ async def test_nobody_writes_without_the_lock(store: SqlStore, admin: sa.Connect
     with pytest.raises(StoreUnavailable, match="lost its lock on the statestore"):
         await store.submit([spec()])
     assert admin.scalar(sa.text("SELECT count(*) FROM tasks")) == 3
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["the dispatcher before is named", "nobody is named"])
+async def test_a_database_of_before_the_lock_was_taken(
+    store: SqlStore, admin: sa.Connection, postgres_url: str, named: bool
+) -> None:
+    """A replica that lagged by more than the dispatcher's own life knows nothing of it. Nobody had the lock since, or
+    the transactions would have been counted on: the tables are marked, and no dispatcher starts on them by itself."""
+    hang_up(admin)
+    admin.execute(sa.update(counters).where(counters.c.name == COMMIT).values(value=counters.c.value - 1))
+    admin.execute(sa.update(owner).values(pid=1, since_ms=0) if named else sa.delete(owner))
+    for _ in range(2):
+        with pytest.raises(AnotherPast, match="is at its commit 0, but not as this dispatcher left it after commit 1"):
+            await store.submit([spec()])
+    assert holders(admin) == 0
+    await store.close()
+    with pytest.raises(AnotherPast, match=r"fallen back to its commit 0 of 1"):
+        async with stores(postgres_url, Inline) as open_one:
+            await open_one(ManualClock())
+
+
+async def test_tables_that_are_not_older_are_those_of_whoever_had_the_lock(
+    store: SqlStore, admin: sa.Connection, postgres_url: str
+) -> None:
+    """It may have been killed, so that its name stands there still: its tables are as good as any."""
+    hang_up(admin)
+    admin.execute(sa.update(owner).values(pid=1, since_ms=0))
+    with pytest.raises(StoreUnavailable, match=r"lost its lock on the statestore to pid 1 on") as told:
+        await store.submit([spec()])
+    assert not isinstance(told.value, AnotherPast)
+    await store.close()
+    async with stores(postgres_url, Inline) as open_one:
+        assert (await (await open_one(ManualClock())).submit([spec()])) == [2]
 
 
 async def test_a_session_that_the_database_still_has_makes_way(store: SqlStore, admin: sa.Connection) -> None:
