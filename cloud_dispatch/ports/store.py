@@ -343,6 +343,9 @@ class Store(Protocol):
         """When the store came back from a backup, if nothing was reconciled since: all windows that were open then
         count as spent."""
 
+    def restored_ms(self) -> int | None:
+        """When the store was made from a copy for the last time, None if it never was."""
+
     async def reconcile(self) -> None:
         """An operator says that the ledger is the truth: windows count what it has booked, and nothing else."""
 

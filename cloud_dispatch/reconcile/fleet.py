@@ -115,7 +115,7 @@ class FleetService:
             return bound
         slots = [row for row in self._c.store.instances().values() if row.batch == batch]
         unbound = [row for row in slots if not row.vm and row.state is _S.LAUNCHING]
-        restored_ms, untold = self._c.store.unsure_since(), False
+        restored_ms, untold = self._c.store.restored_ms(), False
         for row in unbound:
             provider = self._c.settings.providers.get(row.profile)
             name = provider.traits.vm_id(row.id, row.zone) if provider is not None else None

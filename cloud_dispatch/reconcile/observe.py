@@ -84,7 +84,7 @@ class Observer:
         current = {i: row for i, row in rows.items() if row.profile == profile}
         found = match(
             listing.vms, current, own=self._c.store.id, stores=heritage(self._c.store), complete=listing.complete,
-            restored_ms=self._c.store.unsure_since(),
+            restored_ms=self._c.store.restored_ms(),
         )  # fmt: skip
         await self._recalled.read(found, current, profile, listed)
         await self._outlived([current[one.instance] for one in found if isinstance(one, Seen)], profile)

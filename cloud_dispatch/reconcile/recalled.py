@@ -26,7 +26,7 @@ _READ, _SPOKEN = "tags-recalled:", "spoken-of:"
 async def spoken_of(store: Store, row: Instance) -> None:
     """An operator is about to say what the instance shall do: from here on no tag knows better. Durable before he has
     said it, for a dispatcher that dies before the tag says so too must not take the old one for news."""
-    since = store.unsure_since()
+    since = store.restored_ms()
     if since is not None and store.fact(_READ + row.profile) != str(since):
         await store.set_fact(_SPOKEN + row.id, str(since))
 
@@ -39,8 +39,9 @@ class Recalled:
         self, found: Sequence[Finding], rows: Mapping[InstanceId, Instance], profile: ProfileName, listed: Listed
     ) -> None:
         """Heed the tags that a listing has shown, of a store that was restored."""
-        since = self._c.store.unsure_since()
-        if since is None:
+        since = self._c.store.restored_ms()
+        waits = self._waits_for(profile)
+        if since is None or (not waits and self._c.store.unsure_since() is None):
             return
         known = [
             (rows[one.instance], facts)
@@ -49,7 +50,7 @@ class Recalled:
             if (facts := tags.decode(one.vm.tags)) is not None
         ]
         await self._ends(known, profile)
-        if self._waits_for(profile):
+        if waits:
             last = settled(self._c, since, self._c.settings.providers[profile], listed.started_ms)
             await self._told(known, last=last)
             if last and listed.listing.complete:
@@ -61,10 +62,10 @@ class Recalled:
 
     def _waits_for(self, profile: ProfileName) -> bool:
         """Whether the tags of its VMs have not been read to the end since the last restore."""
-        return self._c.store.unsure_since() is not None and not self._reached(_READ + profile)
+        return self._c.store.restored_ms() is not None and not self._reached(_READ + profile)
 
     def _reached(self, fact: str) -> bool:
-        return self._c.store.fact(fact) == str(self._c.store.unsure_since())
+        return self._c.store.fact(fact) == str(self._c.store.restored_ms())
 
     async def _ends(self, known: Sequence[tuple[Instance, tags.VmTags]], profile: ProfileName) -> None:
         """Which ends were moved on: the later one on the VM counts for what it may cost. No budget is asked, since it

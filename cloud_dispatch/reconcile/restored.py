@@ -25,7 +25,7 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
     """The profiles at which nothing may be launched yet: what was launched after the store's copy was made counts
     against caps and serves its tasks, but a provider may not show it before its consistency horizon. So there has to
     be a listing that began after that."""
-    since = context.store.unsure_since()
+    since = context.store.restored_ms()
     if since is None:
         return
     for profile, provider in context.settings.providers.items():

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection, Engine
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
 from cloud_dispatch.ownership import give
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
-from cloud_dispatch.statestore.lineage import unmark
+from cloud_dispatch.statestore.lineage import RESTORED_FACT, unmark
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, this_process
 from cloud_dispatch.statestore.migrate import migrating, revision, upgrade
 from cloud_dispatch.statestore.purse import UNSURE_FACT
@@ -202,6 +202,7 @@ def _mark_restored(connection: Connection, now_ms: int) -> None:
     connection.execute(delete(counters).where(token))
     later = max(last + TOKEN_LEAP, now_ms // 1000 * TOKENS_A_SECOND)
     connection.execute(insert(counters).values(name="token", value=later))
-    connection.execute(delete(facts).where(facts.c.name == UNSURE_FACT))
-    connection.execute(insert(facts).values(name=UNSURE_FACT, value=str(now_ms)))
+    for fact in (UNSURE_FACT, RESTORED_FACT):
+        connection.execute(delete(facts).where(facts.c.name == fact))
+        connection.execute(insert(facts).values(name=fact, value=str(now_ms)))
     unmark(connection)

@@ -20,6 +20,8 @@ from cloud_dispatch.statestore.schema import counters, facts
 COMMIT = "commit"
 #: The fact that tables carry which were found older than what had been written: "FOUND of WRITTEN", two such numbers.
 FALLEN_BACK_FACT = "fallen-back"
+#: The fact that says when the tables were made from a copy for the last time, in ms since the epoch. It stays.
+RESTORED_FACT = "restored-at"
 HINT = "stop the dispatcher, look which tasks are missing, then `cloud-dispatch db restored`, and start it again"
 
 

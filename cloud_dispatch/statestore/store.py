@@ -50,6 +50,7 @@ from cloud_dispatch.statestore.commit import GroupCommit
 from cloud_dispatch.statestore.costs import ByTask, Present, Runs
 from cloud_dispatch.statestore.instances import Adopt, Change, Intend
 from cloud_dispatch.statestore.limits import SetLimits
+from cloud_dispatch.statestore.lineage import RESTORED_FACT
 from cloud_dispatch.statestore.loading import STORE_ID
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 from cloud_dispatch.statestore.memory import Memory
@@ -234,6 +235,11 @@ class SqlStore:
     def unsure_since(self) -> int | None:
         unsure = self._memory.facts.get(UNSURE_FACT)
         return None if unsure is None else int(unsure)
+
+    def restored_ms(self) -> int | None:
+        known = self._memory.facts  # the version before said it together with what is spent
+        restored = known.get(RESTORED_FACT) or known.get(UNSURE_FACT)
+        return None if restored is None else int(restored)
 
     async def reconcile(self) -> None:
         async with self._setting:

@@ -15,6 +15,7 @@ from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.provider.spi import Listing
 from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.statestore.lineage import RESTORED_FACT
 from cloud_dispatch.statestore.purse import UNSURE_FACT
 from tests.reconcile.fake import LOCAL, NAMED, POOL, Cloud, ManualClock, World, world
 
@@ -34,7 +35,7 @@ class Halting(Cloud):
 
 async def restored(w: World) -> None:
     """What is in the store now is a copy that was made before something was said."""
-    await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
+    await w.store.set_fact(RESTORED_FACT, str(w.clock.now()))
     await w.restart()
 
 
@@ -224,6 +225,25 @@ async def test_who_said_and_unsaid_it_after_the_restore_is_heard(tmp_path: Path)
         w.clock.ms += 61_000
         await w.passes(2)
         assert (w.rows[0].behaviour, worn(w)) == (B.RUN, "run")
+
+
+async def test_tags_are_read_on_where_the_ledger_is_reconciled_meanwhile(tmp_path: Path) -> None:
+    """An operator who is quick: what listings show late is as late as before."""
+    cloud = late()
+    async with world(tmp_path, cloud=cloud, **ONE) as w:
+        await w.passes(2)
+        wear(w, B.HOLD)
+        cloud.before = B.RUN
+        await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
+        await restored(w)
+        await w.passes(2)
+        await w.store.reconcile()
+        await w.passes(2)
+        assert (w.rows[0].behaviour, worn(w)) == (B.RUN, "hold"), "nothing is written over"
+        cloud.before = None
+        w.clock.ms += 61_000
+        await w.passes(3)
+        assert (w.rows[0].behaviour, worn(w)) == (B.HOLD, "hold")
 
 
 async def test_what_is_adopted_by_late_tags_is_put_right_too(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.statestore.lineage import RESTORED_FACT
 from cloud_dispatch.statestore.purse import UNSURE_FACT
 from tests.reconcile.fake import Cloud, ManualClock, World, world
 
@@ -19,7 +20,7 @@ def slow() -> Cloud:
 
 
 async def restored(w: World) -> None:
-    await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
+    await w.store.set_fact(RESTORED_FACT, str(w.clock.now()))
 
 
 async def test_what_was_launched_after_the_copy_counts_before_anything_is_launched(tmp_path: Path) -> None:
@@ -45,6 +46,21 @@ async def test_what_was_launched_after_the_copy_counts_before_anything_is_launch
         assert [known.id for known in again.rows] == [row.id]
         assert again.rows[0].state is not InstanceState.LAUNCHING
         assert again.cloud.requests == []
+
+
+async def test_a_ledger_that_is_reconciled_shows_no_vm(tmp_path: Path) -> None:
+    """What was spent is one thing, what was launched another: the wait is the same."""
+    async with world(tmp_path, cloud=slow()) as w:
+        await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
+        await restored(w)
+        await w.submit(1)
+        await w.passes(2)
+        await w.store.reconcile()
+        assert w.store.unsure_since() is None
+        await w.passes(HORIZON_MS // 1_000 - 4)
+        assert w.cloud.requests == []
+        await w.passes(6)
+        assert len(w.cloud.requests) == 1
 
 
 async def test_launches_go_on_after_a_listing_that_began_past_the_horizon(tmp_path: Path) -> None:

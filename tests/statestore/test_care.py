@@ -72,7 +72,9 @@ async def test_a_backup_is_restored_whole(opens: OpenStore, url: str, tmp_path: 
         assert restored.task_counts()[TaskState.SUCCEEDED] == 1
         assert (await restored.task(TaskId(1))).spec == (await store.task(TaskId(1))).spec
         assert restored.fact("deployment") == "d"
-        assert restored.unsure_since() == START_MS
+        assert (restored.unsure_since(), restored.restored_ms()) == (START_MS, START_MS)
+        await restored.reconcile()
+        assert (restored.unsure_since(), restored.restored_ms()) == (None, START_MS)
         assert restored.targets() == store.targets()
         assert list(await restored.events()) == list(await store.events())
         assert await restored.check() == []
