@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import chain
 from operator import itemgetter
 
@@ -14,7 +15,7 @@ from cloud_dispatch.domain.shape import Labels
 from cloud_dispatch.planner.needs import UNBOUNDED, Need, Pace, Paces, Room, fit_empty
 from cloud_dispatch.planner.placement import Host
 from cloud_dispatch.planner.snapshot import Snapshot
-from cloud_dispatch.planner.stock import Stock, closed, closed_to, front, stocks
+from cloud_dispatch.planner.stock import Shut, Stock, closed, closed_to, front, stocks
 
 #: Kinds of one group share all their caps.
 Group = tuple[PoolName, ProfileName]
@@ -90,27 +91,38 @@ class Shelf:
 
 
 class Catalogue:
-    """What the pools of a snapshot may rent."""
+    """What the pools of a snapshot may rent. Nothing is sorted before somebody asks: most plans find room for all that
+    waits on what exists."""
 
     def __init__(self, snapshot: Snapshot, paces: Paces) -> None:
+        self._snapshot = snapshot
         self._paces = paces
-        self._pools = snapshot.pools
         self._count = 0
-        self._shut = closed(snapshot)
-        #: The same for each pool, where something is closed to it alone.
-        self._shut_to = {pool.name: closed_to(snapshot, pool, self._shut) for pool in snapshot.pools}
-        self._stocks = stocks(snapshot.offerings, self._shut)
         self._shelves: dict[Labels, Shelf] = {}
         self._kinds: dict[Labels, list[Kind]] = {}
         self._narrowed: dict[tuple[int, Labels], Stock | None] = {}
         self._fronts: dict[tuple[int, ...], list[int]] = {}
         self._hosts: dict[tuple[PoolName, str], Host] = {}
+
+    @cached_property
+    def _shut(self) -> dict[int, Shut]:
+        return closed(self._snapshot)
+
+    @cached_property
+    def _shut_to(self) -> dict[PoolName, dict[int, Shut]]:
+        """The same for each pool, where something is closed to it alone."""
+        return {pool.name: closed_to(self._snapshot, pool, self._shut) for pool in self._snapshot.pools}
+
+    @cached_property
+    def _stocks(self) -> list[Stock]:
+        return stocks(self._snapshot.offerings, self._shut)
+
+    @cached_property
+    def unseen(self) -> tuple[ProfileName, ...]:
+        """Profiles of which nothing is known: they must not make a shape unsatisfiable."""
         seen = {stock.profile for stock in self._stocks}
-        named = dict.fromkeys(profile for pool in snapshot.pools for profile in pool.profiles)
-        #: Profiles of which nothing is known: they must not make a shape unsatisfiable.
-        self.unseen: tuple[ProfileName, ...] = tuple(
-            profile for profile in named if profile not in seen or profile in snapshot.silent
-        )
+        named = dict.fromkeys(profile for pool in self._snapshot.pools for profile in pool.profiles)
+        return tuple(profile for profile in named if profile not in seen or profile in self._snapshot.silent)
 
     def shelf(self, labels: Labels) -> Shelf:
         """What carries `labels`, ready to be searched."""
@@ -145,7 +157,7 @@ class Catalogue:
         return any(kind.serves(need) and fit_empty(kind.room, need) > 0 for kind in chain(*kinds))
 
     def _all_kinds(self) -> Iterator[Kind]:
-        for pool in self._pools:
+        for pool in self._snapshot.pools:
             types: dict[str, bool] = {}
             alone = self._shut_to[pool.name] is not self._shut
             for stock in self._stocks:
@@ -166,7 +178,7 @@ class Catalogue:
     def _labelled(self, kinds: Iterable[Kind], labels: Labels) -> Iterator[Kind]:
         """The kinds that carry `labels`, each with the offerings that do; a pool's own labels beat the offering's."""
         asked: dict[PoolName, Labels | None] = {}
-        for pool in self._pools:
+        for pool in self._snapshot.pools:
             own = dict(pool.labels)
             fits = all(own.get(name, value) == value for name, value in labels)
             asked[pool.name] = tuple((name, value) for name, value in labels if name not in own) if fits else None

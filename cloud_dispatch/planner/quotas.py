@@ -7,6 +7,7 @@ itself. What is launched elsewhere meanwhile is the provider's to refuse.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.planner.needs import UNBOUNDED
@@ -18,9 +19,13 @@ class Quotas:
     """What is left of them, this plan's launches included."""
 
     def __init__(self, quotas: Sequence[QuotaUse]) -> None:
-        self._bounds = Scopes(quotas)
+        self._quotas = quotas
         self._of: dict[int, list[QuotaUse]] = {}
         self._taken: dict[int, int] = {}
+
+    @cached_property
+    def _bounds(self) -> Scopes[QuotaUse]:
+        return Scopes(self._quotas)
 
     def room(self, offering: Offering) -> int:
         """How many more of `offering` all the quotas admit."""
