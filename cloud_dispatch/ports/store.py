@@ -288,10 +288,12 @@ class Store(Protocol):
     async def adopt(self, instance: Instance) -> None:
         """Insert an instance that was found by its tags."""
 
-    async def change(self, changes: Sequence[InstanceChange]) -> Sequence[Instance]:
-        """Apply all changes or none, in one transaction. An instance that becomes failed, lost, terminating or gone
-        loses its claims in the same transaction; what one that is gone has cost is booked in it. IllegalTransition,
-        Conflict, NotFound; OverBudget when a later hard end is not admitted."""
+    async def change(
+        self, changes: Sequence[InstanceChange], *, facts: Mapping[str, str] | None = None
+    ) -> Sequence[Instance]:
+        """Apply all changes or none, in one transaction, which sets these `facts` too. An instance that becomes failed,
+        lost, terminating or gone loses its claims in it, and what one that is gone has cost is booked in it.
+        IllegalTransition, Conflict, NotFound; OverBudget when a later hard end is not admitted."""
 
     # -- money
     async def set_limits(

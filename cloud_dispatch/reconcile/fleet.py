@@ -270,10 +270,9 @@ class FleetService:
         return row
 
     async def _change(self, row: Instance, event: InstanceEvent | None, word: str, why: str, **fields: Any) -> Instance:
-        if "behaviour" in fields:
-            await recalled.spoken_of(self._c.store, row)
+        spoken = recalled.spoken_of(self._c.store, row) if "behaviour" in fields else None
         try:
-            (changed,) = await self._c.store.change([InstanceChange(row.id, event, fields)])
+            (changed,) = await self._c.store.change([InstanceChange(row.id, event, fields)], facts=spoken)
         except IllegalTransition:
             raise Conflict(f"instance {row.id} is {row.state}: it can't {word} now") from None
         if "behaviour" in fields:

@@ -23,12 +23,13 @@ from cloud_dispatch.reconcile.spend import lag_ms
 _READ, _SPOKEN = "tags-recalled:", "spoken-of:"
 
 
-async def spoken_of(store: Store, row: Instance) -> None:
-    """An operator is about to say what the instance shall do: from here on no tag knows better. Durable before he has
-    said it, for a dispatcher that dies before the tag says so too must not take the old one for news."""
+def spoken_of(store: Store, row: Instance) -> dict[str, str]:
+    """An operator says what the instance shall do: from here on no tag knows better. The facts that say so, to be set
+    with his word: a dispatcher that dies before the tag says it too must not take the old one for news."""
     since = store.restored_ms()
-    if since is not None and store.fact(_READ + row.profile) != str(since):
-        await store.set_fact(_SPOKEN + row.id, str(since))
+    if since is None or store.fact(_READ + row.profile) == str(since):
+        return {}
+    return {_SPOKEN + row.id: str(since)}
 
 
 class Recalled:

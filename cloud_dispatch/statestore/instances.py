@@ -21,6 +21,7 @@ from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.departures import Departures
 from cloud_dispatch.statestore.endings import lose_all
 from cloud_dispatch.statestore.memory import Memory
+from cloud_dispatch.statestore.records import Write
 from cloud_dispatch.statestore.rows import INSTANCE_FIELDS, instance_of, instance_row
 from cloud_dispatch.statestore.schema import instances, intents
 
@@ -104,17 +105,20 @@ class Adopt:
 
 
 class Change:
-    """All of `changes` or none. Answers the instances as they are after it, in order of the changes. OverBudget when
-    one is to live longer than a spending limit admits.
+    """All of `changes`, and what else is written with them, or nothing. Answers the instances as they are after it, in
+    order of the changes. OverBudget when one is to live longer than a spending limit admits.
 
     `memory` has those that need not be looked for in the tables."""
 
-    def __init__(self, changes: Sequence[InstanceChange], memory: Memory, clock: Clock) -> None:
+    def __init__(
+        self, changes: Sequence[InstanceChange], memory: Memory, clock: Clock, also: Write | None = None
+    ) -> None:
         for change in changes:
             wrong = sorted((set(change.fields) - INSTANCE_FIELDS) | (set(change.fields) & _FIXED))
             if wrong:
                 raise InvalidInput(f"{', '.join(wrong)} of an instance can't be set", place=str(change.instance))
         self._changes = changes
+        self._also = also
         self._clock = clock
         self._unknown = sorted({change.instance for change in changes if change.instance not in memory.seats})
         leaving = {change.instance: _done_by(change, memory) for change in changes if change.event is _E.GONE}
@@ -167,6 +171,8 @@ class Change:
         for own in after.values():
             self._write(batch, self.departures.leave(batch, own, now) if self._leaves(own) else own)
         self._after = {instance: batch.instances[instance] for instance in after}
+        if self._also is not None:
+            self._also.plan(batch)
 
     def answer(self, specs: Mapping[int, bytes]) -> Sequence[Instance]:
         return [self._after[change.instance] for change in self._changes]

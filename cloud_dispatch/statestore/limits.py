@@ -11,7 +11,7 @@ from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.paying import recommit
 from cloud_dispatch.statestore.purse import Configured, Purse
-from cloud_dispatch.statestore.records import set_fact
+from cloud_dispatch.statestore.records import set_facts
 from cloud_dispatch.statestore.schema import facts
 
 
@@ -45,7 +45,7 @@ class SetLimits:
             if value is None:
                 self._forget(batch, name)
             else:
-                set_fact(name, value, self._memory).plan(batch)
+                set_facts({name: value}, self._memory).plan(batch)
 
     def _forget(self, batch: Batch, name: str) -> None:
         batch.write(delete(facts).where(facts.c.name == name))

@@ -64,12 +64,11 @@ def the_same() -> Write:
     return Write((update(facts).values(value=facts.c.value), ()))
 
 
-def set_fact(name: str, value: str, memory: Memory) -> Write:
-    old = delete(facts).where(facts.c.name == name)
+def set_facts(changed: Mapping[str, str], memory: Memory) -> Write:
     return Write(
-        (old, ()),
-        (insert(facts), [{"name": name, "value": value}]),
-        effect=lambda: memory.facts.__setitem__(name, value),
+        *((delete(facts).where(facts.c.name == name), ()) for name in changed),
+        (insert(facts), [{"name": name, "value": value} for name, value in changed.items()]),
+        effect=lambda: memory.facts.update(changed),
     )
 
 

@@ -195,10 +195,12 @@ class SqlStore:
     async def adopt(self, instance: Instance) -> None:
         await self._commit.run(Adopt(instance))
 
-    async def change(self, changes: Sequence[InstanceChange]) -> Sequence[Instance]:
+    async def change(
+        self, changes: Sequence[InstanceChange], *, facts: Mapping[str, str] | None = None
+    ) -> Sequence[Instance]:
         if not changes:
             return []
-        change = Change(changes, self._memory, self._clock)
+        change = Change(changes, self._memory, self._clock, records.set_facts(facts, self._memory) if facts else None)
         if change.departures and self._reads is not self._executor:
             await self._read(change.departures.look)
         changed = await self._commit.run(change)
@@ -379,7 +381,7 @@ class SqlStore:
     async def set_fact(self, name: str, value: str) -> None:
         if name == STORE_ID:
             raise InvalidInput("a statestore keeps its identity", place=name)
-        await self._commit.run(records.set_fact(name, value, self._memory))
+        await self._commit.run(records.set_facts({name: value}, self._memory))
 
     # -- care
     async def prune(self, now_ms: int, retention: Retention, *, batch: int = 10_000) -> Mapping[str, int]:

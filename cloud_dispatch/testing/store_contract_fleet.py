@@ -104,6 +104,23 @@ class FleetContract:
         (changed,) = await store.change([InstanceChange(BATCH, _E.DRAIN, expect=frozenset({"idle", "busy"}))])
         assert changed.state is _S.DRAINING
 
+    async def test_what_is_to_be_known_with_a_change_is_known_with_it(
+        self, store: Store, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        """Facts are set where the change is made, and not where it is refused; both outlast the process."""
+        await store.adopt(own := instance())
+        await store.set_fact("one", "before")
+        wrong = InstanceChange(own.id, _E.TERMINATE, expect=frozenset({"busy"}))
+        with pytest.raises(Conflict):
+            await store.change([wrong], facts={"one": "after", "two": "new"})
+        assert (store.fact("one"), store.fact("two")) == ("before", None)
+        await store.change([InstanceChange(own.id, _E.DRAIN)], facts={"one": "after", "two": "new"})
+        assert (store.fact("one"), store.fact("two")) == ("after", "new")
+        await store.close()
+        again = await open_store(clock)
+        assert (again.fact("one"), again.fact("two")) == ("after", "new")
+        assert again.instances()[own.id].state is _S.DRAINING
+
     async def test_a_vm_is_one_instance(self, store: Store) -> None:
         """Whoever binds it first: later ones are refused, at once or in one commit, until the first is gone."""
         await store.intend(intent(slots=3), [instance(slot=slot, state=_S.INTENDED) for slot in range(3)])
