@@ -56,7 +56,8 @@ def books_the_price_of_the_moment(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_that_it_came_from_a_backup(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(copying, "UNSURE_FACT", "something-else")
+    for fact in ("UNSURE_FACT", "RESTORED_FACT"):
+        patch.setattr(copying, fact, f"not-{fact}")
 
 
 def looks_at_the_first_window_alone(patch: pytest.MonkeyPatch) -> None:
