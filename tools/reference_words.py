@@ -302,7 +302,7 @@ ERRORS: Mapping[str, str] = {
     "Unauthenticated": "No token, or not one of this dispatcher's.",
     "Unavailable": "It can't be done now; nothing was done. Try again later.",
     "StoreUnavailable": "The statestore can't commit (disk full, database gone). The call did nothing.",
-    "LostLock": "Another dispatcher has, or has had, the statestore of this one, which writes nothing more: stop one of them.",
+    "LostLock": "Another dispatcher has, or has had, the statestore of this one, which writes nothing more. Stop one.",
     "AnotherPast": "The database is not as the dispatcher left it (commits were lost): `db restored` comes first.",
     "Overloaded": "A bound was reached. Try again a little later.",
     "IllegalTransition": "A bug: a state machine was asked for an arrow that it lacks.",
