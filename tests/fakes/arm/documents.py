@@ -13,9 +13,15 @@ PLAIN, VIEW, STATUS = "plain", "view", "status"
 
 
 def text(
-    estate: Estate, vm: Vm, condition: Condition, tags: dict[str, str], form: str = PLAIN, *, listed: bool = False
+    estate: Estate,
+    vm: Vm,
+    condition: Condition,
+    tags: dict[str, str] | None,
+    form: str = PLAIN,
+    *,
+    listed: bool = False,
 ) -> str:
-    """Its JSON."""
+    """Its JSON. `tags` are those of a moment, None of one before there were any."""
     key = (condition, id(tags), form, listed)
     if key not in vm.cache:
         vm.cache[key] = json.dumps(_document(estate, vm, condition, tags, form, listed))
@@ -23,7 +29,7 @@ def text(
 
 
 def _document(
-    estate: Estate, vm: Vm, condition: Condition, tags: dict[str, str], form: str, listed: bool
+    estate: Estate, vm: Vm, condition: Condition, tags: dict[str, str] | None, form: str, listed: bool
 ) -> dict[str, Any]:  # fmt: skip
     identity = vm.id
     if listed and estate.settings.shouts:

@@ -65,7 +65,7 @@ def get(session: Session) -> Answer:
     if expand not in ("", "instanceView", "userData"):
         raise session.unmodelled(f"$expand={expand}")
     form = documents.VIEW if expand == "instanceView" else documents.PLAIN
-    text = documents.text(session.estate, vm, seen, tags or {}, form)
+    text = documents.text(session.estate, vm, seen, tags, form)
     if expand == "userData" and vm.user_data:
         document = json.loads(text)
         document["properties"]["userData"] = vm.user_data
@@ -111,7 +111,7 @@ def _listed(session: Session, group: str) -> Iterator[tuple[int, str]]:
             condition = vm.condition.at(at)
             if condition is None or condition.phase is Phase.GONE:
                 continue
-            yield vm.number, documents.text(estate, vm, condition, vm.tags.at(at) or {}, form, listed=True)
+            yield vm.number, documents.text(estate, vm, condition, vm.tags.at(at), form, listed=True)
 
     return told()
 
