@@ -160,18 +160,20 @@ def test_a_vm_may_never_start_or_start_late(azure: FakeArm, compute: Any) -> Non
     assert [poller.polling_method().status() for poller in pollers[:1]] == ["InProgress"]
 
 
-def test_a_listing_may_show_the_world_of_some_time_ago(azure: FakeArm, compute: Any) -> None:
+def test_a_listing_may_show_the_world_of_some_time_ago() -> None:
     """States, tags, what was not there then, and what is gone now."""
-    begin(compute, "old")
-    azure.advance(10_000)
-    begin(compute, "new")
-    compute.virtual_machines.begin_update(GROUP, "old", {"tags": {"late": ""}})
-    compute.virtual_machines.begin_delete(GROUP, "old")
-    azure.advance(1_000)
-    assert names(compute) == ["new"]
-    azure.add_faults(Fault(FaultKind.STALE, operation="VirtualMachines_ListAll", amount=2_000, times=1))
-    (seen,) = compute.virtual_machines.list_all()
-    assert (seen.name, seen.tags, seen.properties.provisioning_state) == ("old", None, "Succeeded")
+    with FakeArm(Settings(), SetClock()) as azure:
+        compute = azure.compute()
+        begin(compute, "old")
+        azure.advance(10_000)
+        begin(compute, "new")
+        compute.virtual_machines.begin_update(GROUP, "old", {"tags": {"late": ""}})
+        compute.virtual_machines.begin_delete(GROUP, "old")
+        azure.advance(1_000)
+        assert names(compute) == ["new"]
+        azure.add_faults(Fault(FaultKind.STALE, operation="VirtualMachines_ListAll", amount=2_000, times=1))
+        (seen,) = compute.virtual_machines.list_all()
+        assert (seen.name, seen.tags, seen.properties.provisioning_state) == ("old", None, "Succeeded")
 
 
 def test_a_listing_may_break_off() -> None:
