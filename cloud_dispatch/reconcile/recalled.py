@@ -15,21 +15,18 @@ from cloud_dispatch.ports.store import Store
 from cloud_dispatch.reconcile.asking import Listed
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Seen
-from cloud_dispatch.reconcile.restored import settled
+from cloud_dispatch.reconcile.restored import READ, is_shown, settled
 from cloud_dispatch.reconcile.spend import lag_ms
 
-#: Facts: up to which restore the tags of a profile's VMs have been read, and after which one an operator has spoken of
-#: an instance.
-_READ, _SPOKEN = "tags-recalled:", "spoken-of:"
+#: The fact after which restore an operator has spoken of an instance.
+_SPOKEN = "spoken-of:"
 
 
 def spoken_of(store: Store, row: Instance) -> dict[str, str]:
     """An operator says what the instance shall do: from here on no tag knows better. The facts that say so, to be set
     with his word: a dispatcher that dies before the tag says it too must not take the old one for news."""
     since = store.restored_ms()
-    if since is None or store.fact(_READ + row.profile) == str(since):
-        return {}
-    return {_SPOKEN + row.id: str(since)}
+    return {} if since is None or is_shown(store, row.profile) else {_SPOKEN + row.id: str(since)}
 
 
 class Recalled:
@@ -41,8 +38,7 @@ class Recalled:
     ) -> None:
         """Heed the tags that a listing has shown, of a store that was restored."""
         since = self._c.store.restored_ms()
-        waits = self._waits_for(profile)
-        if since is None or (not waits and self._c.store.unsure_since() is None):
+        if since is None or is_shown(self._c.store, profile):
             return
         known = [
             (rows[one.instance], facts)
@@ -51,22 +47,16 @@ class Recalled:
             if (facts := tags.decode(one.vm.tags)) is not None
         ]
         await self._ends(known, profile)
-        if waits:
-            last = settled(self._c, since, self._c.settings.providers[profile], listed.started_ms)
-            await self._told(known, last=last)
-            if last and listed.listing.complete:
-                await self._c.store.set_fact(_READ + profile, str(since))
+        last = settled(self._c, since, self._c.settings.providers[profile], listed.started_ms)
+        await self._told(known, last=last)
+        if last and listed.listing.complete:
+            await self._c.store.set_fact(READ + profile, str(since))
 
     def undecided(self, row: Instance) -> bool:
         """Whether its tag may still say what the row does not know."""
-        return self._waits_for(row.profile) and not self._reached(_SPOKEN + row.id)
-
-    def _waits_for(self, profile: ProfileName) -> bool:
-        """Whether the tags of its VMs have not been read to the end since the last restore."""
-        return self._c.store.restored_ms() is not None and not self._reached(_READ + profile)
-
-    def _reached(self, fact: str) -> bool:
-        return self._c.store.fact(fact) == str(self._c.store.restored_ms())
+        store = self._c.store
+        spoken = store.fact(_SPOKEN + row.id) == str(store.restored_ms())
+        return not is_shown(store, row.profile) and not spoken
 
     async def _ends(self, known: Sequence[tuple[Instance, tags.VmTags]], profile: ProfileName) -> None:
         """Which ends were moved on: the later one on the VM counts for what it may cost. No budget is asked, since it

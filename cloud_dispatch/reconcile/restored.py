@@ -6,13 +6,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import Blocked
+from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.reconcile.context import Context
 
 #: For so long, after what is waited for should have come, before it is looked for again.
 _AGAIN_MS = 2_000
+
+
+#: The fact up to which restore a profile's tags have been read: a listing has shown all that there is.
+READ = "tags-recalled:"
+
+
+def is_shown(store: Store, profile: ProfileName) -> bool:
+    """Whether a listing of the profile has shown all since the store came back; whoever starts later need not wait."""
+    since = store.restored_ms()
+    return since is None or store.fact(READ + profile) == str(since)
 
 
 def settled(context: Context, since_ms: int, provider: Provider, started_ms: int) -> bool:
@@ -31,7 +43,7 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
     for profile, provider in context.settings.providers.items():
         view = context.profiles.get(profile)
         shown = view is not None and view.shown_ms is not None and settled(context, since, provider, view.shown_ms)
-        if provider.traits.consistency_ms and not shown:
+        if provider.traits.consistency_ms and not shown and not is_shown(context.store, profile):
             waits = f"{profile} may show them only after {format_duration(provider.traits.consistency_ms)}"
             yield Blocked(
                 profile,

@@ -78,7 +78,7 @@ class SqlStore:
         self._clock = clock
         self._executor = executor
         self._reads = reads
-        self._writer = DatabaseWriter(engine, lock, clock, line, memory.commits)
+        self._writer = DatabaseWriter(engine, lock, clock, line, memory)
         self._commit = GroupCommit(memory, self._writer, executor)
         self._setting = asyncio.Lock()
         self._by_task = ByTask()
@@ -198,7 +198,7 @@ class SqlStore:
     async def change(
         self, changes: Sequence[InstanceChange], *, facts: Mapping[str, str] | None = None
     ) -> Sequence[Instance]:
-        if not changes:
+        if not changes and not facts:
             return []
         change = Change(changes, self._memory, self._clock, records.set_facts(facts, self._memory) if facts else None)
         if change.departures and self._reads is not self._executor:
@@ -245,7 +245,9 @@ class SqlStore:
 
     async def reconcile(self) -> None:
         async with self._setting:
-            await self._set_limits(self._writer.configured, {UNSURE_FACT: None})
+            restored = self.restored_ms()  # said by itself from now on
+            known = {} if restored is None else {RESTORED_FACT: str(restored)}
+            await self._set_limits(self._writer.configured, {UNSURE_FACT: None, **known})
 
     def withhold(self, reasons: Mapping[Key, str]) -> None:
         self._memory.payers.stopped = reasons

@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import structlog
+from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import StoreUnavailable
@@ -16,11 +17,12 @@ from cloud_dispatch.statestore.batch import Batch, Statements, landed, perform, 
 from cloud_dispatch.statestore.commit import Operation
 from cloud_dispatch.statestore.engine import driver_errors, translate
 from cloud_dispatch.statestore.limits import take_purse
-from cloud_dispatch.statestore.lineage import HINT, AnotherPast, last_commit, mark_fallen_back
+from cloud_dispatch.statestore.lineage import HINT, RESTORED_FACT, AnotherPast, last_commit, mark_fallen_back
 from cloud_dispatch.statestore.loading import load
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, LostLock
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.purse import Configured, Purse
+from cloud_dispatch.statestore.schema import facts
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +42,9 @@ class Line:
 class DatabaseWriter:
     """Runs where the executor puts it, one call at a time."""
 
-    def __init__(self, engine: Engine, lock: FileLock | AdvisoryLock, clock: Clock, line: Line, landed: int) -> None:
+    def __init__(
+        self, engine: Engine, lock: FileLock | AdvisoryLock, clock: Clock, line: Line, memory: Memory
+    ) -> None:  # fmt: skip
         self.errors = driver_errors(engine)
         self._engine = engine
         self._lock = lock
@@ -50,8 +54,12 @@ class DatabaseWriter:
         self._statements = Statements.of(engine.dialect)
         self._connection: Connection | None = None
         self.doubtful = False
-        self._landed = landed  # the number of the last transaction that is known to be committed
+        self._landed = memory.commits  # the number of the last transaction that is known to be committed
         self._estranged: AnotherPast | None = None
+        self._restored_ms = int(
+            memory.facts.get(RESTORED_FACT, 0)
+        )  # when the tables were made from a copy, as they said then
+        self._opened = self._lost = False
 
     def prepare(self, operations: list[Operation[Any]]) -> None:
         connection = self._open()
@@ -71,7 +79,7 @@ class DatabaseWriter:
             self._landed = batch.serial
             return written
         except AnotherPast:
-            raise self._estrange(connection) from None
+            raise self._estrange() from None
         except self.errors:
             self._drop()
             specs = self._look(batch)
@@ -91,7 +99,7 @@ class DatabaseWriter:
                 purse.read(self._open(), now)
                 take_purse(memory, purse, now)
         except AnotherPast:
-            raise self._estrange(self._open()) from None
+            raise self._estrange() from None
         except self.errors:
             self._drop()
             raise
@@ -108,7 +116,7 @@ class DatabaseWriter:
             with connection.begin(), closing(connection.connection.cursor()) as cursor:
                 return read_specs(cursor, self._statements, batch.read_specs) if landed(connection, batch) else None
         except AnotherPast:
-            raise self._estrange(connection) from None
+            raise self._estrange() from None
         except Exception as error:
             said = self.error(error)
             if said is None:
@@ -139,18 +147,29 @@ class DatabaseWriter:
             self._connection = None
 
     def _look_back(self) -> None:
-        """Whoever had nothing to write did not see that the tables have fallen back: the next start has to be told."""
-        if self._connection is None or self._estranged is not None:
-            return
-        try:
-            with self._connection.begin():
-                self._mark(self._connection)
-        except self.errors as error:
-            log.warning("store.not_looked_back", error=repr(error))
+        """Whoever had nothing to write did not see that the tables have fallen back: the next start has to be told. A
+        session may have gone with the database that fell back: then a new one looks."""
+        for last in (False, True):
+            if self._estranged is not None or not self._opened:
+                return
+            try:
+                connection = self._open()
+                with connection.begin():
+                    self._mark(connection)
+                return
+            except StoreUnavailable:
+                return  # it has been said, or the lock is somebody else's
+            except self.errors as error:
+                self._drop()
+                if last:
+                    log.warning("store.not_looked_back", error=repr(error))
 
-    def _estrange(self, connection: Connection) -> AnotherPast:
+    def _estrange(self) -> AnotherPast:
         """Write nothing more into these tables, nor take anything from them; and say so in them where they are older,
         so that no dispatcher starts on them as if nothing had happened. What to tell the callers."""
+        connection = self._connection
+        if self._estranged is not None or connection is None:  # it was found when the connection was to be opened
+            return self._still()
         try:
             with connection.begin():
                 found = self._mark(connection)
@@ -176,22 +195,37 @@ class DatabaseWriter:
 
     def _look_for_whom(self) -> None:
         """AnotherPast where the lock was lost to nobody: who had it since would have counted on, and these tables are
-        of a time before it was taken."""
+        of a time before it was taken. Unless an operator has said since that they are what is left (`db restored`): who
+        counts on from there is another dispatcher. Looked for once, since others want the lock."""
+        found = None
         with self._lock.alone() as connection:
-            found = None if connection is None else self._mark(connection)
+            if connection is not None and not self._spoken_since(connection):
+                found = self._mark(connection)
+        self._lost = True
         if found is not None and found < self._landed:
             raise self._part(found)
 
+    def _spoken_since(self, connection: Connection) -> bool:
+        restored = connection.scalar(select(facts.c.value).where(facts.c.name == RESTORED_FACT))
+        return int(restored or 0) > self._restored_ms
+
     def _open(self) -> Connection:
         if self._estranged is not None:
-            raise AnotherPast(self._estranged.message, hint=self._estranged.hint)
+            raise self._still()
         if self._connection is None:
             try:
                 self._connection = self._line.connect(self._engine, self._lock)
             except LostLock:
-                self._look_for_whom()
+                if not self._lost:
+                    self._look_for_whom()
                 raise
+            self._opened = True
         return self._connection
+
+    def _still(self) -> AnotherPast:
+        """What was found before, for another caller."""
+        found = self._estranged or AnotherPast("the statestore has another past than this dispatcher", hint=HINT)
+        return AnotherPast(found.message, hint=found.hint)
 
     def _drop(self) -> None:
         """After an error nothing is known of the connection: the next call gets a new one."""

@@ -310,7 +310,7 @@ class MoneyContract:
         with pytest.raises(OverBudget):
             await again.intend(intent(), [slot()])
         await again.reconcile()
-        assert again.unsure_since() is None
+        assert (again.unsure_since(), again.restored_ms()) == (None, START_MS)
         await again.intend(intent(), [slot()])
         await again.close()
         third = await open_store(clock)

@@ -20,7 +20,7 @@ from cloud_dispatch.provider.errors import Transient
 from cloud_dispatch.provider.spi import Traits, Vm, VmState
 from cloud_dispatch.reconcile.observe import HERITAGE_FACT, UNTOLD
 from cloud_dispatch.reconcile.settings import Timing
-from cloud_dispatch.statestore.purse import UNSURE_FACT
+from cloud_dispatch.statestore.lineage import RESTORED_FACT
 from tests.reconcile.fake import LOCAL, NAMED, NAMELESS, POOL, Cloud, ManualClock, world
 
 S = InstanceState
@@ -295,7 +295,7 @@ async def test_a_slot_of_the_copy_is_not_given_to_whoever_comes_first(tmp_path: 
         await w.passes(1)
         before = w.rows
         w.clock.ms += 1
-        await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
+        await w.store.set_fact(RESTORED_FACT, str(w.clock.now()))
         await w.restart()
         with pytest.raises(Unavailable, match="restored"):
             await w.register(before[0])
@@ -315,7 +315,7 @@ async def test_a_stranger_is_denied_after_a_restore_where_names_tell(tmp_path: P
     async with world(tmp_path, cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=2), caps=Caps(instances=2)) as w:
         await w.passes(1)
         w.clock.ms += 1
-        await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
+        await w.store.set_fact(RESTORED_FACT, str(w.clock.now()))
         await w.restart()
         with pytest.raises(Denied, match="none of them"):
             await w.fleet.admit(w.rows[0].batch, VmId("stranger"), "i", "signed: stranger 0 ")
@@ -329,7 +329,7 @@ async def test_the_one_vm_of_a_launch_can_be_told(tmp_path: Path) -> None:
         (row,) = w.rows
         assert slots_worn(cloud) == {cloud.vm_name(row.id): "0"}
         w.clock.ms += 1
-        await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
+        await w.store.set_fact(RESTORED_FACT, str(w.clock.now()))
         await w.restart()
         assert (await w.register(row)).id == row.id
         await w.passes(2)

@@ -176,6 +176,17 @@ async def test_a_listing_that_may_be_late_is_not_believed(tmp_path: Path, starte
         assert heeded.of(vm.id) is None
 
 
+async def test_ends_are_not_remembered_for_ever(tmp_path: Path) -> None:
+    """Of VMs that are gone; now and then, since looking for them costs a look at all."""
+    async with world(tmp_path, **scene()) as w:
+        await ten(w)
+        for number in range(30):
+            w.context.heeded.told([VmId(f"gone-{number}")], 5, 0)
+        await w.passes(2)
+        assert [w.context.heeded.of(VmId(f"gone-{number}")) for number in range(30)] == [None] * 30
+        assert all(w.context.heeded.of(row.vm) is not None for row in w.rows)
+
+
 async def test_a_vm_that_is_gone_by_then_keeps_the_end_that_it_was_booked_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

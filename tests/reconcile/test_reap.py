@@ -9,6 +9,8 @@ import pytest
 
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.ports.store import TaskFilter
 from cloud_dispatch.provider.errors import VmNotFound
 from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult
 from cloud_dispatch.reconcile.reap import LONGEST_DELAY_MS
@@ -21,6 +23,20 @@ HORIZON_MS = 30_000
 def shy() -> Cloud:
     """One that may not show a VM for half a minute after it was made."""
     return Cloud(ManualClock(), traits=replace(Cloud.traits, consistency_ms=HORIZON_MS))
+
+
+async def test_who_is_gone_is_forgotten(tmp_path: Path) -> None:
+    """What is kept of instances is kept of those that there are."""
+    async with world(tmp_path) as w:
+        await w.submit(2)
+        await w.passes(2)
+        reaper = w.loop._reaper
+        assert reaper._known_ms.keys() == {row.id for row in w.rows}
+        for row in w.rows:
+            await w.fleet.kill(row.id, "a test")
+        await w.store.cancel(TaskFilter(states=frozenset({TaskState.QUEUED})))
+        await w.passes(10)
+        assert (w.rows, reaper._known_ms, reaper._tries) == ([], {}, {})
 
 
 async def killed_at_once(w: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.domain import tags
+from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.domain.pool import Caps, Pool
@@ -225,6 +226,29 @@ async def test_who_said_and_unsaid_it_after_the_restore_is_heard(tmp_path: Path)
         w.clock.ms += 61_000
         await w.passes(2)
         assert (w.rows[0].behaviour, worn(w)) == (B.RUN, "run")
+
+
+async def test_who_could_not_be_heard_has_not_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word that the store refuses is told to be refused, and the tag knows better than the copy as before."""
+    cloud = late()
+    async with world(tmp_path, cloud=cloud, **ONE) as w:
+        await w.passes(2)
+        wear(w, B.HOLD)
+        cloud.before = B.RUN
+        await restored(w)
+        await w.passes(2)
+
+        async def refuses(*_: object, **__: object) -> None:
+            raise StoreUnavailable("planted")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(w.store, "change", refuses)
+            with pytest.raises(StoreUnavailable):
+                await w.fleet.drain(w.rows[0].id, "")
+        cloud.before = None
+        w.clock.ms += 61_000
+        await w.passes(3)
+        assert (w.rows[0].behaviour, worn(w)) == (B.HOLD, "hold")
 
 
 async def test_tags_are_read_on_where_the_ledger_is_reconciled_meanwhile(tmp_path: Path) -> None:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.provider.spi import Listing
 from cloud_dispatch.statestore.lineage import RESTORED_FACT
 from cloud_dispatch.statestore.purse import UNSURE_FACT
 from tests.reconcile.fake import Cloud, ManualClock, World, world
 
 HORIZON_MS = 30_000
+
+
+@dataclass
+class Halting(Cloud):
+    """Its listings are incomplete while it halts."""
+
+    halts: bool = False
+
+    async def list(self, deployment: str) -> Listing:
+        return replace(await super().list(deployment), complete=not self.halts)
 
 
 def slow() -> Cloud:
@@ -60,6 +71,18 @@ async def test_a_ledger_that_is_reconciled_shows_no_vm(tmp_path: Path) -> None:
         await w.passes(HORIZON_MS // 1_000 - 4)
         assert w.cloud.requests == []
         await w.passes(6)
+        assert len(w.cloud.requests) == 1
+
+
+async def test_who_starts_later_does_not_wait_again(tmp_path: Path) -> None:
+    """All that there was at the restore has been shown once: a profile that lists but in part launches as any does."""
+    async with world(tmp_path, cloud=Halting(ManualClock(), traits=replace(Cloud.traits, consistency_ms=30_000))) as w:
+        await restored(w)
+        await w.passes(HORIZON_MS // 1_000 + 4)
+        w.cloud.halts = True  # type: ignore[attr-defined]
+        await w.restart()
+        await w.submit(1)
+        await w.passes(2)
         assert len(w.cloud.requests) == 1
 
 

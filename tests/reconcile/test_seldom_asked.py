@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pricing import OwnPrice
@@ -22,8 +23,9 @@ from cloud_dispatch.provider.spi import Price, Quota, QuotaUnit
 from cloud_dispatch.reconcile import asking, explain
 from cloud_dispatch.reconcile.asking import DOUBTED_QUOTAS_MS, OFFERINGS_TTL_MS, PRICES_MS, QUOTAS_MS
 from cloud_dispatch.reconcile.calls import MAX_AT_ONCE
-from cloud_dispatch.reconcile.quotas import GOOD_MS
-from tests.reconcile.examples import NOW, offering
+from cloud_dispatch.reconcile.context import ProfileView
+from cloud_dispatch.reconcile.quotas import GOOD_MS, _with_ours, use
+from tests.reconcile.examples import NOW, instance, offering
 from tests.reconcile.fake import LOCAL, NAMED, Cloud, ManualClock, World, world
 
 
@@ -70,6 +72,22 @@ async def test_nothing_is_launched_that_a_quota_has_no_room_for(tmp_path: Path) 
         w.clock.ms += DOUBTED_QUOTAS_MS  # what has ended may have made room
         await w.passes(3)
         assert len(w.cloud.requests) == 1
+
+
+def test_what_each_profile_was_told_of_is_not_counted_again() -> None:
+    """Profiles are asked at different times: what was launched after one's question and before the other's is in the
+    answer of the other."""
+    known = use(LOCAL, Quota("standard", Scope(family="f"), QuotaUnit.VCPUS, 10, 4))
+    assert known is not None
+    rows = [instance(InstanceState.IDLE, intended_ms=moment) for moment in (100, 200)]
+    one = offering()
+    assert {row.offering_key for row in rows} == {one.key}
+    told = [
+        quota.used
+        for asked_ms in (50, 150, 250)
+        for quota in _with_ours(rows, LOCAL, ProfileView(offerings=(one,), quotas_asked_ms=asked_ms), [known])
+    ]
+    assert told == [4 + 2 * one.type.vcpus, 4 + one.type.vcpus, 4]
 
 
 async def test_quotas_are_asked_every_few_minutes_and_soon_after_a_refusal(tmp_path: Path) -> None:

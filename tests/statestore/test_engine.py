@@ -11,6 +11,7 @@ from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from cloud_dispatch.statestore import engine as engine_module
 from cloud_dispatch.statestore.engine import _Compiled, make_engine, parse_url
 
 
@@ -23,6 +24,7 @@ def test_a_statement_is_compiled_for_the_first_engine_alone(tmp_path: Path, monk
         real(self, dialect, *args, **kwargs)
 
     monkeypatch.setattr(SQLCompiler, "__init__", counted)
+    monkeypatch.setattr(engine_module, "_OPTIONS", {"compiled_cache": _Compiled()})
     statement: Any = sa.select(sa.literal_column("41 + 1").label("only_asked_here"), sa.bindparam("more", 0))
     for number in range(3):
         engine = make_engine(parse_url(f"sqlite:///{tmp_path}/{number}.db"))

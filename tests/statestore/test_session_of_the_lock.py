@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import sqlalchemy as sa
+from structlog.testing import capture_logs
 
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.errors import Conflict, StoreUnavailable
-from cloud_dispatch.statestore import SqlStore, describe_owner
+from cloud_dispatch.statestore import SqlStore, came_back, describe_owner
 from cloud_dispatch.statestore.lineage import COMMIT, AnotherPast
 from cloud_dispatch.statestore.schema import counters, owner
-from cloud_dispatch.testing.store_builders import ManualClock, spec
+from cloud_dispatch.testing.store_builders import START_MS, ManualClock, spec
 from tests.statestore.conftest import stores
 
 
@@ -88,14 +89,46 @@ async def test_a_database_of_before_the_lock_was_taken(
     hang_up(admin)
     admin.execute(sa.update(counters).where(counters.c.name == COMMIT).values(value=counters.c.value - 1))
     admin.execute(sa.update(owner).values(pid=1, since_ms=0) if named else sa.delete(owner))
-    for _ in range(2):
-        with pytest.raises(AnotherPast, match="is at its commit 0, but not as this dispatcher left it after commit 1"):
-            await store.submit([spec()])
+    with capture_logs() as logs:
+        for _ in range(2):
+            with pytest.raises(AnotherPast, match="at its commit 0, but not as this dispatcher left it after commit 1"):
+                await store.submit([spec()])
+    assert {one["error"].partition("(")[0] for one in logs if one["event"] == "store.commit_failed"} == {"AnotherPast"}
     assert holders(admin) == 0
     await store.close()
     with pytest.raises(AnotherPast, match=r"fallen back to its commit 0 of 1"):
         async with stores(postgres_url, Inline) as open_one:
             await open_one(ManualClock())
+
+
+async def test_who_goes_without_a_session_looks_back_by_another(
+    store: SqlStore, admin: sa.Connection, postgres_url: str
+) -> None:
+    """An upgrade soon after a failover, that took the session with it."""
+    hang_up(admin)
+    admin.execute(sa.update(counters).where(counters.c.name == COMMIT).values(value=counters.c.value - 1))
+    await store.close()
+    with pytest.raises(AnotherPast, match=r"fallen back to its commit 0 of 1"):
+        async with stores(postgres_url, Inline) as open_one:
+            await open_one(ManualClock())
+
+
+async def test_an_operator_who_has_spoken_is_not_contradicted(
+    store: SqlStore, admin: sa.Connection, postgres_url: str
+) -> None:
+    """A dispatcher that was cut off meets the database again after `db restored`: others go on from there, and may just
+    not be running. It leaves no mark, and says that it has lost the lock."""
+    hang_up(admin)
+    admin.execute(sa.update(counters).where(counters.c.name == COMMIT).values(value=counters.c.value - 1))
+    admin.execute(sa.update(owner).values(pid=1, since_ms=0))
+    came_back(postgres_url, now_ms=START_MS + 5_000)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="lost its lock") as told:
+            await store.submit([spec()])
+        assert not isinstance(told.value, AnotherPast)
+    await store.close()
+    async with stores(postgres_url, Inline) as open_one:
+        assert await (await open_one(ManualClock())).submit([spec()]) == [2]
 
 
 async def test_tables_that_are_not_older_are_those_of_whoever_had_the_lock(
