@@ -56,9 +56,8 @@ class DatabaseWriter:
         self.doubtful = False
         self._landed = memory.commits  # the number of the last transaction that is known to be committed
         self._estranged: AnotherPast | None = None
-        self._restored_ms = int(
-            memory.facts.get(RESTORED_FACT, 0)
-        )  # when the tables were made from a copy, as they said then
+        #: When the tables were made from a copy, as they said then.
+        self._restored_ms = int(memory.facts.get(RESTORED_FACT, 0))
         self._opened = self._lost = False
 
     def prepare(self, operations: list[Operation[Any]]) -> None:
@@ -148,8 +147,9 @@ class DatabaseWriter:
 
     def _look_back(self) -> None:
         """Whoever had nothing to write did not see that the tables have fallen back: the next start has to be told. A
-        session may have gone with the database that fell back: then a new one looks."""
-        for last in (False, True):
+        session may have gone with the database that fell back: then a new one looks, once, for it may be long in coming
+        where the database is away."""
+        for last in (False, True) if self._connection is not None else (True,):
             if self._estranged is not None or not self._opened:
                 return
             try:
