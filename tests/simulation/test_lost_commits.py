@@ -25,8 +25,8 @@ def estranged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[AnotherPast]]:
     said: list[AnotherPast] = []
     real = writer.DatabaseWriter._estrange
 
-    def watched(self: Any, connection: Any) -> AnotherPast:
-        said.append(real(self, connection))
+    def watched(self: Any) -> AnotherPast:
+        said.append(real(self))
         return said[-1]
 
     monkeypatch.setattr(writer.DatabaseWriter, "_estrange", watched)
