@@ -55,7 +55,7 @@ class DatabaseWriter:
         self._connection: Connection | None = None
         self.doubtful = False
         self._landed = memory.commits  # the number of the last transaction that is known to be committed
-        self._estranged: AnotherPast | None = None
+        self._estranged = ""  # why nothing is written any more
         #: When the tables were made from a copy, as they said then.
         self._restored_ms = int(memory.facts.get(RESTORED_FACT, 0))
         self._opened = self._lost = False
@@ -130,7 +130,7 @@ class DatabaseWriter:
     @property
     def in_doubt(self) -> bool:
         """Whether what was committed last may not be in the memory."""
-        return self.doubtful or self._estranged is not None
+        return self.doubtful or bool(self._estranged)
 
     def error(self, error: BaseException) -> StoreUnavailable | None:
         if isinstance(error, StoreUnavailable):
@@ -150,7 +150,7 @@ class DatabaseWriter:
         session may have gone with the database that fell back: then a new one looks, once, for it may be long in coming
         where the database is away."""
         for last in (False, True) if self._connection is not None else (True,):
-            if self._estranged is not None or not self._opened:
+            if self._estranged or not self._opened:
                 return
             try:
                 connection = self._open()
@@ -167,9 +167,7 @@ class DatabaseWriter:
     def _estrange(self) -> AnotherPast:
         """Write nothing more into these tables, nor take anything from them; and say so in them where they are older,
         so that no dispatcher starts on them as if nothing had happened. What to tell the callers."""
-        connection = self._connection
-        if self._estranged is not None or connection is None:  # it was found when the connection was to be opened
-            return self._still()
+        connection = self._open()  # AnotherPast where it was found when that was opened
         try:
             with connection.begin():
                 found = self._mark(connection)
@@ -189,9 +187,9 @@ class DatabaseWriter:
         """From here on nothing is written. What to tell the callers."""
         written = self._landed
         said = f"the statestore is at its commit {found}, but not as this dispatcher left it after commit {written}"
-        self._estranged = AnotherPast(said, hint=HINT)
+        self._estranged = said
         log.error("store.another_past", found=found, written=written)
-        return self._estranged
+        return AnotherPast(said, hint=HINT)
 
     def _look_for_whom(self) -> None:
         """AnotherPast where the lock was lost to nobody: who had it since would have counted on, and these tables are
@@ -210,8 +208,8 @@ class DatabaseWriter:
         return int(restored or 0) > self._restored_ms
 
     def _open(self) -> Connection:
-        if self._estranged is not None:
-            raise self._still()
+        if self._estranged:
+            raise AnotherPast(self._estranged, hint=HINT)
         if self._connection is None:
             try:
                 self._connection = self._line.connect(self._engine, self._lock)
@@ -221,11 +219,6 @@ class DatabaseWriter:
                 raise
             self._opened = True
         return self._connection
-
-    def _still(self) -> AnotherPast:
-        """What was found before, for another caller."""
-        found = self._estranged or AnotherPast("the statestore has another past than this dispatcher", hint=HINT)
-        return AnotherPast(found.message, hint=found.hint)
 
     def _drop(self) -> None:
         """After an error nothing is known of the connection: the next call gets a new one."""

@@ -20,8 +20,7 @@ from tests.fakes.gce.asking import SPOT, Asker, body
 from tests.fakes.gce.records import Instance, View
 from tests.fakes.gce.settings import ZONE, Bucket
 
-#: Several pages.
-MANY = 2_000
+MANY = 10_000
 INSTANCES = f"zones/{ZONE}/instances"
 
 

@@ -228,15 +228,28 @@ async def test_who_said_and_unsaid_it_after_the_restore_is_heard(tmp_path: Path)
         assert (w.rows[0].behaviour, worn(w)) == (B.RUN, "run")
 
 
+async def held_after_the_copy(w: World, cloud: Belated) -> None:
+    """What an operator said last is on the tag, which is not shown yet."""
+    await w.passes(2)
+    wear(w, B.HOLD)
+    cloud.before = B.RUN
+    await restored(w)
+    await w.passes(2)
+
+
+async def shown_at_last(w: World, cloud: Belated) -> None:
+    """Past the horizon the tag is shown, and heeded."""
+    cloud.before = None
+    w.clock.ms += 61_000
+    await w.passes(3)
+    assert (w.rows[0].behaviour, worn(w)) == (B.HOLD, "hold")
+
+
 async def test_who_could_not_be_heard_has_not_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A word that the store refuses is told to be refused, and the tag knows better than the copy as before."""
     cloud = late()
     async with world(tmp_path, cloud=cloud, **ONE) as w:
-        await w.passes(2)
-        wear(w, B.HOLD)
-        cloud.before = B.RUN
-        await restored(w)
-        await w.passes(2)
+        await held_after_the_copy(w, cloud)
 
         async def refuses(*_: object, **__: object) -> None:
             raise StoreUnavailable("planted")
@@ -245,29 +258,19 @@ async def test_who_could_not_be_heard_has_not_spoken(tmp_path: Path, monkeypatch
             patch.setattr(w.store, "change", refuses)
             with pytest.raises(StoreUnavailable):
                 await w.fleet.drain(w.rows[0].id, "")
-        cloud.before = None
-        w.clock.ms += 61_000
-        await w.passes(3)
-        assert (w.rows[0].behaviour, worn(w)) == (B.HOLD, "hold")
+        await shown_at_last(w, cloud)
 
 
 async def test_tags_are_read_on_where_the_ledger_is_reconciled_meanwhile(tmp_path: Path) -> None:
     """An operator who is quick: what listings show late is as late as before."""
     cloud = late()
     async with world(tmp_path, cloud=cloud, **ONE) as w:
-        await w.passes(2)
-        wear(w, B.HOLD)
-        cloud.before = B.RUN
-        await w.store.set_fact(UNSURE_FACT, str(w.clock.now()))
-        await restored(w)
-        await w.passes(2)
+        await held_after_the_copy(w, cloud)
+        await w.store.set_fact(UNSURE_FACT, str(w.store.restored_ms()))
         await w.store.reconcile()
         await w.passes(2)
         assert (w.rows[0].behaviour, worn(w)) == (B.RUN, "hold"), "nothing is written over"
-        cloud.before = None
-        w.clock.ms += 61_000
-        await w.passes(3)
-        assert (w.rows[0].behaviour, worn(w)) == (B.HOLD, "hold")
+        await shown_at_last(w, cloud)
 
 
 async def test_what_is_adopted_by_late_tags_is_put_right_too(tmp_path: Path) -> None:

@@ -44,6 +44,18 @@ def hang_up(admin: sa.Connection) -> None:
     )
 
 
+def fail_over(admin: sa.Connection) -> None:
+    """To a database that lacks the last transaction."""
+    hang_up(admin)
+    admin.execute(sa.update(counters).where(counters.c.name == COMMIT).values(value=counters.c.value - 1))
+
+
+async def nobody_starts(postgres_url: str) -> None:
+    with pytest.raises(AnotherPast, match=r"fallen back to its commit 0 of 1"):
+        async with stores(postgres_url, Inline) as open_one:
+            await open_one(ManualClock())
+
+
 def holders(admin: sa.Connection) -> int:
     return admin.scalar(
         sa.text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND database ="
@@ -86,8 +98,7 @@ async def test_a_database_of_before_the_lock_was_taken(
 ) -> None:
     """A replica that lagged by more than the dispatcher's own life knows nothing of it. Nobody had the lock since, or
     the transactions would have been counted on: the tables are marked, and no dispatcher starts on them by itself."""
-    hang_up(admin)
-    admin.execute(sa.update(counters).where(counters.c.name == COMMIT).values(value=counters.c.value - 1))
+    fail_over(admin)
     admin.execute(sa.update(owner).values(pid=1, since_ms=0) if named else sa.delete(owner))
     with capture_logs() as logs:
         for _ in range(2):
@@ -96,21 +107,16 @@ async def test_a_database_of_before_the_lock_was_taken(
     assert {one["error"].partition("(")[0] for one in logs if one["event"] == "store.commit_failed"} == {"AnotherPast"}
     assert holders(admin) == 0
     await store.close()
-    with pytest.raises(AnotherPast, match=r"fallen back to its commit 0 of 1"):
-        async with stores(postgres_url, Inline) as open_one:
-            await open_one(ManualClock())
+    await nobody_starts(postgres_url)
 
 
 async def test_who_goes_without_a_session_looks_back_by_another(
     store: SqlStore, admin: sa.Connection, postgres_url: str
 ) -> None:
     """An upgrade soon after a failover, that took the session with it."""
-    hang_up(admin)
-    admin.execute(sa.update(counters).where(counters.c.name == COMMIT).values(value=counters.c.value - 1))
+    fail_over(admin)
     await store.close()
-    with pytest.raises(AnotherPast, match=r"fallen back to its commit 0 of 1"):
-        async with stores(postgres_url, Inline) as open_one:
-            await open_one(ManualClock())
+    await nobody_starts(postgres_url)
 
 
 async def test_an_operator_who_has_spoken_is_not_contradicted(
@@ -118,8 +124,7 @@ async def test_an_operator_who_has_spoken_is_not_contradicted(
 ) -> None:
     """A dispatcher that was cut off meets the database again after `db restored`: others go on from there, and may just
     not be running. It leaves no mark, and says that it has lost the lock."""
-    hang_up(admin)
-    admin.execute(sa.update(counters).where(counters.c.name == COMMIT).values(value=counters.c.value - 1))
+    fail_over(admin)
     admin.execute(sa.update(owner).values(pid=1, since_ms=0))
     came_back(postgres_url, now_ms=START_MS + 5_000)
     for _ in range(2):
