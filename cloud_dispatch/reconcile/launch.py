@@ -271,8 +271,25 @@ class Launcher:
             missing = [slot for slot in missing if slot not in operation.instances]
         if missing:
             await self._refused(batch, missing, result.shortfall)
-        elif result.shortfall is not None:  # of a VM that was seen and bound while its operation ran
+        elif result.shortfall is not None:
             self._remember(batch.offering, result.shortfall)
+        if result.shortfall is not None:
+            await self._refused_though_seen(batch.offering, asked, result, result.shortfall)
+
+    async def _refused_though_seen(
+        self, offering: Offering, asked: Sequence[Instance], result: LaunchResult, error: errors.ProviderError
+    ) -> None:
+        """End those whose VM a listing has shown while it was being made, and which the provider refused after all:
+        nothing boots there, and why is known now. One that has registered proves the answer wrong or old."""
+        answered = {vm.id for vm in result.vms}
+        pending = {slot for operation in result.pending for slot in operation.instances}
+        rows = self._c.store.instances()
+        seen = [
+            one.id for one in asked if one.id not in pending and one.id in rows and rows[one.id].vm not in answered
+        ]  # fmt: skip
+        if seen:
+            why = _refusal(offering, error)
+            await self._c.apply_all(seen, _E.FAIL, cause="refused", reason=why, expect=frozenset({_S.BOOTING}))
 
     def _remember(self, offering: Offering, error: errors.ProviderError) -> None:
         """Nothing of the kind is tried for a while; how much of the quotas is used is asked before long."""
@@ -364,7 +381,7 @@ class Launcher:
 
     async def _fail_over(self, batch: _Batch, missing: Sequence[InstanceId], error: errors.ProviderError) -> None:
         now = self._c.clock.now()
-        why = f"{batch.offering.key} refused: {type(error).__name__}: {error.message}"
+        why = _refusal(batch.offering, error)
         await self._c.apply_all(missing, _E.REFUSED, cause="refused", reason=why, ended_ms=now)
         rest = [other for other in batch.alternatives if not self._c.failures.covers(other, now, batch.pool)]
         if not rest:
@@ -376,6 +393,10 @@ class Launcher:
         )  # fmt: skip
         if again is not None:
             await self._begin([again])
+
+
+def _refusal(offering: Offering, error: errors.ProviderError) -> str:
+    return f"{offering.key} refused: {type(error).__name__}: {error.message}"
 
 
 def _parts(actions: Iterable[Launch]) -> Iterator[list[Launch]]:

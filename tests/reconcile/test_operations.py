@@ -125,12 +125,39 @@ async def test_an_operation_without_an_end_is_doubted(tmp_path: Path, deaf: bool
         assert cloud.asked.count(first.id) == asked
 
 
-async def test_a_failure_of_a_vm_that_was_seen_meanwhile_is_remembered(tmp_path: Path) -> None:
-    """A listing may show a VM whose operation fails later: the VM is found missing, and the offering is left alone."""
-    cloud = Accepting(ManualClock(), shown_early=True)
-    async with world(tmp_path, cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=1)) as w:
+async def test_a_vm_that_was_seen_and_then_refused_is_ended_with_what_the_cloud_said(tmp_path: Path) -> None:
+    """A listing may show a VM whose operation fails later: nothing is waited for, the next offering serves, and the
+    instance tells why; what it was made from is not held against."""
+    cloud = Accepting(
+        ManualClock(), offers=(offering("cheap", rate=1000), offering("dear", rate=1200)), shown_early=True
+    )
+    async with world(tmp_path, cloud=cloud) as w:
+        await w.submit(1)
         await w.passes(2)
-        assert [row.state for row in w.rows] == [S.BOOTING]
-        cloud.outcomes = {"t": CapacityUnavailable("pool exhausted")}
+        assert [(row.type, row.state) for row in w.rows] == [("cheap", S.BOOTING)]
+        (seen,) = w.rows
+        cloud.outcomes = {"cheap": CapacityUnavailable("pool exhausted")}
         await w.passes(3)
-        assert [block.type for block in w.context.failures.blocked(w.clock.now())] == ["t"]
+        assert [block.type for block in w.context.failures.blocked(w.clock.now())] == ["cheap"]
+        assert [request.offering.type.name for request in cloud.requests] == ["cheap", "dear"]
+        refused = await w.store.instance(seen.id)
+        assert (refused.state, refused.cause) == (S.GONE, "refused")
+        assert refused.reason.endswith("cheap/z/on-demand refused: CapacityUnavailable: pool exhausted")
+        assert not w.store.past().failing
+
+
+async def test_of_those_seen_only_the_refused_ones_are_ended(tmp_path: Path) -> None:
+    """Both are seen; one is made and one fails: the other boots on, and one whose agent speaks is not believed away."""
+    cloud = Accepting(ManualClock(), shown_early=True)
+    async with world(tmp_path, cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
+        await w.passes(2)
+        made, failed, spoke = (row.id for row in w.rows)
+        assert {row.state for row in w.rows} == {S.BOOTING}
+        await w.register(w.store.instances()[spoke])
+        for one in (failed, spoke):
+            cloud.accepted[one] = replace(cloud.requests[0], offering=offering("u"))
+        cloud.outcomes = {"t": True, "u": CapacityUnavailable("none")}
+        await w.passes(1)
+        rows = w.store.instances()
+        assert (rows[made].state, rows[spoke].state) == (S.BOOTING, S.IDLE)
+        assert failed not in rows or rows[failed].cause == "refused"

@@ -128,6 +128,7 @@ def test_what_has_registered_may_be_repeated_on_the_same_scale() -> None:
         ({"cause": "killed"}, None, None),
         ({"cause": "preempted"}, None, None),
         ({"cause": "not-launched"}, None, None),
+        ({"cause": "refused"}, None, None),
         ({"template": "", "cause": "boot-deadline"}, None, None),
         ({"registered_ms": NOW, "cause": "idle"}, True, None),
         ({"registered_ms": NOW, "cause": "idle", "waiting": 3}, True, False),
