@@ -52,6 +52,8 @@ _THREADS = frozenset(
         "threading.Thread",
     }
 )
+#: Methods, whoever's they are.
+_TO_THREADS = frozenset({"run_in_executor", "run_in_threadpool"})
 
 
 def exempt(findings: Iterable[tuple[str, str]], exemptions: Exemptions) -> list[str]:
@@ -67,8 +69,14 @@ def exempt(findings: Iterable[tuple[str, str]], exemptions: Exemptions) -> list[
     return left + [text for key, text in zip(exemptions, stale, strict=True) if key not in used]
 
 
-def _references(files: Iterable[Source], forbidden: Callable[[str], bool], why: str) -> Iterator[tuple[str, str]]:
+def _references(
+    files: Iterable[Source], forbidden: Callable[[str], bool], roots: Iterable[str], why: str
+) -> Iterator[tuple[str, str]]:
+    """What is forbidden begins with one of `roots`: a file that does not even say one has nothing of it."""
+    said = re.compile(rf"\b(?:{'|'.join(sorted(roots))})\b")
     for source in files:
+        if not said.search(source.text):
+            continue
         seen: set[tuple[int, str]] = set()
         for line, name in source.references():
             if forbidden(name) and (line, name) not in seen:
@@ -82,16 +90,20 @@ def unclocked(files: Iterable[Source], exemptions: Exemptions) -> list[str]:
     def forbidden(name: str) -> bool:
         return name in _CLOCKS or name in _IDENTITY or name.startswith(_CHANCE)
 
-    return exempt(_references(files, forbidden, "take it from the clock or entropy port"), exemptions)
+    roots = {name.split(".")[0] for name in (*_CLOCKS, *_IDENTITY, *_CHANCE)}
+    return exempt(_references(files, forbidden, roots, "take it from the clock or entropy port"), exemptions)
 
 
 def threads(files: Iterable[Source], exemptions: Exemptions) -> list[str]:
     """Work moved to threads or processes anywhere but behind the executor port."""
     files = list(files)
-    findings = list(_references(files, _THREADS.__contains__, "go through the executor port"))
+    roots = {name.split(".")[0] for name in _THREADS}
+    findings = list(_references(files, _THREADS.__contains__, roots, "go through the executor port"))
     for source in files:
+        if not any(method in source.text for method in _TO_THREADS):
+            continue
         for node in ast.walk(source.tree):
-            if isinstance(node, ast.Attribute) and node.attr in {"run_in_executor", "run_in_threadpool"}:
+            if isinstance(node, ast.Attribute) and node.attr in _TO_THREADS:
                 where = f"{source.path}:{node.lineno}"
                 findings.append((source.path, f"{where}: {node.attr}: go through the executor port"))
     return exempt(findings, exemptions)
@@ -104,13 +116,23 @@ def oversized(files: Iterable[Source], exemptions: Exemptions) -> list[str]:
         lines = source.text.count("\n")
         if lines > MODULE_LINES:
             findings.append((source.path, f"{source.path}: {lines} lines (at most {MODULE_LINES}): split it"))
-        for node in ast.walk(source.tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                length = (node.end_lineno or node.lineno) - node.lineno + 1
-                if length > FUNCTION_LINES:
-                    where = f"{source.path}::{node.name}"
-                    findings.append((where, f"{where}: {length} lines (at most {FUNCTION_LINES}): split it"))
+        if lines < FUNCTION_LINES:
+            continue
+        for node in _functions(source.tree):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES:
+                where = f"{source.path}::{node.name}"
+                findings.append((where, f"{where}: {length} lines (at most {FUNCTION_LINES}): split it"))
     return exempt(findings, exemptions)
+
+
+def _functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """All that are defined in `node`, however deep. Expressions, most of a tree, define none."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield inner
+        if not isinstance(inner, ast.expr):
+            yield from _functions(inner)
 
 
 def beyond_python_39(files: Iterable[Source], allowed: tuple[str, ...]) -> list[str]:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,16 @@ def load(folder: Path) -> Configuration:
     """The configuration in `folder`; lark's error for what is no HCL."""
     blocks: list[Block] = []
     for file in sorted(folder.glob("*.tf")):
-        for kind, found in hcl2.loads(file.read_text(encoding="utf-8")).items():
+        for kind, found in _parsed(file.read_text(encoding="utf-8")).items():
             if kind != "__comments__" and isinstance(found, list):
                 blocks += (Block(file.name, kind, *one) for body in found for one in _labelled(body))
     return Configuration(folder, tuple(blocks))
+
+
+@cache
+def _parsed(text: str) -> dict[str, Any]:
+    """Parsing is most of what these tests do, and they read the same few files again and again. Nobody changes it."""
+    return dict(hcl2.loads(text))
 
 
 def _labelled(body: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
