@@ -25,7 +25,7 @@ _LONG_NAME = 60
 def pytest_make_parametrize_id(val: object) -> str | None:
     """A test has a name that can be read: of a long value its beginning and its length."""
     if isinstance(val, (str, bytes)) and len(val) > _LONG_NAME:
-        return f"{ascii(val[:_LONG_NAME])} and so on, {len(val)} in all"
+        return f"{val[:_LONG_NAME]!a} and so on, {len(val)} in all"
     return None
 
 
