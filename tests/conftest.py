@@ -40,6 +40,11 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Python looks for garbage as it ends: in all that a worker has come to hold, several times, for seconds."""
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """What shares a fixture of its module stays together, on one worker; all else is spread."""

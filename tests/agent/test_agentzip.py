@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,7 @@ def test_an_old_python_is_told_what_is_needed(agent_zip: Path, tmp_path: Path) -
     assert done.stderr.count("\n") == 1
 
 
+@cache
 def other_pythons() -> list[str]:
     """Pythons from 3.9 on that this machine has beside the one that runs the tests."""
     candidates = [shutil.which(f"python3.{minor}") for minor in (9, 10, 12, 13)]
