@@ -148,7 +148,7 @@ class SyncService:
         except StoreUnavailable:
             if request.ending:  # its last word must not be lost
                 raise
-            log.warning("api.heard-not-stored", incarnation=request.incarnation, state=request.state)
+            log.debug("api.heard-not-stored", incarnation=request.incarnation, state=request.state)
 
     def _program(self, session: Session, request: SyncIn) -> Program | None:
         """The agent that this dispatcher has, for one that says that it is another, or that another dispatcher may have
@@ -242,7 +242,7 @@ class SyncService:
     async def _renewal_only(self, request: SyncIn, instance: InstanceId, error: StoreUnavailable, token: str) -> bytes:
         """The answer while the store can't commit: nothing is settled or handed out, but what the instance holds is
         renewed from memory, so that a full disk costs no running task."""
-        log.error("api.sync-not-stored", instance=instance, error=str(error))
+        log.debug("api.sync-not-stored", instance=instance, error=str(error))
         if request.ending:
             raise error
         news = self._hear(instance, request, claimed=True)

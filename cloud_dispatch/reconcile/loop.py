@@ -92,13 +92,17 @@ class Loop:
         """Passes until `stop`; an error of the store ends a pass, not the loop."""
         await self.restore()
         self.restored.set()
+        failed = ""  # by this, the pass before: said once while it stays the same
         while not self._stopping:
             self._c.woken.clear()
             self._c.hurried.clear()
+            before, failed = failed, ""
             try:
                 await self.one_pass()
             except DispatchError as error:
-                log.error("pass.failed", error=str(error))
+                failed = str(error)
+                if failed != before:
+                    log.error("pass.failed", error=failed)
             except Exception as error:
                 log.exception("pass.crashed", error=repr(error))
             await self._wait()

@@ -217,11 +217,7 @@ class GroupCommit:
                 specs = await run(self._writer.perform, batch)
         except Exception as error:
             self._memory.undo()
-            unavailable = self._writer.error(error)
-            if unavailable:
-                self.trouble = unavailable.message
-                self.troubled.set()
-            log.warning("store.commit_failed", calls=len(group), error=repr(error), alone=last)
+            unavailable = self._troubled(error, len(group), last)
             # What may have been committed must not be made twice: in doubt nothing is tried again.
             if not last and not self._writer.doubtful:
                 return False
@@ -231,7 +227,9 @@ class GroupCommit:
         for task in unwritten:
             del self._memory.unwritten[task]
         self._memory.commits = max(self._memory.commits, batch.serial)
-        self.trouble = "" if batch.writes else self.trouble
+        if batch.writes and self.trouble:
+            self.trouble = ""
+            log.info("store.commits_again")
         self._apply(batch)
         for waiting, refusal in refused:
             waiting.fail(refusal)
@@ -241,6 +239,17 @@ class GroupCommit:
         self._announce(self._listeners, batch.queued)
         self._announce(self._early, {shape: count - told.get(shape, 0) for shape, count in batch.queued.items()})
         return True
+
+    def _troubled(self, error: Exception, calls: int, alone: bool) -> StoreUnavailable | None:
+        """What `error` means to the callers; None for what is wrong with what they asked. Logged once while it is the
+        same: everybody's calls fail meanwhile, many times a second."""
+        unavailable = self._writer.error(error)
+        if unavailable is None or unavailable.message != self.trouble:
+            log.warning("store.commit_failed", calls=calls, error=repr(error), alone=alone)
+        if unavailable is not None:
+            self.trouble = unavailable.message
+            self.troubled.set()
+        return unavailable
 
     async def _join(
         self, batch: Batch, planned: list[_Waiting[Any]], refused: list[tuple[_Waiting[Any], DispatchError]]

@@ -111,3 +111,22 @@ async def test_a_stop_does_not_fail_for_want_of_room_for_its_last_events(tmp_pat
         assert [(said["event"], said["events"]) for said in logs if said["log_level"] == "warning"] == [
             ("events.not_kept", 1)
         ]
+
+
+async def test_a_store_that_is_away_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes fail by the same many times a minute: it is logged once, and again once something else was the matter."""
+    async with world(tmp_path) as w:
+        ends = iter(["away", "away", "full", "", "full"])
+
+        async def one_pass() -> None:
+            w.context.wake()
+            end = next(ends, None)
+            if end is None:
+                w.loop.stop()
+            elif end:
+                raise StoreUnavailable(end)
+
+        monkeypatch.setattr(w.loop, "one_pass", one_pass)
+        with capture_logs() as logs:
+            await w.loop.run()
+        assert [one["error"] for one in logs if one["event"] == "pass.failed"] == ["away", "full", "full"]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.task import TaskState
@@ -56,26 +57,30 @@ async def test_a_full_disk_loses_nothing(small_disk: Path) -> None:
         ballast = small_disk / "ballast"
         fill(ballast)
         before = (store.task_counts(), store.leases_of(own.id))
-        for _ in range(200):
-            try:
-                accepted += await store.submit([spec(f"{'long ' * 40}{n}") for n in range(50)])
-            except StoreUnavailable as error:
-                refused = error
-                break
-            before = (store.task_counts(), store.leases_of(own.id))
-        assert "the disk of the statestore is full" in refused.message
-        assert "bytes free" in refused.message
-        assert "nothing was lost" in refused.hint
-        await store.try_writing()
-        assert store.trouble() == refused.message
-        assert (store.task_counts(), store.leases_of(own.id)) == before
-        big = [store.submit([spec("x" * 300_000)]) for _ in range(3)]
-        answers = await asyncio.gather(*big, agent.sync(), return_exceptions=True)
-        assert [type(answer) for answer in answers[:3]] == [StoreUnavailable] * 3
-        assert not isinstance(answers[3], BaseException)
-        ballast.unlink()
-        await store.try_writing()
-        assert store.trouble() == ""
+        with capture_logs() as logs:
+            for _ in range(200):
+                try:
+                    accepted += await store.submit([spec(f"{'long ' * 40}{n}") for n in range(50)])
+                except StoreUnavailable as error:
+                    refused = error
+                    break
+                before = (store.task_counts(), store.leases_of(own.id))
+            assert "the disk of the statestore is full" in refused.message
+            assert "bytes free" in refused.message
+            assert "nothing was lost" in refused.hint
+            await store.try_writing()
+            assert store.trouble() == refused.message
+            assert (store.task_counts(), store.leases_of(own.id)) == before
+            big = [store.submit([spec("x" * 300_000)]) for _ in range(3)]
+            answers = await asyncio.gather(*big, agent.sync(), return_exceptions=True)
+            assert [type(answer) for answer in answers[:3]] == [StoreUnavailable] * 3
+            assert not isinstance(answers[3], BaseException)
+            ballast.unlink()
+            await store.try_writing()
+            assert store.trouble() == ""
+        told = [one["event"] for one in logs]
+        assert (told.count("store.commits_again"), told[-1]) == (1, "store.commits_again")
+        assert 1 <= told.count("store.commit_failed") < 4, "said once, and anew where fewer bytes are free"
         done = await agent.sync(*[result(claim) for claim in claims])
         assert len(done.settled) == 20
         accepted += await store.submit([spec()])
