@@ -59,6 +59,8 @@ lifetime = "10m"
 
 #: Trusted by a client of a dispatcher without TLS: to read the system's CAs for each request took a third of a core.
 NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+#: The dispatcher ends connections that are idle for longer; who asks at that moment would be hung up on.
+BRIEFLY = httpx.Limits(keepalive_expiry=2)
 
 
 class House:
@@ -82,6 +84,8 @@ class House:
         self.trust: Path | None = None  # the CA of a dispatcher with TLS
         self.log = folder / "dispatcher.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._client: httpx.Client | None = None
+        self._trusting: tuple[Path, int] | None = None
         self.python_path: list[str] = []
         self.beside: list[Path] = []  # folders besides the state whose processes are this deployment's
 
@@ -108,7 +112,7 @@ class House:
         if self.process is not None and self.process.poll() is not None:
             raise AssertionError(f"the dispatcher ended with {self.process.returncode}:\n{self.log_tail()}")
         try:
-            return httpx.get(f"{self.url}/v1/health", timeout=2, verify=self.verify).status_code == 200
+            return self.client().get(f"{self.url}/v1/health", timeout=2).status_code == 200
         except (httpx.HTTPError, FileNotFoundError):
             return False
 
@@ -134,7 +138,22 @@ class House:
         return {"Authorization": f"Bearer {self.token}"}
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
-        return httpx.request(method, f"{self.url}{path}", headers=self.headers, timeout=60, verify=self.verify, **more)
+        return self.client().request(method, f"{self.url}{path}", headers=self.headers, timeout=60, **more)
+
+    def client(self) -> httpx.Client:
+        """One for all requests that trust the same CA: whoever waits asks twenty times a second, and a connection with
+        a TLS handshake for each took more than the answers."""
+        known = None if self.trust is None else (self.trust, self.trust.stat().st_mtime_ns)
+        if self._client is None or known != self._trusting:
+            self.hang_up()
+            self._client, self._trusting = httpx.Client(verify=self.verify, limits=BRIEFLY), known
+        return self._client
+
+    def hang_up(self) -> None:
+        """Close what connections there are."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
     def get(self, path: str, **params: Any) -> Any:
         reply = self.ask("GET", path, params=params)
@@ -227,6 +246,7 @@ class House:
 
     def clean_up(self) -> None:
         """Kill everything of this deployment."""
+        self.hang_up()
         for _ in range(50):
             if self.process is not None and self.process.poll() is None:
                 self.process.kill()
