@@ -182,6 +182,7 @@ class Snapshot:
     `caps` bounds everything, `profile_caps` each profile. `silent`: profiles that can't be listed now: nothing is
     launched or ended there; `problems` says why, where something went wrong. `unknowns`: whether any instance is still
     unknown after a start (nothing is ended then for want of work). `stop`: what is stopped for the whole deployment.
+    `boots_excused_ms`: no boot is late before then.
     """
 
     now_ms: int
@@ -201,6 +202,7 @@ class Snapshot:
     stop: Stop = Stop()
     driver_caps: tuple[DriverCaps, ...] = ()
     quotas: tuple[QuotaUse, ...] = ()
+    boots_excused_ms: int = 0
 
     @cached_property
     def drivers(self) -> dict[ProfileName, str]:

@@ -112,6 +112,8 @@ class Context:
     absences: dict[InstanceId, Absence] = field(default_factory=dict)
     heeded: Heeded = field(default_factory=Heeded)
     in_doubt: set[InstanceId] = field(default_factory=set)
+    #: Until then no boot is late (wall milliseconds): the dispatcher has started while some were under way.
+    boots_excused_ms: int = 0
     #: Instances whose behaviour an operator has changed since the last pass, in order: their tags are to say so.
     reworded: dict[InstanceId, None] = field(default_factory=dict)
     pending_events: list[Event] = field(default_factory=list)

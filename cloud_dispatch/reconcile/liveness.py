@@ -36,11 +36,12 @@ class Verdict:
     reason: str
 
 
-def judge(instance: Instance, silent_ms: int, now_ms: int, timing: Timing) -> Verdict | None:
-    """What silence means for `instance`, `silent_ms` after the last contact (or the dispatcher's start)."""
+def judge(instance: Instance, silent_ms: int, now_ms: int, timing: Timing, boots_excused_ms: int = 0) -> Verdict | None:
+    """What silence means for `instance`, `silent_ms` after the last contact (or the dispatcher's start). No boot is
+    late before `boots_excused_ms`."""
     state = instance.state
     if state is _S.BOOTING:
-        if now_ms < instance.boot_deadline_ms:
+        if now_ms < max(instance.boot_deadline_ms, boots_excused_ms):
             return None
         waited = (now_ms - (instance.launched_ms or instance.intended_ms)) // 1000
         return Verdict(_E.FAIL, "boot-deadline", f"no compute service registered within {waited} s of the launch")

@@ -37,6 +37,11 @@ EVENTS_A_PASS = 1_000
 CLOSE_S = 10
 
 
+#: What booted while no dispatcher lived could not register, and asks again within 15 s (cloud-init/parts/boot.py.j2 for
+#: its agent, agent/register.py after 5 s); it may have to start the agent then.
+ASKS_AGAIN_MS = 20_000
+
+
 class Loop:
     def __init__(self, context: Context, sources: Sequence[DemandSource]) -> None:
         self._c = context
@@ -80,6 +85,8 @@ class Loop:
                 intended.append(row.id)
             elif row.state is _S.LAUNCHING:
                 self._c.in_doubt.add(row.id)
+            elif row.state is _S.BOOTING:
+                self._c.boots_excused_ms = self._c.clock.now() + ASKS_AGAIN_MS
             elif row.state in (_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT):
                 serving.append(row.id)
         await self._c.apply_all(
@@ -187,7 +194,7 @@ class Loop:
         now, monotonic = self._c.clock.now(), self._c.clock.monotonic()
         contacts, timing = self._c.contacts, self._c.settings.timing
         for row in self._in_question(monotonic):
-            verdict = judge(row, contacts.silent_ms(row.id, monotonic), now, timing)
+            verdict = judge(row, contacts.silent_ms(row.id, monotonic), now, timing, self._c.boots_excused_ms)
             if verdict is None:
                 continue
             if row.state is _S.BOOTING:

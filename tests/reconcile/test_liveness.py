@@ -45,6 +45,8 @@ def test_a_boot_has_a_deadline() -> None:
     verdict = judge(booting, 0, 1000, TIMING)
     assert verdict is not None
     assert (verdict.event, verdict.cause) == (E.FAIL, "boot-deadline")
+    assert judge(booting, 0, 1499, TIMING, 1500) is None
+    assert judge(booting, 0, 1500, TIMING, 1500) is not None
 
 
 @pytest.mark.parametrize("state", [S.INTENDED, S.LAUNCHING, S.DRAINED, S.FAILED, S.LOST, S.TERMINATING, S.GONE])

@@ -204,6 +204,23 @@ async def test_a_boot_that_never_registers_is_ended_and_not_repeated_at_once(tmp
         assert "no such image" in past[0].reason
 
 
+async def test_a_boot_whose_time_ran_out_while_no_dispatcher_lived_may_still_register(tmp_path: Path) -> None:
+    """Its agent asks every few seconds, and could not register with nobody: to end it at the start, before it can,
+    would rent another for what is there. Who does not ask then is ended all the same."""
+    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), boot_deadline_ms=60_000, minimum=2)) as w:
+        await w.passes()
+        first, second = w.rows
+        w.clock.ms += 600_000
+        await w.restart()
+        await w.passes(10)
+        assert [row.state for row in w.rows] == [S.BOOTING, S.BOOTING]
+        await w.register(first)
+        await w.passes(14)
+        rows = w.store.instances()
+        assert (rows[first.id].state, second.id in rows) == (S.IDLE, False)
+        assert [row.cause for row in await w.store.past_instances()] == ["boot-deadline"]
+
+
 async def test_a_vm_that_stops_while_booting_is_no_reason_to_try_again_at_once(tmp_path: Path) -> None:
     """A template that can't work would otherwise launch and pay for VMs as fast as they end."""
     async with world(tmp_path) as w:

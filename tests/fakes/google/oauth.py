@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -18,12 +19,18 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+_MAKING = threading.Lock()
 _GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
-@cache
 def key_of(name: str) -> rsa.RSAPrivateKey:
-    """The key of this name, made once a process."""
+    """The key of this name, made once a process, whichever threads ask for it first."""
+    with _MAKING:
+        return _made(name)
+
+
+@cache
+def _made(name: str) -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(65537, 2048)
 
 
