@@ -67,7 +67,7 @@ test: setup $(AZURITE)/.ready ## lint and every test; fails if anything fails
 
 # Each worker would compile all tests, and what they import, at the same time. What is wrong with it is told here.
 collected: setup
-	@$(BIN)/python -m pytest -q --collect-only > $(VENV)/collected.txt || { tail -n 50 $(VENV)/collected.txt; exit 1; }
+	@timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -q --collect-only > $(VENV)/collected.txt || { tail -n 50 $(VENV)/collected.txt; exit 1; }
 
 test-boot: setup ## boot VMs in QEMU from our user data; as root, minutes (apt brings what it takes)
 	$(BIN)/python -m tools.boot_image

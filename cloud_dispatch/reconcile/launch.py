@@ -288,8 +288,9 @@ class Launcher:
             one.id for one in asked if one.id not in pending and one.id in rows and rows[one.id].vm not in answered
         ]  # fmt: skip
         if seen:
+            cause = "refused" if isinstance(error, _OF_NO_RECIPE) else "launch-failed"
             why = _refusal(offering, error)
-            await self._c.apply_all(seen, _E.FAIL, cause="refused", reason=why, expect=frozenset({_S.BOOTING}))
+            await self._c.apply_all(seen, _E.FAIL, cause=cause, reason=why, expect=frozenset({_S.BOOTING}))
 
     def _remember(self, offering: Offering, error: errors.ProviderError) -> None:
         """Nothing of the kind is tried for a while; how much of the quotas is used is asked before long."""
@@ -393,6 +394,12 @@ class Launcher:
         )  # fmt: skip
         if again is not None:
             await self._begin([again])
+
+
+#: Refusals that say nothing of what the VM was to be made from. After others it may have run, and failed by its image.
+_OF_NO_RECIPE = (
+    errors.CapacityUnavailable, errors.QuotaExceeded, errors.RateLimited, errors.CredentialsRejected,
+)  # fmt: skip
 
 
 def _refusal(offering: Offering, error: errors.ProviderError) -> str:

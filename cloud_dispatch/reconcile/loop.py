@@ -85,10 +85,10 @@ class Loop:
                 intended.append(row.id)
             elif row.state is _S.LAUNCHING:
                 self._c.in_doubt.add(row.id)
-            elif row.state is _S.BOOTING:
-                self._c.boots_excused_ms = self._c.clock.now() + ASKS_AGAIN_MS
             elif row.state in (_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT):
                 serving.append(row.id)
+        if any(row.state in (_S.LAUNCHING, _S.BOOTING) for row in self._c.store.instances().values()):
+            self._c.boots_excused_ms = self._c.clock.now() + ASKS_AGAIN_MS
         await self._c.apply_all(
             intended, _E.REFUSED, cause="withdrawn", reason="the dispatcher stopped before the launch call",
             ended_ms=self._c.clock.now(),

@@ -244,11 +244,13 @@ class GroupCommit:
         """What `error` means to the callers; None for what is wrong with what they asked. Logged once while it is the
         same: everybody's calls fail meanwhile, many times a second."""
         unavailable = self._writer.error(error)
-        if unavailable is None or unavailable.message != self.trouble:
+        if unavailable is None:
             log.warning("store.commit_failed", calls=calls, error=repr(error), alone=alone)
-        if unavailable is not None:
-            self.trouble = unavailable.message
-            self.troubled.set()
+            return None
+        if unavailable.message != self.trouble:
+            log.error("store.commit_failed", calls=calls, error=repr(error), alone=alone)
+        self.trouble = unavailable.message
+        self.troubled.set()
         return unavailable
 
     async def _join(

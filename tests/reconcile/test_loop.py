@@ -221,6 +221,20 @@ async def test_a_boot_whose_time_ran_out_while_no_dispatcher_lived_may_still_reg
         assert [row.cause for row in await w.store.past_instances()] == ["boot-deadline"]
 
 
+async def test_nor_is_one_late_whose_launch_was_not_answered_when_the_dispatcher_died(tmp_path: Path) -> None:
+    """It is bound by the listing that finds it, long after its time to boot, and registers in a moment."""
+    cloud = Cloud(ManualClock(), lose_reply=True)
+    async with world(tmp_path, cloud=cloud, pool=Pool(POOL, (LOCAL,), boot_deadline_ms=60_000)) as w:
+        await w.submit(1)
+        await w.passes()
+        (row,) = w.rows
+        assert row.state is S.LAUNCHING
+        w.clock.ms += 100_000
+        await w.restart()
+        await w.passes(3)
+        assert w.store.instances()[row.id].state is S.BOOTING
+
+
 async def test_a_vm_that_stops_while_booting_is_no_reason_to_try_again_at_once(tmp_path: Path) -> None:
     """A template that can't work would otherwise launch and pay for VMs as fast as they end."""
     async with world(tmp_path) as w:

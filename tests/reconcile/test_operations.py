@@ -11,7 +11,7 @@ import pytest
 from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.pool import Pool
-from cloud_dispatch.provider.errors import CapacityUnavailable, ProviderError, Transient
+from cloud_dispatch.provider.errors import CapacityUnavailable, InvalidRequest, ProviderError, Transient
 from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Operation, Traits
 from tests.reconcile.examples import offering
 from tests.reconcile.fake import LOCAL, NAMED, POOL, Cloud, ManualClock, world
@@ -144,6 +144,27 @@ async def test_a_vm_that_was_seen_and_then_refused_is_ended_with_what_the_cloud_
         assert (refused.state, refused.cause) == (S.GONE, "refused")
         assert refused.reason.endswith("cheap/z/on-demand refused: CapacityUnavailable: pool exhausted")
         assert not w.store.past().failing
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "counts"),
+    [
+        (CapacityUnavailable("none"), "refused", False),
+        (InvalidRequest("OSProvisioningClientError"), "launch-failed", True),
+    ],
+)
+async def test_a_launch_that_failed_by_what_it_was_made_from_counts_against_that(
+    tmp_path: Path, error: ProviderError, cause: str, counts: bool
+) -> None:
+    """Azure says within the operation that an image does not come up: the VM has run for minutes then."""
+    cloud = Accepting(ManualClock(), shown_early=True)
+    async with world(tmp_path, cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=1)) as w:
+        await w.passes(2)
+        (seen,) = w.rows
+        cloud.outcomes = {"t": error}
+        await w.passes(4)
+        assert (await w.store.instance(seen.id)).cause == cause
+        assert bool(w.store.past().failing) is counts
 
 
 async def test_of_those_seen_only_the_refused_ones_are_ended(tmp_path: Path) -> None:
