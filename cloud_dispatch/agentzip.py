@@ -75,7 +75,7 @@ def slim(source: str) -> str:
     strings: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # by line, from column to column
     prose: list[ast.Expr] = []
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Constant, ast.JoinedStr)) and _is_text(node):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))):
             for at in range(node.lineno, (node.end_lineno or 0) + 1):
                 start = node.col_offset if at == node.lineno else 0
                 strings[at].append((start, (node.end_col_offset or 0) if at == node.end_lineno else sys.maxsize))
@@ -88,10 +88,6 @@ def slim(source: str) -> str:
         instead = b"" if node in tree.body else b" " * node.col_offset + b"0"
         lines[node.lineno - 1 : node.end_lineno] = [instead, *[b""] * ((node.end_lineno or 0) - node.lineno)]
     return b"\n".join(lines).decode()
-
-
-def _is_text(node: ast.Constant | ast.JoinedStr) -> bool:
-    return isinstance(node, ast.JoinedStr) or isinstance(node.value, (str, bytes))
 
 
 def _uncommented(line: bytes, strings: Sequence[tuple[int, int]]) -> bytes:

@@ -35,8 +35,6 @@ GATHER_MS_A_THOUSAND = 200
 EVENTS_A_PASS = 1_000
 #: How long calls under way may take at a stop, seconds.
 CLOSE_S = 10
-
-
 #: What booted while no dispatcher lived could not register, and asks again within 15 s (cloud-init/parts/boot.py.j2 for
 #: its agent, agent/register.py after 5 s); it may have to start the agent then.
 ASKS_AGAIN_MS = 20_000

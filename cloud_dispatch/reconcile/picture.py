@@ -71,7 +71,7 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
         doubt_ms=settings.timing.doubt_ms,
         unknowns=any(group[0].state is _S.UNKNOWN for group in alike),
         stop=context.stop,
-        boots_excused_ms=context.boots_excused_ms if now < context.boots_excused_ms else 0,
+        boots_excused_ms=context.boots_excused_ms,
     ).sorted_into(alike)
 
 
