@@ -104,6 +104,8 @@ class Loop:
             before, failed = failed, ""
             try:
                 await self.one_pass()
+                if before:
+                    log.info("pass.works_again")
             except DispatchError as error:
                 failed = str(error)
                 if failed != before:

@@ -155,7 +155,8 @@ def translate(error: BaseException, url: URL) -> StoreUnavailable:
     full = full or (isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT))
     full = full or getattr(cause, "sqlstate", None) == "53100"
     if full:
-        free = f" has {shutil.disk_usage(path.parent).free} bytes free" if path is not None else " says so"
+        # In whole MiB: the text is logged anew when it differs, and the last few bytes come and go.
+        free = f" has {shutil.disk_usage(path.parent).free >> 20} MiB free" if path is not None else " says so"
         return StoreUnavailable(
             f"the disk of the statestore is full: {where}{free}",
             hint="free space; nothing was lost, and this call changed nothing",

@@ -114,7 +114,8 @@ async def test_a_stop_does_not_fail_for_want_of_room_for_its_last_events(tmp_pat
 
 
 async def test_a_store_that_is_away_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passes fail by the same many times a minute: it is logged once, and again once something else was the matter."""
+    """Passes fail by the same many times a minute: it is logged once, and again once something else was the matter.
+    The end of it is logged too."""
     async with world(tmp_path) as w:
         ends = iter(["away", "away", "full", "", "full"])
 
@@ -129,4 +130,6 @@ async def test_a_store_that_is_away_is_told_once(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(w.loop, "one_pass", one_pass)
         with capture_logs() as logs:
             await w.loop.run()
-        assert [one["error"] for one in logs if one["event"] == "pass.failed"] == ["away", "full", "full"]
+        told = [(one["event"], one.get("error")) for one in logs if one["event"].startswith("pass.")]
+        failed, again = "pass.failed", ("pass.works_again", None)
+        assert told == [(failed, "away"), (failed, "full"), again, (failed, "full"), again]
