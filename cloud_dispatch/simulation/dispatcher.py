@@ -22,6 +22,7 @@ from cloud_dispatch.api.services import AgentBundle
 from cloud_dispatch.api.timer import Words
 from cloud_dispatch.domain.ids import BatchId, ProfileName
 from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.planner.snapshot import DriverCaps
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.provider.spi import Challenge, Provider
@@ -62,6 +63,7 @@ class House:
     pools: tuple[Pool, ...]
     caps: Caps
     profile_caps: Mapping[ProfileName, Caps]
+    driver_caps: tuple[DriverCaps, ...]
     timing: Timing
     policy: Policy
     plan_ms: int
@@ -176,6 +178,7 @@ class Incarnation:
             pools={pool.name: pool for pool in house.pools},
             caps=house.caps,
             profile_caps=house.profile_caps,
+            driver_caps=house.driver_caps,
             providers=providers,
             user_data=user_data,
             timing=house.timing,

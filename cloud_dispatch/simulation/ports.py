@@ -115,13 +115,15 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """What one VM (or leftover) has cost to now, by the account's own meter: micro-dollars, billed milliseconds."""
+    """What one VM, or what came with one, has cost to now, by the account's own meter: micro-dollars, billed
+    milliseconds. `vm` is its own id, `came_with` that of the VM that a disk, NIC or address was made for."""
 
     vm: str
     batch: BatchId
     amount: Amount
     billed_ms: int
     running: bool
+    came_with: str = ""
 
 
 class Metered(Protocol):

@@ -14,8 +14,11 @@ from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.domain.task import MACHINE_CAUSES, Cause
+from cloud_dispatch.planner.snapshot import DriverCaps
 from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
+from cloud_dispatch.simulation.clouds.faults import FaultKind
 from cloud_dispatch.simulation.clouds.settings import AccountSettings
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.faults import Fault
@@ -33,6 +36,9 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     expected_ms: int = 0
     priority: int = 0
     max_attempts: int = 3
+    #: The ends, and the exit codes, after which it is tried again.
+    causes: tuple[Cause, ...] = tuple(sorted(MACHINE_CAUSES))
+    exit_codes: tuple[int, ...] = ()
     max_runtime_ms: int = 0
     outputs: tuple[str, ...] = ()
     user: str = ""
@@ -47,6 +53,8 @@ class CloudAccount(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: AccountSettings
     faults: tuple[CloudFault, ...] = ()
     caps: Caps = Caps()
+    #: What its driver is called where limits and caps speak of it; empty: as the cloud.
+    driver: str = ""
     #: Accepted that no hand but the guests' own timers ends its VMs.
     guest_enforced: bool = False
 
@@ -63,8 +71,8 @@ class AgentTiming(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
-    """See the module. The run ends when all work and all VMs have ended and the faults are over, at `horizon_ms` at the
-    latest: what has not ended by then is a finding."""
+    """See the module. The run ends when all work and all VMs but those that pools keep in any case have ended and the
+    faults are over, at `horizon_ms` at the latest: what has not ended by then is a finding."""
 
     name: str
     seed: int
@@ -73,6 +81,7 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
     work: tuple[Work, ...] = ()
     faults: tuple[Fault, ...] = ()
     caps: Caps = Caps()
+    driver_caps: tuple[DriverCaps, ...] = ()
     timing: Timing = Timing()
     agents: AgentTiming = AgentTiming()
     latency_ms: int = 20
@@ -86,8 +95,8 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def drivers(self) -> dict[ProfileName, str]:
-        """By profile, its driver: the cloud."""
-        return {account.profile: str(account.settings.cloud) for account in self.accounts}
+        """By profile, its driver."""
+        return {account.profile: account.driver or str(account.settings.cloud) for account in self.accounts}
 
     @property
     def tasks(self) -> int:
@@ -95,9 +104,10 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def quiet_ms(self) -> int:
-        """From when on nothing goes wrong any more, as far as the scenario says."""
+        """From when on nothing goes wrong any more, as far as the scenario says. Prices that move are nothing wrong."""
         own = [fault.ends_ms for fault in self.faults]
-        clouds = [max(f.until_ms, f.from_ms) for account in self.accounts for f in account.faults]
+        theirs = [f for account in self.accounts for f in account.faults if f.kind is not FaultKind.PRICE]
+        clouds = [max(f.until_ms, f.from_ms) for f in theirs]
         return max([*own, *clouds, *(work.submit_ms for work in self.work)], default=0)
 
     @property

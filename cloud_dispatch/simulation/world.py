@@ -100,6 +100,7 @@ class World:
         self.network = Network(loop, clock, streams, self.troubles, scenario.latency_ms)
         self._incarnations = 0
         self._quiet_ms = scenario.quiet_ms
+        self._kept = sum(pool.minimum for pool in scenario.pools)  # so many VMs live on when all else is over
         self._well_since_ms: int | None = None
         self._unsubmitted = 0
         self._watching = False
@@ -150,11 +151,12 @@ class World:
         self._watch()
 
     def _watch(self) -> None:
-        """Look whether the run is over, again and again while no VM lives: while one does it can't be."""
+        """Look whether the run is over, again and again while no more VMs live than pools keep: while more do it can't
+        be."""
         self._watching = False
         if self.over or len(self.findings) >= ENOUGH:
             self.ended.set()
-        elif not self.alive:
+        elif len(self.alive) <= self._kept:
             self._watch_on()
 
     def _watch_on(self) -> None:
@@ -187,13 +189,14 @@ class World:
 
     @property
     def over(self) -> bool:
-        """Whether all work and all VMs with all that was theirs have ended, and nothing is to go wrong any more."""
+        """Whether all work and all VMs with all that was theirs have ended, but for those that pools keep, and nothing
+        is to go wrong any more."""
         store = self.store
         if self._unsubmitted or store is None or self.now_ms < self._quiet_ms or self.troubles.waiting:
             return False
         counts = store.task_counts()
         ended = sum(count for state, count in counts.items() if state in ("succeeded", "failed", "cancelled"))
-        if self.alive or store.instances():
+        if max(len(self.alive), len(store.instances())) > self._kept:
             self._empty_since_ms = None
             return False
         if ended != sum(counts.values()) and not self._out_of_money():
@@ -248,6 +251,7 @@ class World:
             pools=scenario.pools,
             caps=scenario.caps,
             profile_caps={account.profile: account.caps for account in scenario.accounts},
+            driver_caps=scenario.driver_caps,
             timing=timing,
             policy=self._policy(timing),
             plan_ms=scenario.plan_ms,
@@ -382,7 +386,7 @@ class World:
             max_runtime_ms=work.max_runtime_ms,
             checkpoint_signal=work.checkpoint_signal,
             priority=work.priority,
-            retry=RetryRules(max_attempts=work.max_attempts),
+            retry=RetryRules(work.max_attempts, frozenset(work.causes), frozenset(work.exit_codes)),
             outputs=tuple(Transfer(path) for path in work.outputs),
             user=work.user,
             project=work.project,
@@ -452,7 +456,7 @@ class World:
         self.journal.write(vm.id, str(vm.state))
         if vm.state is VmState.GONE:
             self.alive.pop(vm.id, None)
-            if not self.alive:
+            if len(self.alive) <= self._kept:
                 self._watch_on()
         else:
             self.alive[vm.id] = vm

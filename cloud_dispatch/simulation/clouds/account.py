@@ -167,7 +167,12 @@ class Account:
         pool, now = order.pool, self.clock.now()
         stream = self.streams.stream("vm", self.name, *order.lot)
         fate = overruled(
-            draw(self.settings, pool.market, stream), self.book, now, pool.type.name, pool.zone, pool.market
+            draw(self.settings, self.stock.boot_of(pool.type.name), pool.market, stream),
+            self.book,
+            now,
+            pool.type.name,
+            pool.zone,
+            pool.market,
         )
         record = Record(
             id=order.name, account=self.name, profile=order.profile, batch=order.batch, type=pool.type.name,

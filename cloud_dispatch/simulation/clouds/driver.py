@@ -60,11 +60,8 @@ class CloudDriver(Lacking):
         return self._account.gate.send(operation, work, scope=scope, changes=changes)
 
     async def offerings(self) -> Sequence[Offering]:
-        life, now = self._settings.life, self._account.clock.now
-        boot_ms = life.start.median_ms + life.boot.median_ms
-        return await self._send(
-            "offerings", lambda: self._account.stock.offerings(self._profile, now(), boot_ms), changes=False
-        )
+        now = self._account.clock.now
+        return await self._send("offerings", lambda: self._account.stock.offerings(self._profile, now()), changes=False)
 
     async def list(self, deployment: str) -> Listing:
         if not deployment:

@@ -23,7 +23,7 @@ class Extras:
         name = f"{vm}-{kind.kind}"
         found = self.loose.get(name)
         if found is None:
-            found = ExtraRecord(name, kind.kind, zone, dict(tags), batch, kind.rate, now)
+            found = ExtraRecord(name, kind.kind, zone, dict(tags), batch, kind.rate, now, made_for=vm)
             self.loose[name] = found
             self.all.append(found)
         return found

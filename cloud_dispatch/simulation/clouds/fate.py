@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.simulation.clouds.faults import FaultBook, FaultKind
-from cloud_dispatch.simulation.clouds.settings import AccountSettings
+from cloud_dispatch.simulation.clouds.settings import AccountSettings, Spread
 from cloud_dispatch.simulation.ports import Stream
 
 
@@ -31,10 +31,10 @@ class Fate:
     announced: bool
 
 
-def draw(settings: AccountSettings, market: Market, stream: Stream) -> Fate:
-    """The fate of a VM, from its own stream."""
+def draw(settings: AccountSettings, boot_time: Spread, market: Market, stream: Stream) -> Fate:
+    """The fate of a VM that boots in `boot_time`, from its own stream."""
     life, mishaps, spot = settings.life, settings.mishaps, settings.spot
-    start, boot = life.start.draw(stream), life.boot.draw(stream)
+    start, boot = life.start.draw(stream), boot_time.draw(stream)
     stop, refuse = life.stop.draw(stream), life.refuse.draw(stream)
     starts, boots = not stream.chance(mishaps.never_starts), not stream.chance(mishaps.never_boots)
     works, late = not stream.chance(mishaps.user_data_fails), stream.chance(mishaps.late)

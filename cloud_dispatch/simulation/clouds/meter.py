@@ -96,7 +96,8 @@ def _price(record: Record, stock: Stock, from_ms: int, until_ms: int) -> int:
 def of_extra(extra: ExtraRecord, now: int) -> BillLine:
     """The line of a disk, NIC or address to now; it bills from creation to deletion, whatever its VM does."""
     length = (now if extra.until_ms is None else extra.until_ms) - extra.since_ms
-    return BillLine(extra.id, extra.batch, _amount(extra.rate * length), length, extra.until_ms is None)
+    running = extra.until_ms is None
+    return BillLine(extra.id, extra.batch, _amount(extra.rate * length), length, running, extra.made_for)
 
 
 def _amount(nano_ms: int) -> Amount:

@@ -88,6 +88,7 @@ class ExtraRecord:
     rate: Rate
     since_ms: int
     until_ms: int | None = None
+    made_for: str = ""  # the VM
 
 
 class Shelf:

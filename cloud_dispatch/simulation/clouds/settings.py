@@ -38,12 +38,14 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Sold:
-    """An instance type, where it is sold, and for how much. `spot_rate` None: not on the spot market."""
+    """An instance type, where it is sold, and for how much. `spot_rate` None: not on the spot market. `boot` None: it
+    boots as long as others of the account."""
 
     type: InstanceType
     zones: tuple[str, ...]
     rate: Rate
     spot_rate: Rate | None = None
+    boot: Spread | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from cloud_dispatch.provider import spi
 from cloud_dispatch.provider.errors import CapacityUnavailable, InvalidRequest, QuotaExceeded, Scope
 from cloud_dispatch.simulation.clouds.faults import FaultBook, FaultKind
 from cloud_dispatch.simulation.clouds.market import Forced, PriceWalk, Tides
-from cloud_dispatch.simulation.clouds.settings import AccountSettings, Quota, Sold
+from cloud_dispatch.simulation.clouds.settings import AccountSettings, Quota, Sold, Spread
 from cloud_dispatch.simulation.ports import Streams
 
 _ENOUGH = 1_000_000
@@ -70,19 +70,22 @@ class Stock:
         """The on-demand rate."""
         return self._sold[type_name].rate
 
-    def offerings(self, profile: ProfileName, now: int, boot_ms: int) -> list[Offering]:
+    def boot_of(self, type_name: str) -> Spread:
+        """How long the type takes from running to its user data."""
+        return self._sold[type_name].boot or self._settings.life.boot
+
+    def offerings(self, profile: ProfileName, now: int) -> list[Offering]:
         """All that is sold, whether there is room or not: that is learned by asking for it."""
         return [
-            self._offering(profile, sold, zone, market, now, boot_ms)
+            self._offering(profile, sold, zone, market, now)
             for sold in self._settings.sells
             for zone in sold.zones
             for market in ((Market.ON_DEMAND, Market.SPOT) if sold.spot_rate is not None else (Market.ON_DEMAND,))
         ]
 
-    def _offering(
-        self, profile: ProfileName, sold: Sold, zone: str, market: Market, now: int, boot_ms: int
-    ) -> Offering:
+    def _offering(self, profile: ProfileName, sold: Sold, zone: str, market: Market, now: int) -> Offering:
         rate = self.walk(sold.type.name, zone).rate_at(now) if market is Market.SPOT else sold.rate
+        boot_ms = self._settings.life.start.median_ms + self.boot_of(sold.type.name).median_ms
         return Offering(
             profile, sold.type, zone, market, rate, max_rate=sold.rate,
             extra_rate=self._extra_rate, minimum_ms=self._settings.minimum_ms,
