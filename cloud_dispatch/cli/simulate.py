@@ -40,7 +40,9 @@ def register(app: typer.Typer) -> None:
 def simulate(
     workload: Annotated[
         Optional[Path],  # noqa: UP045  (typer reads it at run time)
-        typer.Argument(help="A task file, or a log as .swf or .csv (.gz too); without: the statestore's own history."),
+        typer.Argument(
+            help="A task file, or a log as .swf, .csv, .swf.gz or .csv.gz; without: the statestore's own history."
+        ),
     ] = None,
     form: Annotated[str, typer.Option("--form", help="auto, tasks, swf or csv.", rich_help_panel=_KNOW)] = "auto",
     begin: Annotated[

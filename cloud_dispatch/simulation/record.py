@@ -12,7 +12,7 @@ from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName, TaskId,
 from cloud_dispatch.domain.money import Amount, Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.shape import Shape
-from cloud_dispatch.domain.task import Cause, TaskState
+from cloud_dispatch.domain.task import Cause, RetryRules, TaskState
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class TaskTimes:
     priority: int = 0
     user: str = ""
     project: str = ""
+    retry: RetryRules = RetryRules()
 
 
 @dataclass(frozen=True, slots=True)

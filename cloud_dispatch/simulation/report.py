@@ -81,9 +81,9 @@ class Report:
     """The figures of a run. Times are relative to `start_ms`, its first submission or launch. `failures` counts the
     tasks that failed by the cause of their last run.
 
-    `makespan_ms` ends with the last task's end, None where some task has not ended. `work_permille` is the share of
-    the instances' time in which they worked, `cpu_permille` the share of the cpu time paid for that tasks asked for
-    while they ran (lost runs left out).
+    `makespan_ms` is from the first submission to the last task's end, None where some task has not ended.
+    `work_permille` is the share of the instances' time in which they worked, `cpu_permille` the share of the cpu time
+    paid for that tasks asked for while they ran (lost runs left out).
     """
 
     start_ms: int
@@ -113,7 +113,7 @@ def report(record: Record, assumptions: Sequence[str] = ()) -> Report:
     curve = _curve(record, start)
     return Report(
         start_ms=start,
-        makespan_ms=_makespan(record.tasks, start),
+        makespan_ms=_makespan(record.tasks),
         tasks=dict(sorted(Counter(task.state for task in record.tasks).items())),
         failures=_failures(record),
         runs=len(record.runs),
@@ -155,9 +155,9 @@ def covered_ms(intervals: Iterable[Interval]) -> int:
     return total
 
 
-def _makespan(tasks: Sequence[TaskTimes], start: int) -> int | None:
+def _makespan(tasks: Sequence[TaskTimes]) -> int | None:
     ends = [task.ended_ms for task in tasks if task.ended_ms is not None]
-    return max(ends) - start if ends and len(ends) == len(tasks) else None
+    return max(ends) - min(task.submit_ms for task in tasks) if ends and len(ends) == len(tasks) else None
 
 
 def _last_runs(record: Record) -> Mapping[TaskId, int]:

@@ -13,8 +13,9 @@ from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.provider.spi import LeftoverKind
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultKind
-from cloud_dispatch.simulation.clouds.settings import AccountSettings, Cloud, Life, Mishaps, Sold, Spot, Spread
+from cloud_dispatch.simulation.clouds.settings import AccountSettings, Cloud, Extra, Life, Mishaps, Sold, Spot, Spread
 from cloud_dispatch.simulation.workload.items import BootTime, SpotPrice
 
 #: Whose way an account has, by the driver of its profile; any other: EC2's.
@@ -37,6 +38,16 @@ class SimulatedProfile:
     prices: tuple[Fault, ...] = ()
     assumptions: tuple[str, ...] = ()
 
+    @property
+    def boot_ms(self) -> int:
+        """How long the slowest of its types takes, as a rule, from its launch to its registration."""
+        life = self.account.life
+        return max((sold.boot or life.boot).median_ms for sold in self.account.sells) + _GUEST_MS
+
+    def sells(self, offering: Offering) -> bool:
+        """Whether this can be had: what is known of no price, or sold as spot only, can't."""
+        return offering.rate is not None and any(sold.type.name == offering.type.name for sold in self.account.sells)
+
 
 def simulated(
     profile: ProfileName,
@@ -53,29 +64,40 @@ def simulated(
     offerings expect. InvalidInput when there is nothing with a price to sell.
     """
     told: list[str] = []
-    sells = _sells(profile, offerings, told)
-    boot = _boot(profile, offerings, boots, boot_ms, told)
+    boot = _boot(profile, boots, boot_ms, told)
+    sells = _sells(profile, offerings, told, booting=boot is None)
+    if boot is None:
+        told += _expected_boots(profile, sells)
     first, stop = offerings[0], _STOPS.get(driver, _STOP)
     told.append(f"instances of {profile} take {format_duration(stop.median_ms)} to end")
-    told.append(f"{profile} always has room, never fails to boot, and takes no spot instance back for want of room")
+    told.append(f"{profile} always has room, every boot succeeds, and no spot instance is taken back for want of room")
     account = AccountSettings(
         name=profile,
         cloud=DIALECTS.get(driver, Cloud.EC2),
         sells=sells,
         region=first.region or "region-1",
         spot=Spot(step_ms=_STEP_MS, swing=0.0),
-        life=Life(start=Spread(0), boot=boot, stop=stop),
+        life=Life(start=Spread(0), boot=boot or Spread(0), stop=stop),
         mishaps=Mishaps(drift_ppm=0),
         latency=Spread(5, most_ms=5),
         minimum_ms=first.minimum_ms,
         increment_ms=max(first.increment_ms, 1),
-        extras=(),
+        extras=_extras(profile, offerings, told),
     )
     return SimulatedProfile(account, tuple(_prices(profile, sells, spot, told)), tuple(told))
 
 
-def _sells(profile: ProfileName, offerings: Sequence[Offering], told: list[str]) -> tuple[Sold, ...]:
-    """One line a type. Its price is the same in every zone: the highest of them."""
+def _extras(profile: ProfileName, offerings: Sequence[Offering], told: list[str]) -> tuple[Extra, ...]:
+    """The disks and addresses that bill beside each VM, as one thing of their price together."""
+    rates = {offering.extra_rate for offering in offerings}
+    if len(rates) > 1:
+        told.append(f"disks and addresses of {profile} cost with every instance what they do with the dearest")
+    return (Extra(LeftoverKind.DISK, max(rates)),) if any(rates) else ()
+
+
+def _sells(profile: ProfileName, offerings: Sequence[Offering], told: list[str], *, booting: bool) -> tuple[Sold, ...]:
+    """One line a type. Its price is the same in every zone: the highest of them. With `booting` each boots as long as
+    its offerings expect."""
     by_type: dict[str, list[Offering]] = {}
     for offering in offerings:
         if offering.rate is None:
@@ -92,56 +114,80 @@ def _sells(profile: ProfileName, offerings: Sequence[Offering], told: list[str])
         if len({*fixed}) > 1 or len({*spot}) > 1:
             told.append(f"{profile}/{name} costs in every zone what it does in the dearest")
         zones = tuple(sorted({own.zone for own in found}))
-        sells.append(Sold(found[0].type, zones, max(fixed), max(spot) if spot else None))
+        boot = _steady(max(own.boot_ms for own in found) - _GUEST_MS) if booting else None
+        sells.append(Sold(found[0].type, zones, max(fixed), max(spot) if spot else None, boot))
     if not sells:
         raise InvalidInput("expected at least one offering with a price", place=f"profiles.{profile}")
     return tuple(sells)
 
 
-def _boot(
-    profile: ProfileName, offerings: Sequence[Offering], boots: Sequence[BootTime], boot_ms: int | None,
-    told: list[str],
-) -> Spread:  # fmt: skip
-    """From the launch to the guest's user data."""
+def _boot(profile: ProfileName, boots: Sequence[BootTime], boot_ms: int | None, told: list[str]) -> Spread | None:
+    """From the launch to the guest's user data, where the user or the history says it."""
     known = sorted(boot.boot_ms for boot in boots if boot.profile == profile and boot.boot_ms > 0)
     if boot_ms is not None:
         told.append(f"instances of {profile} boot in {format_duration(boot_ms)}")
-        return Spread(max(boot_ms - _GUEST_MS, 0))
-    if known:
-        middle, longest = median_low(known), known[-1]
-        sigma = pstdev([math.log(value) for value in known])
-        told.append(
-            f"instances of {profile} boot as the {len(known)} recorded ones did: {format_duration(middle)} in the"
-            f" middle, {format_duration(longest)} at most"
-        )
-        return Spread(max(middle - _GUEST_MS, 0), round(sigma, 4), longest)
-    expected = max(offering.boot_ms for offering in offerings)
-    told.append(f"instances of {profile} boot in {format_duration(expected)}, as its driver expects")
-    return Spread(max(expected - _GUEST_MS, 0))
+        return _steady(boot_ms - _GUEST_MS)
+    if not known:
+        return None
+    middle, longest = median_low(known), known[-1]
+    sigma = pstdev([math.log(value) for value in known])
+    told.append(
+        f"instances of {profile} boot as the {len(known)} recorded ones did: {format_duration(middle)} in the"
+        f" middle, {format_duration(longest)} at most"
+    )
+    return Spread(max(middle - _GUEST_MS, 0), round(sigma, 4), longest)
+
+
+def _steady(milliseconds: int) -> Spread:
+    """Always as long."""
+    return Spread(max(milliseconds, 0), most_ms=max(milliseconds, 0))
+
+
+def _expected_boots(profile: ProfileName, sells: Sequence[Sold]) -> list[str]:
+    """In words, types that take as long together."""
+    by_time: dict[int, list[str]] = {}
+    for sold in sells:
+        assert sold.boot is not None
+        by_time.setdefault(sold.boot.median_ms + _GUEST_MS, []).append(sold.type.name)
+    if len(by_time) == 1:
+        return [f"instances of {profile} boot in {format_duration(*by_time)}, as its driver expects"]
+    fewest = sorted(by_time.items(), key=lambda entry: (len(entry[1]), entry[0]))
+    texts = [f"{', '.join(names)} in {format_duration(after)}" for after, names in sorted(fewest[:-1])]
+    texts.append(f"all others in {format_duration(fewest[-1][0])}")
+    return [f"instances of {profile} boot as its driver expects: {'; '.join(texts)}"]
 
 
 def _prices(profile: ProfileName, sells: Sequence[Sold], spot: Sequence[SpotPrice], told: list[str]) -> list[Fault]:
     """The trace as prices that are demanded from one of its moments to the next of the same type and zone."""
-    sold = {own.type.name for own in sells if own.spot_rate is not None}
-    series: dict[tuple[str, str], list[SpotPrice]] = {}
+    zones = {own.type.name: own.zones for own in sells if own.spot_rate is not None}
+    by_type: dict[str, list[SpotPrice]] = {}
     for price in spot:
-        if price.type in sold:
-            series.setdefault((price.type, price.zone), []).append(price)
+        if price.type in zones and (not price.zone or price.zone in zones[price.type]):
+            by_type.setdefault(price.type, []).append(price)
     demanded = []
-    for (kind, zone), prices in series.items():
-        ends = [price.at_ms for price in prices[1:]] + [0]
-        demanded += [
-            Fault(
-                FaultKind.PRICE, type=kind, zone=zone, market=Market.SPOT, from_ms=price.at_ms, until_ms=until,
-                amount=price.rate,
-            )
-            for price, until in zip(prices, ends, strict=True)
-        ]  # fmt: skip
-    if missing := sorted(sold - {kind for kind, _ in series}):
-        told.append(f"spot prices of {profile} stay as they are now for {', '.join(missing)}")
+    for kind, prices in by_type.items():
+        everywhere = not any(price.zone for price in prices)
+        for zone in ("",) if everywhere else zones[kind]:
+            demanded += _demands(kind, zone, [price for price in prices if price.zone in ("", zone)])
+    if missing := sorted(zones.keys() - by_type.keys()):
+        why = ": the trace has none" if spot else ""
+        told.append(f"spot prices of {profile} stay as they are now for {', '.join(missing)}{why}")
     if demanded:
         told.append(
             f"spot prices of {profile} follow the trace in steps of {format_duration(_STEP_MS)}, never above those on"
-            " demand; the last ones hold for ever"
+            " demand; its first moment is the run's first, its last prices hold for ever"
         )
     return demanded
+
+
+def _demands(kind: str, zone: str, prices: Sequence[SpotPrice]) -> list[Fault]:
+    """`prices`, in order of time, one after the other; of two of one moment that of the zone itself."""
+    at = {price.at_ms: price for price in sorted(prices, key=lambda price: (price.at_ms, price.zone))}
+    ends = [*list(at)[1:], 0]
+    return [
+        Fault(
+            FaultKind.PRICE, type=kind, zone=zone, market=Market.SPOT, from_ms=price.at_ms, until_ms=until,
+            amount=price.rate,
+        )
+        for price, until in zip(at.values(), ends, strict=True)
+    ]  # fmt: skip

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.planner.plan import Plan, Unsatisfiable, Waiting
+from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.simulation.dispatcher import Incarnation
 from cloud_dispatch.simulation.record import Record
 from cloud_dispatch.simulation.run import Outcome, run
@@ -20,7 +22,7 @@ _KEPT = 1
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What came of it. `billed` is the sum of the clouds' own meters; `findings` what went wrong on the way, such as
-    work that had not ended when the run did."""
+    work that had not ended when the run did, and why it waits by the dispatcher's last plan."""
 
     record: Record
     billed: Amount
@@ -34,10 +36,13 @@ def answer(scenario: Scenario) -> Answer:
     The same scenario gets the same answer in every process.
     """
     found: list[Record] = []
+    waits: list[str] = []
 
     async def look(world: World) -> None:
         async def read(living: Incarnation) -> Record:
             assert living.store is not None
+            assert living.parts is not None
+            waits.extend(_waits(living.parts.context.last))
             return await record_of(living.store, world.clock.now())
 
         record = await world.inside(read)
@@ -51,16 +56,26 @@ def answer(scenario: Scenario) -> Answer:
     return Answer(
         record=_billed(record, bill),
         billed=Amount(sum(bill.values())),
-        findings=tuple(finding.text for finding in outcome.findings),
+        findings=(*(finding.text for finding in outcome.findings), *waits),
         digest=outcome.digest,
     )
 
 
+def _waits(last: tuple[Snapshot, Plan] | None) -> list[str]:
+    """Why the tasks of each shape wait that could not be given anything."""
+    if last is None:
+        return []
+    _, plan = last
+    stuck: list[Waiting | Unsatisfiable] = [*plan.waiting, *plan.unsatisfiable]
+    return [f"{one.count} tasks of {one.shape.describe()} wait: {one.reason}" for one in stuck]
+
+
 def _bill(outcome: Outcome) -> Mapping[str, Amount]:
-    """By VM, or whatever else has a line."""
+    """By VM, with the disks and addresses that came with it."""
     bill: dict[str, Amount] = {}
     for line in outcome.bill:
-        bill[line.vm] = Amount(bill.get(line.vm, 0) + line.amount)
+        vm = line.came_with or line.vm
+        bill[vm] = Amount(bill.get(vm, 0) + line.amount)
     return bill
 
 

@@ -1,4 +1,5 @@
-"""What the configured profiles offer now. Owns asking the real drivers, for that and for nothing else."""
+"""What the configured profiles offer now, at the prices that count. Owns asking the real drivers, for that and for
+nothing else."""
 
 from __future__ import annotations
 
@@ -6,12 +7,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.errors import ProviderError
+from cloud_dispatch.provider.priced import Priced
 from cloud_dispatch.provider.spi import ProfileContext
 
 Offers = Mapping[ProfileName, Sequence[Offering]]
@@ -35,7 +38,10 @@ async def _offerings(config: Config, profile: ProfileName, now: int) -> Sequence
     section = config.profiles[profile]
     with tempfile.TemporaryDirectory(prefix="cloud-dispatch-") as folder:  # not the dispatcher's own: it may be running
         context = ProfileContext(profile, section.settings, Path(folder), now=lambda: now)
-        provider = registry.plugin(section.driver).create(context)
+        driver = registry.plugin(section.driver).create(context)
+        # What `prices refresh` has kept is the dispatcher's; it is read here and not written.
+        kept = config.state_dir / "providers" / profile
+        provider = Priced(driver, config.own_prices(profile), kept, lambda: now, Inline())
         try:
             return await provider.offerings()
         except ProviderError as error:

@@ -5,21 +5,23 @@ Pure: offerings are given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.domain.task import Cause
-from cloud_dispatch.meaning import timing_of
+from cloud_dispatch.meaning import driver_caps, timing_of
 from cloud_dispatch.simulation.clouds.faults import Fault
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
-from cloud_dispatch.simulation.study.accounts import simulated
+from cloud_dispatch.simulation.study.accounts import SimulatedProfile, simulated
 from cloud_dispatch.simulation.study.offers import Offers
 from cloud_dispatch.simulation.workload.items import SpotPrice, WorkItem, Workload
 
@@ -53,17 +55,17 @@ def study(config: Config, offers: Offers, workload: Workload, wishes: Wishes = W
     task can ever run."""
     told: list[str] = list(workload.assumptions)
     horizon_ms = workload.span_ms + wishes.patience_ms
-    accounts = []
+    accounts, sellers = [], {}
     for profile, offerings in offers.items():
-        made = simulated(
+        made = sellers[profile] = simulated(
             profile, config.profiles[profile].driver, offerings, boots=workload.boots, boot_ms=wishes.boot_ms,
             spot=wishes.spot,
         )  # fmt: skip
         told += made.assumptions
-        caps = config.profile_caps().get(profile, Caps())
-        accounts.append(CloudAccount(profile, made.account, _until(horizon_ms, made.prices), caps))
-    items = _possible(workload, _machines(config, offers), told)
-    told += _unasked(config)
+        caps, driver = config.profile_caps().get(profile, Caps()), config.profiles[profile].driver
+        accounts.append(CloudAccount(profile, made.account, _until(horizon_ms, made.prices), caps, driver))
+    items = _possible(workload, _machines(config, offers, sellers), told)
+    told += [*_late_boots(config, sellers), *_unasked(config)]
     timing = config.timing
     scenario = Scenario(
         name=workload.origin,
@@ -72,6 +74,8 @@ def study(config: Config, offers: Offers, workload: Workload, wishes: Wishes = W
         pools=config.pools(),
         work=tuple(_work(item) for item in items),
         caps=config.caps(),
+        driver_caps=driver_caps(config),
+        budgets=config.budgets(),
         timing=timing_of(config),
         latency_ms=_HERE_MS if {own.driver for own in config.profiles.values()} == {"local"} else _THERE_MS,
         agents=AgentTiming(timing.kill_grace_ms, timing.silence_ms),
@@ -102,20 +106,35 @@ def _work(item: WorkItem) -> Work:
         conduct=Conduct(item.run_ms, item.outcome, exit_code=int(item.outcome is Cause.EXIT_CODE)),
         expected_ms=item.expected_ms,
         priority=item.priority,
+        max_attempts=item.retry.max_attempts,
+        causes=tuple(sorted(item.retry.causes)),
+        exit_codes=tuple(sorted(item.retry.exit_codes)),
         user=item.user,
         project=item.project,
     )
 
 
-def _machines(config: Config, offers: Offers) -> list[Machine]:
-    """Every machine that some pool could rent."""
+def _machines(config: Config, offers: Offers, sellers: Mapping[ProfileName, SimulatedProfile]) -> list[Machine]:
+    """Every machine that some pool could rent, and that caps have room for at all."""
+    of_driver = {profile: bound.caps for bound in driver_caps(config) for profile in bound.profiles}
+    of_profile = config.profile_caps()
     return [
         offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
         for pool in config.pools()
-        for offerings in offers.values()
+        for profile, offerings in offers.items()
         for offering in offerings
-        if offering.rate is not None and pool.admits(offering)
+        if sellers[profile].sells(offering)
+        and pool.admits(offering)
+        and all(
+            _has_room(caps, offering)
+            for caps in (config.caps(), pool.caps, of_profile.get(profile, Caps()), of_driver.get(profile, Caps()))
+        )
     ]
+
+
+def _has_room(caps: Caps, offering: Offering) -> bool:
+    """Whether one of it, alone, is within `caps`."""
+    return (caps.instances is None or caps.instances >= 1) and (caps.vcpus is None or offering.type.vcpus <= caps.vcpus)
 
 
 def _possible(workload: Workload, machines: Sequence[Machine], told: list[str]) -> list[WorkItem]:
@@ -130,7 +149,7 @@ def _possible(workload: Workload, machines: Sequence[Machine], told: list[str]) 
         raise InvalidInput(
             f"no task fits an offering of any pool, such as {workload.items[0].shape.describe()}",
             place=workload.origin,
-            hint="--split divides wide tasks",
+            hint="see `cloud-dispatch offers`; caps and the pools' types count too, and --split divides wide tasks",
         )
     misfits = [item for item in workload.items if not fits(item.shape)]
     if misfits:
@@ -147,9 +166,31 @@ def _shapes(shapes: Iterable[Shape]) -> str:
     return "; ".join(names[:_SHOWN_MISFITS]) + (f"; and {more} other shapes" if more > 0 else "")
 
 
+def _late_boots(config: Config, sellers: Mapping[ProfileName, SimulatedProfile]) -> list[str]:
+    """Pools that give up instances before they can have booted."""
+    return [
+        f"instances of {profile} boot in up to {format_duration(sellers[profile].boot_ms)}, later than pool {pool.name}"
+        f" waits (boot_deadline {format_duration(pool.boot_deadline_ms)}): they are ended before they work"
+        for pool in config.pools()
+        for profile in pool.profiles
+        if profile in sellers and sellers[profile].boot_ms > pool.boot_deadline_ms
+    ]
+
+
 def _unasked(config: Config) -> list[str]:
-    """Settings that a scenario does not carry."""
-    told = [
+    """Settings that a scenario does not carry, or not as they are."""
+    told = []
+    if config.budgets():
+        told.append("nothing is spent of any limit when the run begins, on the first of January at midnight, UTC")
+    if config.dispatcher.pause:
+        told.append("dispatcher.pause is set and not heeded: instances are launched as if it were not")
+    told += [
+        f"the run ends with the work: what the instances that pool {pool.name} keeps (min {pool.minimum}) cost later is"
+        " not counted"
+        for pool in config.pools()
+        if pool.minimum
+    ]
+    told += [
         f"the target and schedule of pool {name} are not simulated: only work makes it grow"
         for name, pool in config.pool_sections.items()
         if pool.target is not None or pool.schedule

@@ -6,7 +6,7 @@ A log may be far larger than memory: `collect` holds at most as many items as ta
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -25,10 +25,11 @@ MAX_TASKS = 10_000_000
 class Cut:
     """The part of a workload that is simulated.
 
-    The window [`from_ms`, `until_ms`) is in the log's own time, from its first moment; what is left then starts at the
-    window's start. `tasks` keeps the first so many. `arrivals` and `runtimes` multiply the times of submission and of
-    running (and what was expected of it). A task of more than `split_cpus_milli` and no GPU becomes several of at most
-    so many; 0 leaves it whole.
+    The window [`from_ms`, `until_ms`) is in the log's own time; what is left then starts at the window's start, and
+    without `from_ms` with the first submission: logs count from an epoch, or from long before their first job. `tasks`
+    keeps the first so many. `arrivals` and `runtimes` multiply the times of submission and of running (and what was
+    expected of it). A task of more than `split_cpus_milli` and no GPU becomes several of at most so many; 0 leaves it
+    whole.
     """
 
     from_ms: int = 0
@@ -58,24 +59,28 @@ class _Tally:
     split: int = 0
 
 
-def collect(items: Iterable[WorkItem], cut: Cut, origin: str) -> Workload:
+def collect(items: Iterable[WorkItem], cut: Cut, origin: str, told: Callable[[], Sequence[str]] = tuple) -> Workload:
     """The workload that `cut` leaves of `items`, which may come in any order and are read to the end. Its assumptions
-    are what was left out or changed. InvalidInput when nothing is left."""
+    are what was left out or changed; `told` says it of the source. InvalidInput when nothing is left."""
     tally = _Tally()
     chosen = _first(compact(_inside(items, cut, tally)), cut.tasks, tally)
     if not chosen:
-        raise InvalidInput("expected at least one task in the window, got none", place=origin)
-    if cut.from_ms or cut.arrivals != 1 or cut.runtimes != 1:
+        where = "the window" if tally.outside else "it"
+        why = "; ".join(text for text in told() if "left out" in text)
+        message = f"expected at least one task in {where}, got none that can be simulated"
+        raise InvalidInput(message, place=origin, hint=why)
+    begins_ms = cut.from_ms or chosen[0].submit_ms
+    if begins_ms or cut.arrivals != 1 or cut.runtimes != 1:
         chosen = [
             replace(
                 item,
-                submit_ms=_scale(item.submit_ms - cut.from_ms, cut.arrivals),
+                submit_ms=_scale(item.submit_ms - begins_ms, cut.arrivals),
                 run_ms=_scale(item.run_ms, cut.runtimes),
                 expected_ms=_scale(item.expected_ms, cut.runtimes),
             )
             for item in chosen
         ]
-    return Workload(tuple(compact(chosen)), origin, tuple(_told(cut, tally)))
+    return Workload(tuple(compact(chosen)), origin, tuple(_told(cut, tally, begins_ms)))
 
 
 def _inside(items: Iterable[WorkItem], cut: Cut, tally: _Tally) -> Iterator[WorkItem]:
@@ -127,8 +132,10 @@ def _scale(milliseconds: int, by: Fraction) -> int:
     return (2 * milliseconds * by.numerator + by.denominator) // (2 * by.denominator)
 
 
-def _told(cut: Cut, tally: _Tally) -> list[str]:
+def _told(cut: Cut, tally: _Tally, begins_ms: int) -> list[str]:
     told = []
+    if begins_ms and not cut.from_ms:
+        told.append(f"the run begins with the first submission, at {format_duration(begins_ms)} by the log's own time")
     if tally.outside:
         until = "the end" if cut.until_ms is None else format_duration(cut.until_ms)
         told.append(f"{tally.outside} tasks outside the window {format_duration(cut.from_ms)} to {until} are left out")

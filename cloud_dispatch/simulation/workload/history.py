@@ -76,6 +76,7 @@ def _times(task: Task, runs: list[Run]) -> TaskTimes:
         priority=spec.priority,
         user=spec.user,
         project=spec.project,
+        retry=spec.retry,
     )
 
 
@@ -141,6 +142,7 @@ class HistoryWork:
                 user=task.user,
                 project=task.project,
                 outcome=outcome,
+                retry=task.retry,
             )
 
     def _ran(self, task: TaskTimes, runs: list[Run]) -> tuple[int, Cause] | None:

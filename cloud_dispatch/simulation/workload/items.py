@@ -9,7 +9,7 @@ from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.shape import Shape
-from cloud_dispatch.domain.task import Cause
+from cloud_dispatch.domain.task import Cause, RetryRules
 
 #: Ends that a task comes to by itself. Everything else is done to it, and that is the simulator's to do.
 OWN_CAUSES = frozenset(
@@ -34,6 +34,7 @@ class WorkItem:
     user: str = ""
     project: str = ""
     outcome: Cause = Cause.SUCCESS
+    retry: RetryRules = RetryRules()
 
 
 @dataclass(frozen=True, slots=True)

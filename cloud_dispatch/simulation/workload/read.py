@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -59,12 +59,15 @@ def read_workload(path: Path, reading: Reading = Reading()) -> Workload:
         source = CsvLog(path, reading.csv)
     else:
         source = TaskWork(path, reading.run_ms, reading.limits)
-    made = collect(source.items(), reading.cut, str(path))
+    return _collected(source, reading.cut, str(path))
+
+
+def _collected(source: SwfLog | CsvLog | TaskWork | HistoryWork, cut: Cut, origin: str) -> Workload:
+    made = collect(source.items(), cut, origin, source.assumptions)
     return Workload(made.items, made.origin, (*source.assumptions(), *made.assumptions))
 
 
 def from_record(record: Record, origin: str, reading: Reading = Reading()) -> Workload:
     """The workload of a statestore's history, with the boot times that it knows. InvalidInput for one without tasks."""
     source = HistoryWork(record, reading.run_ms)
-    made = collect(source.items(), reading.cut, origin)
-    return Workload(made.items, made.origin, (*source.assumptions(), *made.assumptions), boots=tuple(source.boots()))
+    return replace(_collected(source, reading.cut, origin), boots=tuple(source.boots()))

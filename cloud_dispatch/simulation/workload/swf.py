@@ -60,7 +60,7 @@ class SwfLog:
     def items(self) -> Iterator[WorkItem]:
         """A task a job, in the log's order. InvalidInput at `log.swf:17: field 4 (run time)` for what is none."""
         for number, raw in lines(self.path):
-            line = raw.decode("utf-8", "replace").strip()  # only comments have more than digits
+            line = raw.decode("utf-8", "replace").strip().removeprefix("\ufeff")  # only comments have more than digits
             if line.startswith(";"):
                 self._note(line)
             elif line:

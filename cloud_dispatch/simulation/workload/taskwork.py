@@ -55,4 +55,5 @@ class TaskWork:
             user=spec.user,
             project=spec.project,
             outcome=outcome,
+            retry=spec.retry,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cloud_dispatch.domain.errors import InvalidInput
@@ -42,7 +44,11 @@ def test_an_account_sells_what_the_profile_offers() -> None:
     found = simulated(
         P, "gcp", [offering(BIG, rate=800), offering(), offering(zone="b"), offering(market=Market.SPOT, rate=30)]
     )
-    assert found.account.sells == (Sold(BIG, ("a",), Rate(800)), Sold(SMALL, ("a", "b"), Rate(100), Rate(30)))
+    boots = Spread(39_800, most_ms=39_800)
+    assert found.account.sells == (
+        Sold(BIG, ("a",), Rate(800), None, boots),
+        Sold(SMALL, ("a", "b"), Rate(100), Rate(30), boots),
+    )
     assert (found.account.cloud, found.account.minimum_ms, found.account.increment_ms) == (Cloud.GCE, 60_000, 1_000)
     assert simulated(P, "somebody's", [offering()]).account.cloud is Cloud.EC2
 
@@ -66,11 +72,33 @@ def test_what_has_no_price_is_left_out_and_told() -> None:
 def test_instances_boot_as_said_else_as_recorded_else_as_expected() -> None:
     """What the user says goes first, then this profile's records, then the offering; the guest's own start is in it."""
     records = [boot(10_000), boot(30_000), boot(20_000), boot(99_000, profile="another")]
-    assert simulated(P, "aws", [offering()], boots=records, boot_ms=5_000).account.life.boot == Spread(4_800)
+    assert simulated(P, "aws", [offering()], boots=records, boot_ms=5_000).account.life.boot == Spread(
+        4_800, most_ms=4_800
+    )
     recorded = simulated(P, "aws", [offering()], boots=records).account.life.boot
     assert (recorded.median_ms, recorded.most_ms) == (19_800, 30_000)
     assert recorded.sigma == pytest.approx(0.4536, abs=1e-4)
-    assert simulated(P, "aws", [offering()]).account.life.boot == Spread(39_800)
+    assert simulated(P, "aws", [offering()]).account.sells[0].boot == Spread(39_800, most_ms=39_800)
+
+
+def test_each_type_boots_as_long_as_is_expected_of_it() -> None:
+    """A slow type that is sold beside it makes no other one slower; what is said of all holds for all."""
+    slow = replace(offering(BIG), boot_ms=7_200_000)
+    found = simulated(P, "aws", [offering(), slow])
+    assert {sold.type.name: sold.boot and sold.boot.median_ms for sold in found.account.sells} == {
+        "small": 39_800,
+        "big": 7_199_800,
+    }
+    assert "instances of p boot as its driver expects: small in 40s; all others in 2h" in found.assumptions
+    assert all(sold.boot is None for sold in simulated(P, "aws", [offering(), slow], boot_ms=5_000).account.sells)
+
+
+def test_disks_and_addresses_bill_beside_each_instance() -> None:
+    """As one thing of their price together; the dearest where they differ, and that is told."""
+    found = simulated(P, "aws", [replace(offering(), extra_rate=Rate(7)), replace(offering(BIG), extra_rate=Rate(9))])
+    assert [extra.rate for extra in found.account.extras] == [9]
+    assert "disks and addresses of p cost with every instance what they do with the dearest" in found.assumptions
+    assert not simulated(P, "aws", [offering()]).account.extras
 
 
 def test_one_recorded_boot_time_is_the_boot_time() -> None:
@@ -86,12 +114,39 @@ def test_a_trace_becomes_prices_from_one_moment_to_the_next() -> None:
         SpotPrice(5, "small", "a", Rate(12)),
         SpotPrice(5, "big", "a", Rate(13)),
     ]
-    found = simulated(P, "aws", [offering(), offering(market=Market.SPOT, rate=30), offering(BIG)], spot=trace)
+    sold = [offering(), offering(zone="b"), offering(market=Market.SPOT, rate=30), offering(BIG)]
+    found = simulated(P, "aws", sold, spot=trace)
     assert [(own.zone, own.from_ms, own.until_ms, own.amount) for own in found.prices] == [
         ("a", 0, 5, 10),
         ("a", 5, 0, 12),
         ("b", 0, 0, 11),
     ]
+
+
+def test_prices_of_all_zones_and_of_one_follow_each_other() -> None:
+    """The latest that speaks of a zone holds there, and of two of one moment that of the zone itself."""
+    trace = [
+        SpotPrice(0, "small", "", Rate(10)),
+        SpotPrice(0, "small", "b", Rate(11)),
+        SpotPrice(5, "small", "a", Rate(12)),
+        SpotPrice(9, "small", "", Rate(13)),
+    ]
+    found = simulated(P, "aws", [offering(), offering(zone="b"), offering(market=Market.SPOT, rate=30)], spot=trace)
+    assert [(own.zone, own.from_ms, own.until_ms, own.amount) for own in found.prices] == [
+        ("a", 0, 5, 10),
+        ("a", 5, 9, 12),
+        ("a", 9, 0, 13),
+        ("b", 0, 9, 11),
+        ("b", 9, 0, 13),
+    ]
+
+
+def test_a_trace_of_other_zones_is_none() -> None:
+    """It is not said to be followed."""
+    trace = [SpotPrice(0, "small", "elsewhere", Rate(10))]
+    found = simulated(P, "aws", [offering(), offering(market=Market.SPOT, rate=30)], spot=trace)
+    assert not found.prices
+    assert "spot prices of p stay as they are now for small: the trace has none" in found.assumptions
 
 
 def test_without_a_trace_spot_prices_stand_still_and_that_is_told() -> None:

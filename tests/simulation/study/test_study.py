@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
-from cloud_dispatch.domain.task import Cause, TaskState
+from cloud_dispatch.domain.task import Cause, RetryRules, TaskState
 from cloud_dispatch.provider.registry import plugin
 from cloud_dispatch.simulation.report import report
 from cloud_dispatch.simulation.study.engine import Answer, answer
@@ -28,6 +29,7 @@ NOW = 1_700_000_000_000
 CONFIG = """
 [dispatcher]
 state_dir = "{folder}"
+{dispatcher}
 [profiles.here]
 driver = "local"
 {profile}
@@ -41,12 +43,15 @@ caps = {{instances = {cap}}}
 {pool}
 [pools.default.end]
 idle = "20s"
+{more}
 """
 ONE = Shape(Resources(1000, GIB))
 
 
-def config(tmp_path: Path, *, cap: int = 2, profile: str = "", pool: str = "") -> Config:
-    text = CONFIG.format(folder=tmp_path, cap=cap, profile=profile, pool=pool)
+def config(
+    tmp_path: Path, *, cap: int = 2, profile: str = "", pool: str = "", dispatcher: str = "", more: str = ""
+) -> Config:
+    text = CONFIG.format(folder=tmp_path, cap=cap, profile=profile, pool=pool, dispatcher=dispatcher, more=more)
     return load(Embedded(tomllib.loads(text), "a test"), plugin)
 
 
@@ -164,3 +169,90 @@ def test_asking_for_offers_leaves_the_drivers_folder_alone(tmp_path: Path) -> No
     """A study next to a running dispatcher touches nothing of it."""
     asyncio.run(offers(config(tmp_path), NOW))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_spending_limits_hold(tmp_path: Path) -> None:
+    """Those of the configuration, by their real drivers' names; what waits for money is told with its reason."""
+    settings = config(tmp_path, more='[drivers.local.budget]\ntotal = "0.05"')
+    scenario = asked(settings, [WorkItem(0, ONE, 1_000)]).scenario
+    assert scenario.budgets == settings.budgets()
+    assert scenario.drivers == {"here": "local"}
+    found = answered(settings, WorkItem(0, ONE, 3_600_000, count=4, expected_ms=3_600_000))
+    assert found.billed <= 50_000
+    assert any("tasks of 1 cpu, 1GiB memory wait: the budget driver" in text for text in found.findings)
+
+
+def test_caps_of_a_driver_hold(tmp_path: Path) -> None:
+    """All profiles of the driver together have one instance, whatever the pool would have."""
+    settings = config(tmp_path, more="[drivers.local.caps]\ninstances = 1")
+    figures = report(answered(settings, WorkItem(0, ONE, 60_000, count=4)).record)
+    assert (figures.most_instances, figures.tasks) == (1, {TaskState.SUCCEEDED: 4})
+
+
+def test_what_no_cap_has_room_for_is_left_out(tmp_path: Path) -> None:
+    """A machine that is larger than a cap is no machine: its tasks would wait for ever."""
+    settings = config(tmp_path, more="[caps]\nvcpus = 1")
+    with pytest.raises(InvalidInput, match="no task fits an offering of any pool, such as 1 cpu"):
+        asked(settings, [WorkItem(0, ONE, 1_000)])
+
+
+def test_prices_are_those_that_count(tmp_path: Path) -> None:
+    """What the operator says that he pays goes before what the driver says."""
+    settings = config(tmp_path, profile='pricing = {"vm.*" = "-50%"}')
+    assert asked(settings, [WorkItem(0, ONE, 1_000)]).scenario.accounts[0].settings.sells[0].rate == 1_800_000_000
+
+
+def test_what_comes_with_an_instance_is_on_its_bill(tmp_path: Path) -> None:
+    """Disks and addresses bill from the launch to the end, beside the instance; the parts still sum to the bill."""
+    settings, work = config(tmp_path), WorkItem(0, ONE, 60_000, count=8)
+    bare = answered(settings, work)
+    found = {profile: [replace(one, extra_rate=Rate(3_600_000_000)) for one in every]
+             for profile, every in asyncio.run(offers(settings, NOW)).items()}  # fmt: skip
+    dear = answer(study(settings, found, Workload((work,), "work")).scenario)
+    assert dear.billed == pytest.approx(2 * bare.billed, rel=0.02)
+    assert report(dear.record).cost.total == dear.billed
+
+
+def test_a_boot_may_take_longer_than_an_hour(tmp_path: Path) -> None:
+    """As long as is said, and a pool that does not wait for it is told of."""
+    settings = config(tmp_path, pool='boot_deadline = "3h"')
+    found = answered(settings, WorkItem(0, ONE, 60_000), boot_ms=2 * 3_600_000)
+    assert report(found.record).time.boot == pytest.approx(2 * 3_600_000, abs=1_000)
+    told = asked(config(tmp_path), [WorkItem(0, ONE, 60_000)], boot_ms=2 * 3_600_000).assumptions
+    assert any("later than pool default waits (boot_deadline 10m)" in text for text in told)
+
+
+def test_attempts_and_their_causes_are_the_tasks_own(tmp_path: Path) -> None:
+    """What is tried again is: a task that times out twice has two runs."""
+    again = RetryRules(2, frozenset({Cause.TIMEOUT}))
+    found = answered(config(tmp_path), WorkItem(0, ONE, 5_000, outcome=Cause.TIMEOUT, retry=again))
+    assert len(found.record.runs) == 2
+    once = answered(config(tmp_path), WorkItem(0, ONE, 5_000, outcome=Cause.TIMEOUT))
+    assert len(once.record.runs) == 1
+
+
+def test_a_pool_that_keeps_instances_lets_the_run_end(tmp_path: Path) -> None:
+    """What they cost after the work is no cost of the work."""
+    settings = config(tmp_path, pool="min = 1")
+    found = answered(settings, WorkItem(0, ONE, 60_000, count=2))
+    assert not found.findings
+    assert found.record.end_ms - found.record.tasks[0].submit_ms < 600_000
+    told = asked(settings, [WorkItem(0, ONE, 1_000)]).assumptions
+    assert any("the run ends with the work" in text for text in told)
+
+
+def test_a_pause_is_not_heeded_and_that_is_told(tmp_path: Path) -> None:
+    """Nothing would be launched: nobody asks that."""
+    settings = config(tmp_path, dispatcher="pause = true")
+    assert any(
+        "dispatcher.pause is set and not heeded" in t for t in asked(settings, [WorkItem(0, ONE, 9)]).assumptions
+    )
+    assert report(answered(settings, WorkItem(0, ONE, 1_000)).record).tasks == {TaskState.SUCCEEDED: 1}
+
+
+def test_prices_after_the_work_do_not_keep_the_run_going(tmp_path: Path) -> None:
+    """A trace of a week is no week of an empty deployment."""
+    settings = config(tmp_path, profile="spot_discount = 0", pool='markets = ["spot"]')
+    trace = tuple(SpotPrice(day * 86_400_000, "vm.2", "", Rate(1_000 + day)) for day in range(7))
+    found = answered(settings, WorkItem(0, ONE, 60_000), spot=trace)
+    assert found.record.end_ms - found.record.tasks[0].submit_ms < 600_000

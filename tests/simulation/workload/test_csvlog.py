@@ -32,8 +32,8 @@ def read(tmp_path: Path, text: str, rules: CsvRules = CsvRules()) -> Workload:
 
 def test_columns_say_their_units(tmp_path: Path) -> None:
     """Seconds unless the column says otherwise."""
-    found = read(tmp_path, "submit,run_h,expected_ms\n1.5,2,7\n")
-    (item,) = found.items
+    found = read(tmp_path, "submit,run_h,expected_ms\n0,1,1\n1.5,2,7\n")
+    _, item = found.items
     assert (item.submit_ms, item.run_ms, item.expected_ms) == (1_500, 7_200_000, 7)
     assert "column submit is in units of 1s" in found.assumptions
     assert not any("run_h" in text for text in found.assumptions)
@@ -64,10 +64,10 @@ def test_what_a_file_does_not_say_is_assumed_and_told(tmp_path: Path) -> None:
 
 def test_the_names_of_public_traces_are_hours_unless_told_otherwise(tmp_path: Path) -> None:
     """`arrival_time` and `length` are hours; the rules can say another unit."""
-    text = "arrival_time,length,cpus\n0.5,0.25,4\n"
-    (item,) = read(tmp_path, text).items
+    text = "arrival_time,length,cpus\n0,1,1\n0.5,0.25,4\n"
+    _, item = read(tmp_path, text).items
     assert (item.submit_ms, item.run_ms) == (1_800_000, 900_000)
-    (item,) = read(tmp_path, text, CsvRules(unit="s")).items
+    _, item = read(tmp_path, text, CsvRules(unit="s")).items
     assert (item.submit_ms, item.run_ms) == (500, 250)
 
 

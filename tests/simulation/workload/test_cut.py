@@ -29,7 +29,16 @@ def test_neighbours_that_are_alike_become_one_item() -> None:
 def test_work_is_in_order_of_submission_whatever_the_order_of_the_log() -> None:
     """A log may be out of order; tasks of one moment keep the order in which they came."""
     found = collect([item(7), item(3, run_ms=2), item(3, run_ms=1)], Cut(), "log")
-    assert [(one.submit_ms, one.run_ms) for one in found.items] == [(3, 2), (3, 1), (7, 100)]
+    assert [(one.submit_ms, one.run_ms) for one in found.items] == [(0, 2), (0, 1), (4, 100)]
+
+
+def test_a_run_begins_with_the_first_submission() -> None:
+    """A log may count from an epoch: its first task does not wait for half a century. A window begins where it is."""
+    found = collect([item(1_700_000_000_000), item(1_700_000_060_000)], Cut(), "log")
+    assert [one.submit_ms for one in found.items] == [0, 60_000]
+    assert found.assumptions == ("the run begins with the first submission, at 1700000000s by the log's own time",)
+    assert [one.submit_ms for one in collect([item(30)], Cut(from_ms=10), "log").items] == [20]
+    assert collect([item(0)], Cut(), "log").assumptions == ()
 
 
 def test_a_window_holds_its_first_moment_and_not_its_last() -> None:
@@ -42,8 +51,8 @@ def test_a_window_holds_its_first_moment_and_not_its_last() -> None:
 def test_the_bound_keeps_the_tasks_submitted_first() -> None:
     """Of an unordered log the earliest tasks are kept, of an array as many as still fit."""
     found = collect([item(30), item(10, count=2), item(20, count=5), item(40)], Cut(tasks=4), "log")
-    assert [(one.submit_ms, one.count) for one in found.items] == [(10, 2), (20, 2)]
-    assert found.assumptions == ("only the first 4 tasks are taken, 5 later ones are left out",)
+    assert [(one.submit_ms, one.count) for one in found.items] == [(0, 2), (10, 2)]
+    assert found.assumptions[-1] == "only the first 4 tasks are taken, 5 later ones are left out"
 
 
 def test_a_log_larger_than_the_bound_is_never_held() -> None:
@@ -73,8 +82,8 @@ def test_a_log_larger_than_the_bound_is_never_held() -> None:
 def test_scales_multiply_times_rounded_half_up() -> None:
     """Arrivals and run times have scales of their own; expectations follow the run times."""
     one = replace(item(3), expected_ms=7)
-    found = collect([one], Cut(arrivals=Fraction(1, 2), runtimes=Fraction(3, 2)), "log")
-    assert [(own.submit_ms, own.run_ms, own.expected_ms) for own in found.items] == [(2, 150, 11)]
+    found = collect([item(0), one], Cut(arrivals=Fraction(1, 2), runtimes=Fraction(3, 2)), "log")
+    assert [(own.submit_ms, own.run_ms, own.expected_ms) for own in found.items] == [(0, 150, 0), (2, 150, 11)]
     assert found.assumptions == ("times between submissions are multiplied by 1/2", "run times are multiplied by 3/2")
 
 

@@ -154,8 +154,10 @@ def test_tasks_that_never_started_have_no_wait() -> None:
 
 
 def test_the_makespan_is_from_the_first_submission_to_the_last_end() -> None:
-    """Whatever order the tasks are in."""
-    assert report(record([task(1, 500, 600, 9_500), task(2, 1_000, 1_000, 2_000)])).makespan_ms == 9_000
+    """Whatever order the tasks are in, and whatever instances there were before."""
+    tasks = [task(1, 500, 600, 9_500), task(2, 1_000, 1_000, 2_000)]
+    assert report(record(tasks)).makespan_ms == 9_000
+    assert report(record(tasks, rentals=[rental(0, 0, 9_900)])).makespan_ms == 9_000
 
 
 def test_cpu_use_is_of_the_cpu_time_paid_for() -> None:

@@ -41,7 +41,7 @@ def only(tmp_path: Path, line: str, rules: SwfRules = SwfRules()) -> WorkItem:
 
 def test_a_job_becomes_a_task(tmp_path: Path) -> None:
     """Requested processors and time, memory from KiB a processor, user and group by their numbers."""
-    item = only(tmp_path, job(submit=10, run=60))
+    _, item = read(tmp_path, job(), job(submit=10, run=60)).items
     assert item.submit_ms == 10_000
     assert item.run_ms == 60_000
     assert item.expected_ms == 120_000
@@ -175,6 +175,15 @@ def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
 
 
 def test_a_log_without_jobs_is_refused(tmp_path: Path) -> None:
-    """Comments alone are no workload."""
+    """Comments alone are no workload, nor are jobs that are all left out: then it is said why."""
     with pytest.raises(InvalidInput, match="expected at least one task"):
         read(tmp_path, "; Computer: none")
+    with pytest.raises(InvalidInput, match="expected at least one task") as refused:
+        read(tmp_path, job(run=-1))
+    assert refused.value.hint == "1 jobs are left out: the log does not know how long they ran, or they never did"
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    """Before a comment, and before a job."""
+    assert read(tmp_path, "\ufeff; Computer: none", job()).tasks == 1
+    assert read(tmp_path, "\ufeff" + job()).tasks == 1

@@ -11,7 +11,7 @@ import pytest
 from cloud_dispatch.demand.submission import SubmissionLimits
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.resources import GIB, Resources
-from cloud_dispatch.domain.task import Cause
+from cloud_dispatch.domain.task import Cause, RetryRules
 from cloud_dispatch.simulation.workload.items import Workload
 from cloud_dispatch.simulation.workload.read import Reading, read_workload
 
@@ -42,6 +42,12 @@ def test_a_task_does_not_run_past_its_limit(tmp_path: Path) -> None:
     """A task that would run longer than its max_runtime times out there."""
     (item,) = read(tmp_path, {"command": "true", "max_runtime": 10}).items
     assert (item.run_ms, item.outcome) == (10_000, Cause.TIMEOUT)
+
+
+def test_a_task_is_tried_again_by_its_own_rules(tmp_path: Path) -> None:
+    """How often, and after what."""
+    (item,) = read(tmp_path, {"command": "true", "retry": ["timeout", "exit-code:75"], "max_attempts": 2}).items
+    assert item.retry == RetryRules(2, frozenset({Cause.TIMEOUT}), frozenset({75}))
 
 
 def test_what_the_dispatcher_would_refuse_is_refused(tmp_path: Path) -> None:
