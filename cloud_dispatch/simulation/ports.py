@@ -102,6 +102,11 @@ class TrueVm:
     #: Until then nothing passes between the VM and the dispatcher, in either direction.
     cut_off_until_ms: int = 0
 
+    @property
+    def birth(self) -> tuple[str, VmId, int]:
+        """Which VM this is: where slots are names (GCE, ARM) another may have the same `id` once it is gone."""
+        return self.account, self.id, self.created_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Leftover:

@@ -179,19 +179,53 @@ class Generous(Wrapper):
         return await self.pass_on(name, *args)
 
 
-def test_p5_finds_a_batch_with_too_many_vms() -> None:
-    """The driver makes a VM for a slot that was never committed."""
+class Belated(Wrapper):
+    """A driver that sends a launch once more, a minute after one of its VMs was ended."""
+
+    def __init__(self, inner: Provider) -> None:
+        super().__init__(inner)
+        self._sent: list[Any] = []
+        self._again: list[asyncio.Task[Any]] = []
+
+    async def call(self, name: Call, *args: Any) -> Any:
+        if name is Call.LAUNCH:
+            self._sent.append(args[0])
+        answer = await self.pass_on(name, *args)
+        if name is Call.TERMINATE and self._sent:
+            self._again.append(asyncio.create_task(self._repeat(self._sent.pop(0))))
+        return answer
+
+    async def _repeat(self, request: Any) -> None:
+        await asyncio.sleep(60)
+        await self.pass_on(Call.LAUNCH, request)
+
+
+def driven_by(wrapper: Callable[[Provider], Provider]) -> Callable[[World], None]:
+    """For `run`: every driver is inside such a wrapper."""
 
     def prepare(world: World) -> None:
         for account in world.accounts:
             make = account.driver
 
-            def generous(profile: Any, make: Callable[..., Provider] = make) -> Provider:
-                return Generous(make(profile))
+            def wrapped(profile: Any, make: Callable[..., Provider] = make) -> Provider:
+                return wrapper(make(profile))
 
-            account.driver = generous  # type: ignore[method-assign]
+            account.driver = wrapped  # type: ignore[method-assign]
 
-    outcome = run(scene(horizon_ms=900_000), prepare=prepare, keep=200)
+    return prepare
+
+
+def test_p5_finds_a_batch_with_too_many_vms() -> None:
+    """The driver makes a VM for a slot that was never committed."""
+    outcome = run(scene(horizon_ms=900_000), prepare=driven_by(Generous), keep=200)
+    found(outcome, "P5 batches", "slots and made")
+
+
+@pytest.mark.parametrize("cloud", [Cloud.GCE, Cloud.ARM])
+def test_p5_finds_a_vm_made_again_under_its_name(cloud: Cloud) -> None:
+    """Where slots are names a cloud makes a VM again once the first is gone: a driver that repeats a launch later."""
+    work = tuple(Work(submit_ms=at_ms, count=3, conduct=Conduct(run_ms=20_000)) for at_ms in (0, 500_000))
+    outcome = run(scene(cloud, horizon_ms=1_500_000, work=work), prepare=driven_by(Belated), keep=200)
     found(outcome, "P5 batches", "slots and made")
 
 

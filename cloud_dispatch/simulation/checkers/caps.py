@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.simulation.checkers.base import Checker, View
@@ -18,15 +19,15 @@ class CapsKept(Checker):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self._known: set[str] = set()
+        self._known: set[tuple[str, VmId, int]] = set()
         scenario = view.scenario
         self._pools = {pool.name: pool.caps for pool in scenario.pools}
         self._profiles = {account.profile: account.caps for account in scenario.accounts}
 
     def vm_changed(self, vm: TrueVm) -> None:
-        if vm.id in self._known or vm.state is VmState.GONE:
+        if vm.birth in self._known or vm.state is VmState.GONE:
             return
-        self._known.add(vm.id)
+        self._known.add(vm.birth)
         alive = self.view.alive.values()
         self._check("everything", self.view.scenario.caps, alive)
         self._check(
@@ -60,17 +61,19 @@ class Batches(Checker):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self._slots: dict[str, set[str]] = {}
-        self._vms: dict[str, set[str]] = {}
+        self._vms: dict[str, dict[tuple[str, VmId, int], VmId]] = {}
 
     def committed(self, commit: Commit) -> None:
         for instance in commit.instances:
             self._slots.setdefault(instance.batch, set()).add(instance.id)
 
     def vm_changed(self, vm: TrueVm) -> None:
-        made = self._vms.setdefault(vm.batch, set())
-        if vm.id in made:
+        made = self._vms.setdefault(vm.batch, {})
+        if vm.birth in made:
             return
-        made.add(vm.id)
+        made[vm.birth] = vm.id
         slots = len(self._slots.get(vm.batch, ()))
         if len(made) > slots:
-            self.find(f"batch {vm.batch} has {slots} slots and made {len(made)} VMs: {', '.join(sorted(made))}")
+            self.find(
+                f"batch {vm.batch} has {slots} slots and made {len(made)} VMs: {', '.join(sorted(made.values()))}"
+            )

@@ -192,7 +192,7 @@ class _Witness(Checker):
 
     def vm_changed(self, vm: TrueVm) -> None:
         kept = self.kept
-        if vm.id not in self._truth:
+        if self._truth.get(vm.id) is not vm:  # a name may be given again
             kept.vms.append(vm)
         self._truth[vm.id] = vm
         kept.states.append((self.view.now_ms, vm.id, vm.state))
