@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
@@ -49,7 +50,8 @@ class Ways:
     notice_stops: bool
     #: Whether a create that was accepted and failed leaves a VM that is shown as stopped, and its disk and NIC.
     failed_stays: bool
-    #: Whether the hard end is a property of the VM, fixed when it is made; else the reaper reads it from a tag.
+    #: Whether a hard end is a property of the VM, fixed when it is made and lost when it stops. The reaper, which reads
+    #: it from a tag, is there in any case.
     native_end: bool
     #: Whether proofs of identity are made out to who asks for them.
     made_out: bool
@@ -192,8 +194,6 @@ class Account:
             self.after(record, fate.start_ms, self._gone, EndCause.DIED)
         else:
             self.after(record, fate.start_ms, self._run)
-        if order.ends_ms and self._dialect.ways.native_end:
-            self.after(record, order.ends_ms - now, self.end, EndCause.HARD_END, "its maximum run time is over")
         self._reaper.watch()
         return record
 
@@ -203,6 +203,10 @@ class Account:
         now, fate = self.clock.now(), record.fate
         record.billed_from_ms = now
         self.enter(record, VmState.RUNNING)
+        if record.ends_ms and self._dialect.ways.native_end:
+            # What was asked for is how long it runs, and counts from here.
+            run_ms = record.ends_ms - record.created_ms
+            self.after(record, run_ms, self.end, EndCause.HARD_END, "its maximum run time is over")
         if fate.boots:
             self.after(record, fate.boot_ms, self._boot)
         if fate.dies_ms is not None:
@@ -276,9 +280,7 @@ class Account:
         if not self._dialect.ways.stopped_bills:
             self._stop_billing(record)
         self._silence(record, cause)
-        self.enter(record, VmState.STOPPED)
-        if record.ends_ms and self._dialect.ways.native_end:
-            self.after(record, record.ends_ms - self.clock.now(), self.end, EndCause.HARD_END, record.why)
+        self.enter(record, VmState.STOPPED)  # and what would have ended it while it ran does so no more
 
     def hang(self, record: Record) -> None:
         """The guest dies, and the cloud sees nothing of it."""
@@ -355,7 +357,10 @@ class Account:
         """A page of a listing: VMs, and the number to go on after."""
         now = self.clock.now()
         self.register.sweep(now, self.settings.consistency_ms)
-        return self.register.page(deployment, after, as_of_ms, self.settings.reads.page, now)
+        reads = self.settings.reads
+        if reads.loose:
+            return self.register.all_of(partial(reads.shows, deployment), as_of_ms, now), None
+        return self.register.page(deployment, after, as_of_ms, reads.page, now)
 
     # -- timers
 

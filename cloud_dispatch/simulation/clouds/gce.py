@@ -118,6 +118,5 @@ def defaults(name: str) -> AccountSettings:
         latency=Spread(150, 0.5, 5_000),
         minimum_ms=60_000,
         extras=(Extra(LeftoverKind.DISK, Rate(1_643_836)),),
-        reaper_period_ms=0,
         max_batch=20,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from asyncio import TimerHandle
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from cloud_dispatch.domain.ids import BatchId, VmId
@@ -169,6 +169,11 @@ class Register:
         """A page of a listing, see `Shelf.page`."""
         shelf = self._shelves.get(deployment)
         return shelf.page(after, as_of_ms, size, now) if shelf is not None else ([], None)
+
+    def all_of(self, shown: Callable[[str], bool], as_of_ms: int, now: int) -> list[Vm]:
+        """The VMs of all deployments that are `shown`, as they were at `as_of_ms`."""
+        shelves = [shelf for deployment, shelf in self._shelves.items() if shown(deployment)]
+        return [vm for shelf in shelves for vm in shelf.page(-1, as_of_ms, len(self.all), now)[0]]
 
     def sweep(self, now: int, horizon_ms: int) -> None:
         """Now and then, let go of what no read shows any more."""

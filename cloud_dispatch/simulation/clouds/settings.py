@@ -128,11 +128,19 @@ class Mishaps:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """How late reads may be: a list or get shows the world as it was up to so long ago. Pages hold `page` VMs."""
+    """How late reads may be: a list or get shows the world as it was up to so long ago. Pages hold `page` VMs.
+
+    `loose`: asked for the VMs and leftovers of a deployment, it shows those of all whose names begin like it, in
+    whatever case, on one page."""
 
     list_ms: int = 0
     get_ms: int = 0
     page: int = 1000
+    loose: bool = False
+
+    def shows(self, deployment: str, worn: str) -> bool:
+        """Whether a question for `deployment` shows what is of `worn`."""
+        return worn.lower().startswith(deployment.lower()) if self.loose else worn == deployment
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,23 +217,27 @@ async def test_a_price_above_the_bid_takes_the_vm_back() -> None:
 
 
 async def test_the_end_of_a_gce_vm_is_fixed_and_the_clouds_own() -> None:
-    """At `ends_ms` it is ended, whatever its tags say by then; nobody can move it."""
+    """After the time from its order to `ends_ms`, counted from when it ran, it is ended, whatever its tags say by then;
+    nobody can move it."""
     scene = Scene(steady(Cloud.GCE))
     assert scene.driver.traits.hard_end is HardEnd.FIXED
     ends_ms = scene.clock.now() + HOUR_MS
     (record,) = await scene.up(ends_ms=ends_ms)
     await scene.driver.tag([record.id], {ENDS_AT: str(ends_ms + HOUR_MS)})
     await asyncio.sleep(HOUR_MS / 1000)
-    assert scene.of("end") == [(HOUR_MS + 5_000, record.id, EndCause.HARD_END)]
+    started_ms = record.billed_from_ms - record.created_ms
+    assert scene.of("end") == [(HOUR_MS + started_ms + 5_000, record.id, EndCause.HARD_END)]
 
 
-async def test_a_stopped_gce_vm_is_deleted_at_its_hard_end_too() -> None:
-    """Its disk bills on until then, and no longer."""
-    scene = Scene(steady(Cloud.GCE))
+@pytest.mark.parametrize("reaper", [True, False])
+async def test_a_gce_vm_that_has_stopped_loses_its_end(reaper: bool) -> None:
+    """Google clears it. Its disk bills on until the reaper, which goes by the tag, deletes it."""
+    down = [] if reaper else [Fault(FaultKind.REAPER_DOWN, from_ms=0, until_ms=99 * HOUR_MS)]
+    scene = Scene(steady(Cloud.GCE), down)
     (record,) = await scene.up(ends_ms=scene.clock.now() + HOUR_MS)
     scene.account.guest_shuts_down(record.id)
-    await asyncio.sleep(HOUR_MS / 1000)
-    assert record.state is VmState.GONE
+    await asyncio.sleep(10 * HOUR_MS / 1000)
+    assert record.state is (VmState.GONE if reaper else VmState.STOPPED)
 
 
 @pytest.mark.parametrize("cloud", [Cloud.EC2, Cloud.ARM])

@@ -12,10 +12,11 @@ from cloud_dispatch.domain.ids import BatchId, ProfileName, instance_id
 from cloud_dispatch.domain.instance import SERVING, InstanceState
 from cloud_dispatch.domain.tags import DEPLOYMENT
 from cloud_dispatch.provider.spi import LaunchRequest, Listing, VmState
+from cloud_dispatch.provider.tagfilter import TagFilter
 from cloud_dispatch.reconcile.reap import Reaper
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
 from cloud_dispatch.simulation.clouds.faults import FaultKind as Trouble
-from cloud_dispatch.simulation.clouds.settings import Cloud
+from cloud_dispatch.simulation.clouds.settings import Cloud, Reads
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.dispatcher import DEPLOYMENT as OURS
 from cloud_dispatch.simulation.dispatcher import Incarnation
@@ -121,6 +122,24 @@ NOT_OURS = Story(
     finish=_ask_for_nobody,
 )
 
+
+def _trust_the_filter(world: World, patch: pytest.MonkeyPatch) -> None:
+    """The peer takes what the provider's filter lets through for its own."""
+    patch.setattr(TagFilter, "_ours", lambda *args: True)
+
+
+FILTER = Story(
+    24,
+    "what-a-filter-lets-through-is-not-ours-by-that",
+    with_account(scene(Cloud.EC2), reads=Reads(loose=True)),
+    _others_were_there,
+    _others_are_untouched,
+    _trust_the_filter,
+    "are not ours",
+    stage=_with_neighbours,
+    finish=_ask_for_nobody,
+)
+
 # -- 24: a dead instance was revived
 
 
@@ -181,4 +200,4 @@ NOT_REVIVED = Story(
     "was given up at",
 )
 
-STORIES = (NOT_OURS, NOT_REVIVED)
+STORIES = (NOT_OURS, FILTER, NOT_REVIVED)

@@ -16,6 +16,7 @@ from cloud_dispatch.domain.money import Amount, cost, split
 from cloud_dispatch.domain.pool import Caps, EndRules
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.tags import ENDS_AT
+from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.planner import caps
 from cloud_dispatch.provider.funnel import Call as Asked
 from cloud_dispatch.reconcile.launch import Launcher
@@ -30,12 +31,56 @@ from cloud_dispatch.simulation.report import rental_cost, report
 from cloud_dispatch.simulation.scenario import AgentTiming, Work
 from cloud_dispatch.simulation.workload.history import record_of
 from cloud_dispatch.simulation.world import World
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import EVERYTHING
+from cloud_dispatch.spend.ends import Pace
+from cloud_dispatch.spend.standing import Standing
+from cloud_dispatch.spend.windows import Window
 from tests.simulation.complaints import plants
 from tests.simulation.complaints.staging import ALONE, HOUR_MS, MINUTE, with_account, with_pool
 from tests.simulation.complaints.story import Evidence, Story
 from tests.simulation.scenes import scene
 
-# -- 3: limits in dollars (tests/simulation/test_spend.py); without one, caps and lifetimes, kept while nobody looks
+# -- 3: limits in dollars; without one, caps and lifetimes, kept while nobody looks
+
+#: Pays for a few of the tasks.
+_LIMIT = Amount(20_000)
+
+
+def _limit_was_reached(found: Evidence) -> Iterator[str]:
+    waiting = found.result.tasks.get(TaskState.QUEUED, 0)
+    if not waiting or not found.billed:
+        yield f"{waiting} tasks wait, {found.billed} micro-dollars were billed"
+
+
+def _limit_was_kept(found: Evidence) -> Iterator[str]:
+    if found.billed > _LIMIT:
+        yield f"{found.billed} micro-dollars were billed, the limit is {_LIMIT}"
+
+
+def _check_afterwards(world: World, patch: pytest.MonkeyPatch) -> None:
+    """The peer looks at what was spent: what runs may still come to is not counted."""
+    patch.setattr(Standing, "committed", lambda *args: Amount(0))
+
+
+DOLLAR_LIMIT = Story(
+    3,
+    "a-limit-in-dollars-is-kept-by-what-may-still-be-billed",
+    msgspec.structs.replace(
+        scene(
+            Cloud.EC2,
+            work=(Work(count=12, conduct=Conduct(run_ms=3 * MINUTE), shape=ALONE, expected_ms=3 * MINUTE),),
+            caps=Caps(instances=6),
+            horizon_ms=3 * HOUR_MS,
+        ),
+        budgets=(Budget(EVERYTHING, Window.TOTAL, _LIMIT),),
+        pace=Pace(lease_ms=2 * MINUTE, drain_ms=20_000),
+    ),
+    _limit_was_reached,
+    _limit_was_kept,
+    _check_afterwards,
+    "micro-dollars were billed, the limit is",
+)
 
 _LIFETIME_MS = 10 * MINUTE
 _DEAD_MS = 2 * HOUR_MS
@@ -250,4 +295,4 @@ COST = Story(
     finish=_read_history,
 )
 
-STORIES = (BOUNDED_SPEND, NODE_CAP, CAP_OVER_ALL, COST)
+STORIES = (DOLLAR_LIMIT, BOUNDED_SPEND, NODE_CAP, CAP_OVER_ALL, COST)
