@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
 from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import Cause, TaskState
+from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.simulation.clock import VirtualClock
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
-from cloud_dispatch.simulation.entropy import SeededStreams
+from cloud_dispatch.simulation.dispatcher import Incarnation
+from cloud_dispatch.simulation.entropy import SeededEntropy, SeededStreams
 from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
 from cloud_dispatch.simulation.generate import generate
+from cloud_dispatch.simulation.ports import TrueVm
 from cloud_dispatch.simulation.run import run
 from cloud_dispatch.simulation.scenario import Work, decode, encode
+from cloud_dispatch.simulation.severed import (
+    Cut,
+    PlanExecutor,
+    Severed,
+    SeveredClock,
+    SeveredEntropy,
+    SeveredProvider,
+    StoreExecutor,
+)
 from cloud_dispatch.simulation.world import World
 from tests.simulation.scenes import scene
 
@@ -100,41 +118,115 @@ def test_the_dispatcher_may_die_anywhere(point: str) -> None:
 
 
 def test_the_dead_change_nothing() -> None:
-    """After a cut the old incarnation commits, launches and answers nothing, `finally` blocks included."""
+    """After a cut the old incarnation commits, terminates and answers nothing, `finally` blocks included."""
+    tasks: list[asyncio.Task[None]] = []
     late: list[str] = []
+    calls: list[str] = []
+    seen: list[str | None] = []
 
     def watch(world: World) -> None:
-        def assembled(living: object) -> None:
-            context = living.parts.context  # type: ignore[attr-defined]
-            apply = context.apply
+        gate = world.accounts[0].gate  # type: ignore[attr-defined]
+        send = gate.send
 
-            async def tidying(*args: object, **more: object) -> object:
-                try:
-                    return await apply(*args, **more)
-                finally:
-                    if living.dead():  # type: ignore[attr-defined]
-                        late.append("finally ran")
-                        await context.store.set_fact("written by the dead", "yes")
+        def sending(operation: str, *args: Any, **more: Any) -> Any:
+            if world.incarnation is not None and world.incarnation.dead():
+                calls.append(operation)
+            return send(operation, *args, **more)
 
-            context.apply = tidying
+        async def tidying(living: Incarnation, tidy: Callable[[Context], Coroutine[Any, Any, object]]) -> None:
+            assert living.parts is not None
+            try:
+                await asyncio.sleep(10**6)
+            finally:
+                late.append(tidy.__name__)
+                assert living.dead()
+                await tidy(living.parts.context)
 
+        async def write(context: Context) -> None:
+            await context.store.set_fact("written by the dead", "yes")
+
+        async def terminate(context: Context) -> None:
+            row = next(row for row in context.store.instances().values() if row.vm)
+            await context.settings.providers[row.profile].terminate(row.vm)
+
+        def assembled(living: Incarnation) -> None:
+            if living.number == 1:
+                tasks.extend(world.loop.start(tidying(living, tidy), living.group) for tidy in (write, terminate))
+
+        gate.send = sending
         world.plants.append(assembled)
 
-    faults = (Fault(FaultKind.CRASH, 100, amount=500, which=3, point="commit"),)
-    seen: list[str | None] = []
     outcome = run(
-        scene(faults=faults), prepare=watch, finish=lambda world: seen.append(world.store.fact("written by the dead"))
+        scene(faults=(Fault(FaultKind.CRASH, 75_000, amount=500),)),
+        prepare=watch,
+        finish=lambda world: seen.append(world.store.fact("written by the dead")),  # type: ignore[union-attr]
     )
     assert outcome.ok, outcome.findings
     assert outcome.deaths == 1
-    assert seen == [None]
+    assert sorted(late) == ["terminate", "write"]
+    assert (calls, seen) == ([], [None])
+
+
+async def test_every_port_of_the_dead_is_severed() -> None:
+    """Time, names, secrets, chance, store, plans and drivers: what the living use does nothing after the cut."""
+    cut, done = Cut(), list[str]()
+
+    async def terminate(vm: VmId) -> None:
+        done.append(vm)
+
+    async def use(port: Callable[[], Any]) -> None:
+        said = port()
+        if asyncio.iscoroutine(said):
+            await said
+
+    world: Any = SimpleNamespace(point=done.append, store_delay_ms=lambda: 0, store_fails=lambda: False)
+    clock = SeveredClock(cut, VirtualClock(SimpleNamespace(now_ms=7)))
+    entropy = SeveredEntropy(cut, SeededEntropy(SeededStreams(1)))
+    driver: Any = SimpleNamespace(traits=None, terminate=terminate)
+    ports: tuple[Callable[[], Any], ...] = (
+        clock.now,
+        clock.monotonic,
+        lambda: entropy.name("batch"),
+        lambda: entropy.secret("key"),
+        lambda: entropy.fraction("jitter"),
+        lambda: StoreExecutor(cut, world, world).run(done.append, "written"),
+        lambda: PlanExecutor(cut, 0).run(done.append, "planned"),
+        lambda: SeveredProvider(driver, cut, world).terminate(VmId("v")),
+    )
+    for port in ports:
+        await use(port)
+    assert done == ["written", "planned", "terminate asked", "v", "terminate answered"]
+    done.clear()
+    cut.severed = True
+    for port in ports:
+        with pytest.raises(Severed):
+            await use(port)
+    assert done == []
 
 
 def test_leaving_a_fault_out_moves_no_other_chance() -> None:
-    """Until its moment, a run with a fault is the run without it, to the byte."""
+    """Until its moment, a run with a fault is the run without it, to the byte; then things are lost."""
     at_ms = 50_000
     fault = Fault(FaultKind.LOSS, at_ms, at_ms + 20_000, amount=90)
-    with_it, without = run(scene(faults=(fault,))), run(scene(faults=(Fault(FaultKind.LOSS, 10**6),)))
+    lost: list[int] = []
+
+    def count(world: World) -> None:
+        passes = world.network.passes
+
+        def passing(vm: TrueVm) -> bool:
+            got_through = passes(vm)
+            if not got_through:
+                lost.append(world.now_ms)
+            return got_through
+
+        world.network.passes = passing  # type: ignore[method-assign]
+
+    with_it = run(scene(faults=(fault,)), prepare=count)
+    assert lost
+    assert at_ms <= min(lost) <= max(lost) < fault.until_ms
+    lost.clear()
+    without = run(scene(faults=(Fault(FaultKind.LOSS, 10**6),)), prepare=count)
+    assert not lost
     before = [[line for line in outcome.journal if int(line[:9]) < at_ms] for outcome in (with_it, without)]
     assert before[0] == before[1]
     assert with_it.digest != without.digest
