@@ -25,6 +25,8 @@ from cloud_dispatch.provider.spi import (
     Host,
     LaunchRequest,
     LaunchResult,
+    Leftover,
+    LeftoverKind,
     Listing,
     ProfileContext,
     Provider,
@@ -51,6 +53,7 @@ class Careless:
     def __init__(self, vms: Sequence[Vm] = ()) -> None:
         self.traits = Traits(max_batch=7, named_slots=True, vm_name="vm-{instance}")
         self.vms = tuple(vms)
+        self.asked: list[str] = []
         self.threads = {threading.get_ident()}
         self.closed = False
         self.cancelled = threading.Event()
@@ -62,8 +65,13 @@ class Careless:
         raise CapacityUnavailable("none", scope=Scope(zone="z"))
 
     async def list(self, deployment: str) -> Listing:
+        self.asked.append(deployment)
         self.threads.add(threading.get_ident())
         return Listing(self.vms)
+
+    async def leftovers(self, deployment: str) -> Sequence[Leftover]:
+        self.asked.append(deployment)
+        return [Leftover(one.id, LeftoverKind.DISK, one.zone, one.tags) for one in self.vms]
 
     async def get(self, vm: VmId) -> Vm:
         try:
@@ -112,11 +120,24 @@ async def test_a_listing_holds_only_vms_whose_tags_carry_the_deployment() -> Non
     assert [(record["event"], record["vm"]) for record in records] == [("provider.tags_unreadable", "d")]
 
 
+async def test_leftovers_are_only_those_whose_tags_carry_the_deployment() -> None:
+    """They are deleted: a disk of somebody else, of nobody, or with tags that can't be read is none of ours."""
+    broken = {key: value for key, value in facts("ours").items() if not key.endswith("batch")}
+    driver = Careless([vm("a", facts("ours")), vm("b", facts("theirs")), vm("c", {}), vm("d", broken)])
+    with structlog.testing.capture_logs() as records:
+        found = await TagFilter(driver, "ours").leftovers("ours")
+    assert [one.id for one in found] == ["a"]
+    assert [(record["event"], record["vm"]) for record in records] == [("provider.tags_unreadable", "d")]
+
+
 @pytest.mark.parametrize(("own", "asked"), [("", ""), ("ours", ""), ("ours", "theirs")])
 async def test_no_other_and_no_empty_deployment_is_listed(own: str, asked: str) -> None:
-    """An empty or foreign deployment lists nothing, and that listing proves no absence."""
-    driver = Careless([vm("a", facts(asked)), vm("b", {DEPLOYMENT: ""})])
+    """An empty or foreign deployment lists nothing, and that listing proves no absence; it has no leftovers either, and
+    the driver, which may take an empty filter for none, is not even asked."""
+    driver = Careless([vm("a", facts(own)), vm("b", facts(asked)), vm("c", {DEPLOYMENT: ""})])
     assert await TagFilter(driver, own).list(asked) == Listing((), complete=False)
+    assert await TagFilter(driver, own).leftovers(asked) == ()
+    assert driver.asked == []
 
 
 async def test_a_blocking_driver_does_not_stall_the_callers_loop() -> None:
