@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -88,7 +89,8 @@ async def test_spot_has_a_quota_apart_from_on_demand(cloud: Cloud) -> None:
     usual = steady(cloud)
     first = usual.sells[0].type
     quotas = (Quota(first.vcpus, first.family, Market.ON_DEMAND), Quota(first.vcpus, first.family, Market.SPOT))
-    scene = Scene(replace(usual, quotas=quotas))
+    other = replace(usual.sells[0], type=replace(first, name="another", family="another family"))
+    scene = Scene(replace(usual, sells=(*usual.sells, other), quotas=quotas))
     await scene.settle(await scene.request())
     with pytest.raises(QuotaExceeded) as caught:
         await scene.settle(await scene.request())
@@ -97,10 +99,12 @@ async def test_spot_has_a_quota_apart_from_on_demand(cloud: Cloud) -> None:
     assert len((await scene.settle(await scene.request(market=Market.SPOT))).vms) == 1
     with pytest.raises(QuotaExceeded):
         await scene.settle(await scene.request(market=Market.SPOT))
+    assert len((await scene.settle(await scene.request(offering=await scene.offering("another")))).vms) == 1
     told = {
         (quota.scope.family, quota.scope.market): (quota.limit, quota.used) for quota in await scene.driver.quotas()
     }
     assert told[first.family, "spot"] == (first.vcpus, first.vcpus)
+    assert told[first.family, "on-demand"] == (first.vcpus, first.vcpus)
 
 
 async def test_a_quota_of_the_region_counts_all_families() -> None:
@@ -118,41 +122,68 @@ async def test_a_quota_of_the_region_counts_all_families() -> None:
     assert len((await scene.settle(await scene.request(offering=other))).vms) == 1
 
 
-async def test_room_is_by_type_zone_and_market() -> None:
-    """Full in one zone on one market says nothing of the other zone, the other market, the other type."""
+@pytest.mark.parametrize("where", ["zone", "market", "type"])
+async def test_room_is_by_type_zone_and_market(where: str) -> None:
+    """A VM in another zone, on the other market or of another type takes no place here; one that is here does, and
+    takes none there."""
     usual = steady(Cloud.EC2)
     name, zone = usual.sells[0].type.name, usual.sells[0].zones[0]
-    scene = Scene(replace(usual, rooms=(Room(0, name, zone, Market.ON_DEMAND),)))
+    scene = Scene(replace(usual, rooms=(Room(1, name, zone, Market.ON_DEMAND),)))
+    elsewhere = {
+        "zone": await scene.offering(name, zone=usual.sells[0].zones[1]),
+        "market": await scene.offering(name, Market.SPOT, zone),
+        "type": await scene.offering(usual.sells[1].type.name, zone=zone),
+    }[where]
+    assert len((await scene.driver.launch(await scene.request(offering=elsewhere))).vms) == 1
+    assert len((await scene.driver.launch(await scene.request())).vms) == 1
     with pytest.raises(CapacityUnavailable):
         await scene.driver.launch(await scene.request())
-    for offering in (
-        await scene.offering(name, zone=usual.sells[0].zones[1]),
-        await scene.offering(name, Market.SPOT, zone),
-        await scene.offering(usual.sells[1].type.name, zone=zone),
-    ):
-        assert len((await scene.driver.launch(await scene.request(offering=offering))).vms) == 1
+    assert len((await scene.driver.launch(await scene.request(offering=elsewhere))).vms) == 1
+
+
+PLACES = [(kind, zone, market) for kind in ("c7i.large", "m7i.large") for zone in ("us-east-1a", "us-east-1b")
+          for market in (Market.ON_DEMAND, Market.SPOT)]  # fmt: skip
+#: What is sold out at which steps, by type, zone and market.
+Day = dict[tuple[str, str, Market], str]
+
+
+async def day(tide: Tide, places: Sequence[tuple[str, str, Market]] = PLACES) -> Day:
+    """A day of a cloud: of each place a `-` for an hour in which it is sold out, a `+` for one in which it is not."""
+    scene = Scene(steady(Cloud.EC2, tide=tide), seed=7)
+    found = dict.fromkeys(places, "")
+    for _ in range(24):
+        for name, zone, market in places:
+            offering = await scene.offering(name, market, zone)
+            try:
+                (vm,) = (await scene.driver.launch(await scene.request(offering=offering))).vms
+                await scene.driver.terminate(vm.id)
+            except CapacityUnavailable:
+                found[name, zone, market] += "-"
+            else:
+                found[name, zone, market] += "+"
+        now = scene.clock.now() - scene.account.born_ms
+        await asyncio.sleep((HOUR_MS - now % HOUR_MS) / 1_000)
+    return found
 
 
 async def test_capacity_comes_and_goes() -> None:
-    """With tides a pool is sold out for some steps and not for others, the same ones for the same seed."""
+    """With tides each type is sold out by itself in each zone on each market, at the same steps for the same seed,
+    whether anybody asks for the others or not."""
+    tide = Tide(step_ms=HOUR_MS, dry=0.5, dry_spot=0.5)
+    first = await day(tide)
+    assert all({*steps} == {"+", "-"} for steps in first.values())
+    assert len({*first.values()}) == len(PLACES)
+    assert await day(tide) == first
+    for place in (PLACES[0], PLACES[-1]):
+        assert await day(tide, [place]) == {place: first[place]}
 
-    async def day() -> list[bool]:
-        scene = Scene(steady(Cloud.EC2, tide=Tide(step_ms=HOUR_MS, dry=0.5)), seed=7)
-        there = []
-        for _ in range(24):
-            try:
-                (vm,) = (await scene.driver.launch(await scene.request())).vms
-                await scene.driver.terminate(vm.id)
-            except CapacityUnavailable:
-                there.append(False)
-            else:
-                there.append(True)
-            await asyncio.sleep(3_600)
-        return there
 
-    first = await day()
-    assert {True, False} == set(first)
-    assert await day() == first
+async def test_spot_has_tides_of_its_own() -> None:
+    """It may be sold out all day while nothing else is, and be there all day while all else is sold out."""
+    without = {Market.ON_DEMAND: "+" * 24, Market.SPOT: "-" * 24}
+    assert await day(Tide(step_ms=HOUR_MS, dry_spot=1.0)) == {place: without[place[2]] for place in PLACES}
+    only = {Market.ON_DEMAND: "-" * 24, Market.SPOT: "+" * 24}
+    assert await day(Tide(step_ms=HOUR_MS, dry=1.0)) == {place: only[place[2]] for place in PLACES}
 
 
 async def test_gce_says_inside_the_operation_that_a_zone_is_exhausted() -> None:
