@@ -97,6 +97,24 @@ async def test_looking_at_a_price_does_not_move_it() -> None:
     assert early.nano_ms(born_ms, moments[-1]) == sum(rate * 60_000 for rate in forward[:-1])
 
 
+async def test_each_type_has_a_price_of_its_own_in_each_zone() -> None:
+    """No two move alike; each is what it is without the others, whoever looks at them."""
+    hours = [hour * HOUR_MS for hour in range(24)]
+
+    def moves(scene: Scene, place: tuple[str, str]) -> tuple[float, ...]:
+        """The price against that of the first hour: types cost differently to begin with."""
+        walk, born_ms = scene.account.stock.walk(*place), scene.account.born_ms
+        return tuple(round(walk.rate_at(born_ms + at_ms) / walk.rate_at(born_ms), 3) for at_ms in hours)
+
+    spot = Spot(step_ms=HOUR_MS, swing=0.3)
+    places = [(kind, zone) for kind in ("c7i.large", "c7i.2xlarge") for zone in ("us-east-1a", "us-east-1b")]
+    scene = Scene(steady(Cloud.EC2, spot=spot))
+    together = {place: moves(scene, place) for place in places}
+    assert len({*together.values()}) == len(places)
+    for place in places:
+        assert moves(Scene(steady(Cloud.EC2, spot=spot)), place) == together[place]
+
+
 async def test_a_disk_bills_from_creation_to_deletion() -> None:
     """Also while its VM is stopped; its line stands beside the VM's."""
     scene = Scene(steady(Cloud.GCE))
