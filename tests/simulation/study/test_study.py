@@ -13,7 +13,9 @@ import pytest
 
 from cloud_dispatch.config import Config, Embedded, load
 from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import Cause, RetryRules, TaskState
@@ -22,7 +24,7 @@ from cloud_dispatch.simulation.report import report
 from cloud_dispatch.simulation.study.engine import Answer, answer
 from cloud_dispatch.simulation.study.offers import offers
 from cloud_dispatch.simulation.study.question import Study, Wishes, study
-from cloud_dispatch.simulation.workload.items import SpotPrice, WorkItem, Workload
+from cloud_dispatch.simulation.workload.items import BootTime, SpotPrice, WorkItem, Workload
 
 NOW = 1_700_000_000_000
 #: 3.6 dollars an hour are a thousand micro-dollars a second.
@@ -77,6 +79,19 @@ def test_tasks_wait_for_boots_and_for_each_other_as_they_would(tmp_path: Path) -
     assert figures.time.idle == pytest.approx(20_000, abs=6_000)
     assert figures.most_instances == 1
     assert not found.findings
+
+
+def test_instances_boot_as_those_of_the_workload_once_did(tmp_path: Path) -> None:
+    """Five minutes, of which no driver of this host would think; what another profile's took counts for nothing."""
+    settings, work = config(tmp_path), WorkItem(0, ONE, 60_000)
+    boots = tuple(
+        BootTime(ProfileName(name), "vm.2", "local", Market.ON_DEMAND, boot_ms)
+        for name, boot_ms in (("here", 300_000), ("elsewhere", 900_000))
+    )
+    workload = Workload((work,), "work", boots=boots)
+    found = answer(study(settings, asyncio.run(offers(settings, NOW)), workload).scenario)
+    assert report(found.record).time.boot == pytest.approx(300_000, abs=1_000)
+    assert report(answered(settings, work).record).time.boot < 60_000
 
 
 def test_the_cost_is_what_the_clouds_own_meter_says(tmp_path: Path) -> None:
@@ -189,9 +204,24 @@ def test_caps_of_a_driver_hold(tmp_path: Path) -> None:
     assert (figures.most_instances, figures.tasks) == (1, {TaskState.SUCCEEDED: 4})
 
 
-def test_what_no_cap_has_room_for_is_left_out(tmp_path: Path) -> None:
+def test_caps_of_a_profile_hold(tmp_path: Path) -> None:
+    """It has one instance, whatever its pool and its driver would have."""
+    settings = config(tmp_path, more="[profiles.here.caps]\ninstances = 1")
+    figures = report(answered(settings, WorkItem(0, ONE, 60_000, count=4)).record)
+    assert (figures.most_instances, figures.tasks) == (1, {TaskState.SUCCEEDED: 4})
+    free = report(answered(config(tmp_path), WorkItem(0, ONE, 60_000, count=4)).record)
+    assert free.most_instances == 2
+
+
+@pytest.mark.parametrize(
+    "capped",
+    [{"more": f"[{whose}]\nvcpus = 1"} for whose in ("caps", "profiles.here.caps", "drivers.local.caps")]
+    + [{"cap": 0}],
+    ids=["all", "profile", "driver", "pool"],
+)
+def test_what_no_cap_has_room_for_is_left_out(tmp_path: Path, capped: dict[str, Any]) -> None:
     """A machine that is larger than a cap is no machine: its tasks would wait for ever."""
-    settings = config(tmp_path, more="[caps]\nvcpus = 1")
+    settings = config(tmp_path, **capped)
     with pytest.raises(InvalidInput, match="no task fits an offering of any pool, such as 1 cpu"):
         asked(settings, [WorkItem(0, ONE, 1_000)])
 
