@@ -1,4 +1,4 @@
-"""The public suites of `cloud_dispatch.testing` explain their failures as tests do. Told before any import."""
+"""What all tests share: how they are collected, named and spread over workers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-
-pytest.register_assert_rewrite("cloud_dispatch.testing")
 
 # A test is no measurement: on a busy machine an example may take long.
 settings.register_profile("house", deadline=None)

@@ -1,4 +1,4 @@
-"""The conformance suite of provider drivers, version 5. Owns what every driver must do; knows no driver.
+"""The conformance suite of provider drivers, version 6. Owns what every driver must do; knows no driver.
 
 A driver's own tests make it run by subclassing `ProviderContract` and giving its fixtures:
 
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from cloud_dispatch.testing.provider_contract_base import Faults
 from cloud_dispatch.testing.provider_contract_ending import EndingContract
+from cloud_dispatch.testing.provider_contract_errors import ErrorContract
 from cloud_dispatch.testing.provider_contract_extras import ExtrasContract
 from cloud_dispatch.testing.provider_contract_faults import FaultContract
 from cloud_dispatch.testing.provider_contract_identity import IdentityContract
@@ -34,10 +35,17 @@ from cloud_dispatch.testing.provider_contract_tags import TagContract
 
 __all__ = ["VERSION", "Faults", "ProviderContract"]
 
-VERSION = 5
+VERSION = 6
 
 
 class ProviderContract(
-    LaunchContract, ListingContract, EndingContract, TagContract, FaultContract, ExtrasContract, IdentityContract
+    LaunchContract,
+    ListingContract,
+    EndingContract,
+    TagContract,
+    FaultContract,
+    ErrorContract,
+    ExtrasContract,
+    IdentityContract,
 ):
     """Subclass it, give its fixtures. See `ContractBase` for what a subclass may set."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
+import pytest_asyncio
 
 from cloud_dispatch.domain.ids import BatchId, PoolName, VmId, instance_id
 from cloud_dispatch.domain.offering import Market, Offering
@@ -135,7 +136,7 @@ class ContractBase:
     def now(self) -> Callable[[], int] | None:
         return None
 
-    @pytest.fixture
+    @pytest_asyncio.fixture
     async def provider(self, connect: Connect) -> AsyncIterator[Provider]:
         driver = connect()
         try:
@@ -151,7 +152,7 @@ class ContractBase:
             finally:
                 await last.close()
 
-    @pytest.fixture
+    @pytest_asyncio.fixture
     async def make_request(self, provider: Provider, user_data: str) -> MakeRequest:
         """`await make_request(slots=1, deployment=...)`: a request for the cheapest offering, a new batch."""
 

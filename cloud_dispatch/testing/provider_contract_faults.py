@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
-from cloud_dispatch.provider.errors import DEFINITIVE, InDoubt, ProviderError, RateLimited, Transient
+from cloud_dispatch.provider.errors import DEFINITIVE, InDoubt, ProviderError
 from cloud_dispatch.provider.spi import Provider
-from cloud_dispatch.testing.provider_contract_base import DEPLOYMENT, ContractBase, Faults, MakeRequest
-
-_RETRY_AFTER_MS = 1_000
+from cloud_dispatch.testing.provider_contract_base import ContractBase, Faults, MakeRequest
 
 
 class FaultContract(ContractBase):
@@ -67,36 +64,6 @@ class FaultContract(ContractBase):
         faults.calm()  # on a busy machine the call may not have been made
         (vm,) = await self.launched(provider, request)
         assert await self.known(provider) == {vm.id}
-
-    @pytest.mark.parametrize("call", ["launch", "list", "get", "terminate", "tag"])
-    async def test_a_throttled_call_says_how_long_to_wait(
-        self, provider: Provider, faults: Faults, make_request: MakeRequest, call: str
-    ) -> None:
-        """The cloud's Retry-After reaches the caller, at least; the same call succeeds later: at once, or when what the
-        refused one has left is gone."""
-        (vm,) = await self.launched(provider, await make_request())
-        request = await make_request()
-        await self.running(provider, vm.id)
-        calls: Mapping[str, Callable[[], Awaitable[object]]] = {
-            "launch": lambda: provider.launch(request),
-            "list": lambda: provider.list(DEPLOYMENT),
-            "get": lambda: provider.get(vm.id),
-            "tag": lambda: provider.tag([vm.id], {"cloud-dispatch-extra": "1"}),
-            "terminate": lambda: provider.terminate(vm.id),
-        }
-        faults.fail(call, RateLimited, retry_after_ms=_RETRY_AFTER_MS)
-        with pytest.raises(RateLimited) as caught:
-            await calls[call]()
-        assert caught.value.retry_after_ms >= _RETRY_AFTER_MS
-
-        async def succeeds() -> bool:
-            try:
-                await calls[call]()
-            except Transient:
-                return False
-            return True
-
-        await self.until(succeeds, bool)
 
     async def test_a_fault_of_a_later_call_leaves_the_earlier_ones_alone(
         self, provider: Provider, faults: Faults, make_request: MakeRequest

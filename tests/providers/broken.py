@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId, instance_id, slot_of
@@ -34,7 +33,7 @@ from cloud_dispatch.provider.spi import (
     Vm,
     VmState,
 )
-from tests.providers.memory import NAMED, TOKENS, Fault, MemoryCloud, MemoryProvider, Record, now_ms
+from tests.providers.memory import NAMED, TOKENS, MemoryCloud, MemoryProvider, Record, now_ms
 
 
 @dataclass(frozen=True)
@@ -372,18 +371,6 @@ class GoesOnUnderAnotherToken(MemoryProvider):
         except asyncio.CancelledError:
             other = BatchId("c99999999997")
             self.make(replace(request, batch=other), instance_id(other, 0))
-            raise
-
-
-@breaks("test_a_throttled_call_says_how_long_to_wait")
-class LosesRetryAfter(MemoryProvider):
-    @asynccontextmanager
-    async def guard(self, call: str, offering: Offering | None = None) -> AsyncIterator[Fault]:
-        try:
-            async with super().guard(call, offering) as fault:
-                yield fault
-        except ProviderError as error:
-            error.retry_after_ms = 0
             raise
 
 

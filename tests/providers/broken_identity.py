@@ -10,7 +10,7 @@ from cloud_dispatch.provider.spi import Challenge
 from tests.providers.broken_tags import PLANTED, Planted, breaks
 from tests.providers.memory import TOKENS, MemoryProvider, seal
 
-__all__ = ["PLANTED", "Planted"]
+__all__ = ["PLANTED", "Planted", "breaks"]
 
 
 @breaks("test_a_vm_proves_that_it_is_itself")

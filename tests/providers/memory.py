@@ -22,6 +22,7 @@ from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT
 from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
+    CredentialsRejected,
     InvalidRequest,
     NotProven,
     ProviderError,
@@ -187,6 +188,10 @@ class MemoryProvider:
         self.traits = cloud.traits
 
     async def offerings(self) -> Sequence[Offering]:
+        async with self.guard("offerings"):
+            return self.sold()
+
+    def sold(self) -> Sequence[Offering]:
         return [
             Offering(
                 ProfileName("memory"), InstanceType(name, Resources(cpus_milli=1000 * size), family="f"), "z", market,
@@ -272,10 +277,12 @@ class MemoryProvider:
         return [record for record in self.cloud.living() if record.id in bounded(vms, self.traits)]
 
     async def console(self, vm: VmId) -> str:
-        return f"console of {self.find(vm).id}"
+        async with self.guard("console"):
+            return f"console of {self.find(vm).id}"
 
     async def leftovers(self, deployment: str) -> Sequence[Leftover]:
-        return [item for item in self.cloud.left.values() if deployment and item.tags.get(DEPLOYMENT) == deployment]
+        async with self.guard("leftovers"):
+            return [item for item in self.cloud.left.values() if deployment and item.tags.get(DEPLOYMENT) == deployment]
 
     async def delete_leftover(self, leftover: Leftover) -> None:
         if not self.traits.leftovers:
@@ -283,11 +290,14 @@ class MemoryProvider:
         self.cloud.left.pop(leftover.id, None)
 
     async def quotas(self) -> Sequence[Quota]:
-        return (Quota("vms", Scope(region="r"), QuotaUnit.INSTANCES, self.cloud.limit, len(self.cloud.living())),)
+        used = len(self.cloud.living())
+        async with self.guard("quotas"):
+            return (Quota("vms", Scope(region="r"), QuotaUnit.INSTANCES, self.cloud.limit, used),)
 
     async def prices(self) -> Sequence[Price]:
-        offers = await self.offerings()
-        return [Price(one.type.name, one.zone, one.market, one.rate) for one in offers if one.rate is not None]
+        async with self.guard("prices"):
+            offers = self.sold()
+            return [Price(one.type.name, one.zone, one.market, one.rate) for one in offers if one.rate is not None]
 
     async def heard(self, deployment: str) -> Heard:
         return Heard(0, "nobody ends anything here but the cloud itself")
@@ -312,7 +322,9 @@ class MemoryProvider:
         fault = self.cloud.take(call)
         if fault.delay_ms:
             await asyncio.sleep(fault.delay_ms / 1000)
-        scope = Scope(type=offering.type.name, zone=offering.zone) if offering else Scope()
+        scope = Scope()
+        if offering and fault.error is not CredentialsRejected:
+            scope = Scope(type=offering.type.name, zone=offering.zone)
         if fault.error and not fault.commit:
             raise fault.error("injected", scope=scope, retry_after_ms=fault.retry_after_ms)
         yield fault

@@ -19,6 +19,8 @@ from tests.providers.local import clock, end_everything, living
 
 pytestmark = pytest.mark.process
 
+#: Those that the faults file knows.
+CALLS = ("launch", "list", "get", "terminate", "extend", "tag", "identify")
 WORDS = {
     "CapacityUnavailable": "capacity",
     "QuotaExceeded": "quota",
@@ -48,6 +50,8 @@ class LocalFaults(Faults):
         type_name: str = "",
         retry_after_ms: int = 0,
     ) -> None:
+        if call not in CALLS:
+            self._lacks(f"fail {call}")
         self._write(
             operation=call, error=WORDS[error.__name__], commit=commit, times=times, after=after, type=type_name,
             retry_after_ms=retry_after_ms,

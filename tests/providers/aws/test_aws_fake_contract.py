@@ -27,7 +27,9 @@ from tests.providers.aws import scenes
 
 CALLS = {
     "launch": "RunInstances", "list": "DescribeInstances", "get": "DescribeInstances", "tag": "CreateTags",
-    "terminate": "TerminateInstances",
+    "terminate": "TerminateInstances", "extend": "CreateTags", "console": "GetConsoleOutput",
+    "leftovers": "DescribeVolumes", "quotas": "DescribeInstances", "prices": "GetProducts",
+    "offerings": "DescribeInstanceTypes",
 }  # fmt: skip
 CODES: dict[type[ProviderError], str] = {
     errors.CapacityUnavailable: "InsufficientInstanceCapacity",

@@ -25,7 +25,9 @@ from tests.providers.azure import scenes
 
 CALLS = {
     "launch": "VirtualMachines_CreateOrUpdate", "list": "VirtualMachines_List", "get": "VirtualMachines_Get",
-    "tag": "VirtualMachines_Update", "terminate": "VirtualMachines_Delete",
+    "tag": "VirtualMachines_Update", "terminate": "VirtualMachines_Delete", "extend": "VirtualMachines_Update",
+    "resume": "Operations_Get", "console": "VirtualMachines_RetrieveBootDiagnosticsData",
+    "leftovers": "Disks_ListByResourceGroup", "quotas": "Usage_List", "offerings": "ResourceSkus_List",
 }  # fmt: skip
 CODES: dict[type[ProviderError], str] = {
     errors.CapacityUnavailable: "SkuNotAvailable",
@@ -59,6 +61,8 @@ class FakeFaults(Faults):
         type_name: str = "",
         retry_after_ms: int = 0,
     ) -> None:
+        if call not in CALLS:
+            self._lacks(f"fail {call}")
         more: dict[str, Any] = {"operation": CALLS[call], "times": times, "skip": after, "type": type_name}
         if commit:
             self.fake.add_faults(Fault(FaultKind.LOST_ANSWER, **more))

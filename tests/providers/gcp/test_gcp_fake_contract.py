@@ -25,7 +25,9 @@ from tests.providers.gcp import scenes
 
 CALLS = {
     "launch": ("instances.insert",), "list": ("instances.aggregatedList",), "get": ("instances.get",),
-    "tag": ("instances.setLabels",), "terminate": ("instances.delete",),
+    "tag": ("instances.setLabels",), "terminate": ("instances.delete",), "resume": ("zoneOperations.list",),
+    "console": ("instances.getSerialPortOutput",), "leftovers": ("disks.aggregatedList",), "quotas": ("regions.get",),
+    "prices": ("skus.list",), "offerings": ("machineTypes.list",),
 }  # fmt: skip
 CODES: dict[type[ProviderError], str] = {
     errors.CapacityUnavailable: "503 ZONE_RESOURCE_POOL_EXHAUSTED",

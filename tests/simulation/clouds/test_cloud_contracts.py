@@ -31,6 +31,7 @@ class CloudFaults(Faults):
         type_name: str = "", retry_after_ms: int = 0,
     ) -> None:  # fmt: skip
         kind = FaultKind.LOST_ANSWER if commit else FaultKind.ERROR
+        call = "tag" if call == "extend" else call  # that is what moves an end
         self.account.book.add(
             Fault(
                 kind, call, type=type_name, skip=after, times=times, error=error.__name__, retry_after_ms=retry_after_ms
@@ -39,6 +40,10 @@ class CloudFaults(Faults):
 
     def delay(self, call: str, delay_ms: int, *, times: int = 1) -> None:
         self.account.book.add(Fault(FaultKind.SLOW, call, times=times, amount=delay_ms))
+
+    def calm(self) -> None:
+        for kind in (FaultKind.ERROR, FaultKind.LOST_ANSWER, FaultKind.SLOW):
+            self.account.book.drop(kind)
 
     def fail_later(self, error: type[ProviderError], *, times: int = 1) -> None:
         self.account.book.add(Fault(FaultKind.ASYNC_FAILURE, "launch", times=times, error=error.__name__))
