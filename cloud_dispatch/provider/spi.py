@@ -55,9 +55,10 @@ class Vm:
 class LaunchRequest:
     """`slots` VMs of one offering in one call. `batch` is the idempotency token, `user_data` what cloud-init gets.
 
-    A spot VM may cost up to `offering.max_rate`. `min_slots`: with room for fewer, none is made and the error raised
-    (all or nothing: `min_slots == slots`); more than 1 only where the traits say `all_or_nothing`. `ends_ms` 0: no hard
-    end.
+    A spot VM may cost up to `offering.max_rate`, where that is known. `min_slots`: with room for fewer, none is made
+    and the error raised (all or nothing: `min_slots == slots`); more than 1 only where the traits say `all_or_nothing`.
+    `ends_ms` 0: no hard end; later than a provider lets VMs live: the end that it keeps is the latest that it takes,
+    and the tags stay as given.
     """
 
     batch: BatchId
@@ -272,7 +273,7 @@ class Traits:
     quotas: bool = False
     #: Whether `prices` tells anything.
     prices: bool = False
-    #: Whether there is a console to read.
+    #: Whether there is a console to read; to be denied by a driver that leaves the answer to `Lacking`.
     console: bool = True
     #: Whether VMs can prove which one they are, and `identify` can tell.
     identity: Identity = Identity.NONE
@@ -313,8 +314,9 @@ class Provider(Protocol):
 
     async def resume(self, operation: Operation) -> LaunchResult:
         """What has become of a pending operation's slots, in one look: VMs, a shortfall, or still pending. Answers in
-        any process, any number of times; of an operation that the provider has forgotten, with what exists. Raises only
-        when the question failed (Transient, RateLimited, CredentialsRejected)."""
+        any process, any number of times; of an operation that the provider has forgotten, with what exists, and with
+        Transient as the shortfall of slots of which nothing does. Raises only when the question failed (Transient,
+        RateLimited, CredentialsRejected), and InvalidRequest for what is no operation of this driver's."""
 
     async def list(self, deployment: str) -> Listing:
         """All VMs that carry this deployment tag, whatever their state."""
@@ -339,7 +341,7 @@ class Provider(Protocol):
         have the tags: the same call again sets them all."""
 
     async def console(self, vm: VmId) -> str:
-        """The VM's console output, the last 64 KiB at most, "" where there is none (yet)."""
+        """The VM's console output, the last 64 KiB at most, "" where there is none (yet), or no such VM."""
 
     async def leftovers(self, deployment: str) -> Sequence[Leftover]:
         """What carries this deployment tag and is attached to no VM. What a launch is just making may be among it: the

@@ -31,6 +31,8 @@ from cloud_dispatch.testing.provider_contract_faults import FaultContract
 from cloud_dispatch.testing.provider_contract_identity import IdentityContract
 from cloud_dispatch.testing.provider_contract_launch import LaunchContract
 from cloud_dispatch.testing.provider_contract_listing import ListingContract
+from cloud_dispatch.testing.provider_contract_parts import PartsContract
+from cloud_dispatch.testing.provider_contract_secrets import SecretsContract
 from cloud_dispatch.testing.provider_contract_tags import TagContract
 
 __all__ = ["VERSION", "Faults", "ProviderContract"]
@@ -40,6 +42,7 @@ VERSION = 6
 
 class ProviderContract(
     LaunchContract,
+    PartsContract,
     ListingContract,
     EndingContract,
     TagContract,
@@ -47,5 +50,6 @@ class ProviderContract(
     ErrorContract,
     ExtrasContract,
     IdentityContract,
+    SecretsContract,
 ):
     """Subclass it, give its fixtures. See `ContractBase` for what a subclass may set."""

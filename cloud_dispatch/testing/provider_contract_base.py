@@ -28,6 +28,7 @@ from cloud_dispatch.provider.spi import (
 DEPLOYMENT = "contract"
 OTHER_DEPLOYMENT = "contract-other"
 FAR_FUTURE_MS = 4_102_444_800_000  # 2100
+LONG_AGO_MS = 1_000_000_000_000  # 2001: what is less are no milliseconds
 UP = frozenset({VmState.PENDING, VmState.RUNNING})
 _batches = itertools.count()
 _T = TypeVar("_T")
@@ -41,7 +42,8 @@ Leftovers = Callable[[], Iterable[object]]
 class Faults:
     """How a suite makes the driver's cloud misbehave: override what the backend can do; the rest skips its tests.
 
-    `call` is the name of a method of the SPI. A fault is used up by the calls that it hits.
+    `call` is the name of a method of the SPI; for one that it can't do, a control calls `_lacks`. A fault is used up by
+    the calls that it hits.
     """
 
     def fail(
@@ -56,8 +58,8 @@ class Faults:
         retry_after_ms: int = 0,
     ) -> None:
         """Let the first `after` calls pass, then answer `times` with `error` (RateLimited: with this `retry_after_ms`).
-        With `commit` (InDoubt only) the call is carried out and its answer lost. `type_name`: launches of that type
-        only."""
+        With `commit` (InDoubt only) the call is carried out and its answer lost, also of one that changes nothing.
+        `type_name`: launches of that type only."""
         self._lacks("fail a call")
 
     def delay(self, call: str, delay_ms: int, *, times: int = 1) -> None:
@@ -76,7 +78,7 @@ class Faults:
         self._lacks("limit capacity")
 
     def quota(self, vms: int) -> None:
-        """Let at most `vms` VMs exist in the account, for drivers made from now on."""
+        """Let at most `vms` VMs of the cheapest type exist, by a limit of the account, for drivers made from now on."""
         self._lacks("set a quota")
 
     def hide(self, vm: VmId, for_ms: int) -> None:
@@ -102,7 +104,8 @@ class Faults:
 @pytest.mark.asyncio
 class ContractBase:
     """Subclass `ProviderContract`, not this. `settle_s` bounds how long a VM may take to come up or to be gone,
-    `poll_s` is how often it is looked at, `many` how many VMs the largest listing has."""
+    `poll_s` is how often it is looked at, `many` how many VMs the largest listing has. `unknown_vm` is the id of no VM,
+    to be given where ids have a form."""
 
     settle_s = 60.0
     poll_s = 0.05

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from cloud_dispatch.domain.ids import BatchId, instance_id
-from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import BATCH
 from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
@@ -18,7 +19,14 @@ from cloud_dispatch.provider.errors import (
     QuotaExceeded,
 )
 from cloud_dispatch.provider.spi import Operation, Provider
-from cloud_dispatch.testing.provider_contract_base import UP, Connect, ContractBase, Faults, MakeRequest
+from cloud_dispatch.testing.provider_contract_base import (
+    LONG_AGO_MS,
+    UP,
+    Connect,
+    ContractBase,
+    Faults,
+    MakeRequest,
+)
 
 
 def _noise(characters: int) -> str:
@@ -27,25 +35,43 @@ def _noise(characters: int) -> str:
     return "#" + "".join(words)[:characters]
 
 
+def _shares(one: Offering, other: Offering) -> bool:
+    """Whether a quota of one is surely one of the other too."""
+    return (one.type.family, one.market, one.region) == (other.type.family, other.market, other.region)
+
+
+_CPUS_MILLI, _MEMORY, _SECOND_MS = 50, 64 * 2**20, 1_000
+#: A hundredth of a cent to a thousand dollars an hour, in nano-dollars.
+_RATES = range(100_000, 1_000_000_000_001)
+#: How far the creation of a VM may be from the account's clock.
+_AGE_MS = 600_000
+
+
 class LaunchContract(ContractBase):
     async def test_offerings_have_distinct_keys_and_whole_prices(self, provider: Provider) -> None:
-        """Every offering can be told apart, and a known price is a non-negative integer below its maximum."""
+        """Every offering can be told apart, and a known price is a non-negative integer below its maximum. Amounts are
+        in the units that they should be in: none is off by a factor of a thousand from what is sold anywhere."""
         offered = await provider.offerings()
         assert offered
         assert len({offering.key for offering in offered}) == len(offered)
         for offering in offered:
-            assert offering.type.capacity.cpus_milli > 0
-            assert offering.minimum_ms >= 0
+            capacity = offering.type.capacity
+            assert capacity.cpus_milli >= _CPUS_MILLI, "thousandths of a CPU"
+            assert capacity.memory == 0 or capacity.memory >= _MEMORY, "bytes"
+            assert offering.minimum_ms == 0 or offering.minimum_ms >= _SECOND_MS, "milliseconds"
             assert offering.increment_ms > 0
             if offering.rate is not None:
                 assert type(offering.rate) is int
                 assert offering.priced_ms > 0, "a price without its time is refused where a limit is set"
+                assert offering.priced_ms >= LONG_AGO_MS, "milliseconds since the epoch"
+                assert offering.rate == 0 or offering.rate in _RATES, "nano-dollars an hour"
                 assert 0 <= offering.rate <= (offering.rate if offering.max_rate is None else offering.max_rate)
 
     async def test_a_launch_makes_a_vm_that_is_listed_and_runs(
-        self, provider: Provider, make_request: MakeRequest
+        self, provider: Provider, make_request: MakeRequest, now: Callable[[], int] | None
     ) -> None:
-        """What a launch answers is what listing and get say too, with the type, zone and tags asked for."""
+        """What a launch answers is what listing and get say too, with the type, zone and tags asked for, and when it
+        was made, in milliseconds."""
         request = await make_request()
         (vm,) = await self.launched(provider, request)
         assert vm.state in UP
@@ -53,6 +79,9 @@ class LaunchContract(ContractBase):
         assert (found.type, found.zone) == (request.offering.type.name, request.offering.zone)
         assert found.spot == (request.offering.market is Market.SPOT)
         assert dict(found.tags) == dict(request.tags)
+        for shown in (vm, found):
+            assert shown.created_ms >= LONG_AGO_MS, "milliseconds since the epoch"
+            assert now is None or abs(now() - shown.created_ms) < _AGE_MS
         assert await self.known(provider) == {vm.id}
 
     async def test_a_repeated_launch_makes_nothing_new(self, provider: Provider, make_request: MakeRequest) -> None:
@@ -138,7 +167,7 @@ class LaunchContract(ContractBase):
         self, provider: Provider, connect: Connect, faults: Faults, make_request: MakeRequest
     ) -> None:
         """With room for one of two, one VM exists and the shortfall is a capacity error of the offering's scope; with
-        none, it is raised."""
+        none, it is raised; of another type that scope says nothing."""
         if provider.traits.max_batch < 2:
             pytest.skip("one VM a launch")
         request = await make_request(slots=2)
@@ -149,7 +178,10 @@ class LaunchContract(ContractBase):
             assert len(result.vms) == 1
             assert isinstance(result.shortfall, CapacityUnavailable)
             assert result.shortfall.scope.covers(request.offering)
-            await self._refused(limited, await make_request(type_name=request.offering.type.name), CapacityUnavailable)
+            more = await make_request(type_name=request.offering.type.name)
+            for why in (result.shortfall, await self._refused(limited, more, CapacityUnavailable)):
+                others = [offer for offer in await limited.offerings() if offer.type.name != request.offering.type.name]
+                assert not [offer.key for offer in others if why.scope.covers(offer)]
             assert len(await self.known(limited)) == 1
         finally:
             await limited.close()
@@ -178,22 +210,25 @@ class LaunchContract(ContractBase):
     async def test_a_quota_is_told_apart_from_capacity(
         self, provider: Provider, connect: Connect, faults: Faults, make_request: MakeRequest
     ) -> None:
-        """A limit of the account is a quota error whose scope covers what was asked for; its `quotas` tell the limit,
-        and that it is used up."""
+        """A limit of the account is a quota error whose scope covers all that it is of: the family, market and region
+        of what was asked for at least. Its `quotas` tell that it is used up, as far as they tell."""
         faults.quota(1)
         limited = connect()
         try:
             request = await make_request()
             await self.launched(limited, request)
-            await self._refused(limited, await make_request(), QuotaExceeded)
+            refusal = await self._refused(limited, await make_request(), QuotaExceeded)
+            alike = [offer for offer in await limited.offerings() if _shares(offer, request.offering)]
+            assert not [offer.key for offer in alike if not refusal.scope.covers(offer)]
             assert len(await self.known(limited)) == 1
             if limited.traits.quotas:
                 told = [quota for quota in await limited.quotas() if quota.scope.covers(request.offering)]
-                assert any(quota.limit == quota.used for quota in told if quota.limit is not None)
+                untold = [quota for quota in told if quota.limit is None or quota.used is None]
+                assert untold or any(quota.limit == quota.used for quota in told)
         finally:
             await limited.close()
 
-    async def _refused(self, provider: Provider, request: object, kind: type[ProviderError]) -> None:
+    async def _refused(self, provider: Provider, request: object, kind: type[ProviderError]) -> ProviderError:
         """The launch makes nothing, for the reason given; at once, or when its operations end."""
         assert hasattr(request, "offering")
         try:
@@ -206,6 +241,7 @@ class LaunchContract(ContractBase):
             refusal = result.shortfall
         assert type(refusal) is kind
         assert refusal.scope.covers(request.offering)
+        return refusal
 
     @pytest.mark.parametrize("wrong", ["slots", "no slots", "user data", "type", "zone", "min_slots"])
     async def test_nonsense_is_refused_before_anything_is_made(
@@ -228,6 +264,16 @@ class LaunchContract(ContractBase):
             await provider.launch(bad)
         assert await self.known(provider) == set()
 
+    async def test_user_data_are_measured_as_they_are_sent(
+        self, provider: Provider, user_data: str, make_request: MakeRequest
+    ) -> None:
+        """What is packed may be longer than the limit before."""
+        if not provider.traits.gzips_user_data:
+            pytest.skip("user data are sent as they are")
+        long = f"{user_data}\n#{'#' * 4 * provider.traits.max_user_data}\n"
+        (vm,) = await self.launched(provider, await make_request(user_data=long))
+        assert await self.known(provider) == {vm.id}
+
     async def test_min_slots_is_refused_where_the_traits_deny_it(
         self, provider: Provider, make_request: MakeRequest
     ) -> None:
@@ -239,12 +285,11 @@ class LaunchContract(ContractBase):
         assert await self.known(provider) == set()
 
     async def test_spot_is_told_from_on_demand(self, provider: Provider, make_request: MakeRequest) -> None:
-        """What is launched as spot is shown as spot, and costs at most what its offering says."""
+        """What is launched as spot is shown as spot, whether or not somebody knows what it can cost at most."""
         spot = [offer for offer in await provider.offerings() if offer.market is Market.SPOT and offer.rate is not None]
         if not spot:
             pytest.skip("no spot market")
         offering = min(spot, key=lambda offer: (offer.rate or 0, offer.key))
-        assert offering.max_rate is not None
         (vm,) = await self.launched(provider, await make_request(offering=offering))
         assert (await self.running(provider, vm.id)).spot
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cloud_dispatch.domain.ids import VmId
+from cloud_dispatch.domain.ids import PoolName, VmId
 from cloud_dispatch.domain.instance import Behaviour
 from cloud_dispatch.domain.tags import BATCH, BEHAVIOUR, POOL, decode
 from cloud_dispatch.provider.errors import InvalidRequest, Transient
@@ -16,17 +16,20 @@ from cloud_dispatch.testing.provider_contract_base import DEPLOYMENT, ContractBa
 
 class TagContract(ContractBase):
     async def test_tags_are_whole_and_can_be_changed(self, provider: Provider, make_request: MakeRequest) -> None:
-        """A VM can be adopted by its tags; a tag that is set is seen by listing and get, the others stay."""
+        """A VM can be adopted by its tags; a tag that is set is seen by listing and get, the others stay, also one that
+        was set just before. Where no VM is named none is tagged."""
         request = await make_request()
         (vm,) = await self.launched(provider, request)
         facts = decode(vm.tags)
         assert facts is not None
         assert facts.batch == request.batch
         await self.horizon(provider)
+        assert await provider.tag([vm.id], {POOL: "Another_One"}) == frozenset()
         assert await provider.tag([vm.id], {BEHAVIOUR: Behaviour.DRAIN}) == frozenset()
+        assert await provider.tag([], {BEHAVIOUR: Behaviour.HOLD}) == frozenset()
         await self.horizon(provider)
         for found in (await provider.get(vm.id), *(await provider.list(DEPLOYMENT)).vms):
-            assert decode(found.tags) == replace(facts, behaviour=Behaviour.DRAIN)
+            assert decode(found.tags) == replace(facts, behaviour=Behaviour.DRAIN, pool=PoolName("Another_One"))
 
     async def test_tags_of_one_batch_are_told_apart(self, provider: Provider, make_request: MakeRequest) -> None:
         """VMs are born with one set of tags a batch; a change is of one VM."""

@@ -198,12 +198,15 @@ class AwsProvider(Lacking):
 
     async def console(self, vm: VmId) -> str:
         """The latest that machines of the current kinds have, else what was kept at the last boot or end."""
-        _known(vm)
         asked = Asked("GetConsoleOutput")
         try:
-            answer = await self._calls.once(asked, "get_console_output", InstanceId=vm, Latest=True)
-        except InvalidRequest:
-            answer = await self._calls.once(asked, "get_console_output", InstanceId=vm)
+            _known(vm)
+            try:
+                answer = await self._calls.once(asked, "get_console_output", InstanceId=vm, Latest=True)
+            except InvalidRequest:
+                answer = await self._calls.once(asked, "get_console_output", InstanceId=vm)
+        except VmNotFound:
+            return ""
         text = str(answer.get("Output") or "")  # the SDK has decoded it
         return text.encode()[-_CONSOLE_BYTES:].decode(errors="ignore")
 

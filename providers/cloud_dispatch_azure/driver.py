@@ -176,7 +176,7 @@ class AzureProvider(Lacking):
                     group, vm, sas_uri_expiration_time_in_minutes=5
                 ),
             )
-        except InvalidRequest:  # it has not begun to boot
+        except (InvalidRequest, VmNotFound):  # it has not begun to boot, or there is none
             return ""
         link = str(answer.get("serialConsoleLogBlobUri") or "")
         text = await self._calls.text(Asked("console"), link) if link else ""

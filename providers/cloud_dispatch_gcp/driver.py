@@ -291,9 +291,12 @@ class GcpProvider(Lacking):
             raise InDoubt(f"{asked.call}: operation {operation.name} is still under way")
 
     async def console(self, vm: VmId) -> str:
-        zone, name = _place(vm)
         asked = Asked("instances.getSerialPortOutput", vm=True)
-        answer = await self._calls.once(asked, "Instances", "get_serial_port_output", zone=zone, instance=name)
+        try:
+            zone, name = _place(vm)
+            answer = await self._calls.once(asked, "Instances", "get_serial_port_output", zone=zone, instance=name)
+        except VmNotFound:
+            return ""
         return str(answer.contents)[-_CONSOLE_BYTES:]
 
     async def leftovers(self, deployment: str) -> Sequence[Leftover]:

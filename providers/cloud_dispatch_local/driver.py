@@ -225,13 +225,13 @@ class LocalProvider(Lacking):
         return frozenset(missing)
 
     async def console(self, vm: VmId) -> str:
-        folder, _ = self._find(vm)
         try:
+            folder, _ = self._find(vm)
             with folder.console.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(size - _CONSOLE_BYTES, 0))
                 return file.read(_CONSOLE_BYTES).decode(errors="replace")
-        except FileNotFoundError:
+        except (FileNotFoundError, VmNotFound):
             return ""
 
     async def quotas(self) -> Sequence[Quota]:

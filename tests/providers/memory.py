@@ -59,6 +59,7 @@ from cloud_dispatch.testing.provider_contract import Faults
 EPOCH_MS = 1_700_000_000_000
 BOOT_MS, STOP_MS, OPERATION_MS, PERIOD_MS = 500, 400, 300, 1_000
 TYPES = ("large", "small")
+MILLI = 1_000_000  # a thousandth of a dollar, in nano-dollars
 NAMED = Traits(
     consistency_ms=300, max_batch=4, hard_end=HardEnd.FIXED, hard_end_period_ms=PERIOD_MS, stop_lag_ms=STOP_MS,
     named_slots=True, vm_name="{zone}/vm-{instance}", operation_poll_ms=200, spot_notice_ms=100, leftovers=True,
@@ -195,7 +196,7 @@ class MemoryProvider:
         return [
             Offering(
                 ProfileName("memory"), InstanceType(name, Resources(cpus_milli=1000 * size), family="f"), "z", market,
-                Rate(100 * size if market is Market.ON_DEMAND else 30 * size), Rate(100 * size), region="r",
+                Rate((100 if market is Market.ON_DEMAND else 30) * size * MILLI), Rate(100 * size * MILLI), region="r",
                 priced_ms=now_ms(),
             )
             for size, name in enumerate(reversed(TYPES), 1)
@@ -278,7 +279,8 @@ class MemoryProvider:
 
     async def console(self, vm: VmId) -> str:
         async with self.guard("console"):
-            return f"console of {self.find(vm).id}"
+            self.cloud.living()
+            return f"console of {vm}" if vm in self.cloud.records else ""
 
     async def leftovers(self, deployment: str) -> Sequence[Leftover]:
         async with self.guard("leftovers"):
