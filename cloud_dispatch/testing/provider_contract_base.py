@@ -73,6 +73,10 @@ class Faults:
         """Accept the next launch, and let its operation fail with `error`."""
         self._lacks("let an operation fail")
 
+    def forget_operations(self) -> None:
+        """Forget the operations that have ended, as clouds do after a while."""
+        self._lacks("forget operations")
+
     def capacity(self, type_name: str, vms: int) -> None:
         """Let at most `vms` VMs of the type exist, for drivers made from now on."""
         self._lacks("limit capacity")

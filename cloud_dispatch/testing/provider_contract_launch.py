@@ -17,8 +17,9 @@ from cloud_dispatch.provider.errors import (
     InvalidRequest,
     ProviderError,
     QuotaExceeded,
+    Transient,
 )
-from cloud_dispatch.provider.spi import Operation, Provider
+from cloud_dispatch.provider.spi import Operation, Provider, VmState
 from cloud_dispatch.testing.provider_contract_base import (
     LONG_AGO_MS,
     UP,
@@ -326,6 +327,28 @@ class LaunchContract(ContractBase):
         assert type(result.shortfall) is error
         assert result.shortfall.scope.covers(request.offering)
         assert await self.known(provider) == set()
+
+    async def test_a_forgotten_operation_is_answered_with_what_there_is(
+        self, provider: Provider, faults: Faults, make_request: MakeRequest
+    ) -> None:
+        """Its VMs while they live, and afterwards a shortfall that lets the slots be launched again; it does not stay
+        pending."""
+        if not provider.traits.operation_poll_ms:
+            pytest.skip("launches of this driver end with their answer")
+        result = await provider.launch(await make_request())
+        if not result.pending:
+            pytest.skip("the launch left no operation")
+        (operation,) = result.pending
+        (vm,) = (await self.until(lambda: provider.resume(operation), lambda found: not found.pending)).vms
+        await self.running(provider, vm.id)
+        faults.forget_operations()
+        told = await provider.resume(operation)
+        assert ([one.id for one in told.vms], told.shortfall, told.pending) == ([vm.id], None, ())
+        await self.end(provider, vm.id)
+        await self.horizon(provider)
+        told = await provider.resume(operation)
+        assert ([one for one in told.vms if one.state is not VmState.GONE], told.pending) == ([], ())
+        assert isinstance(told.shortfall, Transient)
 
     async def test_a_driver_without_operations_knows_none(self, provider: Provider) -> None:
         """An operation of somebody else is an invalid request, not a launch."""

@@ -17,9 +17,10 @@ from cloud_dispatch.provider.errors import (
     ProviderError,
     QuotaExceeded,
     Scope,
+    Transient,
     VmNotFound,
 )
-from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Listing, Vm, VmState
+from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Listing, Operation, Vm, VmState
 from tests.providers.broken_errors import PLANTED, Planted, breaks
 from tests.providers.memory import NAMED, TOKENS, MemoryCloud, MemoryProvider, Record, now_ms
 
@@ -28,6 +29,7 @@ __all__ = ["PLANTED", "Planted"]
 OFFERINGS = "test_offerings_have_distinct_keys_and_whole_prices"
 LAUNCHED = "test_a_launch_makes_a_vm_that_is_listed_and_runs"
 STOPPING = "test_a_vm_that_is_stopping_is_still_shown"
+FORGOTTEN = "test_a_forgotten_operation_is_answered_with_what_there_is"
 SECRETS = "test_user_data_are_told_to_nobody_but_the_vm"
 
 
@@ -157,6 +159,30 @@ class TakesAllForOneType(Misplaces):
 @breaks("test_user_data_are_measured_as_they_are_sent", replace(NAMED, gzips_user_data=True))
 class MeasuresWhatItDoesNotSend(MemoryProvider):
     """As it is written, and not packed."""
+
+
+@breaks(FORGOTTEN)
+class RefusesWhatIsForgotten(MemoryProvider):
+    def forgotten(self, operation: Operation, there: tuple[Vm, ...]) -> LaunchResult:
+        raise InvalidRequest(f"no operation {operation.token}")
+
+
+@breaks(FORGOTTEN)
+class WaitsForEver(MemoryProvider):
+    def forgotten(self, operation: Operation, there: tuple[Vm, ...]) -> LaunchResult:
+        return LaunchResult((), pending=(operation,))
+
+
+@breaks(FORGOTTEN)
+class TakesForgottenForFailed(MemoryProvider):
+    def forgotten(self, operation: Operation, there: tuple[Vm, ...]) -> LaunchResult:
+        return LaunchResult((), Transient(f"no operation {operation.token}"))
+
+
+@breaks(FORGOTTEN)
+class LosesForgottenSlots(MemoryProvider):
+    def forgotten(self, operation: Operation, there: tuple[Vm, ...]) -> LaunchResult:
+        return LaunchResult(there)
 
 
 # Ends and tags

@@ -28,6 +28,7 @@ from cloud_dispatch.provider.errors import (
     ProviderError,
     QuotaExceeded,
     Scope,
+    Transient,
     VmNotFound,
 )
 from cloud_dispatch.provider.lacking import bounded
@@ -126,6 +127,7 @@ class MemoryCloud(Faults):
     capacities: dict[str, int] = field(default_factory=dict)
     limit: int = 100
     leaving: list[LeftoverKind] = field(default_factory=list)
+    forgets: bool = False
     serial: itertools.count[int] = field(default_factory=itertools.count)
 
     def fail(self, call: str, error: type[ProviderError], *, commit: bool = False, times: int = 1, after: int = 0,
@@ -143,6 +145,9 @@ class MemoryCloud(Faults):
 
     def fail_later(self, error: type[ProviderError], *, times: int = 1) -> None:
         self.failing += [error] * times
+
+    def forget_operations(self) -> None:
+        self.forgets = True
 
     def capacity(self, type_name: str, vms: int) -> None:
         self.capacities[type_name] = vms
@@ -225,7 +230,12 @@ class MemoryProvider:
         if not self.traits.operation_poll_ms:
             raise InvalidRequest("no operations here")
         async with self.guard("resume"):
-            return self.answer(operation.batch, operation.instances[0])
+            answer = self.answer(operation.batch, operation.instances[0])
+            return self.forgotten(operation, answer.vms) if self.cloud.forgets else answer
+
+    def forgotten(self, operation: Operation, there: tuple[Vm, ...]) -> LaunchResult:
+        """Of an operation that the cloud does not know any more."""
+        return LaunchResult(there, None if there else Transient(f"there is nothing of {operation.token}"))
 
     async def list(self, deployment: str) -> Listing:
         async with self.guard("list") as fault:

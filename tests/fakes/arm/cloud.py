@@ -106,6 +106,12 @@ class Cloud:
             self.estate.notify(self.vm(name), self.settings.notice_ms if notice_ms is None else notice_ms)
             self.tick()
 
+    def forget_operations(self) -> None:
+        """Those that have ended, before their time."""
+        with self.lock:
+            for key in [key for key, one in self.estate.operations.items() if one.ended_ms]:
+                del self.estate.operations[key]
+
     def guest_shutdown(self, name: str) -> None:
         """The guest powers itself off: stopped, and billed on."""
         with self.lock:

@@ -151,6 +151,13 @@ class Cloud:
             self.hidden.add(number)
             self.timers.after(ms, lambda: self.hidden.discard(number))
 
+    def forget_operations(self) -> None:
+        """Those that have ended, before their time."""
+        with self.lock:
+            for project in self._projects.values():
+                for key in [key for key, one in project.operations.items() if one.done]:
+                    del project.operations[key]
+
     def write_console(self, identity: str, text: str) -> None:
         """The guest says something on its console."""
         with self.lock:

@@ -82,6 +82,9 @@ class FakeFaults(Faults):
     def calm(self) -> None:
         self.fake.clear_faults()
 
+    def forget_operations(self) -> None:
+        self.fake.forget_operations()
+
     def capacity(self, type_name: str, vms: int) -> None:
         self.fake.clear_faults()
         self.fake.add_faults(Fault(FaultKind.CAPACITY, type=type_name, amount=vms))
