@@ -8,6 +8,7 @@ from cloud_dispatch.provider.errors import InvalidRequest
 from cloud_dispatch.provider.spi import Leftover, LeftoverKind, Level, Provider
 from cloud_dispatch.testing.provider_contract_base import (
     DEPLOYMENT,
+    LONG_AGO_MS,
     OTHER_DEPLOYMENT,
     ContractBase,
     Faults,
@@ -39,7 +40,8 @@ class ExtrasContract(ContractBase):
     async def test_what_outlives_a_vm_is_found_and_deleted(
         self, provider: Provider, faults: Faults, make_request: MakeRequest, kind: LeftoverKind
     ) -> None:
-        """A disk, NIC or address of a VM that is gone is listed with its tags until it is deleted; twice is once."""
+        """A disk, NIC or address of a VM that is gone is listed with its tags until it is deleted; twice is once. When
+        it was made is told in milliseconds, or not."""
         if not provider.traits.leftovers:
             pytest.skip("nothing of this driver's VMs can outlive them")
         request = await make_request()
@@ -50,6 +52,8 @@ class ExtrasContract(ContractBase):
         await self.horizon(provider)
         (found,) = await provider.leftovers(DEPLOYMENT)
         assert (found.kind, dict(found.tags)) == (kind, dict(request.tags))
+        assert found.zone or kind is LeftoverKind.ADDRESS, "an address may be of no zone"
+        assert found.created_ms == 0 or found.created_ms >= LONG_AGO_MS, "milliseconds since the epoch"
         assert list(await provider.leftovers(OTHER_DEPLOYMENT)) == []
         assert list(await provider.leftovers("")) == []
         await provider.delete_leftover(found)

@@ -59,6 +59,23 @@ class ListingContract(ContractBase):
             assert not listing.complete
         assert await self.ids(provider) == {vm.id}
 
+    async def test_a_listing_that_fails_on_a_later_page_is_not_complete(
+        self, provider: Provider, faults: Faults, make_request: MakeRequest
+    ) -> None:
+        """Whichever question of it fails, of this listing or the next: what says that it is complete has every VM."""
+        made: set[VmId] = set()
+        while len(made) < self.many:
+            slots = min(self.many - len(made), provider.traits.max_batch)
+            made |= {vm.id for vm in await self.launched(provider, await make_request(slots=slots))}
+        await self.horizon(provider)
+        faults.fail("list", Transient, after=1)
+        for _ in range(2):
+            try:
+                listing = await provider.list(DEPLOYMENT)
+            except Transient:
+                continue
+            assert not listing.complete or {vm.id for vm in listing.vms} == made
+
     async def test_a_failed_listing_is_an_error_and_not_an_empty_one(
         self, provider: Provider, faults: Faults, make_request: MakeRequest
     ) -> None:

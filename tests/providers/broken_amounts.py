@@ -20,7 +20,7 @@ from cloud_dispatch.provider.errors import (
     Transient,
     VmNotFound,
 )
-from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Listing, Operation, Vm, VmState
+from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Leftover, Listing, Operation, Vm, VmState
 from tests.providers.broken_errors import PLANTED, Planted, breaks
 from tests.providers.memory import NAMED, TOKENS, MemoryCloud, MemoryProvider, Record, now_ms
 
@@ -88,6 +88,12 @@ class CreatedInSeconds(MemoryProvider):
 class CreatedLongAgo(MemoryProvider):
     def show(self, record: Record) -> Vm:
         return replace(super().show(record), created_ms=record.created_ms - 86_400_000)
+
+
+@breaks("test_what_outlives_a_vm_is_found_and_deleted")
+class LeftInSeconds(MemoryProvider):
+    async def leftovers(self, deployment: str) -> Sequence[Leftover]:
+        return [replace(one, created_ms=one.created_ms // 1_000) for one in await super().leftovers(deployment)]
 
 
 # Parts of batches
