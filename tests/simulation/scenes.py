@@ -41,7 +41,7 @@ def scene(*clouds: Cloud, **fields: Any) -> Scenario:
     return msgspec.structs.replace(usual, **fields)
 
 
-def broken(theme: str, seeds: int) -> str:
-    """What the first scenarios of a theme break, with the commands that replay them; "" for nothing."""
-    outcomes = ((seed, run(of_theme(theme, seed), keep=50)) for seed in range(seeds))
+def broken(theme: str, seeds: int, first: int = 0) -> str:
+    """What so many scenarios of a theme break, with the commands that replay them; "" for nothing."""
+    outcomes = ((seed, run(of_theme(theme, seed), keep=50)) for seed in range(first, first + seeds))
     return "\n".join(explain(outcome, seed, theme) for seed, outcome in outcomes if not outcome.ok)

@@ -121,15 +121,15 @@ def test_what_can_not_be_moved_on_is_drained_before_its_end() -> None:
 
 
 def test_a_dispatcher_whose_clock_is_ahead_stays_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By two minutes, when it launches and dies, and no guest ends by itself: the VM lives to its hard end, which comes
-    so much later. Reckoned without a difference of the clocks the limit is passed, and the checker says so."""
+    """By five minutes, when it launches and dies, and no guest ends by itself: the VM lives to its hard end, which
+    comes so much later. Reckoned without a difference of the clocks the limit is passed, and the checker says so."""
     monkeypatch.setattr(Guest, "_watch_timer", lambda self: None)
     monkeypatch.setattr(Renewal, "leave_ms", lambda self, policy: NEVER_MS)
     scenario = scene(
         Cloud.GCE,
         work=long_work(1, 3_600_000, 3_000),
         faults=(
-            Fault(FaultKind.CLOCK, 0, 120_000, 120_000),
+            Fault(FaultKind.CLOCK, 0, 120_000, 300_000),
             Fault(FaultKind.CRASH, 120_000, amount=6_000_000),
         ),
         agents=AgentTiming(silence_ms=10 * 3_600_000),
@@ -144,7 +144,7 @@ def test_a_dispatcher_whose_clock_is_ahead_stays_within_the_limit(monkeypatch: p
         outcome = run(under(scenario, Budget(EVERYTHING, Window.TOTAL, Amount(billed - 1))))
         return [str(finding) for finding in outcome.findings if finding.checker == "P3 spend"]
 
-    assert tight(120_000) == []
+    assert tight(300_000) == []
     assert tight(0) != []
 
 
