@@ -111,6 +111,7 @@ class Loop:
                 if failed != before:
                     log.error("pass.failed", error=failed)
             except Exception as error:
+                failed = before  # it is not over by that
                 log.exception("pass.crashed", error=repr(error))
             await self._wait()
 
