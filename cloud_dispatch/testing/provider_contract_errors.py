@@ -45,6 +45,8 @@ class ErrorContract(ContractBase):
         """Trouble keeps its class, a throttled call the time to wait, refused credentials speak of the whole account;
         and the same call succeeds later: at once, or when what the failed one has left is gone."""
         _skip_without(provider.traits, call)
+        if type(faults).calm is Faults.calm and (call in _KEPT or call in _TIMES):
+            faults._lacks("forget faults that no call has met (`calm`)")
         ask = await self._asking(provider, make_request, call)
         for error in _errors(call):
             lost = error is InDoubt
@@ -94,8 +96,10 @@ class ErrorContract(ContractBase):
         if call == "launch":
             return lambda: provider.launch(request)
         if call == "resume":
-            (operation, *_) = (await provider.launch(request)).pending
-            return lambda: provider.resume(operation)
+            pending = (await provider.launch(request)).pending
+            if not pending:
+                pytest.skip("the launch left no operation")
+            return lambda: provider.resume(pending[0])
         (vm,) = await self.launched(provider, request)
         await self.running(provider, vm.id)
         of_a_vm: dict[str, Ask] = {

@@ -52,7 +52,7 @@ class ExtrasContract(ContractBase):
         await self.horizon(provider)
         (found,) = await provider.leftovers(DEPLOYMENT)
         assert (found.kind, dict(found.tags)) == (kind, dict(request.tags))
-        assert found.zone or kind is LeftoverKind.ADDRESS, "an address may be of no zone"
+        assert found.zone or kind is not LeftoverKind.DISK, "a disk is of a zone"
         assert found.created_ms == 0 or found.created_ms >= LONG_AGO_MS, "milliseconds since the epoch"
         assert list(await provider.leftovers(OTHER_DEPLOYMENT)) == []
         assert list(await provider.leftovers("")) == []

@@ -36,9 +36,10 @@ def _noise(characters: int) -> str:
     return "#" + "".join(words)[:characters]
 
 
-def _shares(one: Offering, other: Offering) -> bool:
+def _shares(one: Offering, other: Offering, *, families: bool) -> bool:
     """Whether a quota of one is surely one of the other too."""
-    return (one.type.family, one.market, one.region) == (other.type.family, other.market, other.region)
+    alike = one.type.family == other.type.family if families else one.type.name == other.type.name
+    return alike and (one.market, one.region) == (other.market, other.region)
 
 
 _CPUS_MILLI, _MEMORY, _SECOND_MS = 50, 64 * 2**20, 1_000
@@ -49,6 +50,10 @@ _AGE_MS = 600_000
 
 
 class LaunchContract(ContractBase):
+    """`quotas_of_families`: False for a cloud whose quotas are of one type."""
+
+    quotas_of_families = True
+
     async def test_offerings_have_distinct_keys_and_whole_prices(self, provider: Provider) -> None:
         """Every offering can be told apart, and a known price is a non-negative integer below its maximum. Amounts are
         in the units that they should be in: none is off by a factor of a thousand from what is sold anywhere."""
@@ -219,7 +224,11 @@ class LaunchContract(ContractBase):
             request = await make_request()
             await self.launched(limited, request)
             refusal = await self._refused(limited, await make_request(), QuotaExceeded)
-            alike = [offer for offer in await limited.offerings() if _shares(offer, request.offering)]
+            alike = [
+                offer
+                for offer in await limited.offerings()
+                if _shares(offer, request.offering, families=self.quotas_of_families)
+            ]
             assert not [offer.key for offer in alike if not refusal.scope.covers(offer)]
             assert len(await self.known(limited)) == 1
             if limited.traits.quotas:
