@@ -133,7 +133,7 @@ def _reading(config: Config, tasks: int, allocated: bool, texts: dict[str, str])
     return Reading(
         form=Form(_one_of("--form", texts["form"], list(Form))),
         cut=Cut(
-            from_ms=_read("--from", parse_duration, texts["begin"]) if texts["begin"] else 0,
+            from_ms=_read("--from", parse_duration, texts["begin"]) if texts["begin"] else None,
             until_ms=_read("--until", parse_duration, texts["until"]) if texts["until"] else None,
             tasks=tasks,
             arrivals=_read("--scale-arrivals", _factor, texts["arrivals"]),

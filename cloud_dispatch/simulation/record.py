@@ -41,6 +41,7 @@ class Run:
     started_ms: int
     ended_ms: int | None = None
     cause: Cause | None = None
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

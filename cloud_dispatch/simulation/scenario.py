@@ -91,6 +91,8 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
     begins_ms: int = 0
     #: Spending limits. What they do not pay for need not be finished.
     budgets: tuple[Budget, ...] = ()
+    #: Whether what waits for a limit of an hour, a day or a month is waited for: it is a new one then.
+    awaits_limits: bool = False
     pace: Pace = Pace()
 
     @property

@@ -7,6 +7,7 @@ dispatcher to decide anything.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 from cloud_dispatch.domain.errors import DispatchError
 from cloud_dispatch.domain.ids import ProfileName, VmId
-from cloud_dispatch.domain.task import RetryRules, TaskSpec, Transfer
+from cloud_dispatch.domain.task import RetryRules, TaskSpec, TaskState, Transfer
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.spi import Provider, VmState
 from cloud_dispatch.reconcile.settings import Timing
@@ -33,6 +34,7 @@ from cloud_dispatch.simulation.network import Network
 from cloud_dispatch.simulation.ports import CloudAccount, EndCause, TrueVm
 from cloud_dispatch.simulation.scenario import Scenario, Work
 from cloud_dispatch.simulation.troubles import Troubles
+from cloud_dispatch.spend.windows import Window
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.wire.messages import Policy
 
@@ -100,7 +102,7 @@ class World:
         self.network = Network(loop, clock, streams, self.troubles, scenario.latency_ms)
         self._incarnations = 0
         self._quiet_ms = scenario.quiet_ms
-        self._kept = sum(pool.minimum for pool in scenario.pools)  # so many VMs live on when all else is over
+        self._kept = {str(pool.name): pool.minimum for pool in scenario.pools}  # live on when all else is over
         self._well_since_ms: int | None = None
         self._unsubmitted = 0
         self._watching = False
@@ -151,12 +153,11 @@ class World:
         self._watch()
 
     def _watch(self) -> None:
-        """Look whether the run is over, again and again while no more VMs live than pools keep: while more do it can't
-        be."""
+        """Look whether the run is over; again while no more VMs live than pools keep: with more it can't be."""
         self._watching = False
         if self.over or len(self.findings) >= ENOUGH:
             self.ended.set()
-        elif len(self.alive) <= self._kept:
+        elif len(self.alive) <= sum(self._kept.values()):
             self._watch_on()
 
     def _watch_on(self) -> None:
@@ -189,14 +190,16 @@ class World:
 
     @property
     def over(self) -> bool:
-        """Whether all work and all VMs with all that was theirs have ended, but for those that pools keep, and nothing
-        is to go wrong any more."""
+        """Whether all work and all VMs, but for those that pools keep, have ended, and nothing is to go wrong."""
         store = self.store
         if self._unsubmitted or store is None or self.now_ms < self._quiet_ms or self.troubles.waiting:
             return False
         counts = store.task_counts()
         ended = sum(count for state, count in counts.items() if state in ("succeeded", "failed", "cancelled"))
-        if max(len(self.alive), len(store.instances())) > self._kept:
+        rows = store.instances().values()
+        living = Counter(vm.pool for vm in self.alive.values()) | Counter(str(row.pool) for row in rows)
+        lingering = any(count > self._kept.get(pool, 0) for pool, count in living.items())
+        if lingering or ended + counts.get(TaskState.QUEUED, 0) != sum(counts.values()):
             self._empty_since_ms = None
             return False
         if ended != sum(counts.values()) and not self._out_of_money():
@@ -204,7 +207,9 @@ class World:
         return not any(account.leftovers() for account in self.accounts)
 
     def _out_of_money(self) -> bool:
-        """Whether there are limits, and for so long no VM that the rest of the work is not paid for."""
+        """Whether there are limits, and for so long nothing that works that the rest of the work is not paid for."""
+        if self.scenario.awaits_limits and any(one.window is not Window.TOTAL for one in self.scenario.budgets):
+            return False
         if self._empty_since_ms is None:
             self._empty_since_ms = self.now_ms
         return bool(self.scenario.budgets) and self.now_ms - self._empty_since_ms >= _BROKE_MS
@@ -456,7 +461,7 @@ class World:
         self.journal.write(vm.id, str(vm.state))
         if vm.state is VmState.GONE:
             self.alive.pop(vm.id, None)
-            if len(self.alive) <= self._kept:
+            if len(self.alive) <= sum(self._kept.values()):
                 self._watch_on()
         else:
             self.alive[vm.id] = vm

@@ -251,7 +251,7 @@ def common_traits(account: Account, ways: Ways, **own: object) -> Traits:
         "consistency_ms": settings.consistency_ms,
         "max_batch": settings.max_batch,
         "hard_end": HardEnd.FIXED if ways.native_end else hard_end,
-        "hard_end_period_ms": settings.life.start.most_ms if ways.native_end else settings.reaper_period_ms,
+        "hard_end_period_ms": settings.life.start.longest_ms if ways.native_end else settings.reaper_period_ms,
         "stop_lag_ms": settings.latency.most_ms + (settings.life.stop.most_ms if stopping_bills else 0),
         "spot_notice_ms": settings.spot.notice_ms,
         "leftovers": True,

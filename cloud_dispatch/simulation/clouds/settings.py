@@ -31,6 +31,11 @@ class Spread:
     sigma: float = 0.0
     most_ms: int = HOUR_MS
 
+    @property
+    def longest_ms(self) -> int:
+        """What no draw exceeds."""
+        return (self.most_ms if self.sigma else min(self.median_ms, self.most_ms)) if self.median_ms else 0
+
     def draw(self, stream: Stream) -> int:
         """Whole milliseconds; one draw of `stream`, whatever the spread."""
         return min(max(round(stream.lognormal(self.median_ms, self.sigma)), 0), self.most_ms) if self.median_ms else 0

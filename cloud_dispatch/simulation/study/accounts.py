@@ -38,11 +38,10 @@ class SimulatedProfile:
     prices: tuple[Fault, ...] = ()
     assumptions: tuple[str, ...] = ()
 
-    @property
-    def boot_ms(self) -> int:
-        """How long the slowest of its types takes, as a rule, from its launch to its registration."""
-        life = self.account.life
-        return max((sold.boot or life.boot).median_ms for sold in self.account.sells) + _GUEST_MS
+    def boot_ms(self, type_name: str) -> int:
+        """How long the type takes at most from its launch to its registration."""
+        booting = next(sold.boot for sold in self.account.sells if sold.type.name == type_name)
+        return (booting or self.account.life.boot).longest_ms + _GUEST_MS
 
     def sells(self, offering: Offering) -> bool:
         """Whether this can be had: what is known of no price, or sold as spot only, can't."""
@@ -82,14 +81,17 @@ def simulated(
         latency=Spread(5, most_ms=5),
         minimum_ms=first.minimum_ms,
         increment_ms=max(first.increment_ms, 1),
-        extras=_extras(profile, offerings, told),
+        extras=_extras(profile, sells, offerings, told),
     )
     return SimulatedProfile(account, tuple(_prices(profile, sells, spot, told)), tuple(told))
 
 
-def _extras(profile: ProfileName, offerings: Sequence[Offering], told: list[str]) -> tuple[Extra, ...]:
+def _extras(
+    profile: ProfileName, sells: Sequence[Sold], offerings: Sequence[Offering], told: list[str]
+) -> tuple[Extra, ...]:
     """The disks and addresses that bill beside each VM, as one thing of their price together."""
-    rates = {offering.extra_rate for offering in offerings}
+    sold = {own.type.name for own in sells}
+    rates = {own.extra_rate for own in offerings if own.rate is not None and own.type.name in sold}
     if len(rates) > 1:
         told.append(f"disks and addresses of {profile} cost with every instance what they do with the dearest")
     return (Extra(LeftoverKind.DISK, max(rates)),) if any(rates) else ()
@@ -164,12 +166,16 @@ def _prices(profile: ProfileName, sells: Sequence[Sold], spot: Sequence[SpotPric
     for price in spot:
         if price.type in zones and (not price.zone or price.zone in zones[price.type]):
             by_type.setdefault(price.type, []).append(price)
-    demanded = []
+    demanded: list[Fault] = []
+    missing = sorted(zones.keys() - by_type.keys())
     for kind, prices in by_type.items():
         everywhere = not any(price.zone for price in prices)
         for zone in ("",) if everywhere else zones[kind]:
-            demanded += _demands(kind, zone, [price for price in prices if price.zone in ("", zone)])
-    if missing := sorted(zones.keys() - by_type.keys()):
+            of_zone = [price for price in prices if price.zone in ("", zone)]
+            demanded += _demands(kind, zone, of_zone)
+            if not of_zone:
+                missing.append(f"{kind}/{zone}")
+    if missing:
         why = ": the trace has none" if spot else ""
         told.append(f"spot prices of {profile} stay as they are now for {', '.join(missing)}{why}")
     if demanded:
@@ -183,7 +189,7 @@ def _prices(profile: ProfileName, sells: Sequence[Sold], spot: Sequence[SpotPric
 def _demands(kind: str, zone: str, prices: Sequence[SpotPrice]) -> list[Fault]:
     """`prices`, in order of time, one after the other; of two of one moment that of the zone itself."""
     at = {price.at_ms: price for price in sorted(prices, key=lambda price: (price.at_ms, price.zone))}
-    ends = [*list(at)[1:], 0]
+    ends = [*list(at)[1:], 0] if at else []
     return [
         Fault(
             FaultKind.PRICE, type=kind, zone=zone, market=Market.SPOT, from_ms=price.at_ms, until_ms=until,

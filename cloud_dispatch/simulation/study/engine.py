@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.planner.plan import Plan, Unsatisfiable, Waiting
 from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.simulation.dispatcher import Incarnation
@@ -42,8 +44,9 @@ def answer(scenario: Scenario) -> Answer:
         async def read(living: Incarnation) -> Record:
             assert living.store is not None
             assert living.parts is not None
-            waits.extend(_waits(living.parts.context.last))
-            return await record_of(living.store, world.clock.now())
+            record = await record_of(living.store, world.clock.now())
+            waits.extend(_waits(living.parts.context.last, record))
+            return record
 
         record = await world.inside(read)
         if record is None:  # nothing fails in a study, so nothing but a bug keeps the store from answering
@@ -61,13 +64,18 @@ def answer(scenario: Scenario) -> Answer:
     )
 
 
-def _waits(last: tuple[Snapshot, Plan] | None) -> list[str]:
-    """Why the tasks of each shape wait that could not be given anything."""
+def _waits(last: tuple[Snapshot, Plan] | None, record: Record) -> list[str]:
+    """Why tasks of each shape wait, of those that still do: the plan may be older."""
     if last is None:
         return []
     _, plan = last
+    queued = Counter(task.shape for task in record.tasks if task.state is TaskState.QUEUED)
     stuck: list[Waiting | Unsatisfiable] = [*plan.waiting, *plan.unsatisfiable]
-    return [f"{one.count} tasks of {one.shape.describe()} wait: {one.reason}" for one in stuck]
+    return [
+        f"{min(one.count, queued[one.shape])} tasks of {one.shape.describe()} wait: {one.reason}"
+        for one in stuck
+        if queued[one.shape]
+    ]
 
 
 def _bill(outcome: Outcome) -> Mapping[str, Amount]:

@@ -65,7 +65,7 @@ def study(config: Config, offers: Offers, workload: Workload, wishes: Wishes = W
         caps, driver = config.profile_caps().get(profile, Caps()), config.profiles[profile].driver
         accounts.append(CloudAccount(profile, made.account, _until(horizon_ms, made.prices), caps, driver))
     items = _possible(workload, _machines(config, offers, sellers), told)
-    told += [*_late_boots(config, sellers), *_unasked(config)]
+    told += [*_late_boots(config, offers, sellers), *_unasked(config)]
     timing = config.timing
     scenario = Scenario(
         name=workload.origin,
@@ -76,6 +76,7 @@ def study(config: Config, offers: Offers, workload: Workload, wishes: Wishes = W
         caps=config.caps(),
         driver_caps=driver_caps(config),
         budgets=config.budgets(),
+        awaits_limits=True,
         timing=timing_of(config),
         latency_ms=_HERE_MS if {own.driver for own in config.profiles.values()} == {"local"} else _THERE_MS,
         agents=AgentTiming(timing.kill_grace_ms, timing.silence_ms),
@@ -103,7 +104,7 @@ def _work(item: WorkItem) -> Work:
         submit_ms=item.submit_ms,
         count=item.count,
         shape=item.shape,
-        conduct=Conduct(item.run_ms, item.outcome, exit_code=int(item.outcome is Cause.EXIT_CODE)),
+        conduct=Conduct(item.run_ms, item.outcome, exit_code=item.exit_code if item.outcome is Cause.EXIT_CODE else 0),
         expected_ms=item.expected_ms,
         priority=item.priority,
         max_attempts=item.retry.max_attempts,
@@ -166,15 +167,20 @@ def _shapes(shapes: Iterable[Shape]) -> str:
     return "; ".join(names[:_SHOWN_MISFITS]) + (f"; and {more} other shapes" if more > 0 else "")
 
 
-def _late_boots(config: Config, sellers: Mapping[ProfileName, SimulatedProfile]) -> list[str]:
-    """Pools that give up instances before they can have booted."""
-    return [
-        f"instances of {profile} boot in up to {format_duration(sellers[profile].boot_ms)}, later than pool {pool.name}"
-        f" waits (boot_deadline {format_duration(pool.boot_deadline_ms)}): they are ended before they work"
-        for pool in config.pools()
-        for profile in pool.profiles
-        if profile in sellers and sellers[profile].boot_ms > pool.boot_deadline_ms
-    ]
+def _late_boots(config: Config, offers: Offers, sellers: Mapping[ProfileName, SimulatedProfile]) -> list[str]:
+    """Pools that may give up instances before they have booted."""
+    told = []
+    for pool in config.pools():
+        for profile in pool.profiles:
+            had = [one for one in offers.get(profile, ()) if sellers[profile].sells(one) and pool.admits(one)]
+            longest_ms = max((sellers[profile].boot_ms(one.type.name) for one in had), default=0)
+            if longest_ms > pool.boot_deadline_ms:
+                told.append(
+                    f"instances of {profile} may take {format_duration(longest_ms)} to boot, longer than pool"
+                    f" {pool.name} waits (boot_deadline {format_duration(pool.boot_deadline_ms)}): such ones are ended"
+                    " before they work"
+                )
+    return told
 
 
 def _unasked(config: Config) -> list[str]:

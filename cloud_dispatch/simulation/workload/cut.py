@@ -32,7 +32,7 @@ class Cut:
     whole.
     """
 
-    from_ms: int = 0
+    from_ms: int | None = None
     until_ms: int | None = None
     tasks: int = DEFAULT_TASKS
     arrivals: Fraction = Fraction(1)
@@ -40,7 +40,8 @@ class Cut:
     split_cpus_milli: int = 0
 
     def __post_init__(self) -> None:
-        if self.from_ms < 0 or (self.until_ms is not None and self.until_ms <= self.from_ms):
+        first_ms = self.from_ms or 0
+        if first_ms < 0 or (self.until_ms is not None and self.until_ms <= first_ms):
             raise InvalidInput("expected a window that begins at 0 or later and ends after it begins", place="window")
         if not 1 <= self.tasks <= MAX_TASKS:
             raise InvalidInput(f"expected 1 to {MAX_TASKS} tasks, got {self.tasks}", place="tasks")
@@ -69,7 +70,7 @@ def collect(items: Iterable[WorkItem], cut: Cut, origin: str, told: Callable[[],
         why = "; ".join(text for text in told() if "left out" in text)
         message = f"expected at least one task in {where}, got none that can be simulated"
         raise InvalidInput(message, place=origin, hint=why)
-    begins_ms = cut.from_ms or chosen[0].submit_ms
+    begins_ms = chosen[0].submit_ms if cut.from_ms is None else cut.from_ms
     if begins_ms or cut.arrivals != 1 or cut.runtimes != 1:
         chosen = [
             replace(
@@ -85,7 +86,7 @@ def collect(items: Iterable[WorkItem], cut: Cut, origin: str, told: Callable[[],
 
 def _inside(items: Iterable[WorkItem], cut: Cut, tally: _Tally) -> Iterator[WorkItem]:
     for item in items:
-        if item.submit_ms < cut.from_ms or (cut.until_ms is not None and item.submit_ms >= cut.until_ms):
+        if item.submit_ms < (cut.from_ms or 0) or (cut.until_ms is not None and item.submit_ms >= cut.until_ms):
             tally.outside += item.count
         elif 0 < cut.split_cpus_milli < item.shape.resources.cpus_milli and not item.shape.resources.gpus:
             tally.split += item.count
@@ -134,11 +135,13 @@ def _scale(milliseconds: int, by: Fraction) -> int:
 
 def _told(cut: Cut, tally: _Tally, begins_ms: int) -> list[str]:
     told = []
-    if begins_ms and not cut.from_ms:
+    if begins_ms and cut.from_ms is None:
         told.append(f"the run begins with the first submission, at {format_duration(begins_ms)} by the log's own time")
     if tally.outside:
         until = "the end" if cut.until_ms is None else format_duration(cut.until_ms)
-        told.append(f"{tally.outside} tasks outside the window {format_duration(cut.from_ms)} to {until} are left out")
+        told.append(
+            f"{tally.outside} tasks outside the window {format_duration(cut.from_ms or 0)} to {until} are left out"
+        )
     if tally.beyond:
         told.append(f"only the first {cut.tasks} tasks are taken, {tally.beyond} later ones are left out")
     if tally.split:

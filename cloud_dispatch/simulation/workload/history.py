@@ -53,7 +53,7 @@ async def record_of(store: Store, now: int | None = None) -> Record:
 
 def _runs(task: Task, attempts: list[Attempt]) -> list[Run]:
     ended = [
-        Run(task.id, own.instance, own.started_ms, own.ended_ms, own.outcome.cause)
+        Run(task.id, own.instance, own.started_ms, own.ended_ms, own.outcome.cause, own.outcome.exit_code)
         for own in sorted(attempts, key=lambda own: own.token)
         if own.started_ms is not None
     ]
@@ -113,6 +113,11 @@ def _last(tasks: list[TaskTimes], runs: list[Run], rentals: tuple[Rental, ...]) 
     )
 
 
+def _exit_code(runs: list[Run]) -> int:
+    """The last that is known, if it says that something failed."""
+    return next((run.exit_code for run in reversed(runs) if run.exit_code), 1)
+
+
 @dataclass
 class HistoryWork:
     """The tasks of a record as work to be done again; times count from its first submission. `run_ms` is assumed of a
@@ -142,6 +147,7 @@ class HistoryWork:
                 user=task.user,
                 project=task.project,
                 outcome=outcome,
+                exit_code=_exit_code(runs.get(task.task, [])),
                 retry=task.retry,
             )
 

@@ -34,6 +34,7 @@ class WorkItem:
     user: str = ""
     project: str = ""
     outcome: Cause = Cause.SUCCESS
+    exit_code: int = 1  # where that is the outcome
     retry: RetryRules = RetryRules()
 
 

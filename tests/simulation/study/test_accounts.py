@@ -99,6 +99,8 @@ def test_disks_and_addresses_bill_beside_each_instance() -> None:
     assert [extra.rate for extra in found.account.extras] == [9]
     assert "disks and addresses of p cost with every instance what they do with the dearest" in found.assumptions
     assert not simulated(P, "aws", [offering()]).account.extras
+    unsold = replace(offering(BIG, rate=None), extra_rate=Rate(9))
+    assert not simulated(P, "aws", [offering(), unsold]).account.extras
 
 
 def test_one_recorded_boot_time_is_the_boot_time() -> None:
@@ -139,6 +141,14 @@ def test_prices_of_all_zones_and_of_one_follow_each_other() -> None:
         ("b", 0, 9, 11),
         ("b", 9, 0, 13),
     ]
+
+
+def test_a_zone_without_a_row_keeps_its_price() -> None:
+    """The commonest trace is of some zones; of the others it is told."""
+    trace = [SpotPrice(0, "small", "a", Rate(10)), SpotPrice(0, "small", "elsewhere", Rate(11))]
+    found = simulated(P, "aws", [offering(), offering(zone="b"), offering(market=Market.SPOT, rate=30)], spot=trace)
+    assert [(own.zone, own.amount) for own in found.prices] == [("a", 10)]
+    assert "spot prices of p stay as they are now for small/b: the trace has none" in found.assumptions
 
 
 def test_a_trace_of_other_zones_is_none() -> None:

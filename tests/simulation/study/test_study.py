@@ -249,7 +249,7 @@ def test_a_boot_may_take_longer_than_an_hour(tmp_path: Path) -> None:
     found = answered(settings, WorkItem(0, ONE, 60_000), boot_ms=2 * 3_600_000)
     assert report(found.record).time.boot == pytest.approx(2 * 3_600_000, abs=1_000)
     told = asked(config(tmp_path), [WorkItem(0, ONE, 60_000)], boot_ms=2 * 3_600_000).assumptions
-    assert any("later than pool default waits (boot_deadline 10m)" in text for text in told)
+    assert any("longer than pool default waits (boot_deadline 10m)" in text for text in told)
 
 
 def test_attempts_and_their_causes_are_the_tasks_own(tmp_path: Path) -> None:
@@ -286,3 +286,47 @@ def test_prices_after_the_work_do_not_keep_the_run_going(tmp_path: Path) -> None
     trace = tuple(SpotPrice(day * 86_400_000, "vm.2", "", Rate(1_000 + day)) for day in range(7))
     found = answered(settings, WorkItem(0, ONE, 60_000), spot=trace)
     assert found.record.end_ms - found.record.tasks[0].submit_ms < 600_000
+
+
+def test_a_kept_instance_that_works_is_no_sign_of_want(tmp_path: Path) -> None:
+    """With a minimum and a limit that is far away, work of an hour is done."""
+    settings = config(tmp_path, pool="min = 1", more='[drivers.local.budget]\ntotal = "1000"')
+    found = answered(settings, WorkItem(0, ONE, 3_600_000))
+    assert report(found.record).tasks == {TaskState.SUCCEEDED: 1}
+    assert not found.findings
+
+
+def test_what_an_hour_does_not_pay_for_the_next_one_does(tmp_path: Path) -> None:
+    """A limit of an hour is a new one in the next: the rest of the work waits for it, and is done."""
+    settings = config(tmp_path, cap=1, more='[drivers.local.budget]\nhour = "3"')
+    found = answered(settings, WorkItem(0, ONE, 900_000, count=8, expected_ms=900_000))
+    figures = report(found.record)
+    assert figures.tasks == {TaskState.SUCCEEDED: 8}
+    assert (figures.makespan_ms or 0) > 3_600_000
+    assert not found.findings
+
+
+def test_nothing_waits_once_all_has_ended(tmp_path: Path) -> None:
+    """The last plan may be older than the end of the last task."""
+    settings = config(tmp_path, cap=1, pool="min = 1")
+    small = Shape(Resources(500, GIB))
+    found = answered(settings, WorkItem(0, small, 1_000, count=57), WorkItem(0, small, 700, count=33))
+    assert report(found.record).tasks == {TaskState.SUCCEEDED: 90}
+    assert not found.findings
+
+
+def test_only_a_pool_that_can_have_the_slow_type_is_told_of_its_boot(tmp_path: Path) -> None:
+    """What its `types` leave out is nothing to it."""
+    slow = '[profiles.here.catalogue.metal]\ncpus = 64\nmemory = "64GiB"\nprice = "9"\nboot_delay = "2h"'
+    one = config(tmp_path, pool='types = {allow = ["vm.*"]}', more=slow)
+    assert not any("boot_deadline" in text for text in asked(one, [WorkItem(0, ONE, 1_000)]).assumptions)
+    told = asked(config(tmp_path, more=slow), [WorkItem(0, ONE, 1_000)]).assumptions
+    assert any("to boot, longer than pool default waits (boot_deadline 10m)" in text for text in told)
+
+
+def test_a_failure_is_tried_again_by_its_exit_code(tmp_path: Path) -> None:
+    """By the one that it had, not by any."""
+    again = RetryRules(3, exit_codes=frozenset({75}))
+    fails = WorkItem(0, ONE, 5_000, outcome=Cause.EXIT_CODE, exit_code=75, retry=again)
+    assert len(answered(config(tmp_path), fails).record.runs) == 3
+    assert len(answered(config(tmp_path), replace(fails, exit_code=2)).record.runs) == 1

@@ -38,6 +38,7 @@ def test_a_run_begins_with_the_first_submission() -> None:
     assert [one.submit_ms for one in found.items] == [0, 60_000]
     assert found.assumptions == ("the run begins with the first submission, at 1700000000s by the log's own time",)
     assert [one.submit_ms for one in collect([item(30)], Cut(from_ms=10), "log").items] == [20]
+    assert [one.submit_ms for one in collect([item(30)], Cut(from_ms=0), "log").items] == [30]
     assert collect([item(0)], Cut(), "log").assumptions == ()
 
 
