@@ -281,6 +281,23 @@ async def test_idle_instances_are_drained_fenced_and_ended(tmp_path: Path) -> No
         assert (await w.store.instance(row.id)).cause == "idle"
 
 
+async def test_what_an_operator_holds_is_given_no_work(tmp_path: Path) -> None:
+    """Its agent is told so, also where a drain was taken back before; let go, it works on."""
+    async with world(tmp_path) as w:
+        await w.booted()
+        (row,) = w.rows
+        for _ in range(2):
+            await w.fleet.hold(row.id, "to look at it")
+            directive = w.fleet.directive(row.id)
+            assert (directive.claiming, directive.hold, directive.end) == (False, True, False)
+            await w.fleet.resume(row.id, "")
+            directive = w.fleet.directive(row.id)
+            assert (directive.claiming, directive.hold) == (True, False)
+            await w.fleet.drain(row.id, "")
+            assert not w.fleet.directive(row.id).claiming
+            await w.fleet.resume(row.id, "")
+
+
 async def test_a_drain_can_be_taken_back_until_it_is_confirmed(tmp_path: Path) -> None:
     """Drained, then wanted again."""
     async with world(tmp_path) as w:

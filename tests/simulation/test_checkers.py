@@ -14,15 +14,17 @@ import msgspec
 import pytest
 
 from cloud_dispatch.domain.ids import InstanceId, instance_id
-from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.pool import TypeFilter
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner import plan
-from cloud_dispatch.planner.plan import Drain, Launch, Plan
-from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
+from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
+from cloud_dispatch.planner.replay import decode_plan, encode_plan, encode_snapshot
 from cloud_dispatch.planner.snapshot import Snapshot
+from cloud_dispatch.ports.fleet import Directive
 from cloud_dispatch.provider.funnel import Call, Wrapper
 from cloud_dispatch.provider.spi import Provider
+from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.simulation.checkers import ALL
 from cloud_dispatch.simulation.checkers.plans import Plans
@@ -31,10 +33,11 @@ from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.dispatcher import Incarnation
 from cloud_dispatch.simulation.facts import Commit
 from cloud_dispatch.simulation.faults import Fault, FaultKind
+from cloud_dispatch.simulation.generate import of_theme
 from cloud_dispatch.simulation.run import Outcome, run
 from cloud_dispatch.simulation.scenario import Scenario, Work
 from cloud_dispatch.simulation.world import World
-from cloud_dispatch.statestore import claims
+from cloud_dispatch.statestore import SqlStore, claims
 from cloud_dispatch.statestore.batch import Batch
 from tests.simulation.scenes import scene
 
@@ -227,6 +230,45 @@ def test_p5_finds_a_vm_made_again_under_its_name(cloud: Cloud) -> None:
     work = tuple(Work(submit_ms=at_ms, count=3, conduct=Conduct(run_ms=20_000)) for at_ms in (0, 500_000))
     outcome = run(scene(cloud, horizon_ms=1_500_000, work=work), prepare=driven_by(Belated), keep=200)
     found(outcome, "P5 batches", "slots and made")
+
+
+def test_drain_finds_work_for_what_an_operator_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dispatcher heeds no hold. Not in every run is something held while work waits: in this one it is."""
+    heeds = FleetService.directive
+
+    def careless(fleet: FleetService, instance: InstanceId) -> Directive:
+        row = fleet._c.store.living(instance)
+        return Directive() if row is not None and row.behaviour is Behaviour.HOLD else heeds(fleet, instance)
+
+    monkeypatch.setattr(FleetService, "directive", careless)
+    found(run(of_theme("operators", 5), keep=50), "drain", "which is held")
+
+
+def test_ends_finds_what_is_ended_while_it_serves() -> None:
+    """Where a drain was decided the VM is deleted at once."""
+
+    def plant(living: Incarnation) -> None:
+        assert living.parts is not None
+        loop: Any = living.parts.loop
+
+        async def end(action: Drain) -> None:
+            await loop._terminate(Terminate(action.instance, action.cause, action.reason))
+
+        loop._drain = end
+
+    found(with_bug(plant), "ends", "is ended at once: idle")
+
+
+def test_p6_finds_a_drain_without_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only plans that launch something are stored."""
+    keeps = SqlStore.record_plan
+
+    async def forgets(store: SqlStore, now_ms: int, snapshot: bytes, stored: bytes) -> Any:
+        launches = any(isinstance(action, Launch) for action in decode_plan(stored).actions)
+        return await keeps(store, now_ms, snapshot, stored) if launches else None
+
+    monkeypatch.setattr(SqlStore, "record_plan", forgets)
+    found(with_bug(lambda living: None), "P6 plans", "no plan says so")
 
 
 def test_p6_finds_a_plan_that_its_snapshot_does_not_explain() -> None:

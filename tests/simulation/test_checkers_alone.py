@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.domain.ids import BatchId, FencingToken, InstanceId, ProfileName, TaskId, VmId
-from cloud_dispatch.domain.instance import Instance, InstanceState
+from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.task import Cause
@@ -17,6 +17,7 @@ from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.simulation.checkers.base import Checker, overriding
 from cloud_dispatch.simulation.checkers.caps import CapsKept
 from cloud_dispatch.simulation.checkers.drains import Drains
+from cloud_dispatch.simulation.checkers.ends import Ends
 from cloud_dispatch.simulation.checkers.results import Results
 from cloud_dispatch.simulation.facts import Commit, EndedAttempt, LiveTask
 from cloud_dispatch.simulation.ports import TrueVm
@@ -118,6 +119,44 @@ def test_what_was_handed_out_before_a_drain_may_go_on_under_it() -> None:
     assert truth.found == []
     checker.committed(commit(live=(claim(8),)))
     assert truth.found == ["task 1 was handed to instance batch-0, which is draining"]
+
+
+def test_what_is_held_is_given_nothing() -> None:
+    """But for a claim that comes with the hold itself; once let go it is given work again."""
+    truth = Truth()
+    checker = Drains(truth)  # type: ignore[arg-type]
+    held = instance(state=S.IDLE, behaviour=Behaviour.HOLD)
+    checker.committed(commit(instance(state=S.IDLE)))
+    checker.committed(commit(held, live=(claim(7),)))
+    assert truth.found == []
+    checker.committed(commit(live=(claim(8),)))
+    assert truth.found == ["task 1 was handed to instance batch-0, which is held"]
+    checker.committed(commit(instance(state=S.IDLE)))
+    checker.committed(commit(live=(claim(9),)))
+    assert len(truth.found) == 1
+
+
+@pytest.mark.parametrize(
+    ("was", "behaviour", "cause", "complains"),
+    [
+        (S.BUSY, Behaviour.RUN, "idle", True),
+        (S.OUT_OF_CONTACT, Behaviour.RUN, "out-of-contact", True),
+        (S.DRAINING, Behaviour.RUN, "idle", True),
+        (S.BUSY, Behaviour.RUN, "killed", False),
+        (S.DRAINED, Behaviour.RUN, "idle", False),
+        (S.FAILED, Behaviour.RUN, "unhealthy", False),
+        (S.FAILED, Behaviour.HOLD, "unhealthy", True),
+        (S.FAILED, Behaviour.HOLD, "killed", False),
+    ],
+)
+def test_what_works_or_is_held_is_ended_by_an_operator_or_its_own_end_alone(
+    was: InstanceState, behaviour: Behaviour, cause: str, complains: bool
+) -> None:
+    truth = Truth()
+    checker = Ends(truth)  # type: ignore[arg-type]
+    checker.committed(commit(instance(state=was, behaviour=behaviour)))
+    checker.committed(commit(instance(state=S.TERMINATING, behaviour=behaviour, cause=cause)))
+    assert bool(truth.found) == complains
 
 
 def test_what_is_drained_runs_nothing_and_what_is_gone_stays_gone() -> None:

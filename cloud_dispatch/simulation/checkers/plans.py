@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import zlib
 
-from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.planner import plan
-from cloud_dispatch.planner.plan import Plan
+from cloud_dispatch.planner.plan import Drain, Plan, Terminate
 from cloud_dispatch.planner.replay import decode_plan, decode_snapshot
 from cloud_dispatch.simulation.checkers.base import Checker, View
 from cloud_dispatch.simulation.facts import Commit
 
 _S = InstanceState
 _ENDED = frozenset({_S.DRAINING, _S.DRAINED, _S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE})
-
+#: Causes of drains that planners alone have, states from which they alone end instances, and whose ends they do not.
+_BY_PLAN = frozenset({"idle", "surplus", "stale", "behaviour"})
+_OVER = frozenset({_S.DRAINED, _S.FAILED, _S.LOST})
+_UNPLANNED = frozenset({"killed", "hard-end", "shutdown", "stopped"})
 
 #: To replay a plan costs more than to make it: with more VMs than this only one in so many is.
 _LARGE = 200
@@ -21,7 +24,8 @@ _ONE_IN = 20
 
 
 class Plans(Checker):
-    """P6: what is stored of a plan gives the same plan again, and rows say why they came and went."""
+    """P6: what is stored of a plan gives the same plan again, rows say why they came and went, and what planners alone
+    decide is in a plan that was stored before."""
 
     name = "P6 plans"
 
@@ -29,6 +33,9 @@ class Plans(Checker):
         super().__init__(view)
         self._known: set[str] = set()
         self._plans = 0
+        self._states: dict[str, InstanceState] = {}
+        self._drains: set[str] = set()  # of which a plan said that they are to drain, or to end
+        self._ends: set[str] = set()
 
     def committed(self, commit: Commit) -> None:
         for snapshot, stored in commit.plans:
@@ -39,6 +46,10 @@ class Plans(Checker):
             for action in decided.actions:
                 if not action.reason:
                     self.find(f"an action without a reason: {action}")
+                if isinstance(action, Drain):
+                    self._drains.add(action.instance)
+                elif isinstance(action, Terminate):
+                    self._ends.add(action.instance)
         for instance in commit.instances:
             if instance.id not in self._known:
                 self._known.add(instance.id)
@@ -46,6 +57,22 @@ class Plans(Checker):
                     self.find(f"instance {instance.id} came without a reason")
             if instance.state in _ENDED and not instance.cause:
                 self.find(f"instance {instance.id} is {instance.state} without a cause")
+            self._is_planned(instance)
+
+    def _is_planned(self, instance: Instance) -> None:
+        """What leads to a drain or an end by itself was planned, and the plan is there."""
+        was, now = self._states.get(instance.id), instance.state
+        self._states[instance.id] = now
+        if was is None or was is now:
+            return
+        drains = now is _S.DRAINING and instance.cause in _BY_PLAN and instance.id not in self._drains
+        ends = now is _S.TERMINATING and was in _OVER and instance.cause not in _UNPLANNED
+        if drains or (ends and instance.id not in self._ends):
+            self.find(f"instance {instance.id} is {now} ({instance.cause}) and no plan says so")
+
+    def restored(self) -> None:
+        """The plans that are in the copy were seen, and those that are not are none any more."""
+        self._states.clear()
 
     def _replay(self, snapshot: bytes, decided: Plan) -> None:
         again = plan(decode_snapshot(zlib.decompress(snapshot)))
