@@ -61,19 +61,18 @@ class Batches(Checker):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self._slots: dict[str, set[str]] = {}
-        self._vms: dict[str, dict[tuple[str, VmId, int], VmId]] = {}
+        self._vms: dict[str, set[tuple[str, VmId, int]]] = {}
 
     def committed(self, commit: Commit) -> None:
         for instance in commit.instances:
             self._slots.setdefault(instance.batch, set()).add(instance.id)
 
     def vm_changed(self, vm: TrueVm) -> None:
-        made = self._vms.setdefault(vm.batch, {})
+        made = self._vms.setdefault(vm.batch, set())
         if vm.birth in made:
             return
-        made[vm.birth] = vm.id
+        made.add(vm.birth)
         slots = len(self._slots.get(vm.batch, ()))
         if len(made) > slots:
-            self.find(
-                f"batch {vm.batch} has {slots} slots and made {len(made)} VMs: {', '.join(sorted(made.values()))}"
-            )
+            names = ", ".join(sorted(name for _, name, _ in made))
+            self.find(f"batch {vm.batch} has {slots} slots and made {len(made)} VMs: {names}")

@@ -9,8 +9,9 @@ from cloud_dispatch.simulation.facts import Commit
 _S = InstanceState
 #: What serves, or has not said that its drain is done.
 _WORKING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN, _S.DRAINING})
-#: Causes for which it is ended all the same: an operator's word, the end of everything, its hard end.
-_AT_ONCE = frozenset({"killed", "stopped", "shutdown", "hard-end"})
+#: Causes for which it is ended all the same, and without a plan: an operator's word, the end of everything, its hard
+#: end.
+AT_ONCE = frozenset({"killed", "stopped", "shutdown", "hard-end"})
 
 
 class Ends(Checker):
@@ -30,7 +31,7 @@ class Ends(Checker):
             self._rows[row.id] = row
 
     def _ended(self, was: Instance, row: Instance) -> None:
-        if row.cause in _AT_ONCE:
+        if row.cause in AT_ONCE:
             return
         if was.state in _WORKING:
             self.find(f"instance {row.id} was {was.state} and is ended at once: {row.cause}")

@@ -9,14 +9,14 @@ from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Drain, Plan, Terminate
 from cloud_dispatch.planner.replay import decode_plan, decode_snapshot
 from cloud_dispatch.simulation.checkers.base import Checker, View
+from cloud_dispatch.simulation.checkers.ends import AT_ONCE
 from cloud_dispatch.simulation.facts import Commit
 
 _S = InstanceState
 _ENDED = frozenset({_S.DRAINING, _S.DRAINED, _S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE})
-#: Causes of drains that planners alone have, states from which they alone end instances, and whose ends they do not.
+#: Causes of drains that planners alone have, and states from which they alone end instances, but for `AT_ONCE`.
 _BY_PLAN = frozenset({"idle", "surplus", "stale", "behaviour"})
 _OVER = frozenset({_S.DRAINED, _S.FAILED, _S.LOST})
-_UNPLANNED = frozenset({"killed", "hard-end", "shutdown", "stopped"})
 
 #: To replay a plan costs more than to make it: with more VMs than this only one in so many is.
 _LARGE = 200
@@ -34,8 +34,8 @@ class Plans(Checker):
         self._known: set[str] = set()
         self._plans = 0
         self._states: dict[str, InstanceState] = {}
-        self._drains: set[str] = set()  # of which a plan said that they are to drain, or to end
-        self._ends: set[str] = set()
+        self._drains: set[str] = set()  # whose drain a stored plan has
+        self._ends: set[str] = set()  # and whose end
 
     def committed(self, commit: Commit) -> None:
         for snapshot, stored in commit.plans:
@@ -66,12 +66,12 @@ class Plans(Checker):
         if was is None or was is now:
             return
         drains = now is _S.DRAINING and instance.cause in _BY_PLAN and instance.id not in self._drains
-        ends = now is _S.TERMINATING and was in _OVER and instance.cause not in _UNPLANNED
+        ends = now is _S.TERMINATING and was in _OVER and instance.cause not in AT_ONCE
         if drains or (ends and instance.id not in self._ends):
             self.find(f"instance {instance.id} is {now} ({instance.cause}) and no plan says so")
 
     def restored(self) -> None:
-        """The plans that are in the copy were seen, and those that are not are none any more."""
+        """Rows are as they were before: how they came to that was looked at then."""
         self._states.clear()
 
     def _replay(self, snapshot: bytes, decided: Plan) -> None:

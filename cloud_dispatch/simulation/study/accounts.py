@@ -172,8 +172,9 @@ def _prices(profile: ProfileName, sells: Sequence[Sold], spot: Sequence[SpotPric
         everywhere = not any(price.zone for price in prices)
         for zone in ("",) if everywhere else zones[kind]:
             of_zone = [price for price in prices if price.zone in ("", zone)]
-            demanded += _demands(kind, zone, of_zone)
-            if not of_zone:
+            if of_zone:
+                demanded += _demands(kind, zone, of_zone)
+            else:
                 missing.append(f"{kind}/{zone}")
     if missing:
         why = ": the trace has none" if spot else ""
@@ -189,7 +190,7 @@ def _prices(profile: ProfileName, sells: Sequence[Sold], spot: Sequence[SpotPric
 def _demands(kind: str, zone: str, prices: Sequence[SpotPrice]) -> list[Fault]:
     """`prices`, in order of time, one after the other; of two of one moment that of the zone itself."""
     at = {price.at_ms: price for price in sorted(prices, key=lambda price: (price.at_ms, price.zone))}
-    ends = [*list(at)[1:], 0] if at else []
+    ends = [*list(at)[1:], 0]
     return [
         Fault(
             FaultKind.PRICE, type=kind, zone=zone, market=Market.SPOT, from_ms=price.at_ms, until_ms=until,
