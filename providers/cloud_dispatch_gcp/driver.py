@@ -297,7 +297,7 @@ class GcpProvider(Lacking):
             answer = await self._calls.once(asked, "Instances", "get_serial_port_output", zone=zone, instance=name)
         except VmNotFound:
             return ""
-        return str(answer.contents)[-_CONSOLE_BYTES:]
+        return str(answer.contents).encode()[-_CONSOLE_BYTES:].decode(errors="ignore")
 
     async def leftovers(self, deployment: str) -> Sequence[Leftover]:
         if not deployment:

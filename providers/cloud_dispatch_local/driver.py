@@ -230,7 +230,8 @@ class LocalProvider(Lacking):
             with folder.console.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(size - _CONSOLE_BYTES, 0))
-                return file.read(_CONSOLE_BYTES).decode(errors="replace")
+                text = file.read(_CONSOLE_BYTES).decode(errors="replace")
+            return text.encode()[-_CONSOLE_BYTES:].decode(errors="ignore")  # what was no text is longer by now
         except (FileNotFoundError, VmNotFound):
             return ""
 

@@ -158,7 +158,7 @@ class CloudDriver(Lacking):
     async def console(self, vm: VmId) -> str:
         def read() -> str:
             record = self._account.register.find(vm)
-            return "" if record is None else record.console[-_CONSOLE_BYTES:]
+            return "" if record is None else record.console.encode()[-_CONSOLE_BYTES:].decode(errors="ignore")
 
         return await self._send("console", read, changes=False)
 
