@@ -89,7 +89,7 @@ class Machine:
             raise PowerOff("boot failed (injected)", 0)
         while record.boot_fault == "hang":  # until somebody or the hard end ends it
             self._wait(_TICK_MS, record)
-        plan = parse(self._folder.user_data.read_text())
+        plan = parse(self._folder.user_data.read_bytes().decode())
         for argv in plan.first:
             self._run_command(argv, record)
         for file in plan.files:

@@ -77,7 +77,7 @@ class Registry:
             for folder in (making.path, making.disk):
                 folder.chmod(0o711)
         making.user_data.touch(mode=0o600)
-        making.user_data.write_text(user_data)
+        making.user_data.write_bytes(user_data.encode())  # whatever this machine's own encoding is
         making.identity.touch(mode=0o600)
         making.identity.write_text(proof)
         making.console.touch(mode=0o600)
