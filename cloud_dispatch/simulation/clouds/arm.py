@@ -63,6 +63,7 @@ class ArmDriver(NamedDriver, TaggedEnds):
         own = {"named_slots": True, "operation_poll_ms": 5_000, "max_user_data": 65_536, "spot_bid": True}
         super().__init__(account, profile, common_traits(account, WAYS, **own))
         self._nic = next((extra for extra in account.settings.extras if extra.kind is LeftoverKind.NIC), None)
+        self._named: set[VmId] = set()
 
     async def _ask(self, request: LaunchRequest, slot: InstanceId) -> Record:
         scope = scope_of(request)
@@ -87,10 +88,13 @@ class ArmDriver(NamedDriver, TaggedEnds):
             account.extras.make(self._nic, name, request.batch, zone, request.tags, account.clock.now())
 
     async def identify(self, proof: str, challenge: Challenge) -> VmId:
-        """Azure signs an id that is not the VM's name, so that its cloud is asked for the VM."""
+        """Azure signs an id that is not the VM's name, so that its cloud is asked for the VM, once."""
         vm = await super().identify(proof, challenge)
+        if vm in self._named:
+            return vm
         if await self._send("get", lambda: self._seen(vm, "get"), self._scope(vm), changes=False) is None:
             raise NotProven("there is no such VM any more")
+        self._named.add(vm)
         return vm
 
     def _nic_of(self, request: LaunchRequest, slot: InstanceId) -> str:
