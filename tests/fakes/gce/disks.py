@@ -42,6 +42,8 @@ def _address(session: Session, one: Address) -> dict[str, Any]:
     }  # fmt: skip
     if one.labels:
         told["labels"] = one.labels
+    if one.user:
+        told["users"] = [f"{LINK}projects/{session.project.name}/{one.user}"]
     return told
 
 
@@ -137,6 +139,10 @@ def delete_address(session: Session) -> Any:
     one = project.addresses.get((session.region, name))
     if one is None:
         raise session.missing(path)
+    if one.user:
+        raise ApiError(
+            "resourceInUseByAnotherResource", f"The address resource '{path}' is already being used by '{one.user}'"
+        )  # fmt: skip
     begun = project.begin("delete", scope, path, one.number, session.caller, session.request_id)
     session.remember(scope, begun)
     del project.addresses[one.region, one.name]

@@ -78,7 +78,7 @@ class Disk:
 
 @dataclass(eq=False, slots=True)
 class Address:
-    """A static external address of a region."""
+    """A static external address of a region. `user`: who has it, as zones/ZONE/instances/NAME."""
 
     id: int
     name: str
