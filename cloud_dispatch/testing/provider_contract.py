@@ -10,15 +10,17 @@ A driver's own tests make it run by subclassing `ProviderContract` and giving it
         @pytest.fixture
         def faults(self): ...         # optional, a subclass of `Faults`
         @pytest.fixture
+        def truth(self): ...          # optional, a subclass of `Truth`: what the backend says of VMs, past the driver
+        @pytest.fixture
         def leftovers(self): ...      # optional: () -> whatever of terminated VMs still exists
         @pytest.fixture
         def prove(self): ...          # async (vm, challenge) -> its proof of identity, where the traits say it has one
         @pytest.fixture
         def now(self): ...            # optional: () -> the account's clock, for the tests of the hard end
 
-Needs pytest and pytest-asyncio. A test that needs a capability which the traits deny, or a fault that the backend can't
-inject, is skipped. VMs of a test that failed are terminated by the `provider` fixture. Waiting is `asyncio.sleep`, so
-that the suite also runs on a loop in virtual time.
+Needs pytest and pytest-asyncio. A test that needs a capability which the traits deny, a fault that the backend can't
+inject or a truth that it does not tell is skipped. VMs of a test that failed are terminated by the `provider` fixture.
+Waiting is `asyncio.sleep`, so that the suite also runs on a loop in virtual time.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ from cloud_dispatch.testing.provider_contract_listing import ListingContract
 from cloud_dispatch.testing.provider_contract_parts import PartsContract
 from cloud_dispatch.testing.provider_contract_secrets import SecretsContract
 from cloud_dispatch.testing.provider_contract_tags import TagContract
+from cloud_dispatch.testing.provider_contract_truth import Truth
 
-__all__ = ["VERSION", "Faults", "ProviderContract"]
+__all__ = ["VERSION", "Faults", "ProviderContract", "Truth"]
 
 VERSION = 6
 

@@ -19,11 +19,13 @@ from cloud_dispatch.provider.spi import (
     Challenge,
     LaunchRequest,
     LaunchResult,
+    Leftover,
     LeftoverKind,
     Provider,
     Vm,
     VmState,
 )
+from cloud_dispatch.testing.provider_contract_truth import Truth
 
 DEPLOYMENT = "contract"
 OTHER_DEPLOYMENT = "contract-other"
@@ -97,9 +99,25 @@ class Faults:
         """Let this part of the next VM that is terminated outlive it."""
         self._lacks("leave something behind")
 
+    def attach(self, leftover: Leftover, vm: VmId) -> None:
+        """Let `vm` have what was left behind, from now on."""
+        self._lacks("give a VM what was left behind")
+
     def preempt(self, vm: VmId) -> None:
         """Let the provider take a spot VM back, now."""
         self._lacks("take a VM back")
+
+    def slow_operations(self, for_ms: int) -> None:
+        """Let the operations of launches from now on be under way for so long, at least."""
+        self._lacks("let operations take long")
+
+    def say(self, vm: VmId, text: str) -> None:
+        """Let the guest say this on its console."""
+        self._lacks("write to a console")
+
+    def lock_out(self) -> None:
+        """Refuse the driver's credentials, whatever it asks, until `calm`."""
+        self._lacks("refuse credentials")
 
     def _lacks(self, what: str) -> None:
         pytest.skip(f"the backend can't {what}")
@@ -127,6 +145,10 @@ class ContractBase:
     @pytest.fixture
     def faults(self) -> Faults:
         return Faults()
+
+    @pytest.fixture
+    def truth(self) -> Truth:
+        return Truth()
 
     @pytest.fixture
     def leftovers(self) -> Leftovers:
@@ -192,6 +214,14 @@ class ContractBase:
             and type_name in ("", offering.type.name)
         ]
         return min(offered, key=lambda offering: (offering.rate or 0, offering.key))
+
+    async def cheapest_spot(self, provider: Provider) -> Offering:
+        """The cheapest spot offering; where there is none, the test is skipped."""
+        offered = await provider.offerings()
+        spot = [offering for offering in offered if offering.market is Market.SPOT and offering.rate is not None]
+        if not spot:
+            pytest.skip("no spot market")
+        return min(spot, key=lambda offering: (offering.rate or 0, offering.key))
 
     async def launched(self, provider: Provider, request: LaunchRequest) -> tuple[Vm, ...]:
         """The VMs of a launch that shall succeed whole, its operations asked for to their end."""

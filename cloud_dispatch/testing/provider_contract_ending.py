@@ -9,7 +9,6 @@ import pytest
 
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.domain.instance import Behaviour
-from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.tags import BEHAVIOUR, decode
 from cloud_dispatch.provider.errors import InDoubt, InvalidRequest, Transient, VmNotFound
 from cloud_dispatch.provider.spi import HardEnd, Provider, Vm, VmState
@@ -213,10 +212,7 @@ class EndingContract(ContractBase):
         self, provider: Provider, faults: Faults, make_request: MakeRequest
     ) -> None:
         """A spot VM that its provider takes back is shown as preempted for as long as it is shown, and ends."""
-        spot = [offer for offer in await provider.offerings() if offer.market is Market.SPOT and offer.rate is not None]
-        if not spot:
-            pytest.skip("no spot market")
-        (vm,) = await self.launched(provider, await make_request(offering=spot[0]))
+        (vm,) = await self.launched(provider, await make_request(offering=await self.cheapest_spot(provider)))
         await self.running(provider, vm.id)
         faults.preempt(vm.id)
         await self.horizon(provider)

@@ -296,10 +296,7 @@ class LaunchContract(ContractBase):
 
     async def test_spot_is_told_from_on_demand(self, provider: Provider, make_request: MakeRequest) -> None:
         """What is launched as spot is shown as spot, whether or not somebody knows what it can cost at most."""
-        spot = [offer for offer in await provider.offerings() if offer.market is Market.SPOT and offer.rate is not None]
-        if not spot:
-            pytest.skip("no spot market")
-        offering = min(spot, key=lambda offer: (offer.rate or 0, offer.key))
+        offering = await self.cheapest_spot(provider)
         (vm,) = await self.launched(provider, await make_request(offering=offering))
         assert (await self.running(provider, vm.id)).spot
 

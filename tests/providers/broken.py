@@ -38,19 +38,23 @@ from tests.providers.memory import NAMED, TOKENS, MemoryCloud, MemoryProvider, R
 
 @dataclass(frozen=True)
 class Planted:
-    """A broken driver, the flavour of cloud that it breaks, and the test that must see it."""
+    """A broken driver, the flavour of cloud that it breaks, and the test that must see it: with each of its parameters,
+    or with these alone, by their names or values; with the others it passes."""
 
     test: str
     driver: type[MemoryProvider]
     traits: Traits
+    only: tuple[str, ...] = ()
 
 
 PLANTED: list[Planted] = []
 
 
-def breaks(test: str, traits: Traits = NAMED) -> Callable[[type[MemoryProvider]], type[MemoryProvider]]:
+def breaks(
+    test: str, traits: Traits = NAMED, only: tuple[str, ...] = ()
+) -> Callable[[type[MemoryProvider]], type[MemoryProvider]]:
     def plant(driver: type[MemoryProvider]) -> type[MemoryProvider]:
-        PLANTED.append(Planted(test, driver, traits))
+        PLANTED.append(Planted(test, driver, traits, only))
         return driver
 
     return plant

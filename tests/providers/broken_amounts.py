@@ -24,7 +24,7 @@ from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Leftover, L
 from tests.providers.broken_errors import PLANTED, Planted, breaks
 from tests.providers.memory import NAMED, TOKENS, MemoryCloud, MemoryProvider, Record, now_ms
 
-__all__ = ["PLANTED", "Planted"]
+__all__ = ["PLANTED", "Planted", "breaks"]
 
 OFFERINGS = "test_offerings_have_distinct_keys_and_whole_prices"
 LAUNCHED = "test_a_launch_makes_a_vm_that_is_listed_and_runs"

@@ -55,10 +55,11 @@ from cloud_dispatch.provider.spi import (
     Vm,
     VmState,
 )
-from cloud_dispatch.testing.provider_contract import Faults
+from cloud_dispatch.testing.provider_contract import Faults, Truth
 
 EPOCH_MS = 1_700_000_000_000
 BOOT_MS, STOP_MS, OPERATION_MS, PERIOD_MS = 500, 400, 300, 1_000
+CONSOLE_BYTES = 65_536
 TYPES = ("large", "small")
 MILLI = 1_000_000  # a thousandth of a dollar, in nano-dollars
 NAMED = Traits(
@@ -128,6 +129,11 @@ class MemoryCloud(Faults):
     limit: int = 100
     leaving: list[LeftoverKind] = field(default_factory=list)
     forgets: bool = False
+    operation_ms: int = OPERATION_MS
+    said: dict[VmId, str] = field(default_factory=dict)
+    attached: set[str] = field(default_factory=set)
+    locked: bool = False
+    asked: int = 0
     serial: itertools.count[int] = field(default_factory=itertools.count)
 
     def fail(self, call: str, error: type[ProviderError], *, commit: bool = False, times: int = 1, after: int = 0,
@@ -139,6 +145,7 @@ class MemoryCloud(Faults):
 
     def calm(self) -> None:
         self.faults.clear()
+        self.locked = False
 
     def cut_short(self, *, times: int = 1) -> None:
         self.faults.append(Fault("list", cut=True, times=times))
@@ -160,6 +167,18 @@ class MemoryCloud(Faults):
 
     def leave_behind(self, kind: LeftoverKind) -> None:
         self.leaving.append(kind)
+
+    def attach(self, leftover: Leftover, vm: VmId) -> None:
+        self.attached.add(leftover.id)
+
+    def slow_operations(self, for_ms: int) -> None:
+        self.operation_ms = for_ms
+
+    def say(self, vm: VmId, text: str) -> None:
+        self.said[vm] = self.said.get(vm, "") + text
+
+    def lock_out(self) -> None:
+        self.locked = True
 
     def preempt(self, vm: VmId) -> None:
         self.records[vm].preempted = True
@@ -184,6 +203,25 @@ class MemoryCloud(Faults):
         now = now_ms()
         self.records = {vm: item for vm, item in self.records.items() if item.state(now) is not VmState.GONE}
         return [item for item in self.records.values() if type_name in ("", item.request.offering.type.name)]
+
+
+class MemoryTruth(Truth):
+    """What stands in the account."""
+
+    def __init__(self, cloud: MemoryCloud) -> None:
+        self.cloud = cloud
+
+    async def user_data(self, vm: VmId) -> bytes:
+        return self.cloud.records[vm].request.user_data.encode()
+
+    async def hard_end_ms(self, vm: VmId) -> int:
+        return self.cloud.records[vm].ends_ms
+
+    async def market(self, vm: VmId) -> Market:
+        return self.cloud.records[vm].request.offering.market
+
+    async def requests(self) -> int:
+        return self.cloud.asked
 
 
 class MemoryProvider:
@@ -290,21 +328,32 @@ class MemoryProvider:
     async def console(self, vm: VmId) -> str:
         async with self.guard("console"):
             self.cloud.living()
-            return f"console of {vm}" if vm in self.cloud.records else ""
+            text = f"console of {vm}" + self.cloud.said.get(vm, "") if vm in self.cloud.records else ""
+            return text.encode()[-CONSOLE_BYTES:].decode(errors="ignore")
 
     async def leftovers(self, deployment: str) -> Sequence[Leftover]:
         async with self.guard("leftovers"):
-            return [item for item in self.cloud.left.values() if deployment and item.tags.get(DEPLOYMENT) == deployment]
+            loose = [item for item in self.cloud.left.values() if item.id not in self.cloud.attached]
+            return [item for item in loose if deployment and item.tags.get(DEPLOYMENT) == deployment]
 
     async def delete_leftover(self, leftover: Leftover) -> None:
         if not self.traits.leftovers:
             raise InvalidRequest("nothing is left behind here")
+        if leftover.id in self.cloud.attached:
+            raise InvalidRequest("a VM has it")
         self.cloud.left.pop(leftover.id, None)
 
     async def quotas(self) -> Sequence[Quota]:
-        used = len(self.cloud.living())
         async with self.guard("quotas"):
-            return (Quota("vms", Scope(region="r"), QuotaUnit.INSTANCES, self.cloud.limit, used),)
+            held = [item.request.offering for item in self.cloud.living()]
+            return (
+                Quota("vms", Scope(region="r"), QuotaUnit.INSTANCES, self.cloud.limit, len(held)),
+                *(
+                    Quota("vcpus", Scope(region="r", market=str(market)), QuotaUnit.VCPUS, 1000,
+                          sum(one.type.vcpus for one in held if one.market is market))
+                    for market in Market
+                ),
+            )  # fmt: skip
 
     async def prices(self) -> Sequence[Price]:
         async with self.guard("prices"):
@@ -315,7 +364,11 @@ class MemoryProvider:
         return Heard(0, "nobody ends anything here but the cloud itself")
 
     async def preflight(self, deployment: str) -> Sequence[Finding]:
-        return [Finding(Level.OK, "credentials", f"of the account that {deployment} is in")]
+        try:
+            async with self.guard("preflight"):
+                return [Finding(Level.OK, "credentials", f"of the account that {deployment} is in")]
+        except CredentialsRejected as error:
+            return [Finding(Level.ERROR, "credentials", error.message)]
 
     async def identify(self, proof: str, challenge: Challenge) -> VmId:
         said, _, sealed = proof.rpartition(" ")
@@ -331,6 +384,9 @@ class MemoryProvider:
 
     @asynccontextmanager
     async def guard(self, call: str, offering: Offering | None = None) -> AsyncIterator[Fault]:
+        self.cloud.asked += 1
+        if self.cloud.locked:
+            raise CredentialsRejected("locked out")
         fault = self.cloud.take(call)
         if fault.delay_ms:
             await asyncio.sleep(fault.delay_ms / 1000)
@@ -374,7 +430,7 @@ class MemoryProvider:
 
     def make(self, request: LaunchRequest, slot: InstanceId) -> None:
         now = now_ms()
-        ready = now + (OPERATION_MS if self.traits.operation_poll_ms else 0)
+        ready = now + (self.cloud.operation_ms if self.traits.operation_poll_ms else 0)
         if self.cloud.failing:
             scope = Scope(type=request.offering.type.name)
             self.cloud.failed[slot] = ready, self.cloud.failing.pop(0)("failed later", scope=scope)

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.host import ThreadHost
 from cloud_dispatch.provider.spi import Challenge, ProfileContext, Provider
-from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
+from cloud_dispatch.testing.provider_contract import Faults, ProviderContract, Truth
 from cloud_dispatch_local import plugin
+from cloud_dispatch_local.folder import VmFolder, VmRecord
 from cloud_dispatch_local.settings import LocalSettings
 from tests.providers.local import clock, end_everything, living
 
@@ -58,6 +60,8 @@ class LocalFaults(Faults):
         )  # fmt: skip
 
     def delay(self, call: str, delay_ms: int, *, times: int = 1) -> None:
+        if call not in CALLS:
+            self._lacks(f"delay {call}")
         self._write(operation=call, delay_ms=delay_ms, times=times)
 
     def calm(self) -> None:
@@ -74,8 +78,33 @@ class LocalFaults(Faults):
     def quota(self, vms: int) -> None:
         self.settings = self.settings.model_copy(update={"max_vms": vms})
 
+    def say(self, vm: VmId, text: str) -> None:
+        with (self.root / "vms" / vm / "console.log").open("a", encoding="utf-8") as console:
+            console.write(text)
+
     def _write(self, **fault: object) -> None:
         (self.root / "faults.json").write_text(json.dumps([fault]))
+
+
+class LocalTruth(Truth):
+    """What stands in the folders of VMs, where their machines and the watchdog find it."""
+
+    def __init__(self, root: Path) -> None:
+        self.vms = root / "vms"
+
+    async def user_data(self, vm: VmId) -> bytes:
+        return (self.vms / vm / "user-data").read_bytes()
+
+    async def hard_end_ms(self, vm: VmId) -> int:
+        return self._record(vm).ends_ms
+
+    async def market(self, vm: VmId) -> Market:
+        return Market.SPOT if self._record(vm).spot else Market.ON_DEMAND
+
+    def _record(self, vm: VmId) -> VmRecord:
+        found = VmFolder(self.vms / vm).vm()
+        assert found is not None
+        return found
 
 
 class LocalContract(ProviderContract):
@@ -95,6 +124,10 @@ class LocalContract(ProviderContract):
     @pytest.fixture
     def faults(self, root: Path) -> LocalFaults:
         return LocalFaults(root)
+
+    @pytest.fixture
+    def truth(self, root: Path) -> LocalTruth:
+        return LocalTruth(root)
 
     @pytest.fixture
     def prove(self, root: Path) -> Callable[[VmId, Challenge], Awaitable[str]]:

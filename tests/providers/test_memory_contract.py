@@ -9,7 +9,7 @@ import pytest
 from cloud_dispatch.domain.ids import VmId
 from cloud_dispatch.provider.spi import Challenge, Provider, Traits
 from cloud_dispatch.testing.provider_contract import ProviderContract
-from tests.providers.memory import NAMED, TOKENS, MemoryCloud, MemoryProvider, now_ms
+from tests.providers.memory import NAMED, TOKENS, MemoryCloud, MemoryProvider, MemoryTruth, now_ms
 
 VIRTUAL_TIME = True
 
@@ -23,6 +23,10 @@ class MemoryContract(ProviderContract):
     @pytest.fixture
     def faults(self) -> MemoryCloud:
         return MemoryCloud(self.traits)
+
+    @pytest.fixture
+    def truth(self, faults: MemoryCloud) -> MemoryTruth:
+        return MemoryTruth(faults)
 
     @pytest.fixture
     def connect(self, faults: MemoryCloud) -> Callable[[], Provider]:

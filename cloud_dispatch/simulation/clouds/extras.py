@@ -46,6 +46,11 @@ class Extras:
                 extra.until_ms = now
         record.extras.clear()
 
+    def attach(self, name: str, record: Record) -> None:
+        """Give a loose one to this VM, with which it goes from now on."""
+        extra = self._attached[name] = self.loose.pop(name)
+        record.extras.append(extra)
+
     def delete(self, name: str, now: int) -> bool:
         """End a loose one; False where a VM has it (success, as every deletion, where there is none)."""
         extra = self.loose.pop(name, None)

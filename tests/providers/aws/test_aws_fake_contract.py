@@ -13,10 +13,11 @@ import pytest
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.errors import ProviderError
-from cloud_dispatch.provider.spi import Challenge, LaunchRequest, LeftoverKind, ProfileContext, Provider
-from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
+from cloud_dispatch.provider.spi import Challenge, LaunchRequest, Leftover, LeftoverKind, ProfileContext, Provider
+from cloud_dispatch.testing.provider_contract import Faults, ProviderContract, Truth
 from cloud_dispatch.testing.provider_contract_base import DEPLOYMENT, ContractBase, MakeRequest
 from cloud_dispatch.testing.provider_contract_ending import EndingContract
 from cloud_dispatch_aws import plugin
@@ -69,6 +70,8 @@ class FakeFaults(Faults):
             self.fake.add_faults(Fault(FaultKind.ERROR, code=CODES[error], **more))
 
     def delay(self, call: str, delay_ms: int, *, times: int = 1) -> None:
+        if call not in CALLS:
+            self._lacks(f"delay {call}")
         self.fake.add_faults(Fault(FaultKind.SLOW, operation=CALLS[call], times=times, amount=delay_ms))
 
     def calm(self) -> None:
@@ -97,8 +100,40 @@ class FakeFaults(Faults):
             pytest.skip("the driver's VMs have no addresses of their own")
         self.fake.add_faults(Fault(FaultKind.LEFTOVER, code=KEPT[kind], times=1))
 
+    def attach(self, leftover: Leftover, vm: VmId) -> None:
+        with self.fake.lock:
+            for region in self.fake.regions_in_use():
+                for part in (*region.volumes.values(), *region.interfaces.values()):
+                    if part.id == leftover.id:
+                        part.instance = vm
+
+    def say(self, vm: VmId, text: str) -> None:
+        self.fake.write_console(vm, text)
+
+    def lock_out(self) -> None:
+        self.fake.add_faults(Fault(FaultKind.ERROR, code=CODES[errors.CredentialsRejected]))
+
     def preempt(self, vm: VmId) -> None:
         self.fake.interrupt(vm, notice_ms=0)
+
+
+class FakeTruth(Truth):
+    """What the fake knows. Hard ends are tags, which the reaper reads."""
+
+    def __init__(self, fake: FakeEc2) -> None:
+        self.fake = fake
+
+    async def user_data(self, vm: VmId) -> bytes:
+        return self.fake.instance(vm).user_data
+
+    async def hard_end_ms(self, vm: VmId) -> int:
+        return int(self.fake.instance(vm).tags.true.items[ENDS_AT])
+
+    async def market(self, vm: VmId) -> Market:
+        return Market(self.fake.instance(vm).market)
+
+    async def requests(self) -> int:
+        return sum(self.fake.calls.values())
 
 
 class OnFake(ContractBase):
@@ -121,6 +156,10 @@ class OnFake(ContractBase):
         )  # fmt: skip
         context = ProfileContext(ProfileName("aws"), said, tmp_path, now=fake.clock.now)
         return lambda: plugin.create(context)
+
+    @pytest.fixture
+    def truth(self, fake: FakeEc2) -> FakeTruth:
+        return FakeTruth(fake)
 
     @pytest.fixture
     def leftovers(self, fake: FakeEc2) -> Callable[[], Iterable[object]]:

@@ -3,6 +3,7 @@ skipped or done otherwise there stands in `moto_differences`, and nowhere else; 
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
@@ -14,9 +15,10 @@ import pytest
 from botocore.config import Config
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider.funnel import Call, Wrapper
 from cloud_dispatch.provider.spi import Challenge, ProfileContext, Provider
-from cloud_dispatch.testing.provider_contract import ProviderContract
+from cloud_dispatch.testing.provider_contract import ProviderContract, Truth
 from cloud_dispatch_aws import plugin
 from cloud_dispatch_aws.settings import AwsSettings
 from tests.fakes.clock import SetClock
@@ -43,6 +45,21 @@ class AsMotoWants(Wrapper):
         return await self.pass_on(name, *args)
 
 
+class MotoTruth(Truth):
+    """What moto tells whoever asks it."""
+
+    def __init__(self, ec2: Any) -> None:
+        self.ec2 = ec2
+
+    async def user_data(self, vm: VmId) -> bytes:
+        told = self.ec2.describe_instance_attribute(InstanceId=vm, Attribute="userData")
+        return base64.b64decode(told["UserData"]["Value"])
+
+    async def market(self, vm: VmId) -> Market:
+        (found,) = self.ec2.describe_instances(InstanceIds=[vm])["Reservations"][0]["Instances"]
+        return Market.SPOT if found.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND
+
+
 class TestAwsOnMoto(ProviderContract):
     unknown_vm = VmId("i-0fedcba9876543210")
     settle_s = 20.0
@@ -65,6 +82,11 @@ class TestAwsOnMoto(ProviderContract):
         )  # fmt: skip
         context = ProfileContext(ProfileName("aws"), said, tmp_path, now=lambda: time.time_ns() // 1_000_000)
         return lambda: AsMotoWants(plugin.create(context))
+
+    @pytest.fixture
+    def truth(self, moto: str) -> MotoTruth:
+        keys = {"aws_access_key_id": "AKIAEXAMPLE", "aws_secret_access_key": "example"}
+        return MotoTruth(boto3.client("ec2", region_name=scenes.REGION, endpoint_url=moto, **keys))
 
     @pytest.fixture
     def prove(self, provider: Provider) -> Callable[[VmId, Challenge], Awaitable[str]]:

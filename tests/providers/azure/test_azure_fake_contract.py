@@ -11,10 +11,11 @@ import pytest
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.errors import ProviderError
-from cloud_dispatch.provider.spi import Challenge, LeftoverKind, ProfileContext, Provider
-from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
+from cloud_dispatch.provider.spi import Challenge, Leftover, LeftoverKind, ProfileContext, Provider
+from cloud_dispatch.testing.provider_contract import Faults, ProviderContract, Truth
 from cloud_dispatch.testing.provider_contract_base import DEPLOYMENT, ContractBase, MakeRequest
 from cloud_dispatch.testing.provider_contract_ending import EndingContract
 from cloud_dispatch_azure import plugin
@@ -74,6 +75,8 @@ class FakeFaults(Faults):
         self.fake.add_faults(Fault(FaultKind.ASYNC_FAILURE, code=LATER[error], times=times))
 
     def delay(self, call: str, delay_ms: int, *, times: int = 1) -> None:
+        if call not in CALLS:
+            self._lacks(f"delay {call}")
         self.fake.add_faults(Fault(FaultKind.SLOW, operation=CALLS[call], times=times, amount=delay_ms))
 
     def calm(self) -> None:
@@ -103,8 +106,45 @@ class FakeFaults(Faults):
             pytest.skip("an address outlives its VM in two steps: test_azure_driver has them")
         self.fake.add_faults(Fault(FaultKind.LEFTOVER, code=KEPT[kind], times=1))
 
+    def attach(self, leftover: Leftover, vm: VmId) -> None:
+        with self.fake.lock:
+            holder = self.fake.vm(vm)
+            for part in self.fake.estate.parts.values():
+                if leftover.id.lower() in (part.id.lower(), part.name.lower()):
+                    part.holder = holder.key
+                    if leftover.kind is LeftoverKind.DISK:
+                        part.body["properties"]["diskState"], part.body["managedBy"] = "Attached", holder.id
+
+    def slow_operations(self, for_ms: int) -> None:
+        self.fake.add_faults(Fault(FaultKind.LATE, amount=for_ms))
+
+    def say(self, vm: VmId, text: str) -> None:
+        self.fake.write_console(vm, text)
+
+    def lock_out(self) -> None:
+        self.fake.add_faults(Fault(FaultKind.ERROR, code=CODES[errors.CredentialsRejected]))
+
     def preempt(self, vm: VmId) -> None:
         self.fake.evict(vm, notice_ms=0)
+
+
+class FakeTruth(Truth):
+    """What the fake knows. Hard ends are tags, which the reaper reads."""
+
+    def __init__(self, fake: FakeArm) -> None:
+        self.fake = fake
+
+    async def user_data(self, vm: VmId) -> bytes:
+        return self.fake.vm(vm).custom_data
+
+    async def hard_end_ms(self, vm: VmId) -> int:
+        return int(self.fake.vm(vm).tags.true[ENDS_AT])
+
+    async def market(self, vm: VmId) -> Market:
+        return Market(self.fake.vm(vm).market)
+
+    async def requests(self) -> int:
+        return sum(self.fake.calls.values())
 
 
 class OnFake(ContractBase):
@@ -135,6 +175,10 @@ class OnFake(ContractBase):
             return driver
 
         return make
+
+    @pytest.fixture
+    def truth(self, fake: FakeArm) -> FakeTruth:
+        return FakeTruth(fake)
 
     @pytest.fixture
     def leftovers(self, fake: FakeArm) -> Callable[[], Iterable[object]]:

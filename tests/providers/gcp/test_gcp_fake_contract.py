@@ -14,13 +14,14 @@ from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.errors import ProviderError
-from cloud_dispatch.provider.spi import Challenge, LeftoverKind, ProfileContext, Provider
-from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
+from cloud_dispatch.provider.spi import Challenge, Leftover, LeftoverKind, ProfileContext, Provider
+from cloud_dispatch.testing.provider_contract import Faults, ProviderContract, Truth
 from cloud_dispatch.testing.provider_contract_base import MakeRequest
 from cloud_dispatch_gcp import plugin
 from tests.fakes.faults import Fault, FaultKind
 from tests.fakes.gce import FakeGce
 from tests.fakes.gce.identity import identity_token
+from tests.fakes.gce.records import Instance
 from tests.providers.gcp import scenes
 
 CALLS = {
@@ -71,6 +72,8 @@ class FakeFaults(Faults):
                 self.fake.add_faults(Fault(FaultKind.ERROR, code=CODES[error], **more))
 
     def delay(self, call: str, delay_ms: int, *, times: int = 1) -> None:
+        if call not in CALLS:
+            self._lacks(f"delay {call}")
         for operation in CALLS[call]:
             self.fake.add_faults(Fault(FaultKind.SLOW, operation=operation, times=times, amount=delay_ms))
 
@@ -105,8 +108,51 @@ class FakeFaults(Faults):
             pytest.skip("a VM's interface is a part of it")
         self.fake.add_faults(Fault(FaultKind.LEFTOVER, code=str(kind), times=1))
 
+    def attach(self, leftover: Leftover, vm: VmId) -> None:
+        project, (zone, _, holder) = self.fake.project(scenes.PROJECT), vm.rpartition("/")
+        with self.fake.lock:
+            for disk in project.disks.values():
+                if f"{disk.zone}/{disk.name}" == leftover.id:
+                    disk.user = holder
+            for address in project.addresses.values():
+                if f"{address.region}/{address.name}" == leftover.id:
+                    address.user = f"zones/{zone}/instances/{holder}"
+
+    def slow_operations(self, for_ms: int) -> None:
+        self.fake.add_faults(Fault(FaultKind.LATE, amount=for_ms))
+
+    def say(self, vm: VmId, text: str) -> None:
+        self.fake.write_console(vm.rpartition("/")[2], text)
+
+    def lock_out(self) -> None:
+        self.fake.add_faults(Fault(FaultKind.ERROR, code=CODES[errors.CredentialsRejected]))
+
     def preempt(self, vm: VmId) -> None:
         self.fake.preempt(vm.rpartition("/")[2], notice_ms=0)
+
+
+class FakeTruth(Truth):
+    """What the fake knows."""
+
+    def __init__(self, fake: FakeGce) -> None:
+        self.fake = fake
+
+    async def user_data(self, vm: VmId) -> bytes:
+        """cloud-init takes the base64 off, of which the metadata tell."""
+        return base64.b64decode(self._named(vm).metadata["user-data"])
+
+    async def hard_end_ms(self, vm: VmId) -> int:
+        found = self._named(vm)
+        return found.created_ms + found.limit_ms if found.limit_ms else 0
+
+    async def market(self, vm: VmId) -> Market:
+        return Market(self._named(vm).market)
+
+    async def requests(self) -> int:
+        return sum(self.fake.calls.values())
+
+    def _named(self, vm: VmId) -> Instance:
+        return self.fake.instance(vm.rpartition("/")[2])
 
 
 class TestGcpOnFake(ProviderContract):
@@ -128,6 +174,10 @@ class TestGcpOnFake(ProviderContract):
         )  # fmt: skip
         context = ProfileContext(ProfileName("gcp"), said, tmp_path, now=fake.clock.now)
         return lambda: plugin.create(context)
+
+    @pytest.fixture
+    def truth(self, fake: FakeGce) -> FakeTruth:
+        return FakeTruth(fake)
 
     @pytest.fixture
     def leftovers(self, fake: FakeGce) -> Callable[[], Iterable[object]]:

@@ -9,15 +9,18 @@ from dataclasses import replace
 import pytest
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
+from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.errors import ProviderError
-from cloud_dispatch.provider.spi import Challenge, LeftoverKind, Provider
+from cloud_dispatch.provider.spi import Challenge, Leftover, LeftoverKind, Provider
 from cloud_dispatch.simulation.clock import VirtualClock
 from cloud_dispatch.simulation.clouds.account import Account
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultKind
 from cloud_dispatch.simulation.clouds.make import defaults, open_account
-from cloud_dispatch.simulation.clouds.settings import Cloud
+from cloud_dispatch.simulation.clouds.records import Record
+from cloud_dispatch.simulation.clouds.settings import Cloud, Spread
 from cloud_dispatch.simulation.entropy import SeededStreams
-from cloud_dispatch.testing.provider_contract import Faults, ProviderContract
+from cloud_dispatch.testing.provider_contract import Faults, ProviderContract, Truth
 
 
 class CloudFaults(Faults):
@@ -57,8 +60,7 @@ class CloudFaults(Faults):
         self.account.book.add(Fault(FaultKind.QUOTA, amount=vms * cheapest.type.vcpus))
 
     def hide(self, vm: VmId, for_ms: int) -> None:
-        record = self.account.register.find(vm)
-        assert record is not None
+        record = record_of(self.account, vm)
         record.hidden_until_ms = self.account.clock.now() + for_ms
 
     def cut_short(self, *, times: int = 1) -> None:
@@ -69,10 +71,45 @@ class CloudFaults(Faults):
             self._lacks(f"leave a {kind} behind: its VMs have none")
         self.account.book.add(Fault(FaultKind.LEFTOVER, times=1, code=kind))
 
+    def attach(self, leftover: Leftover, vm: VmId) -> None:
+        self.account.extras.attach(leftover.id, record_of(self.account, vm))
+
+    def slow_operations(self, for_ms: int) -> None:
+        slow = replace(self.account.settings.life, start=Spread(for_ms, 0, for_ms))
+        self.account.settings = replace(self.account.settings, life=slow)
+
+    def say(self, vm: VmId, text: str) -> None:
+        record_of(self.account, vm).console += text
+
     def preempt(self, vm: VmId) -> None:
-        record = self.account.register.find(vm)
-        assert record is not None
-        self.account.preempt(record)
+        self.account.preempt(record_of(self.account, vm))
+
+
+class CloudTruth(Truth):
+    """What an account knows."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+
+    async def user_data(self, vm: VmId) -> bytes:
+        return record_of(self.account, vm).user_data.encode()
+
+    async def hard_end_ms(self, vm: VmId) -> int:
+        """GCE's is a property of the VM, elsewhere the reaper reads a tag."""
+        record = record_of(self.account, vm)
+        return record.ends_ms if self.account.settings.cloud is Cloud.GCE else int(record.tags[ENDS_AT])
+
+    async def market(self, vm: VmId) -> Market:
+        return record_of(self.account, vm).market
+
+    async def requests(self) -> int:
+        return sum(self.account.gate.arrived.values())
+
+
+def record_of(account: Account, vm: VmId) -> Record:
+    record = account.register.find(vm)
+    assert record is not None
+    return record
 
 
 class CloudContract(ProviderContract):
@@ -81,6 +118,7 @@ class CloudContract(ProviderContract):
     poll_s = 0.5
     many = 7
     lives_ms = 900_000
+    slow_s = 400.0
 
     @pytest.fixture
     async def account(self) -> Account:
@@ -95,6 +133,10 @@ class CloudContract(ProviderContract):
     @pytest.fixture
     def faults(self, account: Account) -> CloudFaults:
         return CloudFaults(account)
+
+    @pytest.fixture
+    def truth(self, account: Account) -> CloudTruth:
+        return CloudTruth(account)
 
     @pytest.fixture
     def prove(self, account: Account) -> Callable[[VmId, Challenge], Awaitable[str]]:
