@@ -33,6 +33,7 @@ from cloud_dispatch.testing.provider_contract_faults import FaultContract
 from cloud_dispatch.testing.provider_contract_identity import IdentityContract
 from cloud_dispatch.testing.provider_contract_launch import LaunchContract
 from cloud_dispatch.testing.provider_contract_listing import ListingContract
+from cloud_dispatch.testing.provider_contract_operations import OperationsContract
 from cloud_dispatch.testing.provider_contract_parts import PartsContract
 from cloud_dispatch.testing.provider_contract_secrets import SecretsContract
 from cloud_dispatch.testing.provider_contract_tags import TagContract
@@ -45,6 +46,7 @@ VERSION = 6
 
 class ProviderContract(
     LaunchContract,
+    OperationsContract,
     PartsContract,
     ListingContract,
     EndingContract,
