@@ -38,6 +38,7 @@ from cloud_dispatch.testing.provider_contract_parts import PartsContract
 from cloud_dispatch.testing.provider_contract_secrets import SecretsContract
 from cloud_dispatch.testing.provider_contract_tags import TagContract
 from cloud_dispatch.testing.provider_contract_truth import Truth
+from cloud_dispatch.testing.provider_contract_user_data import UserDataContract
 
 __all__ = ["VERSION", "Faults", "ProviderContract", "Truth"]
 
@@ -47,6 +48,7 @@ VERSION = 6
 class ProviderContract(
     LaunchContract,
     OperationsContract,
+    UserDataContract,
     PartsContract,
     ListingContract,
     EndingContract,

@@ -22,7 +22,7 @@ class SecretsContract(ContractBase):
         """No log, no operation's token, no VM, no error and not the driver itself show what was in them."""
         request = await make_request()
         wanted = replace(request, user_data=f"{request.user_data}# {_MARK}\n")
-        long = replace(await make_request(), user_data=f"# {_MARK} {_letters(4 * provider.traits.max_user_data)}")
+        long = replace(await make_request(), user_data=f"# {_MARK} {letters(4 * provider.traits.max_user_data)}")
         with caplog.at_level(logging.DEBUG):
             result = await provider.launch(wanted)
             shown = [repr(result), *(operation.token for operation in result.pending)]
@@ -34,8 +34,8 @@ class SecretsContract(ContractBase):
             assert not [form for form in _forms(wanted.user_data) if form in text], f"the secret is in text {number}"
 
 
-def _letters(characters: int) -> str:
-    """Text that can't be packed: without a pattern, and the same each time."""
+def letters(characters: int) -> str:
+    """Text that can hardly be packed: without a pattern, and the same each time."""
     number = 1
     found: list[str] = []
     while len(found) < characters:

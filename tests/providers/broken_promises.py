@@ -4,14 +4,17 @@ Loading them adds them to the list of the other `broken` ones."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 
+from cloud_dispatch.domain.ids import InstanceId, slot_of
 from cloud_dispatch.provider.spi import (
     LaunchRequest,
     LaunchResult,
     Operation,
 )
 from tests.providers.broken_amounts import PLANTED, Planted, breaks
-from tests.providers.memory import MemoryProvider
+from tests.providers.memory import TOKENS, MemoryProvider
 
 __all__ = ["PLANTED", "Planted"]
 
@@ -55,3 +58,26 @@ class LooksAWhile(MemoryProvider):
     async def resume(self, operation: Operation) -> LaunchResult:
         await asyncio.sleep(1)
         return await super().resume(operation)
+
+
+# User data
+
+
+def garbling(name: str, garbled: Callable[[LaunchRequest, InstanceId], str], *only: str) -> None:
+    """A driver that gives a slot something else."""
+
+    def make(self: MemoryProvider, request: LaunchRequest, slot: InstanceId) -> None:
+        MemoryProvider.make(self, replace(request, user_data=garbled(request, slot)), slot)
+
+    breaks(USER_DATA, only=only)(type(name, (MemoryProvider,), {"make": make}))
+
+
+garbling("LosesUserData", lambda request, slot: "")
+garbling("GivesTheFirstSlotAlone", lambda request, slot: "" if slot_of(slot)[1] else request.user_data)
+garbling("AddsALine", lambda request, slot: f"{request.user_data}\n")
+garbling("CutsUserData", lambda request, slot: request.user_data[:-1])
+garbling("CutsLongUserData", lambda request, slot: request.user_data[: TOKENS.max_user_data - 4], "_longest")
+garbling("StripsUserData", lambda request, slot: request.user_data.rstrip() + "\n", "_odd", "_unended")
+garbling("EndsLinesAsUnix", lambda request, slot: request.user_data.replace("\r\n", "\n"), "_odd")
+garbling("KeepsAsciiAlone", lambda request, slot: request.user_data.encode("ascii", "ignore").decode(), "_odd")
+garbling("FillsInTemplates", lambda request, slot: request.user_data.replace("{{ x }}", "x"), "_odd")
