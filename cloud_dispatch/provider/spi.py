@@ -171,7 +171,8 @@ class Finding:
 
 
 class HardEnd(StrEnum):
-    """Whether a hand that is independent of the guest ends VMs at their `ends_ms`, and whether that can be moved."""
+    """Whether a hand that is independent of the guest ends VMs at their `ends_ms`, and whether that can be moved. It
+    keeps ends to the second, and looks for what is due as often as its period says."""
 
     NONE = "none"
     FIXED = "fixed"  # at creation, for ever (GCE maxRunDuration)
@@ -366,7 +367,7 @@ class Provider(Protocol):
     async def preflight(self, deployment: str) -> Sequence[Finding]:
         """What would keep VMs of `deployment` from being launched, found, listed or ended, as far as it can be known
         without making any: credentials, permissions, images, networks, quotas. What was good is told too, and what
-        could not be asked."""
+        could not be asked: that is found, and not raised."""
 
     async def identify(self, proof: str, challenge: Challenge) -> VmId:
         """Which VM of this profile's account `proof` shows its bearer to be, as `list` would name it. NotProven for

@@ -30,6 +30,7 @@ from cloud_dispatch.testing.provider_contract_ending import EndingContract
 from cloud_dispatch.testing.provider_contract_errors import ErrorContract
 from cloud_dispatch.testing.provider_contract_extras import ExtrasContract
 from cloud_dispatch.testing.provider_contract_faults import FaultContract
+from cloud_dispatch.testing.provider_contract_hard_ends import HardEndContract
 from cloud_dispatch.testing.provider_contract_identity import IdentityContract
 from cloud_dispatch.testing.provider_contract_launch import LaunchContract
 from cloud_dispatch.testing.provider_contract_listing import ListingContract
@@ -52,6 +53,7 @@ class ProviderContract(
     PartsContract,
     ListingContract,
     EndingContract,
+    HardEndContract,
     TagContract,
     FaultContract,
     ErrorContract,

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cloud_dispatch.domain.ids import InstanceId, slot_of
+from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.spi import (
     LaunchRequest,
     LaunchResult,
     Operation,
 )
 from tests.providers.broken_amounts import PLANTED, Planted, breaks
-from tests.providers.memory import TOKENS, MemoryProvider
+from tests.providers.memory import TOKENS, MemoryProvider, Record, now_ms
 
 __all__ = ["PLANTED", "Planted"]
 
@@ -81,3 +82,51 @@ garbling("StripsUserData", lambda request, slot: request.user_data.rstrip() + "\
 garbling("EndsLinesAsUnix", lambda request, slot: request.user_data.replace("\r\n", "\n"), "_odd")
 garbling("KeepsAsciiAlone", lambda request, slot: request.user_data.encode("ascii", "ignore").decode(), "_odd")
 garbling("FillsInTemplates", lambda request, slot: request.user_data.replace("{{ x }}", "x"), "_odd")
+
+
+# Hard ends
+
+
+def misending(name: str, ends_ms: Callable[[int], int]) -> None:
+    """A driver that has VMs ended at another time, whenever that is told."""
+
+    def make(self: MemoryProvider, request: LaunchRequest, slot: InstanceId) -> None:
+        MemoryProvider.make(self, replace(request, ends_ms=ends_ms(request.ends_ms) if request.ends_ms else 0), slot)
+
+    def move(self: MemoryProvider, record: Record, ends: int) -> None:
+        record.ends_ms, record.tags[ENDS_AT] = ends_ms(ends), str(ends)
+
+    breaks(HARD_END)(type(f"{name}AtFirst", (MemoryProvider,), {"make": make}))
+    breaks(MOVED_END, TOKENS)(type(f"{name}Later", (MemoryProvider,), {"move": move}))
+
+
+misending("EndsASecondEarly", lambda ends: ends - SECOND_MS)
+misending("EndsASecondLate", lambda ends: ends + SECOND_MS)
+misending("EndsInWholeMinutes", lambda ends: -(-ends // 60_000) * 60_000)
+misending("EndsADayLate", lambda ends: ends + DAY_MS)
+misending("KeepsThirtyDaysAtMost", lambda ends: min(ends, now_ms() + 30 * DAY_MS))
+misending("KeepsAnHourAtLeast", lambda ends: max(ends, now_ms() + HOUR_MS))
+
+
+@breaks(HARD_END)
+class EndsTheEndless(MemoryProvider):
+    def make(self, request: LaunchRequest, slot: InstanceId) -> None:
+        super().make(replace(request, ends_ms=request.ends_ms or now_ms() + 365 * DAY_MS), slot)
+
+
+@breaks(MOVED_END, TOKENS)
+class MovesLaterOnly(MemoryProvider):
+    def move(self, record: Record, ends_ms: int) -> None:
+        super().move(record, max(ends_ms, record.ends_ms))
+
+
+@breaks(MOVED_END, TOKENS)
+class MovesEarlierOnly(MemoryProvider):
+    def move(self, record: Record, ends_ms: int) -> None:
+        super().move(record, min(ends_ms, record.ends_ms))
+
+
+@breaks(MOVED_END, TOKENS)
+class MovesTheEndAlone(MemoryProvider):
+    def move(self, record: Record, ends_ms: int) -> None:
+        record.ends_ms = ends_ms

@@ -20,6 +20,7 @@ from cloud_dispatch.provider.spi import Challenge, LaunchRequest, Leftover, Left
 from cloud_dispatch.testing.provider_contract import Faults, ProviderContract, Truth
 from cloud_dispatch.testing.provider_contract_base import DEPLOYMENT, ContractBase, MakeRequest
 from cloud_dispatch.testing.provider_contract_ending import EndingContract
+from cloud_dispatch.testing.provider_contract_hard_ends import HardEndContract
 from cloud_dispatch_aws import plugin
 from tests.fakes.ec2 import FakeEc2
 from tests.fakes.ec2.reaper import AccountReaper
@@ -194,7 +195,7 @@ class TestAwsOnFake(OnFake, ProviderContract):
 PERIOD_MS, STOP_LAG_MS = 200, 1_000
 
 
-class TestAwsWithReaper(OnFake, EndingContract):
+class TestAwsWithReaper(OnFake, EndingContract, HardEndContract):
     """With `reaper = true`, and a function in the account that does what it says: ends come, and can be moved."""
 
     lives_ms = 3_000

@@ -18,6 +18,7 @@ from cloud_dispatch.provider.spi import Challenge, Leftover, LeftoverKind, Profi
 from cloud_dispatch.testing.provider_contract import Faults, ProviderContract, Truth
 from cloud_dispatch.testing.provider_contract_base import DEPLOYMENT, ContractBase, MakeRequest
 from cloud_dispatch.testing.provider_contract_ending import EndingContract
+from cloud_dispatch.testing.provider_contract_hard_ends import HardEndContract
 from cloud_dispatch_azure import plugin
 from tests.fakes.arm.fake import FakeArm
 from tests.fakes.arm.reaper import SubscriptionReaper
@@ -195,7 +196,7 @@ class OnFake(ContractBase):
 PERIOD_MS, STOP_LAG_MS = 200, 1_000
 
 
-class TestAzureWithReaper(OnFake, EndingContract):
+class TestAzureWithReaper(OnFake, EndingContract, HardEndContract):
     """With `reaper = true`, and a function in the subscription that does what it says: ends come, and can be moved."""
 
     lives_ms = 3_000
