@@ -34,6 +34,7 @@ from cloud_dispatch.testing.provider_contract_hard_ends import HardEndContract
 from cloud_dispatch.testing.provider_contract_identity import IdentityContract
 from cloud_dispatch.testing.provider_contract_launch import LaunchContract
 from cloud_dispatch.testing.provider_contract_listing import ListingContract
+from cloud_dispatch.testing.provider_contract_markets import MarketContract
 from cloud_dispatch.testing.provider_contract_operations import OperationsContract
 from cloud_dispatch.testing.provider_contract_parts import PartsContract
 from cloud_dispatch.testing.provider_contract_secrets import SecretsContract
@@ -54,6 +55,7 @@ class ProviderContract(
     ListingContract,
     EndingContract,
     HardEndContract,
+    MarketContract,
     TagContract,
     FaultContract,
     ErrorContract,

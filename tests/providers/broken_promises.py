@@ -4,15 +4,21 @@ Loading them adds them to the list of the other `broken` ones."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
-from cloud_dispatch.domain.ids import InstanceId, slot_of
+from cloud_dispatch.domain.ids import BatchId, InstanceId, slot_of
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.spi import (
     LaunchRequest,
     LaunchResult,
+    Listing,
     Operation,
+    Price,
+    Vm,
 )
 from tests.providers.broken_amounts import PLANTED, Planted, breaks
 from tests.providers.memory import TOKENS, MemoryProvider, Record, now_ms
@@ -130,3 +136,56 @@ class MovesEarlierOnly(MemoryProvider):
 class MovesTheEndAlone(MemoryProvider):
     def move(self, record: Record, ends_ms: int) -> None:
         record.ends_ms = ends_ms
+
+
+# Markets
+
+
+@breaks(CHEAPER)
+class AsksAsOnDemand(MemoryProvider):
+    async def offerings(self) -> Sequence[Offering]:
+        return [replace(offer, rate=offer.max_rate) for offer in await super().offerings()]
+
+
+@breaks(CHEAPER)
+class TakesOneMarketForTheOther(MemoryProvider):
+    async def offerings(self) -> Sequence[Offering]:
+        other = {Market.SPOT: Market.ON_DEMAND, Market.ON_DEMAND: Market.SPOT}
+        return [replace(offer, market=other[offer.market]) for offer in await super().offerings()]
+
+
+@breaks(CHEAPER)
+class TellsOnePriceForBoth(MemoryProvider):
+    async def prices(self) -> Sequence[Price]:
+        return [replace(price, rate=Rate(1_000_000)) for price in await super().prices()]
+
+
+class MakesAnother(MemoryProvider):
+    """Makes a VM of this market, whatever was asked for, and says what was asked for."""
+
+    makes: Market
+    asked: ClassVar[dict[BatchId, bool]] = {}  # of all drivers, as a tag would be
+
+    def make(self, request: LaunchRequest, slot: InstanceId) -> None:
+        self.asked[request.batch] = request.offering.market is Market.SPOT
+        super().make(replace(request, offering=replace(request.offering, market=self.makes)), slot)
+
+    def show(self, record: Record) -> Vm:
+        return replace(super().show(record), spot=self.asked[record.request.batch])
+
+
+@breaks(MARKET, only=("spot",))
+class MakesOnDemandAlone(MakesAnother):
+    makes = Market.ON_DEMAND
+
+
+@breaks(MARKET, only=("on-demand",))
+class MakesSpotAlone(MakesAnother):
+    makes = Market.SPOT
+
+
+@breaks(MARKET, only=("spot",))
+class ListsNoSpot(MemoryProvider):
+    async def list(self, deployment: str) -> Listing:
+        listing = await super().list(deployment)
+        return replace(listing, vms=tuple(replace(vm, spot=False) for vm in listing.vms))
