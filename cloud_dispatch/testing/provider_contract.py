@@ -26,6 +26,7 @@ Waiting is `asyncio.sleep`, so that the suite also runs on a loop in virtual tim
 from __future__ import annotations
 
 from cloud_dispatch.testing.provider_contract_base import Faults
+from cloud_dispatch.testing.provider_contract_consoles import ConsoleContract
 from cloud_dispatch.testing.provider_contract_ending import EndingContract
 from cloud_dispatch.testing.provider_contract_errors import ErrorContract
 from cloud_dispatch.testing.provider_contract_extras import ExtrasContract
@@ -60,6 +61,7 @@ class ProviderContract(
     FaultContract,
     ErrorContract,
     ExtrasContract,
+    ConsoleContract,
     IdentityContract,
     SecretsContract,
 ):

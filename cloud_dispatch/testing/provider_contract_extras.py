@@ -1,4 +1,4 @@
-"""What only some clouds have: things that outlive a VM, quotas that are told, a console. Traits say which."""
+"""What only some clouds have: things that outlive a VM, quotas that are told, a hand to hear. Traits say which."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from cloud_dispatch.testing.provider_contract_base import (
     Faults,
     MakeRequest,
 )
-
-_CONSOLE_CHARACTERS = 65_536
 
 
 class ExtrasContract(ContractBase):
@@ -104,12 +102,3 @@ class ExtrasContract(ContractBase):
         for offer in await provider.offerings() if told else ():
             of_it = [one for one in told if (one.type, one.market) == (offer.type.name, offer.market)]
             assert offer.rate is None or any(offer.zone.startswith(one.place) for one in of_it)
-
-    async def test_a_console_is_text_of_a_bounded_length(self, provider: Provider, make_request: MakeRequest) -> None:
-        """A VM's console can be asked for at any time; without the trait it is empty, and so is that of no VM."""
-        (vm,) = await self.launched(provider, await make_request())
-        await self.running(provider, vm.id)
-        text = await provider.console(vm.id)
-        assert len(text) <= _CONSOLE_CHARACTERS
-        assert provider.traits.console or text == ""
-        assert await provider.console(self.unknown_vm) == ""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from cloud_dispatch.domain.ids import BatchId, InstanceId, slot_of
+from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId, slot_of
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import ENDS_AT
@@ -189,3 +189,43 @@ class ListsNoSpot(MemoryProvider):
     async def list(self, deployment: str) -> Listing:
         listing = await super().list(deployment)
         return replace(listing, vms=tuple(replace(vm, spot=False) for vm in listing.vms))
+
+
+# Consoles
+
+
+@breaks(CONSOLE)
+class TellsTheHead(MemoryProvider):
+    async def console(self, vm: VmId) -> str:
+        return (await super().console(vm) and self.cloud.said.get(vm, ""))[:10_000]
+
+
+@breaks(CONSOLE)
+class TellsNothing(MemoryProvider):
+    async def console(self, vm: VmId) -> str:
+        return (await super().console(vm))[:0]
+
+
+@breaks(CONSOLE)
+class TellsTheLastLine(MemoryProvider):
+    async def console(self, vm: VmId) -> str:
+        return (await super().console(vm)).rstrip().rpartition("\n")[2]
+
+
+@breaks(CONSOLE, only=(WIDE,))
+class CountsCharacters(MemoryProvider):
+    async def console(self, vm: VmId) -> str:
+        return (await super().console(vm) and self.cloud.said.get(vm, ""))[-65_536:]
+
+
+@breaks(CONSOLE, only=(WIDE,))
+class TakesBytesForCharacters(MemoryProvider):
+    async def console(self, vm: VmId) -> str:
+        return (await super().console(vm)).encode().decode("latin-1")
+
+
+@breaks(CONSOLE, only=(WIDE,))
+class CutsCharacters(MemoryProvider):
+    async def console(self, vm: VmId) -> str:
+        text = await super().console(vm) and self.cloud.said.get(vm, "")
+        return text.encode()[-65_536:].decode(errors="replace")
