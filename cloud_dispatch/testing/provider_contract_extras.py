@@ -10,6 +10,7 @@ from cloud_dispatch.testing.provider_contract_base import (
     DEPLOYMENT,
     LONG_AGO_MS,
     OTHER_DEPLOYMENT,
+    UP,
     ContractBase,
     Faults,
     MakeRequest,
@@ -58,6 +59,28 @@ class ExtrasContract(ContractBase):
         await self.horizon(provider)
         assert list(await provider.leftovers(DEPLOYMENT)) == []
         await provider.delete_leftover(found)
+
+    @pytest.mark.parametrize("kind", list(LeftoverKind), ids=str)
+    async def test_what_a_vm_has_is_not_deleted(
+        self, provider: Provider, faults: Faults, make_request: MakeRequest, kind: LeftoverKind
+    ) -> None:
+        """Something that was left behind, and that a VM was given after it was listed, is an invalid request and no
+        leftover any more: who is told that it was deleted believes that it bills no more."""
+        if not provider.traits.leftovers:
+            pytest.skip("nothing of this driver's VMs can outlive them")
+        (gone,) = await self.launched(provider, await make_request())
+        await self.running(provider, gone.id)
+        faults.leave_behind(kind)
+        await self.end(provider, gone.id)
+        (vm,) = await self.launched(provider, await make_request())
+        await self.running(provider, vm.id)
+        (found,) = await provider.leftovers(DEPLOYMENT)
+        faults.attach(found, vm.id)
+        with pytest.raises(InvalidRequest):
+            await provider.delete_leftover(found)
+        await self.horizon(provider)
+        assert list(await provider.leftovers(DEPLOYMENT)) == []
+        assert (await provider.get(vm.id)).state in UP
 
     async def test_a_preflight_makes_nothing_and_has_no_error(
         self, provider: Provider, make_request: MakeRequest

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar
 
@@ -12,9 +13,11 @@ from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId, slot_of
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import ENDS_AT
+from cloud_dispatch.provider.errors import InvalidRequest
 from cloud_dispatch.provider.spi import (
     LaunchRequest,
     LaunchResult,
+    Leftover,
     Listing,
     Operation,
     Price,
@@ -229,3 +232,20 @@ class CutsCharacters(MemoryProvider):
     async def console(self, vm: VmId) -> str:
         text = await super().console(vm) and self.cloud.said.get(vm, "")
         return text.encode()[-65_536:].decode(errors="replace")
+
+
+# What is left
+
+
+@breaks("test_what_a_vm_has_is_not_deleted")
+class SwallowsRefusals(MemoryProvider):
+    async def delete_leftover(self, leftover: Leftover) -> None:
+        with suppress(InvalidRequest):
+            await super().delete_leftover(leftover)
+
+
+@breaks("test_what_a_vm_has_is_not_deleted")
+class ListsWhatIsInUse(MemoryProvider):
+    async def leftovers(self, deployment: str) -> Sequence[Leftover]:
+        in_use = [one for one in self.cloud.left.values() if one.id in self.cloud.attached]
+        return [*await super().leftovers(deployment), *in_use]
