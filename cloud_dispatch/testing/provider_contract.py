@@ -38,6 +38,7 @@ from cloud_dispatch.testing.provider_contract_listing import ListingContract
 from cloud_dispatch.testing.provider_contract_markets import MarketContract
 from cloud_dispatch.testing.provider_contract_operations import OperationsContract
 from cloud_dispatch.testing.provider_contract_parts import PartsContract
+from cloud_dispatch.testing.provider_contract_quotas import QuotaContract
 from cloud_dispatch.testing.provider_contract_secrets import SecretsContract
 from cloud_dispatch.testing.provider_contract_tags import TagContract
 from cloud_dispatch.testing.provider_contract_truth import Truth
@@ -61,6 +62,7 @@ class ProviderContract(
     FaultContract,
     ErrorContract,
     ExtrasContract,
+    QuotaContract,
     ConsoleContract,
     IdentityContract,
     SecretsContract,

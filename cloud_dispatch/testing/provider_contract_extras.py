@@ -1,4 +1,4 @@
-"""What only some clouds have: things that outlive a VM, quotas that are told, a hand to hear. Traits say which."""
+"""What only some clouds have: things that outlive a VM, prices that are told, a hand to hear. Traits say which."""
 
 from __future__ import annotations
 
@@ -99,20 +99,6 @@ class ExtrasContract(ContractBase):
         assert said.last_ms >= 0
         assert bool(said.why) == (said.last_ms == 0)
         assert provider.traits.hand_period_ms or said.last_ms == 0
-
-    async def test_quotas_are_told_or_denied(self, provider: Provider, make_request: MakeRequest) -> None:
-        """With the trait there are quotas whose use rises with a launch, where any of it is told; without it, none."""
-        before = await provider.quotas()
-        if not provider.traits.quotas:
-            assert list(before) == []
-            return
-        assert len({(quota.name, quota.scope) for quota in before}) == len(before) > 0
-        used = {(quota.name, quota.scope): quota.used for quota in before}
-        await self.launched(provider, await make_request())
-        await self.horizon(provider)
-        after = await provider.quotas()
-        told = [quota for quota in after if quota.used is not None]
-        assert not told or any((quota.used or 0) > (used[quota.name, quota.scope] or 0) for quota in told)
 
     async def test_prices_are_told_or_denied(self, provider: Provider, make_request: MakeRequest) -> None:
         """With the trait there is one, above nothing, for each priced offering's type, place and market, and no two;

@@ -13,7 +13,7 @@ from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId, slot_of
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import ENDS_AT
-from cloud_dispatch.provider.errors import InvalidRequest
+from cloud_dispatch.provider.errors import InvalidRequest, Scope
 from cloud_dispatch.provider.spi import (
     LaunchRequest,
     LaunchResult,
@@ -21,6 +21,8 @@ from cloud_dispatch.provider.spi import (
     Listing,
     Operation,
     Price,
+    Quota,
+    QuotaUnit,
     Vm,
 )
 from tests.providers.broken_amounts import PLANTED, Planted, breaks
@@ -249,3 +251,66 @@ class ListsWhatIsInUse(MemoryProvider):
     async def leftovers(self, deployment: str) -> Sequence[Leftover]:
         in_use = [one for one in self.cloud.left.values() if one.id in self.cloud.attached]
         return [*await super().leftovers(deployment), *in_use]
+
+
+# Quotas
+
+
+class Misquotes(MemoryProvider):
+    """Tells each quota otherwise."""
+
+    def misquoted(self, quota: Quota) -> Quota:
+        return quota
+
+    async def quotas(self) -> Sequence[Quota]:
+        return [self.misquoted(quota) for quota in await super().quotas()]
+
+
+@breaks(USES)
+class TakesVcpusForVms(Misquotes):
+    def misquoted(self, quota: Quota) -> Quota:
+        return replace(quota, unit=QuotaUnit.INSTANCES)
+
+
+@breaks(USES)
+class TakesVmsForVcpus(Misquotes):
+    def misquoted(self, quota: Quota) -> Quota:
+        return replace(quota, unit=QuotaUnit.VCPUS)
+
+
+@breaks(USES)
+class TakesAnotherRegion(Misquotes):
+    def misquoted(self, quota: Quota) -> Quota:
+        return replace(quota, scope=replace(quota.scope, region="s"))
+
+
+@breaks(USES)
+class TakesAnotherFamily(Misquotes):
+    def misquoted(self, quota: Quota) -> Quota:
+        return replace(quota, scope=replace(quota.scope, family="g"))
+
+
+@breaks(USES)
+class CountsMarketsTogether(MemoryProvider):
+    async def quotas(self) -> Sequence[Quota]:
+        vms, *vcpus = await super().quotas()
+        every = sum(quota.used or 0 for quota in vcpus)
+        return [vms, *(replace(quota, used=every) for quota in vcpus)]
+
+
+@breaks(USES)
+class CountsNoLaunches(MemoryProvider):
+    async def quotas(self) -> Sequence[Quota]:
+        return [Quota("vms", Scope(), QuotaUnit.INSTANCES, self.cloud.limit, 0)]
+
+
+@breaks(LIMIT)
+class LimitsVmsByVcpus(Misquotes):
+    def misquoted(self, quota: Quota) -> Quota:
+        return replace(quota, limit=2 * (quota.limit or 0))
+
+
+@breaks(LIMIT)
+class LimitsAnotherRegion(Misquotes):
+    def misquoted(self, quota: Quota) -> Quota:
+        return replace(quota, scope=Scope(region="s"))
