@@ -10,6 +10,7 @@ from cloud_dispatch.domain.ids import BatchId
 from cloud_dispatch.provider.errors import NotProven
 from cloud_dispatch.provider.spi import Challenge, Identity, LaunchRequest, Provider, Vm
 from cloud_dispatch.testing.provider_contract_base import FAR_FUTURE_MS, Connect, ContractBase, MakeRequest, Prove
+from cloud_dispatch.testing.provider_contract_truth import Truth
 
 _NONSENSE = (
     "",
@@ -25,6 +26,8 @@ _NONSENSE = (
     "7b7d.00",
     "-----BEGIN PKCS7-----",
 )
+#: So many proofs are shown to the driver, right and wrong, and so often it may ask for that: a key may have to be new.
+_MANY, _FEW = 10, 2
 
 
 class IdentityContract(ContractBase):
@@ -104,6 +107,24 @@ class IdentityContract(ContractBase):
         challenge = Challenge(request.batch, since_ms=0)
         proof = await prove(vm.id, challenge)
         await self._unproven(provider, proof, replace(challenge, batch=BatchId("c99999999995")))
+
+    async def test_proofs_are_checked_without_the_cloud(
+        self, provider: Provider, make_request: MakeRequest, prove: Prove, truth: Truth
+    ) -> None:
+        """Keys and names are kept: what anybody can bring at any time is no way to have the account asked, and to use
+        up what it allows a second."""
+        self._needs(provider)
+        request = await make_request()
+        (vm,) = await self._up(provider, request)
+        challenge = Challenge(request.batch, since_ms=0)
+        proof = await prove(vm.id, challenge)
+        assert await provider.identify(proof, challenge) == vm.id
+        before = await truth.requests()
+        for number in range(_MANY):
+            assert await provider.identify(proof, challenge) == vm.id
+            await self._unproven(provider, proof[: -number - 1], challenge)
+            await self._unproven(provider, _NONSENSE[number % len(_NONSENSE)], challenge)
+        assert await truth.requests() - before <= _FEW
 
     async def test_a_driver_without_proofs_takes_nothing_for_one(
         self, provider: Provider, make_request: MakeRequest

@@ -15,6 +15,7 @@ from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.errors import InvalidRequest, Scope
 from cloud_dispatch.provider.spi import (
+    Challenge,
     LaunchRequest,
     LaunchResult,
     Leftover,
@@ -314,3 +315,20 @@ class LimitsVmsByVcpus(Misquotes):
 class LimitsAnotherRegion(Misquotes):
     def misquoted(self, quota: Quota) -> Quota:
         return replace(quota, scope=Scope(region="s"))
+
+
+# Proofs
+
+
+@breaks("test_proofs_are_checked_without_the_cloud")
+class AsksTheCloudForProofs(MemoryProvider):
+    async def identify(self, proof: str, challenge: Challenge) -> VmId:
+        async with self.guard("identify"):
+            return await super().identify(proof, challenge)
+
+
+@breaks("test_proofs_are_checked_without_the_cloud")
+class AsksForWhatIsProven(MemoryProvider):
+    async def identify(self, proof: str, challenge: Challenge) -> VmId:
+        vm = await super().identify(proof, challenge)
+        return (await self.get(vm)).id
