@@ -26,6 +26,7 @@ Waiting is `asyncio.sleep`, so that the suite also runs on a loop in virtual tim
 from __future__ import annotations
 
 from cloud_dispatch.testing.provider_contract_base import Faults
+from cloud_dispatch.testing.provider_contract_blocking import BlockingContract
 from cloud_dispatch.testing.provider_contract_consoles import ConsoleContract
 from cloud_dispatch.testing.provider_contract_ending import EndingContract
 from cloud_dispatch.testing.provider_contract_errors import ErrorContract
@@ -61,6 +62,7 @@ class ProviderContract(
     TagContract,
     FaultContract,
     ErrorContract,
+    BlockingContract,
     ExtrasContract,
     QuotaContract,
     ConsoleContract,

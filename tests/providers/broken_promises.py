@@ -4,8 +4,9 @@ Loading them adds them to the list of the other `broken` ones."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import ClassVar
 
@@ -27,7 +28,7 @@ from cloud_dispatch.provider.spi import (
     Vm,
 )
 from tests.providers.broken_amounts import PLANTED, Planted, breaks
-from tests.providers.memory import TOKENS, MemoryProvider, Record, now_ms
+from tests.providers.memory import TOKENS, Fault, MemoryProvider, Record, now_ms
 
 __all__ = ["PLANTED", "Planted"]
 
@@ -71,6 +72,21 @@ class LooksAWhile(MemoryProvider):
     async def resume(self, operation: Operation) -> LaunchResult:
         await asyncio.sleep(1)
         return await super().resume(operation)
+
+
+# Blocking
+
+
+@breaks("test_a_slow_call_does_not_hold_up_the_loop", only=("get",))
+class WaitsWithTheLoop(MemoryProvider):
+    @asynccontextmanager
+    async def guard(self, call: str, offering: Offering | None = None) -> AsyncIterator[Fault]:
+        for fault in self.cloud.faults:
+            if fault.call == call == "get" and fault.delay_ms:
+                fault.times = 0
+                time.sleep(fault.delay_ms / 1000)
+        async with super().guard(call, offering) as fault:
+            yield fault
 
 
 # User data
