@@ -93,6 +93,17 @@ class ExtrasContract(ContractBase):
         await self.horizon(provider)
         assert (await provider.list(DEPLOYMENT)).vms == ()
 
+    async def test_a_preflight_says_what_is_wrong(self, provider: Provider, faults: Faults) -> None:
+        """Where the account refuses the credentials that is found, as an error, and raised at nobody: whoever asks
+        what is wrong gets a list of it."""
+        faults.lock_out()
+        try:
+            found = await provider.preflight(DEPLOYMENT)
+        finally:
+            faults.calm()
+        assert [one for one in found if one.level is Level.ERROR], f"nothing is wrong: {found}"
+        assert all(one.about and one.text for one in found)
+
     async def test_a_hand_is_heard_or_denied(self, provider: Provider) -> None:
         """With a period there is an answer, whatever it is; without one there is no hand to hear, and why is said."""
         said = await provider.heard(DEPLOYMENT)

@@ -17,9 +17,11 @@ from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.errors import InvalidRequest, Scope
 from cloud_dispatch.provider.spi import (
     Challenge,
+    Finding,
     LaunchRequest,
     LaunchResult,
     Leftover,
+    Level,
     Listing,
     Operation,
     Price,
@@ -348,3 +350,31 @@ class AsksForWhatIsProven(MemoryProvider):
     async def identify(self, proof: str, challenge: Challenge) -> VmId:
         vm = await super().identify(proof, challenge)
         return (await self.get(vm)).id
+
+
+# Preflights
+
+
+@breaks(PREFLIGHT)
+class SaysThatAllIsWell(MemoryProvider):
+    async def preflight(self, deployment: str) -> Sequence[Finding]:
+        return [Finding(Level.OK, "credentials", "they will do")]
+
+
+@breaks(PREFLIGHT)
+class FindsNothing(MemoryProvider):
+    async def preflight(self, deployment: str) -> Sequence[Finding]:
+        return ()
+
+
+@breaks(PREFLIGHT)
+class RaisesWhatItFinds(MemoryProvider):
+    async def preflight(self, deployment: str) -> Sequence[Finding]:
+        await self.offerings()
+        return await super().preflight(deployment)
+
+
+@breaks(PREFLIGHT)
+class TakesErrorsForWarnings(MemoryProvider):
+    async def preflight(self, deployment: str) -> Sequence[Finding]:
+        return [replace(one, level=Level.WARNING) for one in await super().preflight(deployment)]
