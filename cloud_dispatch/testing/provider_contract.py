@@ -1,4 +1,4 @@
-"""The conformance suite of provider drivers, version 6. Owns what every driver must do; knows no driver.
+"""The conformance suite of provider drivers, version 7. Owns what every driver must do; knows no driver.
 
 A driver's own tests make it run by subclassing `ProviderContract` and giving its fixtures:
 
@@ -47,7 +47,7 @@ from cloud_dispatch.testing.provider_contract_user_data import UserDataContract
 
 __all__ = ["VERSION", "Faults", "ProviderContract", "Truth"]
 
-VERSION = 6
+VERSION = 7
 
 
 class ProviderContract(
