@@ -6,19 +6,22 @@ Python than this one.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import io
-import sys
+import re
 import zipfile
-from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 
 _PACKAGES = ("wire", "agent")
 _MOMENT = (1980, 1, 1, 0, 0, 0)
 #: VMs that boot while the dispatcher is replaced were promised the agent of the one before.
 _FORMER = 3
+#: What a `#` may stand in, and what tells whether a string is a statement. A prefix (r, b, f) is before it.
+_TOKEN = re.compile(
+    r'''#[^\n]*|"""(?:[^\\]|\\.)*?"""|'{3}(?:[^\\]|\\.)*?'{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[()\[\]{}]''',
+    re.DOTALL,
+)
+_BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 _SHEBANG = b"#!/usr/bin/env python3\n"
 #: Must parse and run on any Python, so that an old one gets a sentence instead of a traceback. zipimport by itself
 #: compiles a module to learn the name of its file, and then again to run it.
@@ -68,33 +71,32 @@ def build() -> tuple[bytes, str]:
 
 def slim(source: str) -> str:
     """`source` without comments and docstrings. Every line keeps its number, so that a traceback from a VM is read in
-    the source that everybody has. A comment between strings that are one value stays: it is inside of it for `ast`,
-    which takes half the time of `tokenize`, and every start of the dispatcher waits for this."""
-    lines = source.encode().split(b"\n")  # columns are those of the encoded text
-    tree = ast.parse(source)
-    strings: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # by line, from column to column
-    prose: list[ast.Expr] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))):
-            for at in range(node.lineno, (node.end_lineno or 0) + 1):
-                start = node.col_offset if at == node.lineno else 0
-                strings[at].append((start, (node.end_col_offset or 0) if at == node.end_lineno else sys.maxsize))
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            prose.append(node)
-    for number, line in enumerate(lines, 1):
-        lines[number - 1] = _uncommented(line, strings.get(number, ()))
-    for node in prose:
-        # A body needs a statement; before `from __future__` none may stand.
-        instead = b"" if node in tree.body else b" " * node.col_offset + b"0"
-        lines[node.lineno - 1 : node.end_lineno] = [instead, *[b""] * ((node.end_lineno or 0) - node.lineno)]
-    return b"\n".join(lines).decode()
+    the source that everybody has. A look at what a string, a comment or a bracket begins with is enough for that and
+    takes a fifth of the time of `ast`: every start of the dispatcher waits for this."""
+    parts: list[str] = []
+    done = depth = 0
+    for token in _TOKEN.finditer(source):
+        found, start = token[0], token.start()
+        if found in _BRACKETS:
+            depth += _BRACKETS[found]
+            continue
+        instead = ""
+        if found[0] != "#":
+            if depth or not _alone(source, start, token.end()):
+                continue
+            # A body needs a statement; before `from __future__` none may stand.
+            instead = ("0" if source[start - 1] == " " else "") + "\n" * found.count("\n")
+        parts += [source[done:start].rstrip(" ") if found[0] == "#" else source[done:start], instead]
+        done = token.end()
+    return "".join([*parts, source[done:]])
 
 
-def _uncommented(line: bytes, strings: Sequence[tuple[int, int]]) -> bytes:
-    at = line.find(b"#")
-    while at >= 0 and any(start <= at < end for start, end in strings):
-        at = line.find(b"#", at + 1)
-    return line if at < 0 else line[:at].rstrip()
+def _alone(source: str, start: int, end: int) -> bool:
+    """Whether the string from `start` to `end`, outside all brackets, is a statement of its own: prose."""
+    begin = source.rfind("\n", 0, start) + 1
+    rest = source[end : (source + "\n").index("\n", end)].lstrip()
+    carried_on = source[:begin].endswith("\\\n")
+    return not source[begin:start].strip() and not carried_on and (not rest or rest[0] == "#")
 
 
 def former(folder: Path, body: bytes, sha256: str) -> dict[str, bytes]:

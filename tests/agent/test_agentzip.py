@@ -130,6 +130,24 @@ def code(source: str) -> list[str]:
     return sorted(found)
 
 
+@pytest.mark.parametrize(
+    ("source", "sent"),
+    [
+        ("'''Prose.'''\nx = 1  # why\n", "\nx = 1\n"),
+        ("def f():\n    '''Prose\n\n    of lines # and so on'''\n", "def f():\n    0\n\n\n"),
+        ("x = '#' + \"'#\" + r'\\#'  # '\n", "x = '#' + \"'#\" + r'\\#'\n"),
+        ("x = (  # two\n    'a'\n    '#b'  # that are one\n)\n", "x = (\n    'a'\n    '#b'\n)\n"),
+        ("x = {\n    'no prose',\n}\n", "x = {\n    'no prose',\n}\n"),
+        ("x = \\\n    'no prose'\n", "x = \\\n    'no prose'\n"),
+        ("'no prose'.strip()  # at all\n", "'no prose'.strip()\n"),
+        ("x = '''\n# no comment\n'''\n", "x = '''\n# no comment\n'''\n"),
+    ],
+)
+def test_strings_that_are_values_stay(source: str, sent: str) -> None:
+    """Whatever looks like a comment inside of them, and wherever they stand."""
+    assert agentzip.slim(source) == sent
+
+
 def test_it_stays_small() -> None:
     """Every VM of a fleet fetches it while it boots: less than 100 KB."""
     assert len(build()[0]) < 100_000
