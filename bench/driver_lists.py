@@ -12,7 +12,8 @@ from pathlib import Path
 
 import uvloop
 
-from cloud_dispatch import bootstrap, drivers
+from cloud_dispatch import drivers
+from cloud_dispatch.adapters import collector
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.config import TomlFile, load
 from cloud_dispatch.domain.ids import ProfileName
@@ -23,7 +24,7 @@ async def main(path: Path) -> None:
     """A listing a line."""
     config = load(TomlFile(path), registry.plugin)
     loop = asyncio.get_running_loop()
-    bootstrap._spare_the_collector()
+    collector.keep()
     async with drivers.asked(config, "bench", SystemClock()) as providers:
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             began = time.perf_counter()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-import gc
 import os
 import signal
 import socket
@@ -21,7 +20,7 @@ import structlog
 import uvloop
 
 from cloud_dispatch import agentzip, drivers, meaning, safekeeping, statestore, userdata
-from cloud_dispatch.adapters import certificates, descriptors
+from cloud_dispatch.adapters import certificates, collector, descriptors
 from cloud_dispatch.adapters.certificates import Certificate
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy
@@ -109,7 +108,7 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
             renewed=lambda: config.store_url,
         )
         stack.push_async_callback(store.close)
-        _spare_the_collector()
+        collector.keep()
         calls, files = ProviderCalls(config.profiles), Thread("files")
         planning, aside = Thread("planning"), Thread("configuration")
         body, sha256 = agentzip.build()
@@ -277,14 +276,6 @@ def _commit_executor(config: Config) -> Inline | Thread | Adaptive:
     if config.store.commit == "inline":
         return Inline()
     return Thread("commit") if config.store.commit == "thread" else Adaptive("commit")
-
-
-def _spare_the_collector() -> None:
-    """The queue is millions of small objects that live on: keep the garbage collector from walking them again and again
-    (measured once: 44 instead of 54 µs of CPU a claim)."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 async def _deployment(config: Config, store: Store, entropy: SystemEntropy) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from cloud_dispatch.adapters import collector
 from cloud_dispatch.cli import (
     boot_documents,
     breakers,
@@ -120,5 +121,6 @@ def _open_what_is_closed() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    collector.spare()
     _open_what_is_closed()
     sys.exit(run(sys.argv[1:]))
