@@ -20,7 +20,7 @@ _LIFE_S = 3600
 
 
 def _key() -> Any:
-    return key_of("accounts.google.com")
+    return key_of("accounts.google.com", 2048)
 
 
 def identity_token(vm: Instance, audience: str, now_ms: int, *, full: bool) -> str:
