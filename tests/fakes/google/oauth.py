@@ -24,8 +24,8 @@ _GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 def key_of(name: str, bits: int = 1024) -> rsa.RSAPrivateKey:
-    """The key of this name, made once a process, whichever threads ask for it first. To read one of 2048 bits from a key
-    file, as each driver's SDK does, takes 35 ms: a third of many a test. Nobody looks how long an account's is."""
+    """The key of this name, made once a process, whichever threads ask for it first. To read one of 2048 bits from a
+    key file, as each driver's SDK does, takes 35 ms: a third of many a test. Nobody looks how long an account's is."""
     with _MAKING:
         return _made(name, bits)
 

@@ -6,12 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.fakes.aws import sdk
 from tests.fakes.clock import RealClock
 from tests.fakes.ec2 import FakeEc2, Settings
 from tests.fakes.ec2.settings import KEY
 from tests.providers.aws import scenes
 
 ROLE = "arn:aws:iam::210987654321:role/dispatcher"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _models() -> Iterator[None]:
+    with sdk.shared_models():
+        yield
 
 
 @pytest.fixture
