@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from functools import cache
 from importlib import resources
+from types import MappingProxyType
 from typing import Any
 
 from cloud_dispatch.domain.durations import format_duration
@@ -95,15 +96,17 @@ def of_spot_history(rows: Iterable[Mapping[str, Any]], priced_ms: int) -> dict[t
     return {key: Price(rate, priced_ms) for key, (_, rate) in newest.items()}
 
 
-def embedded(region: str) -> dict[str, Price]:
+@cache
+def embedded(region: str) -> Mapping[str, Price]:
     """The prices of `region` that travel with the driver: estimates, as old as their tables say; the newest counts."""
-    return {
+    found = {
         f"{family}.{size}": Price(nano(dollars), _moment(table["as_of"]), estimated=True)
         for table in sorted(_tables(), key=lambda one: one["as_of"])
         if table["region"] == region
         for family, said in table["dollars"].items()
         for size, dollars in (one.split() for one in said.split(","))
     }
+    return MappingProxyType(found)
 
 
 def of_settings(said: Mapping[str, int], now_ms: int) -> dict[str, Price]:
