@@ -65,10 +65,10 @@ class Installation:
 def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """An empty environment into which the core's pinned requirements and the wheel were installed."""
     folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder / "venv", with_pip=True)
+    venv.create(folder / "venv")  # without a pip of its own, which takes seconds to unpack
     binaries = folder / "venv" / "bin"
     quietly = ("--quiet", "--disable-pip-version-check", "--no-compile")  # what is imported is compiled then
-    install = [str(binaries / "python"), "-m", "pip", "install", *quietly]
+    install = [sys.executable, "-m", "pip", "--python", str(binaries / "python"), "install", *quietly]
     requirements = str(ROOT / "requirements-core.txt")
     for what in (["--require-hashes", "-r", requirements], ["--no-deps", str(wheel)]):
         run = subprocess.run([*install, *what], capture_output=True, text=True, timeout=INSTALL_TIMEOUT_SECONDS)

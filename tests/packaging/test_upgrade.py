@@ -132,8 +132,8 @@ def control(tmp_path: Path, wheel: Path) -> Iterator[Control]:
     """This version runs, in the home's first environment."""
     made = Control(tmp_path)
     first = Wanted.of(str(wheel), ())
-    host.run([sys.executable, "-m", "venv", str(made.home.root)])
-    made.lend(made.home.root)
+    host.run([sys.executable, "-m", "venv", "--without-pip", str(made.home.root)])
+    made.lend(made.home.root)  # pip too: to unpack another takes seconds
     made.run([str(made.home.root / "bin" / "python"), "-m", "pip", "install", "--quiet", first.requirement])
     made.home.point(made.home.root)
     made.first = wheel.name.split("-")[1]
