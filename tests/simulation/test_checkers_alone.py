@@ -13,6 +13,7 @@ from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.task import Cause
+from cloud_dispatch.planner.snapshot import DriverCaps
 from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.simulation.checkers.base import Checker, overriding
 from cloud_dispatch.simulation.checkers.caps import CapsKept
@@ -39,11 +40,14 @@ class Truth:
         self.found.append(text)
 
 
-def capped(everything: Caps = Caps(), profiles: Caps = Caps(), pools: Caps = Caps()) -> tuple[Truth, CapsKept]:
-    """Two profiles and two pools, of which the first ones are capped."""
+def capped(
+    everything: Caps = Caps(), profiles: Caps = Caps(), pools: Caps = Caps(), drivers: Caps = Caps()
+) -> tuple[Truth, CapsKept]:
+    """Two profiles, drivers and pools, of which the first ones are capped."""
     truth = Truth(
         SimpleNamespace(
             caps=everything,
+            driver_caps=(DriverCaps("d", (ProfileName("a"),), drivers), DriverCaps("e", (ProfileName("b"),), Caps())),
             pools=[SimpleNamespace(name="p", caps=pools), SimpleNamespace(name="q", caps=Caps())],
             accounts=[SimpleNamespace(profile="a", caps=profiles), SimpleNamespace(profile="b", caps=Caps())],
         )
@@ -63,7 +67,7 @@ def made(truth: Truth, checker: CapsKept, profile: str, pool: str) -> TrueVm:
 
 
 @pytest.mark.parametrize("caps", [Caps(instances=2), Caps(vcpus=4), Caps(vcpus=5)])
-@pytest.mark.parametrize("level", ["everything", "profiles", "pools"])
+@pytest.mark.parametrize("level", ["everything", "profiles", "pools", "drivers"])
 def test_a_cap_counts_what_is_of_its_level_and_nothing_else(caps: Caps, level: str) -> None:
     """As many as it admits are no finding, whatever else lives; one more is one, when it comes and not again."""
     truth, checker = capped(**{level: caps})
@@ -73,7 +77,8 @@ def test_a_cap_counts_what_is_of_its_level_and_nothing_else(caps: Caps, level: s
     assert truth.found == []
     late = made(truth, checker, "a", "p")
     (found,) = truth.found
-    assert f"the cap of {level if level == 'everything' else 'profile a' if level == 'profiles' else 'pool p'}" in found
+    named = {"everything": "everything", "profiles": "profile a", "pools": "pool p", "drivers": "driver d"}
+    assert f"the cap of {named[level]} is" in found
     late.state = VmState.STOPPING
     checker.vm_changed(late)
     assert len(truth.found) == 1

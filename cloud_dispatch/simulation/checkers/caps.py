@@ -23,6 +23,7 @@ class CapsKept(Checker):
         scenario = view.scenario
         self._pools = {pool.name: pool.caps for pool in scenario.pools}
         self._profiles = {account.profile: account.caps for account in scenario.accounts}
+        self._drivers = scenario.driver_caps
 
     def vm_changed(self, vm: TrueVm) -> None:
         if vm.birth in self._known or vm.state is VmState.GONE:
@@ -35,6 +36,9 @@ class CapsKept(Checker):
             self._profiles.get(vm.profile, Caps()),
             (a for a in alive if a.profile == vm.profile),
         )
+        for bound in self._drivers:
+            if vm.profile in bound.profiles:
+                self._check(f"driver {bound.driver}", bound.caps, (a for a in alive if a.profile in bound.profiles))
         pool = next((caps for name, caps in self._pools.items() if name == vm.pool), Caps())
         self._check(f"pool {vm.pool}", pool, (a for a in alive if a.pool == vm.pool))
 
