@@ -23,7 +23,6 @@ from cloud_dispatch.agent.supervisor import LIFETIME_GRACE_MS, MOST_RESTARTS
 from cloud_dispatch.agent.timer import GuestTimer
 from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.simulation.attempts import VirtualAttempt
-from cloud_dispatch.simulation.clock import EPOCH_MS
 from cloud_dispatch.simulation.loop import Group, VirtualLoop
 from cloud_dispatch.simulation.network import Network
 from cloud_dispatch.simulation.ports import Stream, TrueVm
@@ -66,8 +65,10 @@ class Guest:
     """Everything inside one VM."""
 
     def __init__(
-        self, vm: TrueVm, user_data: str, loop: VirtualLoop, network: Network, chance: Stream, watcher: Watcher
-    ) -> None:
+        self, vm: TrueVm, user_data: str, loop: VirtualLoop, network: Network, chance: Stream, watcher: Watcher,
+        epoch_ms: int,
+    ) -> None:  # fmt: skip
+        """It boots now, at `epoch_ms`."""
         self.vm = vm
         self.loop = loop
         self.network = network
@@ -80,6 +81,7 @@ class Guest:
         self._timer = GuestTimer(told.timer) if told.timer.anchor else None
         self._watcher = watcher
         self._booted_ms = loop.now_ms
+        self._wall_ms = epoch_ms + vm.wall_off_ms  # by its wall clock
         self._identity: Identity | None = None
         self._restarts = 0
         self._group = Group(f"agent {vm.id}")
@@ -95,8 +97,8 @@ class Guest:
         return self._booted_ms - (-guest_ms * _MILLION // (_MILLION + self.vm.drift_ppm))
 
     def wall_left_ms(self) -> int:
-        """How far its first hard end is by its wall clock, which is right at its boot and drifts from there on."""
-        return self._plan.ends_ms - (EPOCH_MS + self._booted_ms + self.now_ms())
+        """How far its first hard end is by its wall clock, which drifts from what it was at its boot."""
+        return self._plan.ends_ms - (self._wall_ms + self.now_ms())
 
     # -- the guest timer: its supervisor's, whatever becomes of the agent
     def hear(self, word: str) -> None:

@@ -99,6 +99,8 @@ class TrueVm:
     ended_ms: int | None = None
     #: Parts per million by which the guest's clock runs fast (negative: slow).
     drift_ppm: int = 0
+    #: By so much its wall clock is fast when it boots.
+    wall_off_ms: int = 0
     #: Until then nothing passes between the VM and the dispatcher, in either direction.
     cut_off_until_ms: int = 0
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.simulation import loop as virtual
 from cloud_dispatch.simulation.checkers import ALL
@@ -23,7 +24,7 @@ from cloud_dispatch.simulation.dispatcher import Incarnation
 from cloud_dispatch.simulation.entropy import SeededStreams
 from cloud_dispatch.simulation.journal import Journal
 from cloud_dispatch.simulation.loop import Deadlock, Livelock, VirtualLoop
-from cloud_dispatch.simulation.ports import BillLine
+from cloud_dispatch.simulation.ports import BillLine, CloudAccount
 from cloud_dispatch.simulation.scenario import Scenario
 from cloud_dispatch.simulation.world import World
 
@@ -111,10 +112,20 @@ def _world(
     scenario: Scenario, loop: VirtualLoop, disk: Disk, journal: Journal, checkers: Sequence[type[Checker]]
 ) -> World:
     clock, streams = VirtualClock(loop, scenario.begins_ms), SeededStreams(scenario.seed)
-    accounts = [open_account(clock, streams, spec.settings, spec.faults) for spec in scenario.accounts]
-    world = World(scenario, loop, disk, journal, accounts, streams, clock)
+    world = World(scenario, loop, disk, journal, _accounts(scenario, clock, streams), streams, clock)
     world.checkers = [make(world) for make in checkers]
     return world
+
+
+def _accounts(scenario: Scenario, clock: VirtualClock, streams: SeededStreams) -> dict[ProfileName, CloudAccount]:
+    """By profile. Accounts of one name are one, with the settings of the first and the faults of all."""
+    opened: dict[str, CloudAccount] = {}
+    for spec in scenario.accounts:
+        name = spec.settings.name
+        if name not in opened:
+            faults = [fault for one in scenario.accounts if one.settings.name == name for fault in one.faults]
+            opened[name] = open_account(clock, streams, spec.settings, faults)
+    return {spec.profile: opened[spec.settings.name] for spec in scenario.accounts}
 
 
 async def _live(world: World) -> None:

@@ -51,6 +51,8 @@ _KINDS: dict[FaultKind, tuple[tuple[str, ...], tuple[int, ...], int]] = {
     FaultKind.PREEMPT: (("",), (-1, 0, 2_000), 0),
     FaultKind.CUT_OFF: (("",), (0,), 60_000),
     FaultKind.HIDDEN: (("",), (5_000, 30_000), 0),
+    FaultKind.WRONG_CLOCK: (("",), (-86_400_000, -60_000, 60_000, 86_400_000), 120_000),
+    FaultKind.STAYS: (("",), (1_000, 45_000), 90_000),
     FaultKind.REAPER_DOWN: (("",), (0,), 120_000),
 }
 _ERRORS = ("Transient", "RateLimited", "CredentialsRejected", "CapacityUnavailable", "QuotaExceeded", "InvalidRequest")
@@ -107,4 +109,4 @@ def _profile(cloud: Cloud) -> ProfileName:
 
 
 def _with_faults(account: CloudAccount, *faults: Fault) -> CloudAccount:
-    return CloudAccount(account.profile, account.settings, account.faults + faults, account.caps)
+    return msgspec.structs.replace(account, faults=account.faults + faults)

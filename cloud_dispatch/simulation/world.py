@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
@@ -67,7 +67,7 @@ class World:
         loop: VirtualLoop,
         disk: Disk,
         journal: Journal,
-        accounts: Sequence[CloudAccount],
+        accounts: Mapping[ProfileName, CloudAccount],
         streams: SeededStreams,
         clock: VirtualClock,
     ) -> None:
@@ -75,7 +75,8 @@ class World:
         self.loop = loop
         self.disk = disk
         self.journal = journal
-        self.accounts = accounts
+        self._by_profile = accounts
+        self.accounts = tuple(dict.fromkeys(accounts.values()))  # some profiles may share one
         self.clock = clock
         #: What the dispatcher takes for the time: a fault may set it wrong.
         self.told = VirtualClock(loop, scenario.begins_ms)
@@ -110,7 +111,7 @@ class World:
         self._empty_since_ms: int | None = None
         self._own = Context()  # what the world does is never the work of an incarnation that is dying
         self._tasks: set[asyncio.Task[Any]] = set()
-        for account in accounts:
+        for account in self.accounts:
             account.attach(self)
 
     # -- the view of checkers
@@ -297,10 +298,7 @@ class World:
         await self._die(_RESTART_MS)
 
     def _drivers(self) -> dict[ProfileName, Provider]:
-        return {
-            spec.profile: account.driver(spec.profile)
-            for spec, account in zip(self.scenario.accounts, self.accounts, strict=True)
-        }
+        return {profile: account.driver(profile) for profile, account in self._by_profile.items()}
 
     def crash(self, down_ms: int, restore: Any = None) -> None:
         """The dispatcher dies now, whatever it does; it is back after `down_ms`, on the backup `restore` if given."""
@@ -441,7 +439,8 @@ class World:
     # -- what clouds tell (ports.Guests)
     def on_boot(self, vm: TrueVm, user_data: str) -> None:
         self.journal.write(vm.id, "boots")
-        guest = Guest(vm, user_data, self.loop, self.network, self.streams.stream("guest", vm.batch, vm.id), self)
+        chance = self.streams.stream("guest", vm.batch, vm.id)
+        guest = Guest(vm, user_data, self.loop, self.network, chance, self, self.clock.now())
         self.guests[vm.id] = guest
         guest.boot()
 

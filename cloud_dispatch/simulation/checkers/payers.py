@@ -87,15 +87,13 @@ class Payers(Checker):
 
     def _rate(self, vm: TrueVm) -> Fraction:
         """Dollars an hour; of a spot VM what its meter shows so far."""
-        for spec, account in zip(self.view.scenario.accounts, self.view.accounts, strict=True):
-            if account.name == vm.account:
-                if vm.market is Market.SPOT:
-                    lines = [line for line in account.bill() if line.vm == vm.id and line.billed_ms]
-                    return sum((Fraction(line.amount * HOUR_MS, line.billed_ms * 10**6) for line in lines), Fraction(0))
-                sold = next(sold for sold in spec.settings.sells if sold.type.name == vm.type)
-                extras = sum(extra.rate for extra in spec.settings.extras)
-                return Fraction(sold.rate + extras, NANO_PER_DOLLAR)
-        return Fraction(0)
+        if vm.market is Market.SPOT:
+            account = next(one for one in self.view.accounts if one.name == vm.account)
+            lines = [line for line in account.bill() if line.vm == vm.id and line.billed_ms]
+            return sum((Fraction(line.amount * HOUR_MS, line.billed_ms * 10**6) for line in lines), Fraction(0))
+        settings = next(one.settings for one in self.view.scenario.accounts if one.settings.name == vm.account)
+        sold = next(sold for sold in settings.sells if sold.type.name == vm.type)
+        return Fraction(sold.rate + sum(extra.rate for extra in settings.extras), NANO_PER_DOLLAR)
 
     def _share(self, vm: TrueVm, shape: Shape) -> Fraction:
         """Of the machine, its pool's reserve apart."""

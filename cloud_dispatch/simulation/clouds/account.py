@@ -180,7 +180,8 @@ class Account:
             id=order.name, account=self.name, profile=order.profile, batch=order.batch, type=pool.type.name,
             vcpus=pool.type.vcpus, zone=pool.zone, market=pool.market, created_ms=now,
             deployment=deployment_of(order.tags), pool=order.tags.get(POOL, ""), slot=order.slot, since_ms=now,
-            drift_ppm=fate.drift_ppm, number=len(self.register.all), tags=dict(order.tags), user_data=order.user_data,
+            drift_ppm=fate.drift_ppm, wall_off_ms=fate.wall_off_ms, number=len(self.register.all),
+            tags=dict(order.tags), user_data=order.user_data,
             ends_ms=order.ends_ms, bid=order.bid, fate=fate, refused=refused,
         )  # fmt: skip
         self.stock.take(pool)
@@ -258,6 +259,11 @@ class Account:
             self._show(record, None)
         if record.state in (VmState.STOPPING, VmState.GONE):
             return
+        stays = self.book.take(FaultKind.STAYS, self.clock.now(), "", record.type, record.zone, record.market)
+        if stays is not None:
+            self._show(record, record.view(VmState.STOPPING))
+            self.later(stays.amount, self._show_as_it_is, record)
+            return
         was = record.state
         self._cancel(record)
         record.why = record.why or why
@@ -265,6 +271,11 @@ class Account:
             self._stop_billing(record)
         self.enter(record, VmState.STOPPING)
         self.after(record, record.fate.stop_ms if was is VmState.RUNNING else 0, self._gone, cause)
+
+    def _show_as_it_is(self, record: Record) -> None:
+        """The order to end it came to nothing."""
+        if record.state not in (VmState.STOPPING, VmState.GONE):
+            self._show(record, record.view(record.state))
 
     def stop(self, record: Record, cause: EndCause, why: str) -> None:
         """The VM is off by itself, at once."""

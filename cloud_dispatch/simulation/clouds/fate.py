@@ -29,6 +29,7 @@ class Fate:
     dies_ms: int | None
     reclaimed_ms: int | None
     announced: bool
+    wall_off_ms: int = 0  # how fast the guest's wall clock is at its boot
 
 
 def draw(settings: AccountSettings, boot_time: Spread, market: Market, stream: Stream) -> Fate:
@@ -75,4 +76,6 @@ def overruled(fate: Fate, book: FaultBook, now: int, type_name: str, zone: str, 
     if late is not None:
         fate = replace(fate, boot_ms=fate.boot_ms + late)
     drift = struck(FaultKind.DRIFT)
-    return fate if drift is None else replace(fate, drift_ppm=drift)
+    if drift is not None:
+        fate = replace(fate, drift_ppm=drift)
+    return replace(fate, wall_off_ms=struck(FaultKind.WRONG_CLOCK) or 0)

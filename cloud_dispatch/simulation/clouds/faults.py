@@ -28,6 +28,8 @@ class FaultKind(StrEnum):
     CAPACITY = "capacity"  # at most `amount` VMs in the scope
     QUOTA = "quota"  # at most `amount` vCPUs of the family of `type` on `market`
     PRICE = "price"  # the spot price in the scope is `amount` nano-dollars an hour
+    # VMs that are told to end in the window
+    STAYS = "stays"  # the order is accepted and comes to nothing: after `amount` ms the VM is as it was
     # VMs that end in the window
     LEFTOVER = "leftover"  # what came with it stays behind; `code` says which kind, "" for all
     # VMs made in the window
@@ -36,6 +38,7 @@ class FaultKind(StrEnum):
     USER_DATA_FAILS = "user-data-fails"
     LATE = "late"  # boots `amount` ms later
     DRIFT = "drift"  # the guest's clock runs fast by `amount` parts per million
+    WRONG_CLOCK = "wrong-clock"  # the guest's wall clock is fast by `amount` ms when it boots
     # `times` running VMs (at least one) at `from_ms`
     DEATH = "death"  # the VM dies, and the cloud knows
     HANG = "hang"  # the guest dies, and the cloud shows it running

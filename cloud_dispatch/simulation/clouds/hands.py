@@ -57,7 +57,7 @@ class Reaper:
         live = self._account.register.live()
         if live and self._account.book.standing(FaultKind.REAPER_DOWN, now) is None:
             for deployment in sorted({record.deployment for record in live} - {""}):
-                self._look(self, now, deployment)
+                self._look(self, now - self._account.settings.reaper_behind_ms, deployment)
         if live:
             self.watch()
 

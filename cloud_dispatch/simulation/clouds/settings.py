@@ -181,6 +181,8 @@ class AccountSettings:
     extras: tuple[Extra, ...] = (Extra(LeftoverKind.DISK),)
     #: The independent hand that ends VMs past their `ends_at` tag looks so often; 0: there is none.
     reaper_period_ms: int = 60_000
+    #: By so much that hand's clock is behind the biller's.
+    reaper_behind_ms: int = 0
     #: How long a launch's token is remembered, where launches have tokens.
     token_window_ms: int = 24 * HOUR_MS
     max_batch: int = 100
