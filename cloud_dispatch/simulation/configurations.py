@@ -18,6 +18,7 @@ from cloud_dispatch.simulation.ports import Stream
 from cloud_dispatch.simulation.scenario import Scenario
 
 _LATEST_MS = 240_000
+_NO_PROFILE = 3
 
 
 def other(house: House, fault: Fault) -> House:
@@ -45,6 +46,13 @@ def _without(house: House, gone: ProfileName) -> House:
         driver_names={name: driver for name, driver in house.driver_names.items() if name != gone},
         drivers=lambda: {name: driver for name, driver in house.drivers().items() if name != gone},
     )
+
+
+def left_for_good(scenario: Scenario, chance: Stream) -> Scenario:
+    """A profile leaves, and comes back when nothing of its own lives any more."""
+    at = chance.between(1_000, _LATEST_MS)
+    left = Fault(FaultKind.CONFIGURE, at, at + chance.pick((600_000, 1_800_000)), chance.below(3), which=_NO_PROFILE)
+    return msgspec.structs.replace(scenario, faults=(*scenario.faults, left))
 
 
 def other_configurations(scenario: Scenario, chance: Stream) -> Scenario:

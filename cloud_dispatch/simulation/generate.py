@@ -22,9 +22,10 @@ from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
 from cloud_dispatch.simulation.clouds.make import defaults
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
-from cloud_dispatch.simulation.configurations import other_configurations
+from cloud_dispatch.simulation.configurations import left_for_good, other_configurations
 from cloud_dispatch.simulation.entropy import SeededStreams
 from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
+from cloud_dispatch.simulation.margins import no_slack
 from cloud_dispatch.simulation.money import (
     costly_faults,
     left_alone,
@@ -36,6 +37,7 @@ from cloud_dispatch.simulation.money import (
 from cloud_dispatch.simulation.ports import Stream
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
 from cloud_dispatch.simulation.several import any_fault, one_is_down, three_clouds
+from cloud_dispatch.simulation.sharing import limits_of_drivers, limits_of_payers, shared_account
 
 _CLOUDS = (Cloud.EC2, Cloud.GCE, Cloud.ARM)
 #: Nothing goes wrong after so long; work is submitted in the first part of it.
@@ -243,6 +245,15 @@ def _operators(scenario: Scenario, chance: Stream) -> Scenario:
     return _with(scenario, faults=scenario.faults + tuple(faults))
 
 
+def _kill_switch(scenario: Scenario, chance: Stream) -> Scenario:
+    """Somebody stops the deployment, at whichever level, and lets go of it later."""
+    faults = []
+    for _ in range(chance.between(1, 2)):
+        at, lasts = _moment(chance), chance.pick((5_000, 60_000, 400_000))
+        faults.append(Fault(FaultKind.STOP_ALL, at, at + lasts, which=chance.between(1, 3)))
+    return _with(scenario, faults=scenario.faults + tuple(faults))
+
+
 #: Of clouds: kind, what it strikes, amounts, and how long it lasts (0: a moment).
 _CLOUD_TROUBLES: tuple[tuple[CloudFaultKind, tuple[str, ...], tuple[int, ...], int], ...] = (
     (_C.ERROR, ("launch", "list", "get", "terminate", ""), (0,), 20_000),
@@ -266,6 +277,8 @@ _CLOUD_TROUBLES: tuple[tuple[CloudFaultKind, tuple[str, ...], tuple[int, ...], i
     (_C.DRIFT, ("",), (-20_000, 20_000), 120_000),
     (_C.QUOTA, ("",), (0, 2), 60_000),
     (_C.PRICE, ("",), (1, 10_000_000_000), 60_000),
+    (_C.WRONG_CLOCK, ("",), (-86_400_000, -60_000, 60_000, 86_400_000), 60_000),
+    (_C.STAYS, ("",), (1_000, 45_000), 60_000),
 )
 
 
@@ -287,7 +300,7 @@ def _bad_clouds(scenario: Scenario, chance: Stream) -> Scenario:
 
 
 def _account(account: CloudAccount, faults: tuple[CloudFault, ...]) -> CloudAccount:
-    return CloudAccount(account.profile, account.settings, account.faults + faults, account.caps)
+    return msgspec.structs.replace(account, faults=account.faults + faults)
 
 
 def _bad_clock(scenario: Scenario, chance: Stream) -> Scenario:
@@ -333,7 +346,7 @@ def _spot(scenario: Scenario, chance: Stream) -> Scenario:
         spot = replace(settings.spot, reclaim_mean_ms=reclaim_ms, notice_ms=notice_ms, unannounced=0.2, swing=0.3)
         tide = replace(settings.tide, step_ms=30_000, dry_spot=chance.pick((0.0, 0.4)))
         settled = replace(settings, spot=spot, tide=tide)
-        accounts.append(CloudAccount(account.profile, settled, account.faults, account.caps))
+        accounts.append(msgspec.structs.replace(account, settings=settled))
     pools = tuple(replace(pool, markets=(Market.SPOT, Market.ON_DEMAND)) for pool in scenario.pools)
     work = tuple(msgspec.structs.replace(item, max_attempts=20) for item in scenario.work)
     # Machines that live a minute and boot for three, where there are any, take their time.
@@ -350,7 +363,7 @@ def _mishaps(scenario: Scenario, chance: Stream) -> Scenario:
         )  # fmt: skip
         settings = replace(account.settings, mishaps=mishaps)
         left = CloudFault(_C.LEFTOVER, from_ms=0, until_ms=_TROUBLE_MS)
-        accounts.append(CloudAccount(account.profile, settings, (*account.faults, left), account.caps))
+        accounts.append(_account(msgspec.structs.replace(account, settings=settings), (left,)))
     work = tuple(msgspec.structs.replace(item, max_attempts=20) for item in scenario.work)
     return _with(scenario, accounts=tuple(accounts), work=work)
 
@@ -377,6 +390,7 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "money-and-clocks": (short_of_money, wrong_clocks, costly_faults, left_alone),
     "money-and-crashes": (short_of_money, long_deaths, costly_faults, wrong_clocks),
     "money-and-backups": (short_of_money, old_backups, long_deaths, left_alone),
+    "money-to-the-last-cent": (no_slack,),
     "three-clouds": (three_clouds, one_is_down),
     "three-clouds-and-faults": (three_clouds, one_is_down, any_fault),
     "three-clouds-and-crashes": (three_clouds, one_is_down, any_fault, _crashes, _bad_network),
@@ -393,10 +407,19 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "lost-answers-and-fleets": (_fleet, _spot, _lost_answers, _bad_clouds),
     "lost-commits": (_lost_commits,),
     "lost-commits-and-faults": (_lost_commits, _crashes, _bad_network, _bad_store, _bad_agents, _operators),
+    "sharing": (shared_account, limits_of_drivers),
+    "sharing-and-faults": (_fleet, shared_account, limits_of_drivers, _crashes, _bad_network, _bad_store, _bad_clouds),
+    "sharing-and-configurations": (shared_account, limits_of_drivers, other_configurations, _crashes),
+    "sharing-and-money": (short_of_money, shared_account, limits_of_drivers, limits_of_payers, costly_faults),
+    "payers": (limits_of_payers, _crashes, _bad_network),
+    "payers-and-faults": (limits_of_payers, _crashes, _bad_store, _bad_agents, _bad_clouds, _operators),
+    "leaving": (left_for_good, _crashes, _bad_clouds),
+    "stops": (_kill_switch, _operators, _crashes, _bad_network),
     "three-clouds-and-money": (three_clouds, short_of_money, costly_faults, one_is_down, any_fault, left_alone),
 }
 #: Themes with limits, with other configurations, with other leases, with late answers, with a statestore whose answers
-#: or commits are lost, and of all clouds at once, have seeds of their own: so those that take turns keep what they had.
+#: or commits are lost, of all clouds at once, with what is shared, left or stopped, have seeds of their own: so those
+#: that take turns keep what they had.
 MONEY = tuple(theme for theme in THEMES if theme.startswith("money"))
 CONFIGURED = tuple(theme for theme in THEMES if theme.startswith("configurations"))
 RETIMED = tuple(theme for theme in THEMES if theme.startswith("terms"))
@@ -404,7 +427,9 @@ SEVERAL = tuple(theme for theme in THEMES if theme.startswith("three-clouds"))
 BELATED = tuple(theme for theme in THEMES if theme.startswith("late-answers"))
 BEREFT = tuple(theme for theme in THEMES if theme.startswith("lost-commits"))
 ANSWERLESS = tuple(theme for theme in THEMES if theme.startswith("lost-answers"))
-_APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + ANSWERLESS
+SHARED = tuple(theme for theme in THEMES if theme.startswith(("sharing", "payers")))
+LEFT = ("leaving", "stops")
+_APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + ANSWERLESS + SHARED + LEFT
 TURNS = tuple(theme for theme in THEMES if theme not in _APART)
 #: Every trouble that there is. Those that make other accounts and pools come first, since others add to these.
 _SHAPING: tuple[_Trouble, ...] = (late_answers, three_clouds, _fleet, short_of_money, other_configurations)

@@ -38,9 +38,7 @@ _C = CloudFaultKind
 
 def short_of_money(scenario: Scenario, chance: Stream) -> Scenario:
     """Limits, prices, paces and work; nothing goes wrong."""
-    accounts = tuple(
-        CloudAccount(one.profile, _bills(one.settings, chance), one.faults, one.caps) for one in scenario.accounts
-    )
+    accounts = tuple(msgspec.structs.replace(one, settings=_bills(one.settings, chance)) for one in scenario.accounts)
     markets = chance.pick(((Market.ON_DEMAND,), (Market.ON_DEMAND, Market.SPOT), (Market.SPOT, Market.ON_DEMAND)))
     lifetime_ms = chance.pick((20 * _MINUTE_MS, HOUR_MS, 3 * HOUR_MS))
     pools = tuple(
@@ -119,10 +117,14 @@ def _budgets(
 
 def first_lease(settings: AccountSettings, pace: Pace) -> int:
     """About what the cheapest VM there is committed to when it is launched, micro-dollars."""
-    rate = Rate(min(sold.rate for sold in settings.sells) + sum(extra.rate for extra in settings.extras))
     slowness_ms = settings.reaper_period_ms + settings.life.stop.most_ms + CLOCKS_MS
     known_ms = pace.lease_ms + settings.life.boot.median_ms + slowness_ms
-    return cost(rate, known_ms, minimum_ms=settings.minimum_ms, increment_ms=settings.increment_ms)
+    return cost(full_rate(settings), known_ms, minimum_ms=settings.minimum_ms, increment_ms=settings.increment_ms)
+
+
+def full_rate(settings: AccountSettings) -> Rate:
+    """Of the cheapest VM on demand, with what comes with it."""
+    return Rate(min(sold.rate for sold in settings.sells) + sum(extra.rate for extra in settings.extras))
 
 
 #: What costs: kind, operation, amounts, how long it lasts.
@@ -148,6 +150,8 @@ _COSTLY: tuple[tuple[CloudFaultKind, str, tuple[int, ...], int], ...] = (
     (_C.DEATH, "", (0,), 0),
     (_C.LEFTOVER, "", (0,), 120_000),
     (_C.DRIFT, "", (-50_000, 50_000), 600_000),
+    (_C.WRONG_CLOCK, "", (-86_400_000, 86_400_000), 600_000),
+    (_C.STAYS, "", (60_000,), 300_000),
 )
 
 
@@ -165,7 +169,7 @@ def costly_faults(scenario: Scenario, chance: Stream) -> Scenario:
                     amount=chance.pick(amounts),
                 )
             )  # fmt: skip
-        accounts.append(CloudAccount(account.profile, account.settings, account.faults + tuple(faults), account.caps))
+        accounts.append(msgspec.structs.replace(account, faults=account.faults + tuple(faults)))
     own = []
     for trouble, lasting in (
         (FaultKind.PARTITION, 900_000),
@@ -184,9 +188,7 @@ def left_alone(scenario: Scenario, chance: Stream) -> Scenario:
         return scenario
     at_ms = chance.pick((_MINUTE_MS, 90_000, 150_000, 5 * _MINUTE_MS, 15 * _MINUTE_MS))
     hang = CloudFault(_C.HANG, from_ms=at_ms, until_ms=at_ms + 5 * _MINUTE_MS, times=1_000)
-    accounts = tuple(
-        CloudAccount(one.profile, one.settings, (*one.faults, hang), one.caps) for one in scenario.accounts
-    )
+    accounts = tuple(msgspec.structs.replace(one, faults=(*one.faults, hang)) for one in scenario.accounts)
     died = Fault(FaultKind.CRASH, at_ms + chance.pick((0, 0, 100, 60_000)), amount=4 * HOUR_MS)
     return _longer_by(
         died.amount, msgspec.structs.replace(scenario, accounts=accounts, faults=(*scenario.faults, died))

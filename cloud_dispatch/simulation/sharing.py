@@ -1,0 +1,71 @@
+"""Scenarios in which things are shared, as troubles for `generate`: an account by two profiles, a cap by the profiles
+of a driver, limits by the users and projects whose work it is. Owns who shares what with whom.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.planner.snapshot import DriverCaps
+from cloud_dispatch.simulation.money import first_lease
+from cloud_dispatch.simulation.ports import Stream
+from cloud_dispatch.simulation.scenario import Scenario
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import Key, Scope
+from cloud_dispatch.spend.windows import Window
+
+_USERS, _PROJECTS = ("ada", "bo"), ("", "moon")
+
+
+def shared_account(scenario: Scenario, chance: Stream) -> Scenario:
+    """One of the accounts has a second profile, with caps of its own or none: each of the two lists the VMs of both."""
+    first = chance.pick(scenario.accounts)
+    caps = chance.pick((Caps(), Caps(instances=2), Caps(vcpus=6)))
+    second = msgspec.structs.replace(first, profile=ProfileName(f"{first.profile}-too"), faults=(), caps=caps)
+
+    def shared(pool: Pool) -> Pool:
+        if first.profile not in pool.profiles:
+            return pool
+        others = tuple(one for one in pool.profiles if one != first.profile)
+        both = chance.pick(((first.profile, second.profile), (second.profile, first.profile), (second.profile,)))
+        return replace(pool, profiles=(*both, *others) if chance.chance(0.5) else (*others, *both))
+
+    return msgspec.structs.replace(
+        scenario, accounts=(*scenario.accounts, second), pools=tuple(map(shared, scenario.pools))
+    )
+
+
+def limits_of_drivers(scenario: Scenario, chance: Stream) -> Scenario:
+    """Caps of drivers, each with all of its profiles; some drivers have the accounts of several clouds."""
+    one_for_all = chance.chance(0.5)
+    accounts = tuple(msgspec.structs.replace(one, driver="any") if one_for_all else one for one in scenario.accounts)
+    drivers = msgspec.structs.replace(scenario, accounts=accounts).drivers
+    caps = tuple(
+        DriverCaps(
+            driver,
+            tuple(profile for profile, own in drivers.items() if own == driver),
+            chance.pick((Caps(instances=chance.between(1, 3)), Caps(vcpus=chance.pick((4, 8, 12))))),
+        )
+        for driver in sorted(set(drivers.values()))
+    )
+    return msgspec.structs.replace(scenario, accounts=accounts, driver_caps=caps)
+
+
+def limits_of_payers(scenario: Scenario, chance: Stream) -> Scenario:
+    """All work is somebody's; users and projects have limits in total, some hardly any, some as good as none."""
+    work = tuple(
+        msgspec.structs.replace(one, user=chance.pick(_USERS), project=chance.pick(_PROJECTS)) for one in scenario.work
+    )
+    least = min(first_lease(one.settings, scenario.pace) for one in scenario.accounts)
+    keys = [Key(Scope.USER, name) for name in _USERS] + [Key(Scope.PROJECT, "moon")]
+    budgets = []
+    for key in keys:
+        percent = chance.pick((50, 100, 300, 1_000, 5_000)) + chance.below(100)
+        if chance.chance(0.7):
+            budgets.append(Budget(key, Window.TOTAL, Amount(least * percent // 100)))
+    return msgspec.structs.replace(scenario, work=work, budgets=(*scenario.budgets, *budgets))
