@@ -75,7 +75,7 @@ test-boot: setup ## boot VMs in QEMU from our user data; as root, minutes (apt b
 
 campaign: setup ## simulate COUNT scenarios of each kind, and as many hostile requests: make campaign COUNT=1000 FIRST=0
 	$(BIN)/python -m cloud_dispatch.simulation seeds --first $(FIRST) --count $(COUNT)
-	for theme in money money-to-the-last-cent money-and-faults money-and-clocks money-and-crashes money-and-backups three-clouds \
+	for theme in money money-to-the-last-cent money-and-guests money-and-faults money-and-clocks money-and-crashes money-and-backups three-clouds \
 	  three-clouds-and-faults three-clouds-and-crashes three-clouds-and-money \
 	  configurations configurations-and-faults configurations-and-money terms terms-and-faults late-answers late-answers-and-crashes lost-answers lost-answers-and-faults \
 	  sharing sharing-and-faults sharing-and-configurations sharing-and-money payers payers-and-faults leaving stops \

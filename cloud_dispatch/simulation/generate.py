@@ -29,6 +29,7 @@ from cloud_dispatch.simulation.margins import no_slack
 from cloud_dispatch.simulation.money import (
     costly_faults,
     left_alone,
+    left_to_guests,
     long_deaths,
     old_backups,
     short_of_money,
@@ -391,6 +392,7 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "money-and-crashes": (short_of_money, long_deaths, costly_faults, wrong_clocks),
     "money-and-backups": (short_of_money, old_backups, long_deaths, left_alone),
     "money-to-the-last-cent": (no_slack,),
+    "money-and-guests": (short_of_money, left_to_guests, long_deaths, _bad_agents, _bad_network, wrong_clocks),
     "three-clouds": (three_clouds, one_is_down),
     "three-clouds-and-faults": (three_clouds, one_is_down, any_fault),
     "three-clouds-and-crashes": (three_clouds, one_is_down, any_fault, _crashes, _bad_network),
@@ -431,9 +433,13 @@ SHARED = tuple(theme for theme in THEMES if theme.startswith(("sharing", "payers
 LEFT = ("leaving", "stops")
 _APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + ANSWERLESS + SHARED + LEFT
 TURNS = tuple(theme for theme in THEMES if theme not in _APART)
-#: Every trouble that there is. Those that make other accounts and pools come first, since others add to these.
+#: Every trouble that may come with any other. Those that make other accounts and pools come first: others add to these.
 _SHAPING: tuple[_Trouble, ...] = (late_answers, three_clouds, _fleet, short_of_money, other_configurations)
-_EVERY = tuple(dict.fromkeys((*_SHAPING, *(trouble for troubles in THEMES.values() for trouble in troubles))))
+_EVERY = tuple(
+    trouble
+    for trouble in dict.fromkeys((*_SHAPING, *(trouble for troubles in THEMES.values() for trouble in troubles)))
+    if trouble is not left_to_guests
+)
 
 
 def _mixed(scenario: Scenario, chance: Stream) -> Scenario:

@@ -18,7 +18,7 @@ from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.provider.spi import LeftoverKind
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
 from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
-from cloud_dispatch.simulation.clouds.settings import AccountSettings, Extra
+from cloud_dispatch.simulation.clouds.settings import AccountSettings, Cloud, Extra
 from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
 from cloud_dispatch.simulation.ports import Stream
 from cloud_dispatch.simulation.scenario import CloudAccount, Scenario, Work
@@ -193,6 +193,18 @@ def left_alone(scenario: Scenario, chance: Stream) -> Scenario:
     return _longer_by(
         died.amount, msgspec.structs.replace(scenario, accounts=accounts, faults=(*scenario.faults, died))
     )
+
+
+def left_to_guests(scenario: Scenario, chance: Stream) -> Scenario:
+    """At EC2 no hand keeps hard ends: VMs end by their own timers, or not at all. So nothing may go wrong that stops a
+    whole guest. (At the others what a guest has stopped goes on billing, itself or its disks.)"""
+    accounts = tuple(
+        msgspec.structs.replace(one, settings=replace(one.settings, reaper_period_ms=0), guest_enforced=True)
+        if one.settings.cloud is Cloud.EC2
+        else one
+        for one in scenario.accounts
+    )
+    return msgspec.structs.replace(scenario, accounts=accounts)
 
 
 def wrong_clocks(scenario: Scenario, chance: Stream) -> Scenario:

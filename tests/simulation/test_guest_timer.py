@@ -10,6 +10,8 @@ import pytest
 
 from cloud_dispatch.agent.ending import NEVER_MS
 from cloud_dispatch.agent.timer import GuestTimer, Renewal
+from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
+from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.faults import Fault, FaultKind
@@ -141,3 +143,17 @@ def test_leases_are_renewed_over_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = run(scene(Cloud.EC2, work=work, horizon_ms=5 * HOUR))
     assert outcome.ok, outcome.findings
     assert 10 <= len(heard) // 2 <= 40  # the agent's and the supervisor's
+
+
+@pytest.mark.parametrize(
+    ("begins_ms", "off_ms", "lives"), [(0, 0, True), (0, HOUR, False), (HOUR, 0, True), (HOUR, HOUR, False)]
+)
+def test_a_guest_whose_wall_clock_is_past_its_end_does_not_begin(begins_ms: int, off_ms: int, lives: bool) -> None:
+    """By its wall clock its first hard end is over when it boots, on whatever day: it powers off and runs nothing."""
+    usual = alone(under(scene(Cloud.EC2), total(100)))
+    (account,) = usual.accounts
+    wrong = CloudFault(CloudFaultKind.WRONG_CLOCK, amount=off_ms, times=1)
+    faulty = (msgspec.structs.replace(account, faults=(wrong,)),)
+    outcome = run(msgspec.structs.replace(usual, accounts=faulty, begins_ms=begins_ms), keep=200_000)
+    assert outcome.findings == ()
+    assert ("powers off: the guest timer ended" in outcome.journal.text()) is bool(off_ms)

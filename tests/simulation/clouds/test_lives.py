@@ -326,3 +326,26 @@ async def test_boot_times_are_spread() -> None:
     assert len({*took}) > 80
     assert 15_000 < took[50] - (records[0].created_ms - scene.account.born_ms) < 26_000
     assert took[-1] <= 60_000 + 1_000
+
+
+@pytest.mark.parametrize("cloud", list(Cloud))
+async def test_an_order_to_end_may_come_to_nothing(cloud: Cloud) -> None:
+    """It is accepted, the VM is shown as about to end, and then as before; it bills on, and its guest is well."""
+    scene = Scene(steady(cloud), [Fault(FaultKind.STAYS, amount=60_000, times=1)])
+    (record,) = await scene.up()
+    await scene.driver.terminate(record.id)
+    await asyncio.sleep(30)
+    assert await scene.states() == [VmState.STOPPING]
+    await asyncio.sleep(60)
+    assert await scene.states() == [VmState.RUNNING]
+    assert scene.of("end") == []
+    assert record.billed_until_ms is None
+    await scene.driver.terminate(record.id)
+    await asyncio.sleep(600)
+    assert record.state is VmState.GONE
+
+
+async def test_a_guests_wall_clock_may_be_wrong_from_its_boot() -> None:
+    scene = Scene(steady(Cloud.EC2), [Fault(FaultKind.WRONG_CLOCK, amount=-86_400_000, times=1)])
+    first, second = await scene.up(slots=2)
+    assert (first.wall_off_ms, second.wall_off_ms) == (-86_400_000, 0)
