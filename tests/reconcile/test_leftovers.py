@@ -148,3 +148,29 @@ async def test_a_cloud_that_keeps_nothing_is_not_asked(tmp_path: Path) -> None:
         await w.submit(1)
         await w.passes(2, step_ms=1_000)
         assert [row.state for row in w.rows] == ["booting"]
+
+
+class Slow(Littered):
+    """A listing of what was left takes `lasts_ms`, and shows what was there when it began."""
+
+    lasts_ms = 0
+
+    async def leftovers(self, deployment: str) -> Sequence[Leftover]:
+        found = await super().leftovers(deployment)
+        self.clock.ms += self.lasts_ms
+        return found
+
+
+async def test_a_listing_that_began_before_the_horizon_proves_nothing(tmp_path: Path) -> None:
+    """Whenever its answer comes."""
+    cloud = Slow()
+    async with world(tmp_path, cloud=cloud) as w:
+        cloud.drop(w, "disk")
+        look_every(w, 10)
+        horizon_ms = HORIZON_MS + w.context.settings.timing.call_timeout_ms
+        await w.passes(1, step_ms=horizon_ms - 1)
+        cloud.lasts_ms = LONG_MS
+        await w.passes(1)
+        assert (cloud.looks, cloud.asked) == (2, [])
+        await w.passes(1)
+        assert cloud.asked == ["disk"]

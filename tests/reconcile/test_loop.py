@@ -10,7 +10,7 @@ import pytest
 
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
-from cloud_dispatch.domain.ids import TaskId
+from cloud_dispatch.domain.ids import TaskId, VmId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, EndRules, Pool, TypeFilter
@@ -18,8 +18,8 @@ from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.planner.plan import Launch
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.ports.store import SyncCall, TaskFilter
-from cloud_dispatch.provider.errors import CapacityUnavailable
-from cloud_dispatch.provider.spi import VmState
+from cloud_dispatch.provider.errors import CapacityUnavailable, Transient
+from cloud_dispatch.provider.spi import Vm, VmState
 from cloud_dispatch.reconcile.launch import Launcher
 from cloud_dispatch.reconcile.spend import Spending
 from tests.reconcile.examples import offering
@@ -95,6 +95,35 @@ async def test_a_vm_that_a_list_misses_once_is_not_declared_gone(tmp_path: Path)
         assert row.id not in w.store.instances()
         gone = await w.store.instance(row.id)
         assert (gone.state, gone.cause) == (S.GONE, "lost")
+
+
+class Mute(Cloud):
+    """It does not say of one VM whether that is there."""
+
+    async def get(self, vm: VmId) -> Vm:
+        raise Transient("no answer")
+
+
+async def test_a_get_without_an_answer_proves_nothing(tmp_path: Path) -> None:
+    """However often listings lack the VM."""
+    async with world(tmp_path, cloud=Mute(ManualClock())) as w:
+        await w.booted()
+        (row,) = w.rows
+        w.cloud.hidden.add(row.vm)
+        await w.passes(12)
+        assert [r.state for r in w.rows] == [S.IDLE]
+
+
+async def test_a_vm_that_a_listing_binds_began_when_its_cloud_made_it(tmp_path: Path) -> None:
+    """Not when somebody looked: what it has billed by then counts."""
+    async with world(tmp_path) as w:
+        w.cloud.lose_reply = True
+        await w.submit(1)
+        began_ms = w.clock.ms
+        await w.passes(1, step_ms=60_000)
+        await w.passes(1)
+        (row,) = w.rows
+        assert (row.state, row.launched_ms) == (S.BOOTING, began_ms)
 
 
 async def test_claims_of_a_lost_vm_go_back(tmp_path: Path) -> None:
