@@ -10,7 +10,7 @@ from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.domain.task import Cause, Lease, Outcome, RetryRules, TaskSpec, TaskState
-from cloud_dispatch.ports.store import ClaimResult, Store, SyncCall, SyncDone, TaskFilter
+from cloud_dispatch.ports.store import ClaimResult, HeldClaim, Store, SyncCall, SyncDone, TaskFilter
 from cloud_dispatch.testing.store_builders import (
     FAILURE,
     START_MS,
@@ -228,6 +228,24 @@ class ClaimsContract:
         old.runs(claim)
         assert (await old.sync()).kill == (claim.token,)
         assert store.holds(current.task, current.token, new.id)
+
+    async def test_a_token_of_before_is_stale_on_the_instance_that_has_the_task_again(self, store: Store) -> None:
+        """As after a restore, when one agent runs both: what runs under the older token is to be ended, and what comes
+        of it counts for nothing, nor does that it runs say that the newer one does."""
+        await store.submit([spec()])
+        agent = await adopted(store)
+        (stale,) = await agent.claim()
+        agent.forgets(stale)
+        (current,) = await agent.claim()
+        assert (current.task, current.token > stale.token) == (stale.task, True)
+        both = (HeldClaim(stale.task, stale.token, 10), HeldClaim(current.task, current.token, None))
+        done = await store.sync(SyncCall(agent.id, agent.order + 1, both))
+        assert done.kill == (stale.token,)
+        assert (await store.task(current.task)).state is TaskState.CLAIMED
+        assert store.leases_of(agent.id) == {current.task: current.token}
+        done = await store.sync(SyncCall(agent.id, agent.order + 2, both[1:], (result(stale),)))
+        assert done.settled == (stale.token,)
+        assert (await store.task(current.task)).state is TaskState.CLAIMED
 
     @pytest.mark.parametrize("reported", [SUCCESS, FAILURE, Outcome(Cause.CANCELLED, signal=15)])
     async def test_a_cancelled_task_ends_cancelled_whatever_is_reported(self, store: Store, reported: Outcome) -> None:
