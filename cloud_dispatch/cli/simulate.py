@@ -13,6 +13,7 @@ import typer
 
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.cli import show
+from cloud_dispatch.cli.advance import advancing
 from cloud_dispatch.cli.exitcodes import OK, TASKS_FAILED
 from cloud_dispatch.cli.options import ConfigFile, Json
 from cloud_dispatch.cli.session import console, emit, load_config
@@ -104,7 +105,8 @@ def simulate(
     }  # fmt: skip
     work = _workload(settings, workload, _reading(settings, tasks, allocated, texts))
     asked = _study(settings, work, seed, boot, patience, spot)
-    found = answer(asked.scenario)
+    with advancing(asked.scenario.tasks) as advance:
+        found = answer(asked.scenario, advance)
     figures = report.report(found.record, asked.assumptions)
     value = {
         "workload": {"origin": work.origin, "tasks": asked.scenario.tasks, "span_ms": work.span_ms},

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.cli import advance
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.statestore import open_store
@@ -48,6 +52,31 @@ def test_json_has_every_figure(house: Path, cli: Cli) -> None:
     assert found["instances"]["over_time"]
     assert any("expected_runtime" in text for text in found["assumptions"])
     assert found["findings"] == []
+
+
+def test_it_says_how_far_it_is(house: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On standard error, in lines where that is no terminal; what is over soon says nothing."""
+    (house / "tasks.jsonl").write_text(TASKS.replace("2m", "20m"))
+    words = ("simulate", str(house / "tasks.jsonl"), "--config", str(house / "config.toml"), "--json")
+    quiet = cli(*words)
+    assert quiet.err == ""
+    monkeypatch.setattr(advance, "_LINE_S", 0.0)
+    ran = cli(*words)
+    said = ran.err.splitlines()
+    assert said[0] == "0s simulated, 0 of 6 tasks ended"
+    assert len(said) >= 2
+    assert ran.out == quiet.out
+
+
+def test_on_a_terminal_a_bar_says_so(house: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes when it is done."""
+    drawn = StringIO()
+    monkeypatch.setattr(advance, "_BAR_S", 0.0)
+    monkeypatch.setattr(advance, "messages", lambda: Console(file=drawn, force_terminal=True, width=100))
+    ran = cli("simulate", str(house / "tasks.jsonl"), "--config", str(house / "config.toml"), "--json")
+    assert ran.code == 0, ran.err
+    assert "0/6 tasks ended, 0s simulated" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.getvalue())
+    assert ran.err == ""
 
 
 def test_the_seed_decides_the_answer(house: Path, cli: Cli) -> None:

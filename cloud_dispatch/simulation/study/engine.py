@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cloud_dispatch.domain.money import Amount
-from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.planner.plan import Plan, Unsatisfiable, Waiting
 from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.simulation.dispatcher import Incarnation
@@ -19,6 +20,7 @@ from cloud_dispatch.simulation.world import World
 
 #: Lines of the event log that are kept: a study asks for figures, not for the story.
 _KEPT = 1
+_TOLD_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,10 @@ class Answer:
     digest: str
 
 
-def answer(scenario: Scenario) -> Answer:
+def answer(scenario: Scenario, told: Callable[[int, int], None] = lambda virtual_ms, ended: None) -> Answer:
     """Run `scenario` to its end, without the checkers of promises. Must not be called while an event loop runs.
 
+    `told` is called on the way, every ten virtual minutes: with the virtual milliseconds and the tasks that have ended.
     The same scenario gets the same answer in every process.
     """
     found: list[Record] = []
@@ -53,7 +56,7 @@ def answer(scenario: Scenario) -> Answer:
             raise RuntimeError("the simulated dispatcher does not answer at the end of its run")
         found.append(record)
 
-    outcome = run(scenario, checkers=(), keep=_KEPT, finish=look)
+    outcome = run(scenario, checkers=(), keep=_KEPT, prepare=lambda world: _tell(world, told), finish=look)
     (record,) = found
     bill = _bill(outcome)
     return Answer(
@@ -62,6 +65,13 @@ def answer(scenario: Scenario) -> Answer:
         findings=(*(finding.text for finding in outcome.findings), *waits),
         digest=outcome.digest,
     )
+
+
+def _tell(world: World, told: Callable[[int, int], None]) -> None:
+    """Now, and again."""
+    counts = world.store.task_counts() if world.store is not None else {}
+    told(world.now_ms, sum(count for state, count in counts.items() if state in TERMINAL))
+    world.at(world.now_ms + _TOLD_MS, partial(_tell, world, told))
 
 
 def _waits(last: tuple[Snapshot, Plan] | None, record: Record) -> list[str]:
