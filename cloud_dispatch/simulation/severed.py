@@ -118,6 +118,8 @@ class StoreExecutor:
         batch = args[0] if args and isinstance(args[0], Batch) else None
         if batch is not None and self._faults.store_fails():
             raise sqlite3.OperationalError("disk I/O error")
+        if batch is None and self._faults.store_is_cut() and not self._cut.burying:
+            raise _cut()  # who reads, or opens it, can't either
         result = work(*args)
         if batch is not None:
             self._hooks.point("commit")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.simulation.faults import Fault, FaultKind
 from cloud_dispatch.simulation.generate import ANSWERLESS
 from cloud_dispatch.simulation.run import run
@@ -33,6 +34,17 @@ def test_every_promise_holds_when_answers_are_lost(theme: str, seeds: int) -> No
 @pytest.mark.parametrize("scenario", [MUTE, CUT], ids=["mute", "cut"])
 def test_every_second_commit_without_an_answer(scenario: Scenario) -> None:
     assert run(scenario).findings == ()
+
+
+def test_who_starts_while_the_database_is_away_starts_again_until_it_is_there() -> None:
+    """It can't be opened, and the supervisor of the dispatcher goes on trying; the work goes on where it was."""
+    away = Fault(FaultKind.STORE_CUT, 60_000, 90_000), Fault(FaultKind.CRASH, 65_000, amount=500)
+    outcome = run(scene(faults=away, horizon_ms=1_200_000))
+    assert outcome.findings == ()
+    assert outcome.tasks[TaskState.SUCCEEDED] == 6
+    tries = [line for line in outcome.journal if "dispatcher ended by itself" in line]
+    assert 10 <= len(tries) <= 30
+    assert all("can't" in line for line in tries), tries[0]
 
 
 def _never_landed(monkeypatch: pytest.MonkeyPatch) -> None:
