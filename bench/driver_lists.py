@@ -12,8 +12,7 @@ from pathlib import Path
 
 import uvloop
 
-from cloud_dispatch import drivers
-from cloud_dispatch.adapters import collector
+from cloud_dispatch import collector, drivers
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.config import TomlFile, load
 from cloud_dispatch.domain.ids import ProfileName
@@ -24,6 +23,7 @@ async def main(path: Path) -> None:
     """A listing a line."""
     config = load(TomlFile(path), registry.plugin)
     loop = asyncio.get_running_loop()
+    collector.spare()
     collector.keep()
     async with drivers.asked(config, "bench", SystemClock()) as providers:
         while line := await loop.run_in_executor(None, sys.stdin.readline):

@@ -19,8 +19,8 @@ from typing import Any
 import structlog
 import uvloop
 
-from cloud_dispatch import agentzip, drivers, meaning, safekeeping, statestore, userdata
-from cloud_dispatch.adapters import certificates, collector, descriptors
+from cloud_dispatch import agentzip, collector, drivers, meaning, safekeeping, statestore, userdata
+from cloud_dispatch.adapters import certificates, descriptors
 from cloud_dispatch.adapters.certificates import Certificate
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy

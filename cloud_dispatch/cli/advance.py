@@ -9,7 +9,7 @@ from typing import Protocol
 from cloud_dispatch.cli.session import messages, say, seconds
 from cloud_dispatch.domain.durations import about
 
-#: A bar moves so often; a line comes so seldom. What is over sooner says nothing.
+#: A bar moves so often; a line comes so seldom, and not before that.
 _BAR_S, _LINE_S = 0.2, 20.0
 
 
@@ -36,7 +36,7 @@ class _Seldom:
 def advancing(tasks: int) -> Iterator[Advance]:
     """Whoever simulates `tasks` tasks tells what this gives. No thread draws: it would slow down the simulation."""
     console = messages()
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
 
         def tell(virtual_ms: int, ended: int) -> None:
             say(f"{about(virtual_ms)} simulated, {ended} of {tasks} tasks ended")

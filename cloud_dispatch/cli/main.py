@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from cloud_dispatch.adapters import collector
+from cloud_dispatch import collector
 from cloud_dispatch.cli import (
     boot_documents,
     breakers,

@@ -7,10 +7,8 @@ process that started it, even while the driver blocks.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import ctypes
-import gc
 import importlib
 import os
 import signal
@@ -21,6 +19,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from cloud_dispatch import collector
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.provider import codec
 from cloud_dispatch.provider.codec import CANCEL, CLOSE, Failure, Hello, Init, Reply, Request
@@ -133,15 +132,8 @@ def _die_with(parent: int) -> None:
         sys.exit(0)
 
 
-def _spare_the_collector() -> None:
-    """An SDK is hundreds of thousands of objects that live to the end, when Python would walk all of them several
-    times: that and the walks while it is imported were a third of what a driver's process takes to start and end."""
-    gc.set_threshold(50_000, 20, 50)
-    atexit.register(gc.freeze)
-
-
 def main() -> int:
-    _spare_the_collector()
+    collector.spare()  # an SDK is hundreds of thousands of objects
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     _die_with(parent)
     with socket.socket(fileno=descriptor) as sock:

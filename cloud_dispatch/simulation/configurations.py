@@ -48,8 +48,8 @@ def _without(house: House, gone: ProfileName) -> House:
     )
 
 
-def left_for_good(scenario: Scenario, chance: Stream) -> Scenario:
-    """A profile leaves, and comes back when nothing of its own lives any more."""
+def left_for_long(scenario: Scenario, chance: Stream) -> Scenario:
+    """A profile leaves for longer than its VMs live, as a rule, and comes back."""
     at = chance.between(1_000, _LATEST_MS)
     left = Fault(FaultKind.CONFIGURE, at, at + chance.pick((600_000, 1_800_000)), chance.below(3), which=_NO_PROFILE)
     return msgspec.structs.replace(scenario, faults=(*scenario.faults, left))

@@ -22,7 +22,7 @@ from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
 from cloud_dispatch.simulation.clouds.make import defaults
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
-from cloud_dispatch.simulation.configurations import left_for_good, other_configurations
+from cloud_dispatch.simulation.configurations import left_for_long, other_configurations
 from cloud_dispatch.simulation.entropy import SeededStreams
 from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
 from cloud_dispatch.simulation.margins import no_slack
@@ -38,7 +38,7 @@ from cloud_dispatch.simulation.money import (
 from cloud_dispatch.simulation.ports import Stream
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
 from cloud_dispatch.simulation.several import any_fault, one_is_down, three_clouds
-from cloud_dispatch.simulation.sharing import limits_of_drivers, limits_of_payers, shared_account
+from cloud_dispatch.simulation.sharing import caps_of_drivers, limits_of_payers, shared_account
 
 _CLOUDS = (Cloud.EC2, Cloud.GCE, Cloud.ARM)
 #: Nothing goes wrong after so long; work is submitted in the first part of it.
@@ -409,13 +409,13 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "lost-answers-and-fleets": (_fleet, _spot, _lost_answers, _bad_clouds),
     "lost-commits": (_lost_commits,),
     "lost-commits-and-faults": (_lost_commits, _crashes, _bad_network, _bad_store, _bad_agents, _operators),
-    "sharing": (shared_account, limits_of_drivers),
-    "sharing-and-faults": (_fleet, shared_account, limits_of_drivers, _crashes, _bad_network, _bad_store, _bad_clouds),
-    "sharing-and-configurations": (shared_account, limits_of_drivers, other_configurations, _crashes),
-    "sharing-and-money": (short_of_money, shared_account, limits_of_drivers, limits_of_payers, costly_faults),
+    "sharing": (shared_account, caps_of_drivers),
+    "sharing-and-faults": (_fleet, shared_account, caps_of_drivers, _crashes, _bad_network, _bad_store, _bad_clouds),
+    "sharing-and-configurations": (shared_account, caps_of_drivers, other_configurations, _crashes),
+    "sharing-and-money": (short_of_money, shared_account, caps_of_drivers, limits_of_payers, costly_faults),
     "payers": (limits_of_payers, _crashes, _bad_network),
     "payers-and-faults": (limits_of_payers, _crashes, _bad_store, _bad_agents, _bad_clouds, _operators),
-    "leaving": (left_for_good, _crashes, _bad_clouds),
+    "leaving": (left_for_long, _crashes, _bad_clouds),
     "stops": (_kill_switch, _operators, _crashes, _bad_network),
     "three-clouds-and-money": (three_clouds, short_of_money, costly_faults, one_is_down, any_fault, left_alone),
 }
@@ -438,7 +438,7 @@ _SHAPING: tuple[_Trouble, ...] = (late_answers, three_clouds, _fleet, short_of_m
 _EVERY = tuple(
     trouble
     for trouble in dict.fromkeys((*_SHAPING, *(trouble for troubles in THEMES.values() for trouble in troubles)))
-    if trouble is not left_to_guests
+    if trouble not in (left_to_guests, no_slack)
 )
 
 

@@ -40,7 +40,7 @@ def shared_account(scenario: Scenario, chance: Stream) -> Scenario:
     )
 
 
-def limits_of_drivers(scenario: Scenario, chance: Stream) -> Scenario:
+def caps_of_drivers(scenario: Scenario, chance: Stream) -> Scenario:
     """Caps of drivers, each with all of its profiles; some drivers have the accounts of several clouds."""
     one_for_all = chance.chance(0.5)
     accounts = tuple(msgspec.structs.replace(one, driver="any") if one_for_all else one for one in scenario.accounts)

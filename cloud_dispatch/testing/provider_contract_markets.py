@@ -42,7 +42,8 @@ class MarketContract(ContractBase):
         offering = await self.cheapest_spot(provider) if spot else await self.cheapest(provider)
         (vm,) = await self.launched(provider, await make_request(offering=offering))
         await self.horizon(provider)
-        shown = [*(await provider.list(DEPLOYMENT)).vms, await provider.get(vm.id), vm]
+        listed = [one for one in (await provider.list(DEPLOYMENT)).vms if one.id == vm.id]
+        shown = [*listed, await provider.get(vm.id), vm]
         assert [one.spot for one in shown] == [spot] * 3
         assert await truth.market(vm.id) is market
 

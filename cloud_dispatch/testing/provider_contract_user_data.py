@@ -29,7 +29,7 @@ def _unended(user_data: str, traits: Traits) -> str:
 
 
 def _longest(user_data: str, traits: Traits) -> str:
-    """As long as may be: a character more, and it is refused."""
+    """About as long as may be."""
     least, most = 0, 4 * traits.max_user_data
     noise = letters(most)
     while least < most:

@@ -134,6 +134,8 @@ def code(source: str) -> list[str]:
     ("source", "sent"),
     [
         ("'''Prose.'''\nx = 1  # why\n", "\nx = 1\n"),
+        ("def f():\n\t'''Prose.'''\n", "def f():\n\t0\n"),
+        ("'''Prose.'''\n#", "\n"),
         ("def f():\n    '''Prose\n\n    of lines # and so on'''\n", "def f():\n    0\n\n\n"),
         ("x = '#' + \"'#\" + r'\\#'  # '\n", "x = '#' + \"'#\" + r'\\#'\n"),
         ("x = (  # two\n    'a'\n    '#b'  # that are one\n)\n", "x = (\n    'a'\n    '#b'\n)\n"),

@@ -69,13 +69,17 @@ def test_it_says_how_far_it_is(house: Path, cli: Cli, monkeypatch: pytest.Monkey
 
 
 def test_on_a_terminal_a_bar_says_so(house: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes when it is done."""
+    """It moves, and is taken away when it is done."""
+    (house / "tasks.jsonl").write_text(TASKS.replace("2m", "20m"))
     drawn = StringIO()
     monkeypatch.setattr(advance, "_BAR_S", 0.0)
     monkeypatch.setattr(advance, "messages", lambda: Console(file=drawn, force_terminal=True, width=100))
     ran = cli("simulate", str(house / "tasks.jsonl"), "--config", str(house / "config.toml"), "--json")
     assert ran.code == 0, ran.err
-    assert "0/6 tasks ended, 0s simulated" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.getvalue())
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.getvalue())
+    assert "0/6 tasks ended, 0s simulated" in shown
+    assert re.search(r"\d/6 tasks ended, [1-9]\d*m simulated", shown)
+    assert drawn.getvalue().endswith("\x1b[2K")
     assert ran.err == ""
 
 

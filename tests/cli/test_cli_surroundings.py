@@ -42,6 +42,17 @@ def test_streams_that_are_closed_are_open_to_nowhere(configuration: Path) -> Non
     assert subprocess.run(["/bin/sh", "-c", line], timeout=60).returncode == 0
 
 
+def test_a_command_hardly_looks_for_garbage_and_not_as_it_ends() -> None:
+    """What it imports lives on: to walk that again and again, and at the end, is a third of a short command."""
+    code = (
+        "import atexit, gc\nfrom cloud_dispatch.cli import main\n"
+        "atexit.register(lambda: print(gc.get_threshold()[0], gc.get_freeze_count() > 10_000))\n"
+        "main.run = lambda words: 0\nmain.main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.split() == ["50000", "True"]
+
+
 def test_a_command_without_streams_ends_as_with_them(configuration: Path) -> None:
     """What it does depends on none of them."""
     words = ["config", "show", "--config", str(configuration)]

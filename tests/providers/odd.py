@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import os
 import time
@@ -67,7 +68,7 @@ class Odd(Lacking):
         return frozenset()
 
     async def console(self, vm: VmId) -> str:
-        return str(os.getpid())
+        return str(gc.get_threshold()[0]) if vm == "collector" else str(os.getpid())
 
     async def close(self) -> None:
         (self.folder / "closed").touch()

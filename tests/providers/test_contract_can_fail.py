@@ -48,6 +48,10 @@ class Broken(_MemoryContract):
 def suite_against(planted: Planted) -> type[Broken]:
     """The suite with the named test alone, turned round, and the broken driver as its subject."""
     hidden = dict.fromkeys(NAMES)
+    marks = getattr(getattr(ProviderContract, planted.test), "pytestmark", ())
+    given = [value for mark in marks if mark.name == "parametrize" for value in mark.args[1]]
+    values = {str(getattr(value, "__name__", value)) for value in given}
+    assert values >= set(planted.only), f"{planted.test} has no such parameters: {planted.only}"
     own = {planted.test: must_fail(getattr(ProviderContract, planted.test), planted.only)}
     subject = {"driver": planted.driver, "traits": planted.traits, "settle_s": 2.0, "__doc__": planted.driver.__name__}
     return type(f"Test{planted.driver.__name__}", (Broken,), {**hidden, **own, **subject})

@@ -327,3 +327,13 @@ def test_a_child_that_never_speaks_is_given_up_and_ended(tmp_path: Path, monkeyp
         ProcessHost(ODD, context(tmp_path), spawn=never_speaks)
     assert len(stuck) == 1
     assert stuck[0].poll() is not None
+
+
+@pytest.mark.process
+async def test_a_drivers_process_hardly_looks_for_garbage(tmp_path: Path) -> None:
+    """What its SDK brings lives as long as it does."""
+    host = ProcessHost(ODD, context(tmp_path))
+    try:
+        assert await host.console(VmId("collector")) == "50000"
+    finally:
+        await host.close()
