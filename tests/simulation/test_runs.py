@@ -179,7 +179,8 @@ async def test_every_port_of_the_dead_is_severed() -> None:
         if asyncio.iscoroutine(said):
             await said
 
-    world: Any = SimpleNamespace(point=done.append, store_delay_ms=lambda: 0, store_fails=lambda: False)
+    well: dict[str, Any] = {"store_delay_ms": lambda: 0, "store_fails": lambda: False, "store_is_cut": lambda: False}
+    world: Any = SimpleNamespace(point=done.append, **well)
     clock = SeveredClock(cut, VirtualClock(SimpleNamespace(now_ms=7)))
     entropy = SeveredEntropy(cut, SeededEntropy(SeededStreams(1)))
     driver: Any = SimpleNamespace(traits=None, terminate=terminate)
