@@ -13,6 +13,9 @@ from hypothesis import settings
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
+#: Folders whose tests mostly wait, for processes and for time to pass; and those that compute for long.
+_WAITING = frozenset({"agent", "bench", "cloudinit", "packaging", "providers", "system"})
+_COMPUTING = frozenset({"simulation"})
 _LONG_S = 120
 _LONG_NAME = 60
 
@@ -57,20 +60,20 @@ def _shares(item: pytest.Item) -> bool:
 
 
 def _spread(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Spread the tests of each folder over the whole run: some folders mostly wait and others compute for long, and the
-    workers are never all waiting, nor all computing, not even at the end.
+    """Spread what waits among what computes, so that the workers are never all waiting, nor all computing.
 
     Only where tests are spread over workers. The longest come first: one that comes last keeps all waiting for it.
     """
     if not getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         return
-    folders: dict[str, list[pytest.Item]] = {}
+    kinds: dict[int, list[pytest.Item]] = {0: [], 1: [], 2: []}
     for item in items:
-        folders.setdefault(item.path.relative_to(Path(__file__).parent).parts[0], []).append(item)
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        kinds[0 if folder in _WAITING else 1 if folder in _COMPUTING else 2].append(item)
     places = []
-    for folder, alike in folders.items():
+    for kind, alike in kinds.items():
         alike.sort(key=lambda item: not _is_long(item))
-        places += [((at + 0.5) / len(alike), folder, item) for at, item in enumerate(alike)]
+        places += [((at + 0.5) / len(alike), kind, item) for at, item in enumerate(alike)]
     items[:] = [item for _, _, item in sorted(places, key=lambda place: place[:2])]
 
 

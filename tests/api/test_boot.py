@@ -69,8 +69,8 @@ async def test_a_batch_can_not_flood_the_record(house: House) -> None:
     headers = {"Authorization": f"Bearer {house.tokens.join(batch, 1, 10**15)}"}
     codes = [(await house.http.post(BOOT_PATH, headers=headers, json=FAILURE)).status_code for _ in range(300)]
     assert codes[0] == 200
-    assert codes[-1] == 503
-    assert len(house.fleet.boots) < 270
+    assert codes.count(503) > 30  # some are taken again as time goes by, more of them where the machine is busy
+    assert len(house.fleet.boots) == codes.count(200)
 
 
 async def scripts_for(house: House, batch: BatchId, vm: str) -> httpx.Response:
