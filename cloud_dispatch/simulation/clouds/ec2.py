@@ -1,7 +1,7 @@
 """EC2's dialect: launches of several VMs at once under a client token, ids of the cloud's own, reads that are late.
 
 - `RunInstances` gives what there is between MinCount and MaxCount; the same token gives the same VMs within its window,
-  as long as it still shows them, and a mismatch of parameters is refused.
+  also when they have ended, as long as it shows as many as were asked for, and a mismatch of parameters is refused.
 - A new VM may be missing from lists and gets for a while; then terminating or tagging it finds nothing either. A VM
   that is gone lingers, as terminated.
 - Throttling does not say when to come again. Spot has quotas of its own, a bid, and two minutes' notice.
@@ -16,7 +16,7 @@ from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.money import HOUR_MS, Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider.errors import InDoubt, InvalidRequest
-from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, LeftoverKind, Provider
+from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, LeftoverKind, Provider, VmState
 from cloud_dispatch.simulation.clouds.account import Account, Order, Ways
 from cloud_dispatch.simulation.clouds.catalogue import sold
 from cloud_dispatch.simulation.clouds.driver import TaggedEnds, bid_of, common_traits, scope_of, settled
@@ -100,7 +100,9 @@ class Ec2Driver(TaggedEnds):
                 raise InvalidRequest(
                     f"client token {request.batch} was used with other parameters", code="IdempotentParameterMismatch"
                 )
-            if sum(record.as_of(now) is not None for record in known.records) < request.slots:
+            gone = any(record.state is VmState.GONE for record in known.records)
+            shown = sum(record.as_of(now) is not None for record in known.records)
+            if gone and shown < request.slots:
                 raise InDoubt(f"a VM of client token {request.batch} is gone", code="IdempotentInstanceTerminated")
             return known.records
         pool = account.stock.pool(*scope_of(request))

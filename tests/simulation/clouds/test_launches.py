@@ -61,6 +61,19 @@ async def test_ec2_forgets_a_token_after_its_window() -> None:
     assert other.id != vm.id
 
 
+async def test_ec2_repeats_what_it_granted_also_where_that_was_less() -> None:
+    """As long as those VMs live; where one of them has ended it tells that."""
+    scene = Scene(steady(Cloud.EC2, rooms=(Room(2),)))
+    request = await scene.request(3)
+    first, again = [(await scene.driver.launch(request)).vms for _ in range(2)]
+    assert len(first) == 2
+    assert [vm.id for vm in again] == [vm.id for vm in first]
+    await scene.driver.terminate(first[0].id)
+    await asyncio.sleep(600)
+    with pytest.raises(InDoubt):
+        await scene.driver.launch(request)
+
+
 @pytest.mark.parametrize("cloud", [Cloud.GCE, Cloud.ARM])
 async def test_a_name_is_for_ever_while_its_vm_lives(cloud: Cloud) -> None:
     """Days later a repeat still gives the VM of that name; once that is gone, the name makes a new one."""
