@@ -77,6 +77,11 @@ def _slowest(scenario: Scenario, chance: Stream) -> Scenario:
     )
 
 
+def _boots_ms(settings: AccountSettings) -> int:
+    """From the launch to the first word of the agent."""
+    return settings.life.start.most_ms + settings.life.boot.most_ms + 4 * settings.latency.most_ms
+
+
 def _lag_ms(settings: AccountSettings) -> int:
     """How long after its hard end a VM may bill: the hand's slowness, its own, and the clocks'."""
     hand_ms = settings.life.start.most_ms if settings.cloud is Cloud.GCE else settings.reaper_period_ms
@@ -87,8 +92,7 @@ def _left_to_hands(scenario: Scenario, chance: Stream) -> Scenario:
     """Every guest hangs and the dispatcher dies, soon after an end was moved on: only hard ends are left."""
     settings, vms = scenario.accounts[0].settings, chance.between(1, 3)
     longest_ms = 60_000 if settings.cloud is Cloud.GCE else 8 * _MINUTE_MS  # there ends are never moved on
-    boots_ms = settings.life.start.most_ms + settings.life.boot.most_ms + 4 * settings.latency.most_ms
-    at_ms = boots_ms + chance.between(5_000, longest_ms)
+    at_ms = _boots_ms(settings) + chance.between(5_000, longest_ms)
     off_ms = chance.pick((-CLOCKS_MS, 0, CLOCKS_MS, CLOCKS_MS, CLOCKS_MS))
     lasts_ms = at_ms + max(off_ms, 0) + chance.between(0, _PACE.lease_ms) + _lag_ms(settings)
     limit = Amount(vms * cost(full_rate(settings), lasts_ms))
@@ -125,7 +129,7 @@ def _over_an_edge(scenario: Scenario, chance: Stream) -> Scenario:
 def _found_late(scenario: Scenario, chance: Stream) -> Scenario:
     """Many live at once, and a clock that has fallen behind the biller's finds that they are over; more work waits."""
     settings, vms, run_ms = scenario.accounts[0].settings, chance.between(4, 12), chance.pick((60_000, 120_000))
-    boots_ms = settings.life.start.most_ms + settings.life.boot.most_ms + 4 * settings.latency.most_ms
+    boots_ms = _boots_ms(settings)
     lasts_ms = boots_ms + run_ms + _PACE.lease_ms + CLOCKS_MS + _lag_ms(settings)
     limit = Amount(vms * cost(full_rate(settings), lasts_ms) * chance.between(80, 120) // 100)
     return msgspec.structs.replace(

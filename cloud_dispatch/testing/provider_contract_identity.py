@@ -36,10 +36,7 @@ class IdentityContract(ContractBase):
     ) -> None:
         """To the driver that made it and to every other one, any number of times."""
         self._needs(provider)
-        request = await make_request()
-        (vm,) = await self._up(provider, request)
-        challenge = Challenge(request.batch, since_ms=0)
-        proof = await prove(vm.id, challenge)
+        vm, challenge, proof = await self._proof(provider, make_request, prove)
         assert await provider.identify(proof, challenge) == vm.id
         heir = connect()
         try:
@@ -70,10 +67,7 @@ class IdentityContract(ContractBase):
     ) -> None:
         """Cut short, or with a character of its beginning, middle or last third another."""
         self._needs(provider)
-        request = await make_request()
-        (vm,) = await self._up(provider, request)
-        challenge = Challenge(request.batch, since_ms=0)
-        proof = await prove(vm.id, challenge)
+        _, challenge, proof = await self._proof(provider, make_request, prove)
         for place in (1, len(proof) // 2, len(proof) * 3 // 4):
             await self._unproven(provider, proof[:place], challenge)
             other = "1" if proof[place] != "1" else "2"
@@ -102,10 +96,7 @@ class IdentityContract(ContractBase):
         self._needs(provider)
         if provider.traits.identity is not Identity.MADE_OUT:
             pytest.skip("proofs are the same to everybody")
-        request = await make_request()
-        (vm,) = await self._up(provider, request)
-        challenge = Challenge(request.batch, since_ms=0)
-        proof = await prove(vm.id, challenge)
+        _, challenge, proof = await self._proof(provider, make_request, prove)
         await self._unproven(provider, proof, replace(challenge, batch=BatchId("c99999999995")))
 
     async def test_proofs_are_checked_without_the_cloud(
@@ -114,10 +105,7 @@ class IdentityContract(ContractBase):
         """Keys and names are kept: what anybody can bring at any time is no way to have the account asked, and to use
         up what it allows a second."""
         self._needs(provider)
-        request = await make_request()
-        (vm,) = await self._up(provider, request)
-        challenge = Challenge(request.batch, since_ms=0)
-        proof = await prove(vm.id, challenge)
+        vm, challenge, proof = await self._proof(provider, make_request, prove)
         assert await provider.identify(proof, challenge) == vm.id
         before = await truth.requests()
         for number in range(_MANY):
@@ -143,6 +131,13 @@ class IdentityContract(ContractBase):
         for vm in vms:
             await self.running(provider, vm.id)
         return vms
+
+    async def _proof(self, provider: Provider, make_request: MakeRequest, prove: Prove) -> tuple[Vm, Challenge, str]:
+        """A VM that runs, what it is asked, and its proof."""
+        request = await make_request()
+        (vm,) = await self._up(provider, request)
+        challenge = Challenge(request.batch, since_ms=0)
+        return vm, challenge, await prove(vm.id, challenge)
 
     async def _unproven(self, provider: Provider, proof: str, challenge: Challenge) -> None:
         with pytest.raises(NotProven):
