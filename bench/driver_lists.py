@@ -23,7 +23,6 @@ async def main(path: Path) -> None:
     """A listing a line."""
     config = load(TomlFile(path), registry.plugin)
     loop = asyncio.get_running_loop()
-    collector.spare()
     collector.keep()
     async with drivers.asked(config, "bench", SystemClock()) as providers:
         while line := await loop.run_in_executor(None, sys.stdin.readline):

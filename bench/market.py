@@ -5,7 +5,6 @@ planner gives it: which offerings are shut, caps, quotas, fit, and the order. Re
 and are not in it.
 """
 
-import gc
 import statistics
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from bench.processes import BenchmarkFailed
 from bench.report import Metric, Repetition, Target
 from bench.yardsticks import take
+from cloud_dispatch import collector
 from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import InstanceType, Market, Offering
@@ -69,8 +69,7 @@ def measure(folder: Path, repeat: int, quick: bool) -> Iterator[Metric]:
     """One metric: milliseconds a ranking, the median of RANKINGS in each repetition."""
     snapshot = market(TYPES // 10 if quick else TYPES)
     _check(snapshot, _ranked(snapshot))
-    gc.freeze()  # as a dispatcher does with what lives on
-    gc.set_threshold(50_000, 20, 50)
+    collector.keep()  # as a dispatcher does with what lives on
     yield Metric("market", "ranking", "ms", False, tuple(_repetition(folder, snapshot) for _ in range(repeat)), TARGETS)
 
 

@@ -53,6 +53,16 @@ def test_a_command_hardly_looks_for_garbage_and_not_as_it_ends() -> None:
     assert ended.stdout.split() == ["50000", "True"]
 
 
+def test_who_serves_keeps_what_there_is_from_the_collector() -> None:
+    """Also where no command has begun it, as in the benchmarks."""
+    code = (
+        "import gc\nfrom cloud_dispatch import collector\ncollector.keep()\n"
+        "print(gc.get_threshold()[0], gc.get_freeze_count() > 1_000)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.split() == ["50000", "True"]
+
+
 def test_a_command_without_streams_ends_as_with_them(configuration: Path) -> None:
     """What it does depends on none of them."""
     words = ["config", "show", "--config", str(configuration)]
