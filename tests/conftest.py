@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.slices import ask_for_long
+
 # A test is no measurement: on a busy machine an example may take long.
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
@@ -25,6 +27,12 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     if isinstance(val, (str, bytes)) and len(val) > _LONG_NAME:
         return f"{val[:_LONG_NAME]!a} and so on, {len(val)} in all"
     return None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers that share cores have long turns on them."""
+    if hasattr(config, "workerinput"):
+        ask_for_long()
 
 
 @pytest.hookimpl(wrapper=True)
