@@ -1,27 +1,33 @@
-"""Brings a database to this version's tables. Owns the use of Alembic; the steps are in `migrations/versions`."""
+"""Brings a database to this version's tables. Owns the use of Alembic; the steps are in `migrations/versions`.
+
+Alembic is loaded when there is a step to take: most dispatchers, and all who only look, find their tables as they are
+to be. Which revision those are at, and which is this version's, is found without it.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util.exc import CommandError
+from sqlalchemy import column, inspect, select, table
 from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
 _FOLDER = Path(__file__).parent / "migrations"
+#: Alembic's, which holds one row: the revision.
+_VERSION = table("alembic_version", column("version_num"))
 
 
-def _config(connection: Connection | None = None) -> Config:
+def _config(connection: Connection) -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -49,15 +55,18 @@ def _heed_references(connection: Connection, heed: bool) -> None:
         driver.execute(f"PRAGMA foreign_keys={'ON' if heed else 'OFF'}")
 
 
-@cache
-def _head() -> str | None:
-    """The revision of this version. Asked for once: Alembic reads and compiles every step for it."""
-    return ScriptDirectory.from_config(_config()).get_current_head()
+def _head() -> str:
+    """The revision of this version: the steps are in one line, and the names of their files begin with their numbers.
+    Alembic would read and compile every step for it."""
+    return max(step.name.partition("_")[0] for step in (_FOLDER / "versions").glob("[0-9]*.py"))
 
 
 def revision(connection: Connection) -> str | None:
     """The revision that the tables are at; None before the first."""
-    return MigrationContext.configure(connection).get_current_revision()
+    if not inspect(connection).has_table(_VERSION.name):
+        return None
+    found: str | None = connection.scalar(select(_VERSION.c.version_num))
+    return found
 
 
 def upgrade(connection: Connection, to: str = "head") -> None:
@@ -65,6 +74,9 @@ def upgrade(connection: Connection, to: str = "head") -> None:
     current = revision(connection)
     if current is not None and current == _head() and to == "head":
         return
+    from alembic import command
+    from alembic.util.exc import CommandError
+
     config = _config(connection)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
@@ -79,6 +91,9 @@ def upgrade(connection: Connection, to: str = "head") -> None:
 def downgrade(connection: Connection, to: str) -> None:
     """Take steps back, in the caller's transaction; what newer columns held is lost. InvalidInput for a revision that
     this version does not know, or that is not behind."""
+    from alembic import command
+    from alembic.util.exc import CommandError
+
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         command.downgrade(_config(connection), to)

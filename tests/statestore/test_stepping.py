@@ -93,17 +93,13 @@ async def test_a_table_that_is_made_anew_takes_nothing_along(
         later = tmp_path / "migrations"
         shutil.copytree(migrate._FOLDER, later, ignore=shutil.ignore_patterns("__pycache__"))
         (later / "versions" / "9999_later.py").write_text(MAKES_TASKS_ANEW)
-        monkeypatch.setattr(migrate, "_FOLDER", later)
-        migrate._head.cache_clear()
-        try:
+        with monkeypatch.context() as patched:
+            patched.setattr(migrate, "_FOLDER", later)
             again = await open_one(ManualClock())
             assert (await again.task(task)).spec == spec()
             await again.close()
             assert revision_of(sqlite_url) == "9999"
             step_back(sqlite_url, "0002", now_ms=START_MS)
-        finally:
-            monkeypatch.undo()
-            migrate._head.cache_clear()
         last = await open_one(ManualClock())
         assert (await last.task(task)).spec == spec()
         assert await last.check() == []
