@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.slices import LONGEST_NS, ask_for_long, granted_ns
+from tests.slices import TURN_NS, ask_for_long, granted_ns
 
 _ASKS = """
 import subprocess, sys
@@ -29,8 +29,8 @@ def test_a_worker_has_long_turns_and_its_children_the_usual_ones(request: pytest
         [sys.executable, "-c", _ASKS], capture_output=True, text=True, check=True, cwd=request.config.rootpath
     )
     before, after, child = map(int, told.stdout.split())
-    assert (after, child) == (LONGEST_NS, before)
-    assert before < LONGEST_NS
+    assert (after, child) == (TURN_NS, before)
+    assert before < TURN_NS
 
 
 def test_where_it_can_not_be_asked_for_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
