@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.slices import TURN_NS, ask_for_long, granted_ns
+from tests.slices import TURN_NS, ask_for_long, can_be_asked_for, granted_ns
 
 _ASKS = """
 import subprocess, sys
@@ -23,14 +23,16 @@ subprocess.run([sys.executable, "-c", "from tests.slices import granted_ns; prin
 
 def test_a_worker_has_long_turns_and_its_children_the_usual_ones(request: pytest.FixtureRequest) -> None:
     kernel = re.match(r"(\d+)\.(\d+)", platform.release())
-    if platform.system() != "Linux" or kernel is None or tuple(map(int, kernel.groups())) < (6, 12):
-        pytest.skip("turns can be asked for from Linux 6.12 on")
+    if not can_be_asked_for() or kernel is None or tuple(map(int, kernel.groups())) < (6, 12):
+        pytest.skip("turns can be asked for from Linux 6.12 on, on x86-64 and ARM")
     told = subprocess.run(
         [sys.executable, "-c", _ASKS], capture_output=True, text=True, check=True, cwd=request.config.rootpath
     )
     before, after, child = map(int, told.stdout.split())
     assert (after, child) == (TURN_NS, before)
     assert before < TURN_NS
+    if hasattr(request.config, "workerinput"):
+        assert granted_ns() == TURN_NS, "this is a worker"
 
 
 def test_where_it_can_not_be_asked_for_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,8 +79,7 @@ def test_who_has_no_step_to_take_does_without_alembic(tmp_path: Path) -> None:
     url = migrated_store(tmp_path / "store.sqlite")
     program = f"""
 import sys
-from cloud_dispatch.statestore import identity, revision_of
-from cloud_dispatch.statestore import migrate
+from cloud_dispatch.statestore import revision_of
 from cloud_dispatch.statestore.engine import make_engine, parse_url
 from cloud_dispatch.statestore.migrate import upgrade
 with make_engine(parse_url({url!r})).begin() as connection:
