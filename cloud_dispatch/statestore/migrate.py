@@ -55,10 +55,14 @@ def _heed_references(connection: Connection, heed: bool) -> None:
         driver.execute(f"PRAGMA foreign_keys={'ON' if heed else 'OFF'}")
 
 
+def _known() -> list[str]:
+    """The revisions that this version knows, its own last: the steps are in one line, and the names of their files
+    begin with their numbers. Alembic would read and compile every step for it."""
+    return sorted(step.name.partition("_")[0] for step in (_FOLDER / "versions").glob("[0-9]*.py"))
+
+
 def _head() -> str:
-    """The revision of this version: the steps are in one line, and the names of their files begin with their numbers.
-    Alembic would read and compile every step for it."""
-    return max(step.name.partition("_")[0] for step in (_FOLDER / "versions").glob("[0-9]*.py"))
+    return _known()[-1]
 
 
 def revision(connection: Connection) -> str | None:
@@ -94,8 +98,13 @@ def downgrade(connection: Connection, to: str) -> None:
     from alembic import command
     from alembic.util.exc import CommandError
 
+    current = revision(connection)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         command.downgrade(_config(connection), to)
     except CommandError as error:
-        raise InvalidInput(f"there is no way back to revision {to!r}: {error}", place="--to") from None
+        raise InvalidInput(
+            f"there is no way back to revision {to!r}: {error}",
+            place="--to",
+            hint=f"the tables are at {current}, and this version knows {', '.join(_known())}",
+        ) from None

@@ -115,6 +115,7 @@ def test_only_a_revision_before_can_be_gone_back_to(url: str) -> None:
 async def test_an_unknown_revision_changes_nothing(url: str) -> None:
     async with stores(url) as open_one:
         await (await open_one(ManualClock())).close()
-        with pytest.raises(InvalidInput, match="no way back"):
+        with pytest.raises(InvalidInput, match="no way back") as refused:
             step_back(url, "0000", now_ms=START_MS)
+        assert refused.value.hint == "the tables are at 0002, and this version knows 0001, 0002"
         assert revision_of(url) == "0002"
