@@ -20,6 +20,7 @@ from cloud_dispatch.domain.ids import BatchId, ProfileName
 from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.spi import Traits
 
+pytestmark = pytest.mark.tools
 PROXY = '[pools.p.boot]\nproxy = {http = "http://p:1", https = "http://p:2", no = "10.0.0.0/8"}\n'
 OWN = '[pools.p.boot]\nscripts = ["a.sh"]\ncloud_config = ["b.yaml", "c.yaml"]\n'
 GPU = '[pools.p.boot]\nnvidia = true\nnvidia_packages = ["nvidia-driver"]\n'

@@ -11,7 +11,7 @@ import pytest
 from tests.packaging.conftest import ROOT, Installation
 
 DEMO_TIMEOUT_SECONDS = 150
-pytestmark = [pytest.mark.xdist_group("packaging"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("packaging"), pytest.mark.timeout(600)]
 
 
 def processes_below(folder: Path) -> list[str]:

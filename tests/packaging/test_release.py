@@ -18,7 +18,7 @@ from tools import release
 VERSION = f"{agent.VERSION}.7"
 TAGGED_S = 1_795_000_000
 SECTION = f"## [{VERSION}] - 2026-11-18\n\n### Added\n- Everything.\n\n## [0.1.0]"
-pytestmark = [pytest.mark.xdist_group("packaging"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("packaging"), pytest.mark.timeout(300)]
 
 
 def git(folder: Path, *words: str) -> None:

@@ -25,7 +25,7 @@ from cloud_dispatch.install.versions import Home, Wanted
 from tests.packaging.conftest import BUILD_TIMEOUT_SECONDS, ROOT
 from tests.system.house import House
 
-pytestmark = [pytest.mark.xdist_group("packaging"), pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("packaging"), pytest.mark.process, pytest.mark.timeout(600)]
 LATER = "9.9.9"
 MIGRATION = """
 import sqlalchemy as sa

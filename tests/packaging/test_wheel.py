@@ -13,7 +13,7 @@ import pytest
 
 from tests.architecture.source import ROOT, files_in_git
 
-pytestmark = [pytest.mark.xdist_group("packaging"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("packaging"), pytest.mark.timeout(300)]
 
 
 def in_wheel(path: str) -> str | None:

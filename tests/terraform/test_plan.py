@@ -14,6 +14,7 @@ from tests.terraform.standins import stand_in
 from tests.terraform.test_validate import Copy
 from tests.terraform.test_variables import ISSUER
 
+pytestmark = pytest.mark.tools
 here = pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not on this machine")
 EVERY = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEk5NGpt ops"

@@ -22,6 +22,7 @@ PLUGINS = os.environ.get("TERRAFORM_PLUGINS", "")
 PLANNED = os.environ.get("TERRAFORM_PLAN", "").split()
 USED = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
 
+pytestmark = pytest.mark.tools
 here = pytest.mark.skipif(TERRAFORM is None, reason="terraform is not on this machine")
 plugged = pytest.mark.skipif(not PLUGINS, reason="TERRAFORM_PLUGINS names no folder with the providers' plugins")
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.terraform.rendering import MODULES
 
+pytestmark = pytest.mark.tools
 TERRAFORM = shutil.which("terraform")
 #: What must be said.
 GIVEN = {"deployment": "lab", "day_limit": 5, "month_limit": 50, "alarm_emails": ["ops@example.org"]}
