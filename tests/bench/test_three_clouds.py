@@ -37,7 +37,7 @@ def test_the_split_is_even(instances: int) -> None:
 @pytest.mark.process
 @pytest.mark.timeout(240)
 def test_drivers_and_bare_sdks_list_the_same_vms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than a page of each: a listing that lacks one is refused."""
+    """More than a page of each (AWS's pages apart, which have a thousand): a listing that lacks one is refused."""
     monkeypatch.setattr(listings, "VMS", 6_000)
     metrics = list(listings.measure(tmp_path, 1, quick=True))
     assert [metric.metric for metric in metrics] == ["aws_6000", "gcp_6000", "azure_6000"]
