@@ -6,7 +6,7 @@ large and no dearer. The *front* is what is left without them; it makes the sear
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -110,18 +110,19 @@ def front(ranked: Iterable[Stock]) -> list[int]:
 def closed(snapshot: Snapshot) -> dict[int, Shut]:
     """Why offerings may not be launched now for any pool, by the id of the offering: its profile is silent, a failure
     there is remembered, or a quota has no room for one more."""
-    return _used_up(snapshot) | _closed(snapshot, lambda block: not block.pool and not block.template)
+    everybody = [block for block in snapshot.blocked if not block.pool and not block.template]
+    return _used_up(snapshot) | _closed(snapshot, everybody)
 
 
 def closed_to(snapshot: Snapshot, pool: Pool, shut: dict[int, Shut]) -> dict[int, Shut]:
     """`shut`, with what may not be launched for `pool`."""
     own = [block for block in snapshot.blocked if (block.pool or block.template) and block.is_for(pool)]
-    return _closed(snapshot, lambda block: block in own) | shut if own else shut
+    return _closed(snapshot, own) | shut if own else shut
 
 
-def _closed(snapshot: Snapshot, counts: Callable[[Blocked], bool]) -> dict[int, Shut]:
+def _closed(snapshot: Snapshot, blocked: Iterable[Blocked]) -> dict[int, Shut]:
     silent, problems = frozenset(snapshot.silent), dict(snapshot.problems)
-    holding = [block for block in snapshot.blocked if block.until_ms > snapshot.now_ms and counts(block)]
+    holding = [block for block in blocked if block.until_ms > snapshot.now_ms]
     blocks, dear = Scopes(_blocks(block for block in holding if not block.from_rate)), _dear(holding)
     if not silent and not blocks and not dear:
         return {}
