@@ -108,6 +108,11 @@ class VirtualAttempt:
     def unkillable(self) -> bool:
         return self._conduct.unkillable
 
+    @property
+    def exit(self) -> tuple[str, int | None, int | None] | None:
+        """Cause, exit code and signal, once the command has exited."""
+        return self._exit
+
     # -- its way
     def _launch(self) -> None:
         if self._over:

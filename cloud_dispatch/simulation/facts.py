@@ -16,7 +16,8 @@ from cloud_dispatch.statestore.batch import ATTEMPT_ORDER, TASK_ORDER, Batch
 from cloud_dispatch.statestore.schema import plans
 
 _TASK, _PROJECT, _USER, _SHAPE = (TASK_ORDER.index(name) for name in ("id", "project", "user_name", "shape"))
-_attempt_values = itemgetter(*[ATTEMPT_ORDER.index(name) for name in ("task", "token", "number", "instance", "cause")])
+_OF_ATTEMPTS = ("task", "token", "number", "instance", "cause", "exit_code", "signal")
+_attempt_values = itemgetter(*[ATTEMPT_ORDER.index(name) for name in _OF_ATTEMPTS])
 
 
 class LiveTask(msgspec.Struct, frozen=True, gc=False):
@@ -35,6 +36,8 @@ class EndedAttempt(msgspec.Struct, frozen=True, gc=False):
     number: int
     instance: str
     cause: str
+    exit_code: int | None = None
+    signal: int | None = None
 
 
 class Commit(msgspec.Struct, frozen=True):

@@ -470,7 +470,9 @@ class World:
     # -- what guests tell (guest.Watcher)
     def process_started(self, vm: TrueVm, attempt: VirtualAttempt) -> None:
         task, token = attempt.order.task, attempt.token
-        process = self.processes[vm.id, token] = Process(vm, task, token, self.loop.now_ms, attempt.unkillable)
+        process = self.processes[vm.id, token] = Process(
+            vm, task, token, self.loop.now_ms, attempt.unkillable, attempt.order.spec.max_runtime_ms
+        )
         self.journal.write(vm.id, f"runs task {task} under {token}")
         for tell in self._on_process:
             tell(process)
@@ -478,6 +480,7 @@ class World:
     def process_ended(self, vm: TrueVm, attempt: VirtualAttempt) -> None:
         process = self.processes.pop((vm.id, attempt.token), None)
         if process is not None:
+            process.end = attempt.exit
             self.journal.write(vm.id, f"task {process.task} under {process.token} runs no more")
             for tell in self._on_process_end:
                 tell(process)

@@ -195,12 +195,12 @@ def test_a_result_that_a_restored_store_has_forgotten_may_be_told_again() -> Non
     """An agent that did not hear the answer brings it once more; without a restore nothing is accepted twice."""
 
     def ends(token: int) -> Commit:
-        attempt = EndedAttempt(6, token, 1, "i", str(Cause.SUCCESS))
+        attempt = EndedAttempt(6, token, 1, "i", str(Cause.SUCCESS), 0)
         return Commit(new_tasks=(), live=(), ended=(), attempts=[attempt], instances=(), pruned=frozenset())
 
     truth = Truth()
     checker = Results(truth)  # type: ignore[arg-type]
-    checker.process_ended(SimpleNamespace(token=1))  # type: ignore[arg-type]
+    checker.process_ended(SimpleNamespace(token=1, end=("success", 0, None)))  # type: ignore[arg-type]
     checker.committed(ends(1))
     checker.restored()
     checker.committed(ends(1))

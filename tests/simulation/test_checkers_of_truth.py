@@ -59,7 +59,7 @@ def test_p1_finds_a_result_under_a_stale_token() -> None:
 
     outcome = run(scene(), prepare=rewritten(stale), keep=50)
     found(outcome, "P1 tasks", "took a result under token 1001, not 1")
-    found(outcome, "P1 results", "succeeded under token 1001, but no command ended under that token")
+    found(outcome, "P1 results", "ended by success under token 1001, but no command ended under that token")
 
 
 def test_p1_finds_a_task_that_comes_back_from_its_end() -> None:

@@ -17,6 +17,8 @@ from cloud_dispatch.simulation.ports import CloudAccount, TrueVm
 from cloud_dispatch.simulation.scenario import Scenario
 
 T = TypeVar("T")
+#: The cause, the exit code and the signal of a process's end.
+Exit = tuple[str, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +35,16 @@ class Finding:
 
 @dataclass(slots=True)
 class Process:
-    """A command that truly runs, or ran, on a VM."""
+    """A command that truly runs, or ran, on a VM. `end`: its cause, exit code and signal, once it has exited; None also
+    where its agent or VM took it along."""
 
     vm: TrueVm
     task: int
     token: int
     started_ms: int
     unkillable: bool = False
+    max_runtime_ms: int = 0  # 0: no limit of its own
+    end: Exit | None = None
 
 
 class View(Protocol):
