@@ -88,6 +88,24 @@ async def test_lines_are_the_same_for_equal_payers(sqlite_url: str) -> None:
         assert memory.line_of(1, Payer("rich")) == 1
 
 
+async def test_a_submission_that_fails_leaves_no_line_behind(sqlite_url: str) -> None:
+    """Neither is the number of the next shape reckoned from it, nor do tasks of another shape come to wait in it."""
+    executor = Failing()
+    async with stores(sqlite_url, lambda: executor) as open_one:
+        store = await open_one(ManualClock())
+        await limited(store, BUDGET)
+        for cpus_milli in (125, 250, 500):
+            executor.fails = True
+            with pytest.raises(StoreUnavailable, match="full"):
+                await store.submit([quarter(cpus_milli=100_000), quarter(cpus_milli=cpus_milli)])
+            executor.fails = False
+            await store.submit([quarter(cpus_milli=cpus_milli)])
+            await sound(store)
+        assert [one.shape.resources.cpus_milli for one in store.waiting()] == [125, 250, 500]
+        assert len(await (await machine(store)).claim(3)) == 3
+        await sound(store)
+
+
 async def test_what_is_withheld_stays_so_when_the_tables_are_read_again(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
