@@ -90,6 +90,8 @@ INSTANCE_TABLE: TransitionTable[InstanceState, InstanceEvent] = TransitionTable(
 #: States that hold a slot: they count against caps until gone.
 COUNTED = frozenset(InstanceState) - {_S.GONE}
 ENDED = frozenset({_S.GONE})
+#: What follows on these is no end of its own: it follows from the one that brought the instance there.
+_OVER = frozenset({_S.DRAINED, _S.FAILED, _S.LOST, _S.TERMINATING})
 
 
 class Behaviour(StrEnum):
@@ -150,6 +152,11 @@ class Instance:
     def last_ms(self) -> int | None:
         """When the hand that keeps its hard end has ended it at the latest; None where there is no such hand."""
         return None if self.end_lag_ms is None else self.ends_ms + self.end_lag_ms
+
+    def ended_by(self, cause: str, reason: str) -> tuple[str, str]:
+        """Why it ends, when something ends it for `cause` and `reason`: the word that it has where it was over
+        anyway. One that was told to drain, and works, is not: what takes it then is what ends it."""
+        return (self.cause, self.reason) if self.cause and self.state in _OVER else (cause, reason)
 
     @property
     def known_last_ms(self) -> int:

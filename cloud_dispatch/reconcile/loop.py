@@ -233,9 +233,8 @@ class Loop:
         row = self._c.store.instances().get(action.instance)
         if row is None or row.state is _S.TERMINATING:
             return
-        await self._c.apply(
-            row.id, _E.TERMINATE, cause=row.cause or action.cause, reason=row.reason if row.cause else action.reason
-        )
+        cause, reason = row.ended_by(action.cause, action.reason)
+        await self._c.apply(row.id, _E.TERMINATE, cause=cause, reason=reason)
 
     async def _flush_events(self) -> None:
         while self._c.pending_events:

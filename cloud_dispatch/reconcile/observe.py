@@ -109,7 +109,7 @@ class Observer:
             if lag is not None and row.last_ms is not None and row.last_ms < now:
                 self._c.note("instance.outlived", instance=row.id, detail="it is past its hard end and still there")
                 event = None if row.state is _S.TERMINATING else _E.TERMINATE
-                cause, reason = (row.cause, row.reason) if row.cause else ("hard-end", "its hard end has come")
+                cause, reason = row.ended_by("hard-end", "its hard end has come")
                 await self._c.apply(row.id, event, cause=cause, reason=reason, end_lag_ms=now - row.ends_ms + lag)
 
     def _heeded(self, vms: Sequence[Vm], traits: Traits, started: int) -> None:
@@ -161,11 +161,9 @@ class Observer:
             return
         taken = finding.vm.preempted
         if finding.vm.state is VmState.GONE:
-            await self._c.apply(
-                row.id, _E.GONE, cause=row.cause or ("preempted" if taken else "vanished"),
-                reason=row.reason if row.cause else "the provider says that the VM is gone",
-                ended_ms=self._c.clock.now(),
-            )  # fmt: skip
+            what = "preempted" if taken else "vanished"
+            cause, reason = row.ended_by(what, "the provider says that the VM is gone")
+            await self._c.apply(row.id, _E.GONE, cause=cause, reason=reason, ended_ms=self._c.clock.now())
         elif row.state is _S.BOOTING:
             cause = "preempted" if taken else "powered-off"
             boot.give_up(self._c, row, cause, "the VM stopped before a compute service registered")
@@ -205,7 +203,7 @@ class Observer:
                     return
         reason = "no VM: missing from two complete listings after the provider's consistency horizon, and from a get"
         if row.state is not _S.TERMINATING:
-            cause = row.cause or ("not-launched" if not row.vm else "lost")
+            cause, _ = row.ended_by("lost" if row.vm else "not-launched", reason)
             await self._c.apply(row.id, _E.ABSENT, cause=cause, reason=reason)
         await self._c.apply(row.id, _E.GONE, ended_ms=self._c.clock.now())
         self._settled(row.id)
