@@ -205,6 +205,7 @@ class Incarnation:
         try:
             await self.parts.loop.close()
         finally:
+            self.cut.leaving = True
             await self.store.close()
 
     def die(self) -> None:

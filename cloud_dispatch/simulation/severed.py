@@ -61,6 +61,8 @@ class Cut:
         self.severed = False
         #: Set while the world closes what the dead left open.
         self.burying = False
+        #: Set while it lets go of its store, which needs no answer.
+        self.leaving = False
 
     def check(self) -> None:
         if self.severed and not self.burying:
@@ -118,7 +120,7 @@ class StoreExecutor:
         batch = args[0] if args and isinstance(args[0], Batch) else None
         if batch is not None and self._faults.store_fails():
             raise sqlite3.OperationalError("disk I/O error")
-        if batch is None and self._faults.store_is_cut() and not self._cut.burying:
+        if batch is None and self._faults.store_is_cut() and not (self._cut.burying or self._cut.leaving):
             raise _cut()  # who reads, or opens it, can't either
         result = work(*args)
         if batch is not None:

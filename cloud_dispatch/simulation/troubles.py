@@ -223,10 +223,14 @@ class Troubles:
 
             return pull
 
-        level = tuple(StopLevel)[fault.which % len(StopLevel)]
-        self._w.go(self._w.inside(pulled(level)))
-        if fault.until_ms:
-            self._w.at(fault.until_ms, lambda: self._w.go(self._w.inside(pulled(StopLevel.NOTHING))))
+        async def ask() -> None:
+            """Nobody lets go of what was not pulled yet, where the dispatcher is down meanwhile."""
+            await self._w.inside(pulled(tuple(StopLevel)[fault.which % len(StopLevel)]))
+            if fault.until_ms:
+                await asyncio.sleep(max(fault.until_ms - self._w.now_ms, 0) / 1000)
+                await self._w.inside(pulled(StopLevel.NOTHING))
+
+        self._w.go(ask())
 
     async def _as_operator(self, fault: Fault) -> None:
         """Once, on what the living dispatcher has; a refusal is an answer."""

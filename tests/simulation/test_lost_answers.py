@@ -47,6 +47,14 @@ def test_who_starts_while_the_database_is_away_starts_again_until_it_is_there() 
     assert all("can't" in line for line in tries), tries[0]
 
 
+def test_who_is_stopped_while_the_database_is_away_ends_cleanly() -> None:
+    """Letting go of what can't be reached needs no answer; the next one finds all that was committed."""
+    away = Fault(FaultKind.STORE_CUT, 60_000, 90_000), Fault(FaultKind.STOP, 65_000, amount=500)
+    outcome = run(scene(faults=away, horizon_ms=1_200_000))
+    assert outcome.findings == ()
+    assert outcome.tasks[TaskState.SUCCEEDED] == 6
+
+
 def _never_landed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever had no answer is made once more."""
     monkeypatch.setattr(writer.DatabaseWriter, "_look", lambda self, batch: None)

@@ -94,3 +94,13 @@ def test_what_is_kept_is_read_again(level: StopLevel) -> None:
     one = stop.Stop(level, 'why, "so"', 17)
     assert stop.decode(stop.encode(one)) == one
     assert stop.decode(None) == stop.Stop()
+
+
+def test_who_pulls_it_while_the_dispatcher_is_down_lets_go_of_it_after_that() -> None:
+    """Both wait for the dispatcher: let go of first it would hold for ever."""
+    down = Fault(FaultKind.CRASH, 50_000, amount=600_000)
+    pulled = Fault(FaultKind.STOP_ALL, 60_400, 70_100, which=LEVELS.index(StopLevel.LAUNCHES))
+    outcome = run(scene(faults=(down, pulled)), keep=20_000)
+    assert outcome.ok, outcome.findings
+    said = re.findall(r"operator stops (\S+)", outcome.journal.text())
+    assert said == [str(StopLevel.LAUNCHES), str(StopLevel.NOTHING)]
