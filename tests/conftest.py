@@ -54,17 +54,24 @@ def pytest_unconfigure() -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """What shares a fixture of its module stays together, on one worker; all else is spread."""
+    known: dict[tuple[pytest.Item | pytest.Collector | None, str], bool] = {}
     for item in items:
-        if _shares(item) and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        if any(_is_shared(item, name, known) for name in item.fixturenames):  # type: ignore[attr-defined]
+            if item.get_closest_marker("xdist_group") is None:
+                item.add_marker(pytest.mark.xdist_group(item.path.stem))
     yield
     _spread(config, items)
 
 
-def _shares(item: pytest.Item) -> bool:
-    """Whether it takes something that is made once for all tests of its module."""
-    made = item._request._fixturemanager  # type: ignore[attr-defined]
-    return any(one.scope == "module" for name in item.fixturenames for one in made.getfixturedefs(name, item) or ())
+def _is_shared(
+    item: pytest.Item, name: str, known: dict[tuple[pytest.Item | pytest.Collector | None, str], bool]
+) -> bool:
+    """Whether the fixture `name` of `item` is made once for all tests of its module: the same for all of its parent."""
+    key = item.parent, name
+    if key not in known:
+        made = item._request._fixturemanager  # type: ignore[attr-defined]
+        known[key] = any(one.scope == "module" for one in made.getfixturedefs(name, item) or ())
+    return known[key]
 
 
 def _spread(config: pytest.Config, items: list[pytest.Item]) -> None:
