@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import NotFound
 from cloud_dispatch.domain.ids import FencingToken, TaskId
-from cloud_dispatch.domain.instance import Instance, InstanceState
+from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Claimed, SyncCall, SyncDone
@@ -93,7 +93,8 @@ class Sync:
         self._compare(batch, seat, now)
         if call.want > 0 and call.claiming:
             instance = batch.instance(call.instance)
-            if instance is not None and instance.state in _TAKING:
+            # Whoever said that it claims may not have known: a hold that was in doubt comes back with the tables.
+            if instance is not None and instance.state in _TAKING and instance.behaviour is not Behaviour.HOLD:
                 self._claim(batch, seat, instance, now)
 
     def answer(self, specs: Mapping[int, bytes]) -> SyncDone:

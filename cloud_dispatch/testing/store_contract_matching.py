@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from cloud_dispatch.domain.instance import Behaviour
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Load, Machine
-from cloud_dispatch.ports.store import Store
+from cloud_dispatch.ports.store import InstanceChange, Store
 from cloud_dispatch.testing.store_builders import adopted, result, spec
 
 
@@ -39,6 +40,16 @@ class MatchingContract:
         assert (await agent.sync(result(one), want=2, claiming=False)).claims == ()
         assert (await agent.sync(result(two), want=0, ahead=2)).claims == ()
         assert store.load_of(agent.id).tasks == 0
+
+    async def test_what_is_held_is_given_nothing(self, store: Store) -> None:
+        """Whatever its caller believed: the hold may have been in doubt when it looked."""
+        await store.submit([spec() for _ in range(4)])
+        agent = await adopted(store)
+        (claim,) = await agent.claim(1)
+        await store.change([InstanceChange(agent.id, fields={"behaviour": Behaviour.HOLD})])
+        assert (await agent.sync(result(claim), want=2, ahead=2)).claims == ()
+        await store.change([InstanceChange(agent.id, fields={"behaviour": Behaviour.RUN})])
+        assert len(await agent.claim(2)) == 2
 
     async def test_ahead_claims_exceed_what_is_free(self, store: Store) -> None:
         """Up to `ahead` of `want` may wait on the instance, if the empty machine fits each of them."""
