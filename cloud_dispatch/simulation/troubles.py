@@ -38,6 +38,7 @@ class Troubles:
         self._traps: list[Any] = []  # [fault, how often its point may still be passed]
         self._backups: dict[int, Any] = {}
         self._answers = world.streams.stream("store", "answers")
+        self._level: StopLevel | None = None  # where the operator has the kill switch
         #: What the dispatcher is made from while no fault has it otherwise.
         self.house: House | None = None
 
@@ -215,22 +216,30 @@ class Troubles:
     def _stop_all(self, fault: Fault) -> None:
         """Pull the kill switch, and let go of it when the fault is over."""
 
-        def pulled(level: StopLevel) -> Callable[[Incarnation], Coroutine[Any, Any, None]]:
-            async def pull(living: Incarnation) -> None:
-                assert living.parts is not None
-                await living.parts.fleet.stop(level, "as the scenario says")
-                self._w.journal.write("operator", f"stops {level}")
-
-            return pull
-
         async def ask() -> None:
             """Nobody lets go of what was not pulled yet, where the dispatcher is down meanwhile."""
-            await self._w.inside(pulled(tuple(StopLevel)[fault.which % len(StopLevel)]))
+            await self._switch(tuple(StopLevel)[fault.which % len(StopLevel)])
             if fault.until_ms:
                 await asyncio.sleep(max(fault.until_ms - self._w.now_ms, 0) / 1000)
-                await self._w.inside(pulled(StopLevel.NOTHING))
+                await self._switch(StopLevel.NOTHING)
 
         self._w.go(ask())
+
+    async def _switch(self, level: StopLevel) -> None:
+        """Have the kill switch there, once there is a dispatcher to tell."""
+
+        async def pull(living: Incarnation) -> None:
+            assert living.parts is not None
+            await living.parts.fleet.stop(level, "as the scenario says")
+            self._w.journal.write("operator", f"stops {level}")
+
+        self._level = level
+        await self._w.inside(pull)
+
+    def restored(self) -> None:
+        """The store is older than it was: its operator looks where the kill switch is, and has it where it was."""
+        if self._level is not None:
+            self._w.go(self._switch(self._level))
 
     async def _as_operator(self, fault: Fault) -> None:
         """Once, on what the living dispatcher has; a refusal is an answer."""

@@ -329,6 +329,7 @@ class World:
             self.fallen_back = False
             for checker in self.checkers:
                 checker.restored()
+            self.troubles.restored()
         await asyncio.sleep(max(down_ms, 1) / 1000)
         self._start_dispatcher()
 

@@ -104,3 +104,21 @@ def test_who_pulls_it_while_the_dispatcher_is_down_lets_go_of_it_after_that() ->
     assert outcome.ok, outcome.findings
     said = re.findall(r"operator stops (\S+)", outcome.journal.text())
     assert said == [str(StopLevel.LAUNCHES), str(StopLevel.NOTHING)]
+
+
+@pytest.mark.parametrize(
+    ("lifted_ms", "copied_ms", "level"),
+    [(70_000, 65_000, StopLevel.NOTHING), (600_000, 55_000, StopLevel.LAUNCHES)],
+    ids=["it was let go of meanwhile", "it was pulled meanwhile"],
+)
+def test_a_copy_has_the_switch_elsewhere_and_its_operator_sees_it(
+    lifted_ms: int, copied_ms: int, level: StopLevel
+) -> None:
+    """He has it where it was before the store went back."""
+    pulled = Fault(FaultKind.STOP_ALL, 60_000, lifted_ms, which=LEVELS.index(StopLevel.LAUNCHES))
+    back = Fault(FaultKind.RESTORE, 90_000, amount=90_000 - copied_ms)
+    outcome = run(scene(faults=(pulled, back)), keep=20_000)
+    assert outcome.ok, outcome.findings
+    said = re.findall(r"operator stops (\S+)", outcome.journal.text())
+    before = [StopLevel.LAUNCHES, *[StopLevel.NOTHING] * (lifted_ms < 90_000)]
+    assert said[: len(before) + 1] == [*map(str, before), str(level)]
