@@ -54,7 +54,9 @@ class Memory:
         self.past = Past()
         self.payers = Payers()
         self._lines: dict[tuple[int, Payer], int] = {}
-        self._last_line = 0
+        #: Of all that were ever numbered, those that were never written too: their lines, and what machines were found
+        #: to make of them, are remembered by their numbers.
+        self.last_shape = 0
         self._ran: dict[int, tuple[int, int]] = {}  # by shape: milliseconds, and tasks that succeeded in them
         self._journal: list[Callable[[], object]] = []
         self._kept = self._numbers()
@@ -146,15 +148,10 @@ class Memory:
         self._journal.append(lambda: setattr(hold, "lot", before))
 
     def add_shape(self, number: int, shape: Shape) -> None:
+        self.last_shape = max(self.last_shape, number)
         self.shapes[number] = shape
         self.shape_numbers[shape] = number
-        self._journal.append(lambda: self._drop_shape(number, shape))
-
-    def _drop_shape(self, number: int, shape: Shape) -> None:
-        """It was never written, and its number will be another's: so its lines go with it."""
-        del self.shapes[number], self.shape_numbers[shape]
-        for line in [line for line in self._lines if line[0] == number]:
-            del self.shapes[self._lines.pop(line)]
+        self._journal.append(lambda: (self.shapes.pop(number), self.shape_numbers.pop(shape)))
 
     def seat(self, hold: Hold) -> None:
         """Put a hold in its place, counts apart: for loading and for taking back."""
@@ -177,8 +174,7 @@ class Memory:
             return shape
         number = self._lines.get((shape, payer))
         if number is None:
-            self._last_line -= 1  # below all shapes; none comes again
-            number = self._lines[shape, payer] = self._last_line
+            number = self._lines[shape, payer] = -len(self._lines) - 1
             self.shapes[number] = self.shapes[shape]
         return number
 

@@ -132,7 +132,7 @@ def _shape_number(batch: Batch, shape: Shape) -> int:
     memory = batch.memory
     number = memory.shape_numbers.get(shape)
     if number is None:
-        number = max(memory.shape_numbers.values(), default=0) + 1
+        number = memory.last_shape + 1
         memory.add_shape(number, shape)
         batch.before.append((insert(shapes), [{"id": number, "key": shape.key, "body": encode(shape)}]))
     return number

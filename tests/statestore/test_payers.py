@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.statestore import SqlStore, writer
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.payers import Payers
-from cloud_dispatch.testing.store_builders import ManualClock, result
+from cloud_dispatch.testing.store_builders import ManualClock, result, spec
 from cloud_dispatch.testing.store_contract_payers import POOR, limited, machine, of, quarter, sound, stands
 from tests.statestore.conftest import stores
 from tests.statestore.test_group_commit import LostAnswer, gone
@@ -104,6 +105,21 @@ async def test_a_submission_that_fails_leaves_no_line_behind(sqlite_url: str) ->
         assert [one.shape.resources.cpus_milli for one in store.waiting()] == [125, 250, 500]
         assert len(await (await machine(store)).claim(3)) == 3
         await sound(store)
+
+
+async def test_what_machines_were_asked_of_a_refused_shape_is_no_answer_for_the_next(sqlite_url: str) -> None:
+    """Who claims in the group of a submission that fails has looked whether the machine can run it."""
+    executor = Failing()
+    async with stores(sqlite_url, lambda: executor) as open_one:
+        store = await open_one(ManualClock())
+        agent = await machine(store)
+        executor.fails = True
+        refused = spec(labels=(("disk", "fast"),))
+        answers = await asyncio.gather(store.submit([refused]), agent.sync(want=1), return_exceptions=True)
+        assert isinstance(answers[0], StoreUnavailable)
+        executor.fails = False
+        await store.submit([spec()])
+        assert len(await agent.claim(1)) == 1
 
 
 async def test_what_is_withheld_stays_so_when_the_tables_are_read_again(
