@@ -56,6 +56,8 @@ def problems_of_memory(connection: Connection, memory: Memory) -> list[str]:
          (loaded.last_task, loaded.last_token, loaded.last_plan)),
     )  # fmt: skip
     found = [] if memory.payers.adds_up() else ["what claims may cost their payers does not add up"]
+    if not memory.knows_its_shapes():
+        found.append("what is remembered of a shape, of a machine or a payer's line, is not of that shape")
     return found + [f"memory and tables differ in {what}: {_difference(a, b)}" for what, a, b in pairs if a != b]
 
 

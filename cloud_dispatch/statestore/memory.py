@@ -178,6 +178,16 @@ class Memory:
             self.shapes[number] = self.shapes[shape]
         return number
 
+    def knows_its_shapes(self) -> bool:
+        """Whether what is remembered by a shape's number, at machines and of lines, is so. For checks: slow."""
+        known = self.shapes
+        return all(known[line] == known.get(shape, known[line]) for (shape, _), line in self._lines.items()) and all(
+            bool(seat.instance.machine.misfit(known[number])) == misfit
+            for seat in self.seats.values()
+            for number, misfit in seat.misfits.items()
+            if number in known
+        )
+
     def pay(self, task: int, paid: Paid) -> None:
         """The claim of `task` counts for its payer from here on."""
         self.payers.put(task, paid)

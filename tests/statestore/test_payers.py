@@ -120,6 +120,27 @@ async def test_what_machines_were_asked_of_a_refused_shape_is_no_answer_for_the_
         executor.fails = False
         await store.submit([spec()])
         assert len(await agent.claim(1)) == 1
+        await sound(store)
+
+
+@pytest.mark.parametrize("where", ["machine", "line"])
+async def test_a_check_finds_what_is_remembered_of_another_shape(sqlite_url: str, where: str) -> None:
+    async with stores(sqlite_url) as open_one:
+        store = await open_one(ManualClock())
+        await limited(store, BUDGET)
+        await store.submit([quarter(), spec()])
+        agent = await machine(store)
+        await agent.claim(1)
+        assert isinstance(store, SqlStore)
+        memory = store._memory
+        if where == "machine":
+            (number,) = [number for number in memory.seats[agent.id].misfits if number > 0]
+            memory.seats[agent.id].misfits[number] = True
+        else:
+            memory.shapes[memory.line_of(1, Payer("poor"))] = spec(cpus_milli=7).shape
+        assert (
+            "what is remembered of a shape, of a machine or a payer's line, is not of that shape" in await store.check()
+        )
 
 
 async def test_what_is_withheld_stays_so_when_the_tables_are_read_again(
