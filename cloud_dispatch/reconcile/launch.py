@@ -196,12 +196,13 @@ class Launcher:
         intended = {slot for slot in fresh if rows[slot].state is _S.INTENDED}
         self._begun = rows.keys() - intended
         unbegun = [slot for slot in rows if slot in intended and slot not in self._beginning]
-        self._c.in_doubt.difference_update(unbegun)
         await self._c.apply_all(
             unbegun, _E.REFUSED, cause="withdrawn", ended_ms=self._c.clock.now(),
             reason=str(self._c.stop) if self._stopped() else "the statestore failed before the launch call",
             expect=frozenset({_S.INTENDED}),
         )  # fmt: skip
+        # Not one that turns out to be launching: that its call was about to be made had been stored, and not answered.
+        self._c.in_doubt.difference_update(set(unbegun) - self._c.store.instances().keys())
 
     def _room(self, pool: Pool, offering: Offering, living: Mapping[InstanceId, Instance]) -> int:
         """How many more instances every cap admits, by the store's own count and what is reserved at this moment."""

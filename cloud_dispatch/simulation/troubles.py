@@ -226,12 +226,13 @@ class Troubles:
         self._w.go(ask())
 
     async def _switch(self, level: StopLevel) -> None:
-        """Have the kill switch there, once there is a dispatcher to tell."""
+        """Have the kill switch there, or where it is wanted by then, once there is a dispatcher to tell."""
 
         async def pull(living: Incarnation) -> None:
             assert living.parts is not None
-            await living.parts.fleet.stop(level, "as the scenario says")
-            self._w.journal.write("operator", f"stops {level}")
+            wanted = self._level or level
+            await living.parts.fleet.stop(wanted, "as the scenario says")
+            self._w.journal.write("operator", f"stops {wanted}")
 
         self._level = level
         await self._w.inside(pull)

@@ -122,3 +122,12 @@ def test_a_copy_has_the_switch_elsewhere_and_its_operator_sees_it(
     said = re.findall(r"operator stops (\S+)", outcome.journal.text())
     before = [StopLevel.LAUNCHES, *[StopLevel.NOTHING] * (lifted_ms < 90_000)]
     assert said[: len(before) + 1] == [*map(str, before), str(level)]
+
+
+def test_what_was_let_go_of_since_is_not_pulled_again() -> None:
+    """The database lost commits, and the dispatcher was down until after the switch had been let go of."""
+    pulled = Fault(FaultKind.STOP_ALL, 60_000, 300_000, which=LEVELS.index(StopLevel.LAUNCHES))
+    faults = (pulled, Fault(FaultKind.FALL_BACK, 80_000, amount=1_000), Fault(FaultKind.CRASH, 90_000, amount=600_400))
+    outcome = run(scene(faults=faults), keep=20_000)
+    assert outcome.ok, outcome.findings
+    assert re.findall(r"operator stops (\S+)", outcome.journal.text())[-1] == str(StopLevel.NOTHING)
