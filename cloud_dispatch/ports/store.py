@@ -6,7 +6,7 @@ store at a time. Reads that are plain methods (not async) come from memory and c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from cloud_dispatch.domain.events import Event
-from cloud_dispatch.domain.ids import ArrayId, FencingToken, InstanceId, PoolName, ProfileName, TaskId, VmId
+from cloud_dispatch.domain.ids import ArrayId, BatchId, FencingToken, InstanceId, PoolName, ProfileName, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, LaunchIntent
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.payer import NOBODY, Payer
@@ -81,14 +81,16 @@ class InstanceChange:
     """One change of one instance: an event for its table and/or new values of fields (names of `Instance`).
 
     `expect` guards against late observations: when given, the change is refused (Conflict) unless the instance is in
-    one of these states' names. So is a `vm` where the instance has another one already, or another instance that is not
-    gone has it: who finds a VM by its tags and who registers may both give it a slot, and the first one counts.
+    one of these states' names; with `unless_held` also where an operator holds it by then. So is a `vm` where the
+    instance has another one already, or another instance that is not gone has it: who finds a VM by its tags and who
+    registers may both give it a slot, and the first one counts.
     """
 
     instance: InstanceId
     event: InstanceEvent | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     expect: frozenset[str] = frozenset()
+    unless_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,10 @@ class Store(Protocol):
         """One of `instances`, None when there is no such one; its cost does not grow with their number."""
 
     def by_vm(self, vm: VmId) -> Instance | None: ...
+
+    def parted(self, batch: BatchId) -> Collection[VmId]:
+        """The VMs of those instances of this launch that are gone, while others of it live: they are nobody else's,
+        however late a listing or the launch's answer shows them."""
 
     async def instance(self, instance: InstanceId) -> Instance:
         """One, gone ones included; NotFound when there is none."""

@@ -212,12 +212,12 @@ class Context:
         cause: str = "",
         reason: str = "",
         expect: frozenset[InstanceState] = frozenset(),
+        unless_held: bool = False,
         **fields: object,
     ) -> Instance | None:
         """Change one instance; None when a newer change made this one moot (late observations never win)."""
-        return await self._apply_alone(
-            InstanceChange(instance, event, _fields(cause, reason, fields), frozenset(map(str, expect)))
-        )
+        said, expected = _fields(cause, reason, fields), frozenset(map(str, expect))
+        return await self._apply_alone(InstanceChange(instance, event, said, expected, unless_held))
 
     async def _apply_alone(self, change: InstanceChange) -> Instance | None:
         instance = change.instance

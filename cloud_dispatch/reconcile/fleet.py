@@ -113,6 +113,8 @@ class FleetService:
             if bound.batch != batch:
                 raise Denied(f"VM {vm} belongs to batch {bound.batch}, its token is of batch {batch}")
             return bound
+        if vm in self._c.store.parted(batch):
+            raise Denied(f"the instance of VM {vm} is gone", hint="end this VM")
         slots = [row for row in self._c.store.instances().values() if row.batch == batch]
         unbound = [row for row in slots if not row.vm and row.state is _S.LAUNCHING]
         restored_ms, untold = self._c.store.restored_ms(), False

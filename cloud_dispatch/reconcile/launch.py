@@ -356,12 +356,12 @@ class Launcher:
     ) -> tuple[list[InstanceChange], list[InstanceId]]:
         """The slots that the VMs of the answer get, and those that get none, as things are now."""
         rows = self._c.store.instances()
-        taken = {row.vm for row in rows.values() if row.vm}
+        taken = {row.vm for row in rows.values() if row.vm}.union(self._c.store.parted(instances[0].batch))
         unbound = [i.id for i in instances if i.id in rows and not rows[i.id].vm]
         changes: list[InstanceChange] = []
         for vm in result.vms:
             if vm.id in taken:
-                continue  # its agent registered before the answer came
+                continue  # its agent registered before the answer came, and may have ended it since
             own = instance_id(instances[0].batch, vm.slot) if vm.slot >= 0 else None
             slot = own if own in unbound else (unbound[0] if own is None and unbound else None)
             if slot is None:

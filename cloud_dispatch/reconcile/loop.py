@@ -226,7 +226,7 @@ class Loop:
             return
         await self._c.apply(
             row.id, _E.DRAIN, cause=action.cause, reason=action.reason, expect=frozenset({row.state}),
-            drain_token=row.drain_token + 1,
+            unless_held=True, drain_token=row.drain_token + 1,
         )  # fmt: skip
 
     async def _terminate(self, action: Terminate) -> None:
@@ -234,7 +234,8 @@ class Loop:
         if row is None or row.state is _S.TERMINATING:
             return
         cause, reason = row.ended_by(action.cause, action.reason)
-        await self._c.apply(row.id, _E.TERMINATE, cause=cause, reason=reason)
+        held_too = self._c.stop.terminates
+        await self._c.apply(row.id, _E.TERMINATE, cause=cause, reason=reason, unless_held=not held_too)
 
     async def _flush_events(self) -> None:
         while self._c.pending_events:

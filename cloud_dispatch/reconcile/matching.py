@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from msgspec import Struct
 
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.ids import InstanceId, VmId, slot_of
+from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId, slot_of
 from cloud_dispatch.domain.ids import instance_id as id_of
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
 from cloud_dispatch.provider.spi import Vm, VmState
@@ -105,10 +105,11 @@ def match(
     stores: frozenset[str],
     complete: bool,
     restored_ms: int | None = None,
+    parted: Callable[[BatchId], Collection[VmId]] = lambda batch: (),
 ) -> tuple[Finding, ...]:
     """Findings for one profile. `rows`: its instances that are not gone. `own`: the store's id; `stores`: it and those
     of the stores that it took over. Only a complete listing makes `Missing`. `restored_ms`: when the store was made
-    from a copy."""
+    from a copy. `parted`: the VMs of instances of a launch that are gone: no slot takes them."""
     by_vm: dict[VmId, Instance] = {}
     unbound: dict[str, list[Instance]] = {}
     for row in rows.values():
@@ -128,7 +129,8 @@ def match(
             if vm.state is not VmState.GONE:
                 findings.append(Foreign(vm, facts))
             continue
-        finding = _of_vm(vm, facts, by_vm, waiting.get(facts.batch, {}), own)
+        open_ = waiting.get(facts.batch, {})
+        finding = _of_vm(vm, facts, by_vm, {} if open_ and vm.id in parted(facts.batch) else open_, own)
         if finding is not None:
             findings.append(finding)
             if not isinstance(finding, Stranger):

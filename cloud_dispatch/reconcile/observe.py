@@ -84,7 +84,7 @@ class Observer:
         current = {i: row for i, row in rows.items() if row.profile == profile}
         found = match(
             listing.vms, current, own=self._c.store.id, stores=heritage(self._c.store), complete=listing.complete,
-            restored_ms=self._c.store.restored_ms(),
+            restored_ms=self._c.store.restored_ms(), parted=self._c.store.parted,
         )  # fmt: skip
         await self._recalled.read(found, current, profile, listed)
         await self._outlived([current[one.instance] for one in found if isinstance(one, Seen)], profile)
@@ -217,6 +217,9 @@ class Observer:
         if self._held(finding.vm):
             return  # its agent has registered since the listing was compared
         batch, named = finding.facts.batch, finding.vm.slot >= 0
+        if finding.vm.id in self._c.store.parted(batch):
+            self._c.calls.start(f"zombie:{finding.vm.id}", self._end_zombie(finding.vm, provider), profile)
+            return
         first = finding.vm.slot if named else finding.facts.slot
         told = first >= 0
         for slot in range(first, MAX_SLOTS) if told else (0, *range(UNTOLD, UNTOLD + MAX_SLOTS)):

@@ -13,7 +13,14 @@ from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import InstanceId, VmId
-from cloud_dispatch.domain.instance import INSTANCE_TABLE, Instance, InstanceEvent, InstanceState, LaunchIntent
+from cloud_dispatch.domain.instance import (
+    INSTANCE_TABLE,
+    Behaviour,
+    Instance,
+    InstanceEvent,
+    InstanceState,
+    LaunchIntent,
+)
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.statestore import paying
@@ -186,6 +193,8 @@ class Change:
             shown = _S.BUSY
         if change.expect and shown.value not in change.expect:
             raise Conflict(f"instance {before.id} is {shown}, expected {' or '.join(sorted(change.expect))}")
+        if change.unless_held and before.behaviour is Behaviour.HOLD:
+            raise Conflict(f"instance {before.id} is held")
         state = before.state if change.event is None else INSTANCE_TABLE.apply(shown, change.event)
         changed = _stored(replace(before, **{**change.fields, "state": state}))
         if changed.state is _S.GONE and changed.ended_ms is None:

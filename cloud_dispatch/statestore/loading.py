@@ -12,7 +12,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import StoreUnavailable
-from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
+from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, ProfileName, VmId
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.task import TERMINAL, TaskState
@@ -29,6 +29,7 @@ from cloud_dispatch.statestore.seats import Hold, Seat
 STORE_ID = "store-id"
 #: Rows fetched at a time.
 _PART = 10_000
+_BATCHES = 500
 _COUNTERS = ("task", "token", "plan", COMMIT, *sorted(state.value for state in TERMINAL))
 
 
@@ -63,6 +64,7 @@ def _load_small(connection: Connection, memory: Memory) -> None:
         memory.add_shape(number, shape_of(body))
     for row in connection.execute(select(instances).where(instances.c.state != InstanceState.GONE.value)):
         memory.put_instance(instance_of(row))
+    _load_parted(connection, memory)
     memory.facts = {row.name: row.value for row in connection.execute(select(facts))}
     for pool, source, count, expires_ms in connection.execute(select(targets)):
         memory.targets[pool, source] = Target(PoolName(pool), source, count, expires_ms)
@@ -72,6 +74,17 @@ def _load_small(connection: Connection, memory: Memory) -> None:
     for state in TERMINAL:
         memory.counts[state] = numbers[state.value]
     memory.past = Past(_departed(connection))
+
+
+def _load_parted(connection: Connection, memory: Memory) -> None:
+    """Only of launches some of whose slots still look for their VM: of the others nobody asks."""
+    rows = (seat.instance for seat in memory.seats.values())
+    open_ = sorted({row.batch for row in rows if not row.vm})
+    c = instances.c
+    gone = select(c.batch, c.vm).where(c.state == InstanceState.GONE.value, c.vm != "")
+    for first in range(0, len(open_), _BATCHES):
+        for batch, vm in connection.execute(gone.where(c.batch.in_(open_[first : first + _BATCHES]))):
+            memory.parted.setdefault(BatchId(batch), set()).add(VmId(vm))
 
 
 def _departed(connection: Connection) -> list[Departed]:

@@ -10,12 +10,13 @@ read of them. Moves of tasks are made while a group is planned, so that the call
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 from itertools import islice
 
-from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId, VmId
+from cloud_dispatch.domain.ids import BatchId, FencingToken, InstanceId, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.domain.shape import Load, Shape
@@ -51,6 +52,9 @@ class Memory:
         #: By task, leases whose start is known here and not in the tables yet; the next commit brings it there.
         self.unwritten: dict[int, Hold] = {}
         self.purse = Purse()
+        self._living: Counter[BatchId] = Counter()  # how many instances of each launch have a seat
+        #: By launch, the VMs of its instances that are gone, while others of it live.
+        self.parted: dict[BatchId, set[VmId]] = {}
         self.past = Past()
         self.payers = Payers()
         self._lines: dict[tuple[int, Payer], int] = {}
@@ -292,15 +296,26 @@ class Memory:
         if seat is not None and seat.instance.vm and self.vms.get(seat.instance.vm) is seat:
             del self.vms[seat.instance.vm]
         if instance.state is InstanceState.GONE:
-            self.seats.pop(instance.id, None)
+            if self.seats.pop(instance.id, None) is not None:
+                self._part(instance)
             self.payers.left(instance.id)
             return
         if seat is None:
             seat = self.seats[instance.id] = Seat(instance)
+            self._living[instance.batch] += 1
         else:
             seat.put(instance)
         if instance.vm:
             self.vms[instance.vm] = seat
+
+    def _part(self, instance: Instance) -> None:
+        """It lives no more: others of its launch may still look for their VMs."""
+        self._living[instance.batch] -= 1
+        if not self._living[instance.batch]:
+            del self._living[instance.batch]
+            self.parted.pop(instance.batch, None)
+        elif instance.vm:
+            self.parted.setdefault(instance.batch, set()).add(instance.vm)
 
     # -- what others read
     def shown(self) -> dict[InstanceId, Instance]:

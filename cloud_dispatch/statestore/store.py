@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from sqlalchemy.engine import Engine
 
 from cloud_dispatch.domain.errors import InvalidInput, Overloaded, StoreUnavailable
 from cloud_dispatch.domain.events import Event
-from cloud_dispatch.domain.ids import FencingToken, InstanceId, PoolName, TaskId, VmId
+from cloud_dispatch.domain.ids import BatchId, FencingToken, InstanceId, PoolName, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, LaunchIntent
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.payer import NOBODY, Payer
@@ -181,6 +181,9 @@ class SqlStore:
     def by_vm(self, vm: VmId) -> Instance | None:
         seat = self._memory.vms.get(vm)
         return seat.shown if seat else None
+
+    def parted(self, batch: BatchId) -> Collection[VmId]:
+        return self._memory.parted.get(batch, ())
 
     async def instance(self, instance: InstanceId) -> Instance:
         seat = self._memory.seats.get(instance)

@@ -10,7 +10,7 @@ import pytest
 
 from cloud_dispatch.domain.errors import Conflict, IllegalTransition, InvalidInput, NotFound, StoreUnavailable
 from cloud_dispatch.domain.events import Event
-from cloud_dispatch.domain.ids import InstanceId, PoolName, TaskId, VmId
+from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, TaskId, VmId
 from cloud_dispatch.domain.instance import Behaviour, InstanceEvent, InstanceState
 from cloud_dispatch.domain.task import Cause, TaskState
 from cloud_dispatch.ports.store import InstanceChange, PlanEntry, Retention, Store, StoredPlan, Target, TaskFilter
@@ -47,6 +47,35 @@ class FleetContract:
             with pytest.raises(InvalidInput):
                 await store.intend(intent(), slots)
         assert store.instances() == {}
+
+    async def test_vms_of_a_launch_are_known_when_their_instances_are_gone(
+        self, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        """As long as others of it live, also after a start where one of those has no VM yet."""
+        store = await open_store(clock)
+        one, two, three = slots = [instance(slot=slot, state=_S.INTENDED) for slot in range(3)]
+        await store.intend(intent(slots=3), slots)
+        await store.change([InstanceChange(slot.id, _E.LAUNCH) for slot in slots])
+        await store.change([InstanceChange(one.id, _E.BOUND, {"vm": VmId("vm-1")})])
+        assert not store.parted(one.batch)
+        await store.change([InstanceChange(one.id, _E.GONE), InstanceChange(two.id, _E.REFUSED)])
+        assert set(store.parted(one.batch)) == {"vm-1"}
+        await store.close()
+        store = await open_store(clock)
+        assert set(store.parted(one.batch)) == {"vm-1"}
+        assert not store.parted(BatchId("other"))
+        await store.change([InstanceChange(three.id, _E.REFUSED)])
+        assert not store.parted(one.batch)
+
+    async def test_a_change_is_refused_where_an_operator_holds_the_instance(self, store: Store) -> None:
+        """By then, whatever was known when it was decided; unless it says nothing of that."""
+        await store.adopt(own := instance())
+        await store.change([InstanceChange(own.id, fields={"behaviour": Behaviour.HOLD})])
+        with pytest.raises(Conflict, match="is held"):
+            await store.change([InstanceChange(own.id, _E.TERMINATE, unless_held=True)])
+        assert store.instances()[own.id].state is _S.IDLE
+        (ended,) = await store.change([InstanceChange(own.id, _E.TERMINATE)])
+        assert ended.state is _S.TERMINATING
 
     async def test_a_life_goes_through_the_table(self, store: Store, clock: ManualClock) -> None:
         """Events move an instance, fields go with them, and a gone one is among the past."""

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, decode
+from cloud_dispatch.planner.plan import Drain, Plan, Terminate
 from cloud_dispatch.reconcile import explain
 from cloud_dispatch.reconcile.asking import OFFERINGS_TTL_MS
 from cloud_dispatch.reconcile.spend import PRICE_GOOD_MS, _words, stale_price
@@ -194,3 +196,19 @@ async def test_who_spends_is_known_by_name(tmp_path: Path) -> None:
         for scope in (Scope.POOL, Scope.PROFILE, Scope.DRIVER):
             with pytest.raises(InvalidInput, match=f"no such {scope} 'typo'"):
                 w.fleet.check_spender(Key(scope, "typo"))
+
+
+@pytest.mark.parametrize("action", ["drain", "terminate"])
+@pytest.mark.parametrize("level", [StopLevel.NOTHING, StopLevel.TERMINATE])
+async def test_a_hold_that_came_after_the_plan_is_heeded(tmp_path: Path, action: str, level: StopLevel) -> None:
+    """Found by the simulator: it was stored while the plan's changes waited for a slow statestore. Only the end of
+    everything ends what is held too."""
+    async with world(tmp_path) as w:
+        await w.booted()
+        (row,) = w.rows
+        w.context.stops["operator"] = Stop(level, "why")
+        decided = (Drain if action == "drain" else Terminate)(row.id, "idle", "it idles")
+        await w.fleet.hold(row.id, "mine")
+        await w.loop._release(Plan((decided,)))
+        ended = action == "terminate" and level is StopLevel.TERMINATE
+        assert w.rows[0].state is (InstanceState.TERMINATING if ended else InstanceState.IDLE)
