@@ -49,16 +49,18 @@ def short_of_money(scenario: Scenario, chance: Stream) -> Scenario:
     )
     begins_ms = chance.pick(_EDGES) - chance.below(15 * _MINUTE_MS) if chance.chance(0.7) else chance.below(DAY_MS)
     pace = chance.pick((Pace(120_000, 20_000), Pace(120_000, 20_000), Pace(300_000, 60_000), Pace()))
+    work = tuple(_longer(one, chance) for one in scenario.work)
     return msgspec.structs.replace(
         scenario,
         accounts=accounts,
         pools=pools,
-        work=tuple(_longer(one, chance) for one in scenario.work),
+        work=work,
         caps=Caps(instances=20),
         budgets=_budgets(scenario, accounts, pools, pace, chance),
         pace=pace,
         begins_ms=begins_ms,
-        horizon_ms=12 * HOUR_MS,
+        # Where one VM is paid for at a time, an hour of it now and then, one task may follow the other.
+        horizon_ms=max(12 * HOUR_MS, 2 * sum(one.count * one.conduct.run_ms for one in work)),
     )
 
 
