@@ -295,7 +295,7 @@ class World:
         if not isinstance(error, DispatchError):
             self.report("world", f"the dispatcher ended by itself: {error!r}")
         self.journal.write("dispatcher", f"ended by itself: {error}")
-        await self._die(_RESTART_MS)
+        self.crash(_RESTART_MS)
 
     def _drivers(self) -> dict[ProfileName, Provider]:
         return {profile: account.driver(profile) for profile, account in self._by_profile.items()}
@@ -311,9 +311,6 @@ class World:
         self.troubles.watch_steps()
         self.judge_health()
         self.loop.call_soon(self.go, self._bury(living, down_ms, restore), context=self._own)
-
-    async def _die(self, down_ms: int) -> None:
-        self.crash(down_ms)
 
     async def _bury(self, dead: Incarnation, down_ms: int, restore: Any) -> None:
         await dead.bury()
