@@ -9,6 +9,7 @@ from sqlalchemy import Select, and_, exists, func, or_, select
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import DispatchError
+from cloud_dispatch.domain.ids import BatchId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.task import HELD, TERMINAL, TaskState
 from cloud_dispatch.statestore.lineage import HINT, describe
@@ -51,6 +52,7 @@ def problems_of_memory(connection: Connection, memory: Memory) -> list[str]:
         ("targets", memory.targets, loaded.targets),
         ("facts", memory.facts, loaded.facts),
         ("what is gone", memory.past.all(), loaded.past.all()),
+        ("VMs that are gone", _parted(memory), loaded.parted),
         ("shapes", {n: s for n, s in memory.shapes.items() if n > 0}, loaded.shapes),
         ("last numbers", (memory.last_task, memory.last_token, memory.last_plan),
          (loaded.last_task, loaded.last_token, loaded.last_plan)),
@@ -63,6 +65,11 @@ def problems_of_memory(connection: Connection, memory: Memory) -> list[str]:
 
 def _instances(memory: Memory) -> dict[str, Instance]:
     return {instance: seat.instance for instance, seat in memory.seats.items()}
+
+
+def _parted(memory: Memory) -> dict[BatchId, set[VmId]]:
+    """Of the launches that a start would ask for."""
+    return {batch: memory.parted[batch] for batch in memory.open_batches() if batch in memory.parted}
 
 
 def _leases(memory: Memory) -> dict[int, tuple[Any, ...]]:

@@ -77,9 +77,7 @@ def _load_small(connection: Connection, memory: Memory) -> None:
 
 
 def _load_parted(connection: Connection, memory: Memory) -> None:
-    """Only of launches some of whose slots still look for their VM: of the others nobody asks."""
-    rows = (seat.instance for seat in memory.seats.values())
-    open_ = sorted({row.batch for row in rows if not row.vm})
+    open_ = sorted(memory.open_batches())
     c = instances.c
     gone = select(c.batch, c.vm).where(c.state == InstanceState.GONE.value, c.vm != "")
     for first in range(0, len(open_), _BATCHES):

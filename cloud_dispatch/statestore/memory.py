@@ -308,6 +308,10 @@ class Memory:
         if instance.vm:
             self.vms[instance.vm] = seat
 
+    def open_batches(self) -> set[BatchId]:
+        """The launches some of whose instances have no VM yet: of the others nobody asks what has parted."""
+        return {seat.instance.batch for seat in self.seats.values() if not seat.instance.vm}
+
     def _part(self, instance: Instance) -> None:
         """It lives no more: others of its launch may still look for their VMs."""
         self._living[instance.batch] -= 1

@@ -60,6 +60,7 @@ class FleetContract:
         assert not store.parted(one.batch)
         await store.change([InstanceChange(one.id, _E.GONE), InstanceChange(two.id, _E.REFUSED)])
         assert set(store.parted(one.batch)) == {"vm-1"}
+        assert await store.check() == []
         await store.close()
         store = await open_store(clock)
         assert set(store.parted(one.batch)) == {"vm-1"}

@@ -12,9 +12,10 @@ import sqlalchemy as sa
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, StoreUnavailable
 from cloud_dispatch.domain.events import Event
-from cloud_dispatch.domain.ids import TaskId
+from cloud_dispatch.domain.ids import TaskId, VmId
+from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
 from cloud_dispatch.domain.task import TaskState
-from cloud_dispatch.ports.store import Store, Target, TaskFilter
+from cloud_dispatch.ports.store import InstanceChange, Store, Target, TaskFilter
 from cloud_dispatch.statestore import came_back, open_store, restore
 from cloud_dispatch.statestore.engine import make_engine, parse_url
 from cloud_dispatch.testing.store_builders import (
@@ -204,6 +205,22 @@ async def test_check_finds_contradictions(opens: OpenStore, url: str, damage: st
     engine.dispose()
     problems = await store.check()
     assert any(words in problem for problem in problems), problems
+
+
+async def test_check_compares_the_vms_of_a_launch_that_are_gone(opens: OpenStore, url: str) -> None:
+    """Where a slot still looks for its VM: it must not take one of those."""
+    store = await opens(ManualClock())
+    slots = [instance(slot=slot, state=InstanceState.INTENDED) for slot in range(2)]
+    await store.intend(intent(slots=2), slots)
+    await store.change([InstanceChange(slot.id, InstanceEvent.LAUNCH) for slot in slots])
+    await store.change([InstanceChange(slots[0].id, InstanceEvent.BOUND, {"vm": VmId("vm-1")})])
+    await store.change([InstanceChange(slots[0].id, InstanceEvent.GONE)])
+    assert await store.check() == []
+    engine = make_engine(parse_url(url))
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE instances SET vm = 'vm-2' WHERE state = 'gone'"))
+    engine.dispose()
+    assert any("memory and tables differ in VMs that are gone" in problem for problem in await store.check())
 
 
 async def _open(url: str, *, create: bool = True) -> None:
