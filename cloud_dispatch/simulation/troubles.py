@@ -230,7 +230,8 @@ class Troubles:
 
         async def pull(living: Incarnation) -> None:
             assert living.parts is not None
-            wanted = self._level or level
+            wanted = self._level  # which may be another one by now
+            assert wanted is not None
             await living.parts.fleet.stop(wanted, "as the scenario says")
             self._w.journal.write("operator", f"stops {wanted}")
 

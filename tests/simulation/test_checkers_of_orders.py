@@ -93,17 +93,20 @@ def truth(**fields: Any) -> Any:
 
 
 def process(**fields: Any) -> Process:
-    there: Any = SimpleNamespace(id="vm-1")
+    there: Any = SimpleNamespace(id="vm-1", drift_ppm=fields.pop("drift_ppm", 0))
     return Process(there, 7, 3, 0, **fields)
 
 
 @pytest.mark.parametrize(
     ("ran_ms", "more", "complains"),
     [
-        (13_200, {}, False),  # 10 s, its grace, what signals take, and what a clock may drift
-        (13_201, {}, True),
-        (13_201, {"unkillable": True}, False),
-        (13_201, {"max_runtime_ms": 0}, False),
+        (13_000, {}, False),  # 10 s, its grace, and what signals take
+        (13_001, {}, True),
+        (13_001, {"unkillable": True}, False),
+        (13_001, {"max_runtime_ms": 0}, False),
+        (13_224, {"drift_ppm": -20_000}, False),  # its clock is slow
+        (13_225, {"drift_ppm": -20_000}, True),
+        (12_785, {"drift_ppm": 20_000}, True),
     ],
 )
 def test_a_run_time_is_what_it_may_be_and_what_it_takes_to_kill(
@@ -125,7 +128,7 @@ def test_an_agent_that_hangs_has_until_it_is_ended() -> None:
     view = truth(faults=[Fault(FaultKind.AGENT_HANG, 1)])
     checker, one = Orders(view), process(max_runtime_ms=10_000)
     checker.process_started(one)
-    for view.now_ms in (78_200, 78_201):
+    for view.now_ms in (78_000, 78_001):
         assert view.found == []
         checker.look()
     assert len(view.found) == 1

@@ -11,10 +11,9 @@ from cloud_dispatch.simulation.checkers.base import Checker, Process, View
 from cloud_dispatch.simulation.facts import Commit
 from cloud_dispatch.simulation.faults import FaultKind
 
-#: Of what a guest's clock says to be so long; no scenario's drifts more.
-_DRIFT = 0.02
 #: For a signal's way, and an answer's.
 _SLACK_MS = 2_000
+_MILLION = 1_000_000
 _CANCELLING = str(TaskState.CANCELLING)
 
 
@@ -26,9 +25,10 @@ class Orders(Checker):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         scenario = view.scenario
-        #: An agent that stands still ends nothing before its supervisor ends all.
+        #: On top: an agent that stands still ends nothing before its supervisor ends all.
         hung = (fault.ends_ms - fault.at_ms for fault in scenario.faults if fault.kind is FaultKind.AGENT_HANG)
-        self._killing_ms = scenario.agents.kill_grace_ms + max(hung, default=0) + _SLACK_MS
+        self._late_ms = max(hung, default=0) + _SLACK_MS
+        self._grace_ms = scenario.agents.kill_grace_ms
         #: Longer than the answer that is under way, and the next one.
         self._telling_ms = 2 * max(scenario.timing.heartbeat_ms, scenario.timing.poll_ms)
         self._limited: dict[int, Process] = {}  # by token, what runs and has a limit
@@ -45,7 +45,7 @@ class Orders(Checker):
     def _judge(self, process: Process) -> bool:
         """Whether it has run for too long, which is told."""
         ran_ms, limit_ms = self.view.now_ms - process.started_ms, process.max_runtime_ms
-        late = ran_ms > limit_ms * (1 + _DRIFT) + self._killing_ms
+        late = ran_ms > self._real_ms(process, limit_ms + self._grace_ms)
         if late:
             self.find(f"task {process.task} ran for {ran_ms} ms on {process.vm.id}, it may for {limit_ms}")
         return late
@@ -68,17 +68,19 @@ class Orders(Checker):
             self._look_at_cancelled(healthy_ms)
 
     def _look_at_cancelled(self, healthy_ms: int) -> None:
-        late = {
-            token: task
-            for task, (token, since_ms) in self._cancelled.items()
-            if self.view.now_ms - max(since_ms, healthy_ms) > self._telling_ms + self._killing_ms
-        }
-        for process in self.view.processes.values() if late else ():
-            if process.token in late and not process.unkillable:
-                task = late[process.token]
-                self.find(
-                    f"task {task} is cancelled since {self._cancelled.pop(task)[1]} ms and runs on {process.vm.id}"
-                )
+        told = {token: (task, since_ms) for task, (token, since_ms) in self._cancelled.items()}
+        for process in list(self.view.processes.values()):
+            if process.token not in told or process.unkillable:
+                continue
+            task, since_ms = told[process.token]
+            waits_ms = self.view.now_ms - max(since_ms, healthy_ms)
+            if waits_ms > self._real_ms(process, self._telling_ms + self._grace_ms):
+                del self._cancelled[task]
+                self.find(f"task {task} is cancelled since {since_ms} ms and runs on {process.vm.id}")
+
+    def _real_ms(self, process: Process, told_ms: int) -> int:
+        """How long `told_ms` by the clock of its VM are, and what may come on top."""
+        return told_ms * _MILLION // (_MILLION + process.vm.drift_ppm) + self._late_ms
 
     def restored(self) -> None:
         """A cancel may be forgotten; what runs has its limit all the same."""
