@@ -234,8 +234,7 @@ class Loop:
         if row is None or row.state is _S.TERMINATING:
             return
         cause, reason = row.ended_by(action.cause, action.reason)
-        held_too = self._c.stop.terminates
-        await self._c.apply(row.id, _E.TERMINATE, cause=cause, reason=reason, unless_held=not held_too)
+        await self._c.apply(row.id, _E.TERMINATE, cause=cause, reason=reason, unless_held=not self._c.stop.terminates)
 
     async def _flush_events(self) -> None:
         while self._c.pending_events:
