@@ -155,8 +155,11 @@ class Instance:
 
     def ended_by(self, cause: str, reason: str) -> tuple[str, str]:
         """Why it ends, when something ends it for `cause` and `reason`: the word that it has where it was over
-        anyway. One that was told to drain, and works, is not: what takes it then is what ends it."""
-        return (self.cause, self.reason) if self.cause and self.state in _OVER else (cause, reason)
+        anyway. One that was told to drain, and works, is not, nor one that an operator holds, whatever became of it:
+        what takes it then is what ends it."""
+        held = self.behaviour is Behaviour.HOLD and self.state is not _S.TERMINATING
+        over = bool(self.cause) and self.state in _OVER and not held
+        return (self.cause, self.reason) if over else (cause, reason)
 
     @property
     def known_last_ms(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.testing.store_builders import instance
 
 S = InstanceState
@@ -25,3 +25,10 @@ def test_what_still_works_is_ended_by_what_takes_it(state: InstanceState) -> Non
     """Whatever it was to drain for."""
     row = replace(instance(state=state), cause="stale", reason="its pool has left")
     assert row.ended_by("stopped", "all is ended") == ("stopped", "all is ended")
+
+
+@pytest.mark.parametrize(("state", "cause"), [(S.FAILED, "stopped"), (S.DRAINED, "stopped"), (S.TERMINATING, "idle")])
+def test_what_an_operator_holds_is_not_over_before_its_vm_is_ended(state: InstanceState, cause: str) -> None:
+    """It failed and stays, until the kill switch ends everything: that is why it ends."""
+    row = replace(instance(state=state, behaviour=Behaviour.HOLD), cause="idle", reason="it idled")
+    assert row.ended_by("stopped", "all is ended")[0] == cause
