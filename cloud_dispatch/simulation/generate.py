@@ -369,6 +369,19 @@ def _mishaps(scenario: Scenario, chance: Stream) -> Scenario:
     return _with(scenario, accounts=tuple(accounts), work=work)
 
 
+def _frozen(scenario: Scenario, chance: Stream) -> Scenario:
+    """Machines stand still, for less or for longer than a lease; some do not know it afterwards."""
+    accounts = []
+    for account in scenario.accounts:
+        faults = []
+        for _ in range(chance.between(1, 4)):
+            at, lasts = _moment(chance), chance.pick((2_000, 20_000, 50_000, 120_000, 300_000))
+            unaware, times = chance.below(2), chance.between(1, 3)
+            faults.append(CloudFault(_C.FREEZE, from_ms=at, until_ms=at + lasts, times=times, amount=unaware))
+        accounts.append(_account(account, tuple(faults)))
+    return _with(scenario, accounts=tuple(accounts))
+
+
 _Trouble = Callable[[Scenario, Stream], Scenario]
 THEMES: dict[str, tuple[_Trouble, ...]] = {
     "calm": (),
@@ -416,12 +429,15 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "payers": (limits_of_payers, _crashes, _bad_network),
     "payers-and-faults": (limits_of_payers, _crashes, _bad_store, _bad_agents, _bad_clouds, _operators),
     "leaving": (left_for_long, _crashes, _bad_clouds),
+    "frozen": (_frozen,),
+    "frozen-and-faults": (_frozen, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds, _operators),
+    "frozen-spot": (_frozen, _spot, _mishaps, _crashes, _bad_network),
     "stops": (_kill_switch, _operators, _crashes, _bad_network),
     "three-clouds-and-money": (three_clouds, short_of_money, costly_faults, one_is_down, any_fault, left_alone),
 }
 #: Themes with limits, with other configurations, with other leases, with late answers, with a statestore whose answers
-#: or commits are lost, of all clouds at once, with what is shared, left or stopped, have seeds of their own: so those
-#: that take turns keep what they had.
+#: or commits are lost, of all clouds at once, with what is shared, left, stopped or stands still, have seeds of their
+#: own: so those that take turns keep what they had.
 MONEY = tuple(theme for theme in THEMES if theme.startswith("money"))
 CONFIGURED = tuple(theme for theme in THEMES if theme.startswith("configurations"))
 RETIMED = tuple(theme for theme in THEMES if theme.startswith("terms"))
@@ -431,7 +447,8 @@ BEREFT = tuple(theme for theme in THEMES if theme.startswith("lost-commits"))
 ANSWERLESS = tuple(theme for theme in THEMES if theme.startswith("lost-answers"))
 SHARED = tuple(theme for theme in THEMES if theme.startswith(("sharing", "payers")))
 LEFT = ("leaving", "stops")
-_APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + ANSWERLESS + SHARED + LEFT
+FROZEN = tuple(theme for theme in THEMES if theme.startswith("frozen"))
+_APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + ANSWERLESS + SHARED + LEFT + FROZEN
 TURNS = tuple(theme for theme in THEMES if theme not in _APART)
 #: Every trouble that may come with any other. Those that make other accounts and pools come first: others add to these.
 _SHAPING: tuple[_Trouble, ...] = (late_answers, three_clouds, _fleet, short_of_money, other_configurations)

@@ -23,7 +23,7 @@ from cloud_dispatch.agent.supervisor import LIFETIME_GRACE_MS, MOST_RESTARTS
 from cloud_dispatch.agent.timer import GuestTimer
 from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.simulation.attempts import VirtualAttempt
-from cloud_dispatch.simulation.loop import Group, VirtualLoop
+from cloud_dispatch.simulation.loop import Frost, Group, VirtualLoop
 from cloud_dispatch.simulation.network import Network
 from cloud_dispatch.simulation.ports import Stream, TrueVm
 from cloud_dispatch.simulation.shell import VirtualChannel, VirtualShell
@@ -85,16 +85,19 @@ class Guest:
         self._identity: Identity | None = None
         self._restarts = 0
         self._group = Group(f"agent {vm.id}")
-        self._own = Context()
+        self._own = Group(f"supervisor {vm.id}")
+        self._frost: Frost | None = None
+        self._unaware = False
+        self.stood_ms = 0  # for so long its clock stood still
         self._alarm: asyncio.TimerHandle | None = None
 
     # -- the clock
     def now_ms(self) -> int:
-        elapsed = self.loop.now_ms - self._booted_ms
+        elapsed = self.loop.now_ms - self._booted_ms - self.stood_ms
         return elapsed + elapsed * self.vm.drift_ppm // _MILLION
 
     def moment_of(self, guest_ms: int) -> int:
-        return self._booted_ms - (-guest_ms * _MILLION // (_MILLION + self.vm.drift_ppm))
+        return self._booted_ms + self.stood_ms - (-guest_ms * _MILLION // (_MILLION + self.vm.drift_ppm))
 
     def wall_left_ms(self) -> int:
         """How far its first hard end is by its wall clock, which drifts from what it was at its boot."""
@@ -114,7 +117,7 @@ class Guest:
             self._power_off("the guest timer ended")
         else:
             ends_ms = self.moment_of(self.now_ms() + left_ms)
-            self._alarm = self.loop.at_ms(ends_ms, self._watch_timer, context=self._own)
+            self._alarm = self.loop.at_ms(ends_ms, self._watch_timer, context=self._own.context)
 
     def replaced(self, program: str, tasks: int) -> None:
         self._watcher.tell(self.vm.id, f"its agent is {program[:8]} now, {tasks} tasks run")
@@ -127,10 +130,31 @@ class Guest:
 
     def die(self) -> None:
         """The VM is no more."""
+        self._thaw()
         self.dead = True
         if self._alarm is not None:
             self._alarm.cancel()
         self._stop_agent()
+
+    @property
+    def frozen(self) -> bool:
+        return self._frost is not None
+
+    def freeze(self, lasts_ms: int, *, unaware: bool) -> None:
+        """The VM stands still as a whole: agent, supervisor and all that runs. What is sent to it waits. Its clock goes
+        on meanwhile, as in a suspend; `unaware`: it stands still with it, as where a host stops a VM untold."""
+        if self.dead or self.frozen:
+            return
+        self._frost = Frost(self.loop, (self._group, self._own))
+        self._unaware = unaware
+        self.loop.post(self.loop.now_ms + max(lasts_ms, 1), Context(), self._thaw)
+
+    def _thaw(self) -> None:
+        frost, self._frost = self._frost, None
+        if frost is not None:
+            stood_ms = frost.thaw(later=self._unaware)
+            self.stood_ms += stood_ms if self._unaware else 0
+            self._watcher.tell(self.vm.id, f"goes on after {stood_ms} ms")
 
     def crash_agent(self, pause_ms: int = 200) -> None:
         """The agent's process dies; the supervisor ends what it ran and starts it again, a few times."""

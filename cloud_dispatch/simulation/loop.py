@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import math
 from asyncio import base_events, events
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence, Set
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -104,6 +104,36 @@ class _Timer(Struct, eq=False):
         return f"<timer {getattr(self.callback, '__qualname__', self.callback)}>"
 
 
+class Frost:
+    """Groups that stand still: none of their steps is taken, and what falls due meanwhile is kept. Ended by `thaw`."""
+
+    def __init__(self, loop: VirtualLoop, groups: Iterable[Group]) -> None:
+        self._loop = loop
+        self._groups: frozenset[Group | None] = frozenset(groups)
+        self._since_ms = loop.now_ms
+        self._kept: list[tuple[int, _Step | _Timer]] = []
+        loop.frosts = (*loop.frosts, self)
+
+    def holds(self, step: _Step | _Timer) -> bool:
+        """Whether `step` is of a group that stands still; it is kept then."""
+        held = step.context.get(_GROUP) in self._groups
+        if held:
+            self._kept.append((self._loop.now_ms, step))
+        return held
+
+    def thaw(self, *, later: bool = False) -> int:
+        """They go on: with all that fell due, at once and in its order, or, as if no time had passed for them, with
+        everything so much `later`. Returns for how many milliseconds they stood still; 0 if they did no more."""
+        loop = self._loop
+        if self not in loop.frosts:
+            return 0
+        loop.frosts = tuple(frost for frost in loop.frosts if frost is not self)
+        stood_ms = loop.now_ms - self._since_ms
+        loop.go_on(self._kept, self._groups, stood_ms if later else 0)
+        self._kept = []
+        return stood_ms
+
+
 class VirtualLoop(base_events.BaseEventLoop):
     """See the module. `now_ms` is the virtual time; `steps` counts callbacks run."""
 
@@ -113,6 +143,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.steps = 0
         self.watched: Group | None = None
         self.trap: Callable[[], None] | None = None
+        self.frosts: tuple[Frost, ...] = ()
         self._keys: list[int] = []  # a heap, with those of timers that were called off
         self._waiting: dict[int, _Timer | _Step] = {}
         self._order = 0
@@ -214,6 +245,8 @@ class VirtualLoop(base_events.BaseEventLoop):
             self.steps += 1
             if step.called_off or (self.trap is not None and self._trapped(step)):
                 continue
+            if self.frosts and any(frost.holds(step) for frost in self.frosts):
+                continue
             try:
                 step.context.run(step.callback, *step.args)
             except (SystemExit, KeyboardInterrupt):
@@ -234,6 +267,22 @@ class VirtualLoop(base_events.BaseEventLoop):
         if self.trap is not None and self.watched is not None and step.context.get(_GROUP) is self.watched:
             self.trap()
         return step.called_off
+
+    def go_on(self, kept: Sequence[tuple[int, _Step | _Timer]], groups: Set[Group | None], later_ms: int) -> None:
+        """Take the steps that were `kept`, each with the moment it was due, and all that `groups` wait for `later_ms`
+        later than it would have been; 0: take what was kept now."""
+        if not later_ms:
+            self._ready.extend(step for _, step in kept)  # type: ignore[attr-defined]
+            return
+        waiting = self._waiting
+        pending = sorted(key for key, step in waiting.items() if step.context.get(_GROUP) in groups)
+        due = [*kept, *((key >> _ORDER_BITS, waiting.pop(key)) for key in pending)]
+        for due_ms, step in due:
+            if not step.called_off:
+                key = self._key(due_ms + later_ms)
+                waiting[key] = step
+                if isinstance(step, _Timer):
+                    step.key = key
 
     def _advance(self, ready: Any) -> None:
         """On to the next moment at which a timer is set; everything of that moment is ready then."""
@@ -300,6 +349,8 @@ def run(main: Callable[[VirtualLoop], Coroutine[Any, Any, _T]]) -> _T:
 
 def _cancel_rest(loop: VirtualLoop) -> None:
     """End what still waits, in order of creation, so that a run leaves nothing behind."""
+    for frost in loop.frosts:
+        frost.thaw()
     for _ in range(3):
         left = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
         if not left:

@@ -172,6 +172,9 @@ class Guests(Protocol):
     def on_notice(self, vm: TrueVm, ends_ms: int) -> None:
         """The VM will be taken at `ends_ms`; the guest may read so from its metadata. Not where there is no notice."""
 
+    def on_freeze(self, vm: TrueVm, until_ms: int, unaware: bool) -> None:
+        """The guest of `vm` stands still until then; `unaware`: its clock does, too. May end before `until_ms`."""
+
     def on_change(self, vm: TrueVm) -> None:
         """The truth about `vm` has changed (created, running, stopping, gone): counted by the checkers, at once."""
 

@@ -113,6 +113,12 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
         return max([*own, *clouds, *(work.submit_ms for work in self.work)], default=0)
 
     @property
+    def frozen_ms(self) -> int:
+        """For how long VMs may stand still, all such faults together: one may be struck by each of them."""
+        faults = (fault for account in self.accounts for fault in account.faults)
+        return sum(fault.until_ms - fault.from_ms for fault in faults if fault.kind is FaultKind.FREEZE)
+
+    @property
     def size(self) -> tuple[int, int, int]:
         """What a shrinker makes smaller: faults, tasks, virtual time."""
         return len(self.faults) + sum(len(account.faults) for account in self.accounts), self.tasks, self.horizon_ms

@@ -50,6 +50,7 @@ _KINDS: dict[FaultKind, tuple[tuple[str, ...], tuple[int, ...], int]] = {
     FaultKind.HANG: (("",), (0,), 0),
     FaultKind.PREEMPT: (("",), (-1, 0, 2_000), 0),
     FaultKind.CUT_OFF: (("",), (0,), 60_000),
+    FaultKind.FREEZE: (("",), (0, 1), 60_000),
     FaultKind.HIDDEN: (("",), (5_000, 30_000), 0),
     FaultKind.WRONG_CLOCK: (("",), (-86_400_000, -60_000, 60_000, 86_400_000), 120_000),
     FaultKind.STAYS: (("",), (1_000, 45_000), 90_000),

@@ -173,7 +173,7 @@ class Troubles:
         self._w.go(self._w.inside(follow))
 
     def _choose_guest(self, which: int) -> Guest | None:
-        living = [guest for guest in self._w.guests.values() if guest.shell is not None]
+        living = [guest for guest in self._w.guests.values() if guest.shell is not None and not guest.frozen]
         return living[which % len(living)] if living else None
 
     def _crash_agent(self, fault: Fault) -> None:

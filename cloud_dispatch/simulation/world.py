@@ -7,7 +7,6 @@ dispatcher to decide anything.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 from cloud_dispatch.domain.errors import DispatchError
 from cloud_dispatch.domain.ids import ProfileName, VmId
-from cloud_dispatch.domain.task import RetryRules, TaskSpec, TaskState, Transfer
+from cloud_dispatch.domain.task import RetryRules, TaskSpec, Transfer
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.spi import Provider, VmState
 from cloud_dispatch.reconcile.settings import Timing
@@ -27,6 +26,7 @@ from cloud_dispatch.simulation.disk import Disk
 from cloud_dispatch.simulation.dispatcher import House, Incarnation
 from cloud_dispatch.simulation.entropy import SeededEntropy, SeededStreams
 from cloud_dispatch.simulation.facts import Commit, commit_of
+from cloud_dispatch.simulation.finish import Finish
 from cloud_dispatch.simulation.guest import Guest
 from cloud_dispatch.simulation.journal import Journal
 from cloud_dispatch.simulation.loop import VirtualLoop
@@ -34,7 +34,6 @@ from cloud_dispatch.simulation.network import Network
 from cloud_dispatch.simulation.ports import CloudAccount, EndCause, TrueVm
 from cloud_dispatch.simulation.scenario import Scenario, Work
 from cloud_dispatch.simulation.troubles import Troubles
-from cloud_dispatch.spend.windows import Window
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.wire.messages import Policy
 
@@ -49,8 +48,6 @@ FINDINGS_A_CHECKER = 3
 ENOUGH = 10
 #: Whether a run is over is looked at on this grid.
 _WATCH_MS = 500
-#: With limits set and no VM for so long, what still waits is not paid for.
-_BROKE_MS = 600_000
 _RETRY_MS = 1_000
 _TRIES = 36_000
 _SUBMIT_AT_ONCE = 5_000
@@ -102,13 +99,11 @@ class World:
         self.troubles = Troubles(self)
         self.network = Network(loop, clock, streams, self.troubles, scenario.latency_ms)
         self._incarnations = 0
-        self._quiet_ms = scenario.quiet_ms
-        self._kept = {str(pool.name): pool.minimum for pool in scenario.pools}  # live on when all else is over
+        self._finish = Finish(self)
         self._well_since_ms: int | None = None
         self._unsubmitted = 0
         self._watching = False
         self._look_due_ms = 0
-        self._empty_since_ms: int | None = None
         self._own = Context()  # what the world does is never the work of an incarnation that is dying
         self._tasks: set[asyncio.Task[Any]] = set()
         for account in self.accounts:
@@ -158,7 +153,7 @@ class World:
         self._watching = False
         if self.over or len(self.findings) >= ENOUGH:
             self.ended.set()
-        elif len(self.alive) <= sum(self._kept.values()):
+        elif self._finish.near():
             self._watch_on()
 
     def _watch_on(self) -> None:
@@ -191,44 +186,16 @@ class World:
 
     @property
     def over(self) -> bool:
-        """Whether all work and all VMs, but for those that pools keep, have ended, and nothing is to go wrong."""
-        store = self.store
-        if self._unsubmitted or store is None or self.now_ms < self._quiet_ms or self.troubles.waiting:
-            return False
-        counts = store.task_counts()
-        ended = sum(count for state, count in counts.items() if state in ("succeeded", "failed", "cancelled"))
-        rows = store.instances().values()
-        living = Counter(vm.pool for vm in self.alive.values()) | Counter(str(row.pool) for row in rows)
-        lingering = any(count > self._kept.get(pool, 0) for pool, count in living.items())
-        if lingering or ended + counts.get(TaskState.QUEUED, 0) != sum(counts.values()):
-            self._empty_since_ms = None
-            return False
-        if ended != sum(counts.values()) and not self._out_of_money():
-            return False
-        return not any(account.leftovers() for account in self.accounts)
-
-    def _out_of_money(self) -> bool:
-        """Whether there are limits, and for so long nothing that works that the rest of the work is not paid for."""
-        if self.scenario.awaits_limits and any(one.window is not Window.TOTAL for one in self.scenario.budgets):
-            return False
-        if self._empty_since_ms is None:
-            self._empty_since_ms = self.now_ms
-        return bool(self.scenario.budgets) and self.now_ms - self._empty_since_ms >= _BROKE_MS
+        """Whether all work has ended and nothing is to go wrong any more; see `finish`."""
+        return not self._unsubmitted and self._finish.reached()
 
     def end(self) -> None:
         """Let every checker have its last word."""
         if not self.over:
-            self.report("progress", self._unfinished())
+            self.report("progress", self._finish.left())
         for checker in self.checkers:
             checker.look()
             checker.end()
-
-    def _unfinished(self) -> str:
-        store = self.store
-        counts = {str(k): v for k, v in store.task_counts().items() if v} if store is not None else "the store is down"
-        rows = [f"{row.id} {row.state}" for row in store.instances().values()][:5] if store is not None else []
-        alive = [f"{vm.id} {vm.state}" for vm in self.alive.values()][:5]
-        return f"not over after {self.now_ms} ms: tasks {counts}, VMs {alive}, rows {rows}"
 
     def _look(self) -> None:
         self.judge_health()
@@ -454,11 +421,19 @@ class World:
         if guest is not None:
             guest.notice(max(ends_ms - self.clock.now(), 0))
 
+    def on_freeze(self, vm: TrueVm, until_ms: int, unaware: bool) -> None:
+        guest = self.guests.get(vm.id)
+        if guest is not None:
+            self.journal.write(vm.id, "stands still")
+            guest.freeze(until_ms - self.clock.now(), unaware=unaware)
+            for process in self.processes.values():
+                process.stood_still = process.stood_still or process.vm is vm
+
     def on_change(self, vm: TrueVm) -> None:
         self.journal.write(vm.id, str(vm.state))
         if vm.state is VmState.GONE:
             self.alive.pop(vm.id, None)
-            if len(self.alive) <= sum(self._kept.values()):
+            if self._finish.near():
                 self._watch_on()
         else:
             self.alive[vm.id] = vm
@@ -469,8 +444,9 @@ class World:
     def process_started(self, vm: TrueVm, attempt: VirtualAttempt) -> None:
         task, token = attempt.order.task, attempt.token
         process = self.processes[vm.id, token] = Process(
-            vm, task, token, self.loop.now_ms, attempt.unkillable, attempt.order.spec.max_runtime_ms
-        )
+            vm, task, token, self.loop.now_ms, attempt.unkillable, attempt.order.spec.max_runtime_ms,
+            stood_still=self.guests[vm.id].stood_ms > 0,
+        )  # fmt: skip
         self.journal.write(vm.id, f"runs task {task} under {token}")
         for tell in self._on_process:
             tell(process)

@@ -45,6 +45,7 @@ class Process:
     unkillable: bool = False
     max_runtime_ms: int = 0  # 0: no limit of its own
     end: Exit | None = None
+    stood_still: bool = False  # it or its VM's clock, for a while
 
 
 class View(Protocol):

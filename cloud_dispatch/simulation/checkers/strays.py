@@ -24,9 +24,10 @@ class Strays(Checker):
         self._since: dict[tuple[VmId, int], int] = {}
         self._restored_ms = -1
         timing, agents = view.scenario.timing, view.scenario.agents
-        #: The lease with what a clock may drift, two of the supervisor's waits, the kill.
+        #: The lease with what a clock may drift, two of the supervisor's waits, the kill, and while nothing moves.
         lease_ms = timing.lease_ms * 6 // 5
         self.bound_ms = lease_ms + 2 * timing.heartbeat_ms + agents.kill_grace_ms + UNKILLABLE_MS + _SLACK_MS
+        self.bound_ms += view.scenario.frozen_ms
 
     def committed(self, commit: Commit) -> None:
         for live in commit.live:

@@ -3,7 +3,8 @@ stays ended.
 
 A stale attempt may live on for a while where the dispatcher knows that its machine is about to end (it was killed, or
 says so itself): its token guards against it. Where the machine went silent nothing tells whether it still runs, so
-there the lease must have ended the attempt before another one starts.
+there the lease must have ended the attempt before another one starts. Unless that machine stood still: nothing on it
+can have ended in time then, and how long it may go on afterwards is what `strays` looks at.
 """
 
 from __future__ import annotations
@@ -89,16 +90,24 @@ class Tasks(Checker):
         self._held.pop(task, None)
 
     def process_started(self, process: Process) -> None:
+        self._starts_in_time(process)
         alike = self._running.setdefault(process.task, [])
         alike.append(process)
         for other in alike:
-            if other.token == process.token or other.unkillable:
+            if other.token == process.token or other.unkillable or other.stood_still:
                 continue
             if self._holders.get(other.token) in self._silent:
                 self.find(
                     f"task {process.task} starts under token {process.token} on {process.vm.id}, and still runs under "
                     f"{other.token} on {other.vm.id}, whose lease was to have ended it"
                 )
+
+    def _starts_in_time(self, process: Process) -> None:
+        """Where the machine went silent and its task was given away, the lease was over: nothing may start under it."""
+        task, live = process.task, self._live.get(process.task)
+        given_away = task in self._ended or (live is not None and live.token != process.token)
+        if given_away and self._holders.get(process.token) in self._silent and not process.stood_still:
+            self.find(f"task {task} starts under token {process.token} on {process.vm.id}, after that lease's end")
 
     def process_ended(self, process: Process) -> None:
         left = [other for other in self._running.pop(process.task, ()) if other is not process]

@@ -92,6 +92,8 @@ class Nobody:
 
     def on_notice(self, vm: TrueVm, ends_ms: int) -> None: ...
 
+    def on_freeze(self, vm: TrueVm, until_ms: int, unaware: bool) -> None: ...
+
     def on_change(self, vm: TrueVm) -> None: ...
 
 
@@ -296,6 +298,11 @@ class Account:
     def hang(self, record: Record) -> None:
         """The guest dies, and the cloud sees nothing of it."""
         self._silence(record, EndCause.DIED)
+
+    def freeze(self, record: Record, until_ms: int, unaware: bool) -> None:
+        """The guest stands still, and the cloud shows and bills it as running."""
+        if record.guest_lives:
+            self._guests.on_freeze(record, until_ms, unaware)
 
     def preempt(self, record: Record, notice_ms: int = -1) -> None:
         """Take a spot VM back, after the notice that the cloud gives (or this one)."""

@@ -44,6 +44,7 @@ class FaultKind(StrEnum):
     HANG = "hang"  # the guest dies, and the cloud shows it running
     PREEMPT = "preempt"  # spot VMs only; with `amount` ms of notice; -1 for the cloud's own
     CUT_OFF = "cut-off"  # from then to `until_ms` nothing passes between the VM and the dispatcher
+    FREEZE = "freeze"  # until `until_ms` the VM stands still; with `amount` 1 its clock as well
     HIDDEN = "hidden"  # from then on listings leave it out for `amount` ms, at most the consistency horizon
     # the account
     REAPER_DOWN = "reaper-down"  # the hand that ends VMs at their `ends_at` does nothing
@@ -51,7 +52,11 @@ class FaultKind(StrEnum):
 
 _NEVER_MS = 32_503_680_000_000
 #: Faults that happen to VMs at a moment.
-STRIKES = (FaultKind.DEATH, FaultKind.HANG, FaultKind.PREEMPT, FaultKind.CUT_OFF, FaultKind.HIDDEN)
+STRIKES = (
+    FaultKind.DEATH, FaultKind.HANG, FaultKind.PREEMPT, FaultKind.CUT_OFF, FaultKind.FREEZE, FaultKind.HIDDEN,
+)  # fmt: skip
+#: Those that last: who is not there when they begin is spared.
+LASTING = (FaultKind.CUT_OFF, FaultKind.FREEZE)
 
 
 @dataclass(frozen=True, slots=True)

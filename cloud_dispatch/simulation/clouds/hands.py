@@ -11,7 +11,7 @@ from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.reaper import Tagged
 from cloud_dispatch.provider.spi import VmState
 from cloud_dispatch.reapers import rounds
-from cloud_dispatch.simulation.clouds.faults import STRIKES, Fault, FaultKind
+from cloud_dispatch.simulation.clouds.faults import LASTING, STRIKES, Fault, FaultKind
 from cloud_dispatch.simulation.clouds.records import Record
 from cloud_dispatch.simulation.ports import EndCause
 
@@ -92,7 +92,7 @@ class Strikes:
             self._hit(fault, there.pop(stream.below(len(there))))
             left -= 1
         again = now + _AGAIN_MS - account.born_ms
-        if left and again < fault.until_ms and fault.kind is not FaultKind.CUT_OFF:
+        if left and again < fault.until_ms and fault.kind not in LASTING:
             account.later(_AGAIN_MS, self._strike, fault, left)
 
     def _hit(self, fault: Fault, record: Record) -> None:
@@ -106,5 +106,7 @@ class Strikes:
         elif fault.kind is FaultKind.HIDDEN:
             length_ms = min(fault.amount, account.settings.consistency_ms)
             record.hidden_until_ms = account.clock.now() + length_ms
+        elif fault.kind is FaultKind.FREEZE:
+            account.freeze(record, account.book.ends_ms(fault), bool(fault.amount))
         else:
             record.cut_off_until_ms = account.book.ends_ms(fault)

@@ -57,6 +57,9 @@ class Scene:
     def on_notice(self, vm: TrueVm, ends_ms: int) -> None:
         self._note("notice", vm, ends_ms - self.clock.now())
 
+    def on_freeze(self, vm: TrueVm, until_ms: int, unaware: bool) -> None:
+        self._note("freeze", vm, (until_ms - self.clock.now(), unaware))
+
     def on_change(self, vm: TrueVm) -> None:
         self._note("change", vm, vm.state)
 
