@@ -7,7 +7,7 @@ Where no budget covers a VM nothing is asked: it may live as long as its pool sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -31,7 +31,7 @@ from cloud_dispatch.spend.budget import Stage
 from cloud_dispatch.spend.commitment import OF_PAYERS, Commitment, Key
 from cloud_dispatch.spend.ends import Extension, FirstEnds, Holder, first_ends, last_tasks, renew
 from cloud_dispatch.spend.grant import NO_GRANT
-from cloud_dispatch.spend.instances import commitment_of
+from cloud_dispatch.spend.instances import commitment_of, keys_of, keys_of_place
 from cloud_dispatch.spend.left import Left
 from cloud_dispatch.spend.stages import Reached, reached
 from cloud_dispatch.spend.upcoming import Upcoming
@@ -113,12 +113,12 @@ class Spending:
         """The hard ends of a VM whose launch is decided at `now`. `heads`: what waits, where many are asked for at
         once."""
         machine = offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
-        lifetime_ms = pool.end.lifetime_ms
-        if not self.watches:
+        lifetime_ms, settings = pool.end.lifetime_ms, self._c.settings
+        if not self._watches()(keys_of_place(pool.name, offering.profile, settings.drivers)):
             return FirstEnds(now + lifetime_ms, now + lifetime_ms, now + lifetime_ms)
         return first_ends(
-            now, offering.boot_ms, (heads or self.heads()).next_ms(machine), lifetime_ms, self._c.settings.pace,
-            movable=self._c.settings.moves_ends(offering.profile),
+            now, offering.boot_ms, (heads or self.heads()).next_ms(machine), lifetime_ms, settings.pace,
+            movable=settings.moves_ends(offering.profile),
         )  # fmt: skip
 
     async def left(self) -> Left | None:
@@ -168,9 +168,34 @@ class Spending:
 
     # -- what lives
     async def renew(self) -> None:
-        """Move on the hard ends of what works; drain in time what the budgets refuse."""
-        if not self.watches:
-            return
+        """Move on the hard ends of what works; drain in time what the budgets refuse. What no budget covers is given
+        the end that its pool has, where it had an earlier one while one did."""
+        await self._set_free()
+        if self.watches:
+            await self._renew_watched()
+        self._tell(self._c.store.instances().values())
+
+    async def _set_free(self) -> None:
+        store, is_watched, drivers = self._c.store, self._watches(), self._c.settings.drivers
+        short = [
+            row
+            for row in store.instances().values()
+            if row.ends_ms < self._lifetime_of(row) and self._is_movable(row) and not is_watched(keys_of(row, drivers))
+        ]
+        for first in range(0, len(short), HOLDERS_AT_ONCE):
+            living = [row for row in short[first : first + HOLDERS_AT_ONCE] if row.id in store.instances()]
+            try:
+                await store.change(
+                    [InstanceChange(row.id, None, {"ends_ms": self._lifetime_of(row)}) for row in living]
+                )
+            except OverBudget as error:  # one covers it by now
+                log.info("instance.not_extended", instance=living[0].id, why=str(error))
+
+    def _is_movable(self, row: Instance) -> bool:
+        """Whether its hard end can be moved on."""
+        return bool(row.vm) and row.state not in _LEAVING and self._c.settings.moves_ends(row.profile)
+
+    async def _renew_watched(self) -> None:
         now, pace, rows = self._c.clock.now(), self._c.settings.pace, self._c.store.instances()
         standing = self._c.store.standing()
         holders = await self._holders(rows, now)
@@ -204,7 +229,6 @@ class Spending:
         for holder in holders:
             if not holder.movable and holder.ends_ms - now <= pace.drain_ms:
                 await self._drain(rows[InstanceId(holder.commitment.name)], "its hard end comes and can't be moved on")
-        self._tell(self._c.store.instances().values())
 
     @property
     def _unsure(self) -> bool:
@@ -263,10 +287,11 @@ class Spending:
             provider = self._c.settings.providers.get(row.profile)
             if provider is None or not row.vm or row.state is _S.TERMINATING:
                 continue
-            heeded, view = self._c.heeded.of(row.vm), self._c.view(row.profile)
-            if heeded is None and view.listed_ms is None and not view.problem:
+            heeded = self._c.heeded.of(row.vm)
+            if heeded == row.ends_ms or provider.traits.hard_end is not HardEnd.EXTENDABLE:
                 continue
-            if provider.traits.hard_end is HardEnd.EXTENDABLE and heeded != row.ends_ms:
+            view = self._c.view(row.profile)
+            if heeded is not None or view.listed_ms is not None or view.problem:
                 news.setdefault(row.profile, []).append((row.vm, row.ends_ms))
         for profile, wanted in news.items():
             self._extensions.start(profile, self._c.settings.providers[profile], wanted)
@@ -282,36 +307,45 @@ class Spending:
         self._c.heeded.told([vm for vm in vms if vm not in missing], ends_ms, self._c.clock.monotonic())
 
     # -- facts
+    def _lifetime_of(self, row: Instance) -> int:
+        """The end that its pool has for it, which is never earlier than the one that it has."""
+        pool = self._c.settings.pools.get(row.pool)
+        return row.ends_ms if pool is None else max(row.intended_ms + pool.end.lifetime_ms, row.ends_ms)
+
+    def _watches(self) -> Callable[[Collection[Key]], bool]:
+        """Whether a limit covers what counts for these keys: all there is where a project or a user has one, whose
+        claims may be anywhere."""
+        covered = self._covered()
+        if any(key.scope in OF_PAYERS for key in covered):
+            return lambda keys: True
+        return lambda keys: not covered.isdisjoint(keys)
+
     def _covered(self) -> set[Key]:
         return {budget.key for budget in self._c.store.limits()}
 
     async def _holders(self, rows: Mapping[InstanceId, Instance], now: int) -> list[Holder]:
-        """The VMs that a limit covers: all of them where a project or a user has one, whose claims may be anywhere.
-        Others have turns meanwhile, so that `rows` are of before: what is decided by them is only proposed, and the
-        store admits it by what is then."""
-        covered, committed = self._covered(), self._c.store.committed()
-        anywhere = any(key.scope in OF_PAYERS for key in covered)
+        """The VMs that a limit covers. Others have turns meanwhile, so that `rows` are of before: what is decided by
+        them is only proposed, and the store admits it by what is then."""
+        committed, is_watched = self._c.store.committed(), self._watches()
         heads, found = self.heads(), list[Holder]()
         for number, (name, row) in enumerate(rows.items()):
             if not number % HOLDERS_AT_ONCE:
                 await give_way()
-            if anywhere or not covered.isdisjoint(committed[name].keys):
+            if is_watched(committed[name].keys):
                 found.append(self._holder(row, committed[name], now, heads))
         return found
 
     def _holder(self, row: Instance, commitment: Commitment, now: int, heads: Upcoming) -> Holder:
-        pool = self._c.settings.pools.get(row.pool)
         works, finish = self._c.store.finish_of(row.id, now)
         coming = row.state in _COMING or self._asks_first(row, now)
         if coming:
             work_ms = heads.next_ms(row.machine)
             finish = None if work_ms is None else max(row.intended_ms, now) + work_ms
         movable = self._c.settings.moves_ends(row.profile) and bool(row.vm)
-        lifetime_ms = row.ends_ms if pool is None else row.intended_ms + pool.end.lifetime_ms
         return Holder(
             commitment=commitment,
             ends_ms=row.ends_ms,
-            lifetime_ms=max(lifetime_ms, row.ends_ms),
+            lifetime_ms=self._lifetime_of(row),
             works=works or coming,
             wanted=works or coming or row.state in _SERVING,
             finish_ms=finish,

@@ -208,3 +208,55 @@ async def test_a_vm_that_is_gone_by_then_keeps_the_end_that_it_was_booked_with(
         monkeypatch.setattr(spend, "renew", lambda *_: found)
         await w.loop.one_pass()
         assert (await w.store.instance(row.id)).ends_ms == row.ends_ms
+
+
+# -- what no limit covers
+
+HOUR_MS = 3_600_000
+#: Longer than the time that a VM without known work gets at first where a limit covers it.
+LONG = EndRules(lifetime_ms=10 * HOUR_MS)
+
+
+async def test_what_no_limit_covers_has_all_of_its_time_though_there_are_limits(tmp_path: Path) -> None:
+    """A limit on another pool is no reason to end a VM early: nobody would move its end on."""
+    pool = Pool(POOL, (LOCAL,), minimum=10, end=LONG)
+    async with world(tmp_path, **{**scene(), "pool": pool}) as w:
+        await w.store.set_limit(Key(Scope.POOL, "another"), Window.TOTAL, Amount(10**12))
+        await w.passes(3)
+        assert [row.ends_ms - row.intended_ms for row in w.rows] == [10 * HOUR_MS] * 10
+        assert extended(w.cloud) == []
+
+
+async def test_who_was_covered_when_launched_lives_on_when_the_limit_goes(tmp_path: Path) -> None:
+    """The store has all of the pool's lifetime, the VMs wear it, and a call that was lost is made again."""
+    pool = Pool(POOL, (LOCAL,), minimum=10, end=LONG)
+    async with world(tmp_path, **{**scene(), "pool": pool}) as w:
+        await ten(w)
+        assert max(row.ends_ms - row.intended_ms for row in w.rows) < HOUR_MS
+        await w.fleet.set_limit(EVERYTHING, Window.TOTAL, None, "")
+        w.cloud.deaf = 1
+        await w.passes(4)
+        assert [row.ends_ms - row.intended_ms for row in w.rows] == [10 * HOUR_MS] * 10
+        assert {vm.tags[ENDS_AT] for vm in w.cloud.vms.values()} == {str(row.ends_ms) for row in w.rows}
+        assert sum(vms for vms, _ in extended(w.cloud)) == 10
+        await w.passes(3)
+        assert sum(vms for vms, _ in extended(w.cloud)) == 10, "who wears it is not told again"
+
+
+async def test_an_end_that_is_not_covered_is_not_moved_where_it_can_not_be(tmp_path: Path) -> None:
+    """Nor that of one which leaves."""
+    pool = Pool(POOL, (LOCAL,), minimum=10, end=LONG)
+    async with world(tmp_path, **{**scene(), "pool": pool}) as w:
+        await ten(w)
+        leaving, *others = w.rows
+        ends_ms = leaving.ends_ms
+        w.cloud.traits = replace(MOVABLE, hard_end=HardEnd.FIXED)
+        await w.fleet.set_limit(EVERYTHING, Window.TOTAL, None, "")
+        await w.passes(2)
+        assert {row.ends_ms for row in w.rows} == {ends_ms}
+        w.cloud.traits = MOVABLE
+        await w.context.apply(leaving.id, InstanceEvent.TERMINATE)
+        await w.loop.one_pass()
+        now = {row.id: row.ends_ms for row in w.rows}
+        assert now.get(leaving.id, ends_ms) == ends_ms
+        assert {now[row.id] - row.intended_ms for row in others} == {10 * HOUR_MS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -52,6 +53,20 @@ def test_a_limit_too_small_for_one_vm_launches_none(cloud: Cloud) -> None:
     assert outcome.ok, outcome.findings
     assert outcome.bill == ()
     assert outcome.tasks["queued"] == 6  # type: ignore[index]
+
+
+@pytest.mark.parametrize("cloud", Cloud)
+def test_a_limit_elsewhere_cuts_no_work_off(cloud: Cloud) -> None:
+    """Nobody knows how long the tasks take, and they take longer than what a VM gets to find out where a limit covers
+    it. Where none does, each of them runs once."""
+    other = Cloud.GCE if cloud is Cloud.ARM else Cloud.ARM
+    usual = scene(cloud, other)
+    pools = tuple(replace(pool, profiles=(usual.accounts[0].profile,)) for pool in usual.pools)
+    work = (Work(count=4, conduct=Conduct(run_ms=900_000)),)
+    outcome = run(under(usual, total(100, Key(Scope.DRIVER, str(other))), pools=pools, work=work))
+    assert outcome.ok, outcome.findings
+    assert outcome.tasks["succeeded"] == 4  # type: ignore[index]
+    assert sum("runs task" in line for line in outcome.journal) == 4
 
 
 @pytest.mark.parametrize("theme", ["calm", "crashes", "agents", "clouds", "clouds-and-crashes", "mishaps", "spot"])
