@@ -38,7 +38,7 @@ from cloud_dispatch.simulation.money import (
 from cloud_dispatch.simulation.ports import Stream
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
 from cloud_dispatch.simulation.several import any_fault, one_is_down, three_clouds
-from cloud_dispatch.simulation.sharing import caps_of_drivers, limits_of_payers, shared_account
+from cloud_dispatch.simulation.sharing import caps_of_drivers, limits_of_payers, neighbours, shared_account
 
 _CLOUDS = (Cloud.EC2, Cloud.GCE, Cloud.ARM)
 #: Nothing goes wrong after so long; work is submitted in the first part of it.
@@ -429,6 +429,8 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "payers": (limits_of_payers, _crashes, _bad_network),
     "payers-and-faults": (limits_of_payers, _crashes, _bad_store, _bad_agents, _bad_clouds, _operators),
     "leaving": (left_for_long, _crashes, _bad_clouds),
+    "neighbours": (neighbours, _crashes),
+    "neighbours-and-faults": (neighbours, _backups, _crashes, _bad_network, _bad_store, _bad_clouds, _operators),
     "frozen": (_frozen,),
     "frozen-and-faults": (_frozen, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds, _operators),
     "frozen-spot": (_frozen, _spot, _mishaps, _crashes, _bad_network),
@@ -445,7 +447,7 @@ SEVERAL = tuple(theme for theme in THEMES if theme.startswith("three-clouds"))
 BELATED = tuple(theme for theme in THEMES if theme.startswith("late-answers"))
 BEREFT = tuple(theme for theme in THEMES if theme.startswith("lost-commits"))
 ANSWERLESS = tuple(theme for theme in THEMES if theme.startswith("lost-answers"))
-SHARED = tuple(theme for theme in THEMES if theme.startswith(("sharing", "payers")))
+SHARED = tuple(theme for theme in THEMES if theme.startswith(("sharing", "payers", "neighbours")))
 LEFT = ("leaving", "stops")
 FROZEN = tuple(theme for theme in THEMES if theme.startswith("frozen"))
 _APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + ANSWERLESS + SHARED + LEFT + FROZEN

@@ -198,6 +198,9 @@ class CloudAccount(Protocol):
     def leftovers(self) -> Sequence[Leftover]:
         """What exists beside the VMs now."""
 
+    def trespasses(self) -> Sequence[str]:
+        """What anybody did to VMs and leftovers of others in the account, which none of the other methods tell of."""
+
     def bill(self) -> Sequence[BillLine]:
         """The meter's own lines to now, in order of creation; the dispatcher never sees them."""
 

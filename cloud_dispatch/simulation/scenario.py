@@ -17,8 +17,8 @@ from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import MACHINE_CAUSES, Cause
 from cloud_dispatch.planner.snapshot import DriverCaps
 from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.simulation.clouds.faults import USUAL, FaultKind
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
-from cloud_dispatch.simulation.clouds.faults import FaultKind
 from cloud_dispatch.simulation.clouds.settings import AccountSettings
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.faults import Fault
@@ -106,9 +106,9 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def quiet_ms(self) -> int:
-        """From when on nothing goes wrong any more, as far as the scenario says. Prices that move are nothing wrong."""
+        """From when on nothing goes wrong any more, as far as the scenario says; not what is usual."""
         own = [fault.ends_ms for fault in self.faults]
-        theirs = [f for account in self.accounts for f in account.faults if f.kind is not FaultKind.PRICE]
+        theirs = [f for account in self.accounts for f in account.faults if f.kind not in USUAL]
         clouds = [max(f.until_ms, f.from_ms) for f in theirs]
         return max([*own, *clouds, *(work.submit_ms for work in self.work)], default=0)
 

@@ -54,6 +54,7 @@ _KINDS: dict[FaultKind, tuple[tuple[str, ...], tuple[int, ...], int]] = {
     FaultKind.HIDDEN: (("",), (5_000, 30_000), 0),
     FaultKind.WRONG_CLOCK: (("",), (-86_400_000, -60_000, 60_000, 86_400_000), 120_000),
     FaultKind.STAYS: (("",), (1_000, 45_000), 90_000),
+    FaultKind.NEIGHBOUR: (("",), (0, 1), 120_000),
     FaultKind.REAPER_DOWN: (("",), (0,), 120_000),
 }
 _ERRORS = ("Transient", "RateLimited", "CredentialsRejected", "CapacityUnavailable", "QuotaExceeded", "InvalidRequest")

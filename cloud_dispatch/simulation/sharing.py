@@ -12,13 +12,17 @@ from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.planner.snapshot import DriverCaps
+from cloud_dispatch.simulation.clouds.faults import Fault, FaultKind
+from cloud_dispatch.simulation.clouds.settings import Quota
+from cloud_dispatch.simulation.dispatcher import DEPLOYMENT
 from cloud_dispatch.simulation.money import first_lease
 from cloud_dispatch.simulation.ports import Stream
-from cloud_dispatch.simulation.scenario import Scenario
+from cloud_dispatch.simulation.scenario import CloudAccount, Scenario
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.windows import Window
 
+_TROUBLE_MS = 240_000
 _USERS, _PROJECTS = ("ada", "bo"), ("", "moon")
 
 
@@ -38,6 +42,31 @@ def shared_account(scenario: Scenario, chance: Stream) -> Scenario:
     return msgspec.structs.replace(
         scenario, accounts=(*scenario.accounts, second), pools=tuple(map(shared, scenario.pools))
     )
+
+
+def neighbours(scenario: Scenario, chance: Stream) -> Scenario:
+    """Others have VMs in the accounts: a deployment whose name begins as ours, one in capitals, ours on another
+    statestore, people. Some were there before; where quotas are short, all of them go. Listings show by prefix, or
+    not."""
+    return msgspec.structs.replace(scenario, accounts=tuple(_beside(one, chance) for one in scenario.accounts))
+
+
+def _beside(account: CloudAccount, chance: Stream) -> CloudAccount:
+    faults = [Fault(FaultKind.LEFTOVER, until_ms=_TROUBLE_MS)] if chance.chance(0.5) else []
+    short = chance.chance(0.3)
+    for _ in range(chance.between(1, 4)):
+        begins_ms, lasts_ms = chance.pick((0, chance.below(_TROUBLE_MS))), chance.pick((0, 30_000, 200_000))
+        whose = chance.pick((f"{DEPLOYMENT}-2", DEPLOYMENT.upper(), DEPLOYMENT, DEPLOYMENT, ""))
+        stays = not (lasts_ms or short)
+        there = Fault(
+            FaultKind.NEIGHBOUR, from_ms=begins_ms, until_ms=0 if stays else begins_ms + (lasts_ms or _TROUBLE_MS),
+            times=chance.between(1, 3), code=whose, amount=chance.below(2),
+        )  # fmt: skip
+        faults.append(there)
+    settings = replace(account.settings, reads=replace(account.settings.reads, loose=chance.chance(0.5)))
+    if short:
+        settings = replace(settings, quotas=(Quota(16),))
+    return msgspec.structs.replace(account, settings=settings, faults=(*account.faults, *faults))
 
 
 def caps_of_drivers(scenario: Scenario, chance: Stream) -> Scenario:

@@ -16,6 +16,7 @@ from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.ports.store import Store, Target, TaskFilter
 from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
 from cloud_dispatch.simulation.configurations import other
 from cloud_dispatch.simulation.dispatcher import House, Incarnation
 from cloud_dispatch.simulation.faults import NOTICED_MS, Fault, FaultKind
@@ -275,6 +276,7 @@ class Troubles:
             fault.from_ms <= now and (now < fault.until_ms or not fault.until_ms)
             for account in self._w.scenario.accounts
             for fault in account.faults
+            if fault.kind is not CloudFaultKind.NEIGHBOUR
         )
 
     def store_delay_ms(self) -> int:

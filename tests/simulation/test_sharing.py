@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -13,7 +14,9 @@ from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.planner.snapshot import DriverCaps
+from cloud_dispatch.reconcile import leftovers, observe
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultKind
+from cloud_dispatch.simulation.clouds.neighbours import STORE
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.dispatcher import Incarnation
@@ -32,6 +35,35 @@ FIRST, SECOND = ProfileName("ec2"), ProfileName("second")
 @pytest.mark.parametrize("theme", [*SHARED, *LEFT])
 def test_every_promise_holds_whatever_is_shared_or_left(theme: str) -> None:
     assert broken(theme, SEEDS) == ""
+
+
+def beside(*whose: str, **reads: bool) -> Scenario:
+    """VMs of others in the account, one of which leaves its disk behind."""
+    usual = scene(Cloud.GCE)
+    (account,) = usual.accounts
+    theirs = [Fault(FaultKind.NEIGHBOUR, code=name, times=2, until_ms=60_000) for name in whose]
+    left = Fault(FaultKind.LEFTOVER, until_ms=100_000)
+    settings = replace(account.settings, reads=replace(account.settings.reads, **reads))
+    account = msgspec.structs.replace(account, settings=settings, faults=(*theirs, left))
+    return msgspec.structs.replace(usual, accounts=(account,), work=(*usual.work, Work(600_000)))
+
+
+@pytest.mark.parametrize("loose", [False, True])
+def test_what_is_somebody_elses_is_let_be(loose: bool) -> None:
+    """Whatever listings show. VMs of another statestore of the deployment are told, and no others."""
+    outcome = run(beside("simulated", "simulated-2", "SIMULATED", "", loose=loose))
+    assert outcome.findings == ()
+    assert sum("instance.foreign" in line for line in outcome.journal) == 2
+    assert outcome.tasks[TaskState.SUCCEEDED] == 7
+
+
+@pytest.mark.parametrize(("where", "text"), [(observe, "ends "), (leftovers, "deletes ")])
+def test_who_takes_it_for_his_own_is_found(monkeypatch: pytest.MonkeyPatch, where: ModuleType, text: str) -> None:
+    """Planted: a dispatcher that has inherited, as it thinks, the neighbour's statestore."""
+    heritage = where.heritage
+    monkeypatch.setattr(where, "heritage", lambda store: heritage(store) | {STORE})
+    outcome = run(beside("simulated"), keep=50)
+    assert any(one.checker == "neighbours" and text in one.text for one in outcome.findings), outcome.findings
 
 
 def shared(*faults: Fault) -> Scenario:

@@ -7,6 +7,7 @@ from cloud_dispatch.simulation.checkers.caps import Batches, CapsKept
 from cloud_dispatch.simulation.checkers.drains import Drains
 from cloud_dispatch.simulation.checkers.ends import Ends
 from cloud_dispatch.simulation.checkers.identities import Identities
+from cloud_dispatch.simulation.checkers.neighbours import Neighbours
 from cloud_dispatch.simulation.checkers.orders import Orders
 from cloud_dispatch.simulation.checkers.orphans import Orphans
 from cloud_dispatch.simulation.checkers.payers import Payers
@@ -20,5 +21,5 @@ from cloud_dispatch.simulation.checkers.tasks import Tasks
 
 ALL: tuple[type[Checker], ...] = (
     Tasks, Strays, Results, Orphans, Remains, CapsKept, Batches, Plans, Identities, Drains, Ends, Orders, Starvation,
-    Spend, Payers,
+    Spend, Payers, Neighbours,
 )  # fmt: skip

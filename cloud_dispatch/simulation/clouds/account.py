@@ -28,6 +28,7 @@ from cloud_dispatch.simulation.clouds.faults import Fault, FaultBook, FaultKind
 from cloud_dispatch.simulation.clouds.gate import Gate
 from cloud_dispatch.simulation.clouds.hands import Look, Reaper, Strikes
 from cloud_dispatch.simulation.clouds.identity import Document
+from cloud_dispatch.simulation.clouds.neighbours import Neighbours
 from cloud_dispatch.simulation.clouds.records import Record, Register, deployment_of
 from cloud_dispatch.simulation.clouds.settings import AccountSettings
 from cloud_dispatch.simulation.clouds.stock import Pool, Stock
@@ -112,6 +113,7 @@ class Account:
         self.gate = Gate(clock, streams, settings, self.book)
         self._guests: Guests = Nobody()
         self._strikes = Strikes(self)
+        self.neighbours = Neighbours(self)
         self._reaper = Reaper(self, hand)
         self.register = Register()
         self.extras = Extras(settings.extras)
@@ -132,19 +134,24 @@ class Account:
         return self._dialect.connect(self, profile)
 
     def inventory(self) -> Sequence[TrueVm]:
-        return self.register.all
+        return self.register.ours
 
     def leftovers(self) -> Sequence[ports.Leftover]:
-        return [ports.Leftover(e.id, str(e.kind), e.batch, e.since_ms) for e in self.extras.loose.values()]
+        return [
+            ports.Leftover(e.id, str(e.kind), e.batch, e.since_ms) for e in self.extras.loose.values() if not e.theirs
+        ]
 
     def bill(self) -> Sequence[ports.BillLine]:
         now = self.clock.now()
-        lines = [meter.of_vm(record, self.settings, self.stock, now) for record in self.register.all]
-        return lines + [meter.of_extra(extra, now) for extra in self.extras.all if extra.rate]
+        lines = [meter.of_vm(record, self.settings, self.stock, now) for record in self.register.ours]
+        return lines + [meter.of_extra(one, now) for one in self.extras.all if one.rate and not one.theirs]
 
     def metered(self, first: int = 0) -> Sequence[ports.Metered]:
         now = self.clock.now()
-        return [meter.metered(record, self.settings, self.stock, now) for record in self.register.all[first:]]
+        return [meter.metered(record, self.settings, self.stock, now) for record in self.register.ours[first:]]
+
+    def trespasses(self) -> Sequence[str]:
+        return self.neighbours.trespasses
 
     def guest_shuts_down(self, vm: VmId) -> None:
         record = self.register.find(vm)
@@ -162,6 +169,7 @@ class Account:
     def _start(self) -> None:
         if not self._started:
             self._started = True
+            self.neighbours.start()
             self._strikes.start()
 
     # -- making
@@ -198,6 +206,24 @@ class Account:
         else:
             self.after(record, fate.start_ms, self._run)
         self._reaper.watch()
+        return record
+
+    def settle(self, name: VmId, batch: BatchId, pool: Pool, tags: Mapping[str, str]) -> Record:
+        """A VM of a neighbour is there."""
+        now, lot = self.clock.now(), ("theirs", batch, name)
+        fate = draw(
+            self.settings, self.stock.boot_of(pool.type.name), pool.market, self.streams.stream("vm", self.name, *lot)
+        )
+        record = Record(
+            id=name, account=self.name, profile=ProfileName(""), batch=batch, type=pool.type.name,
+            vcpus=pool.type.vcpus, zone=pool.zone, market=pool.market, created_ms=now, since_ms=now,
+            deployment=deployment_of(tags), number=len(self.register.all), theirs=True, tags=dict(tags), user_data="",
+            ends_ms=0, bid=None, fate=fate,
+        )  # fmt: skip
+        self.stock.take(pool)
+        self.register.add(record)
+        self.extras.equip(record, now)
+        self.enter(record, VmState.RUNNING)
         return record
 
     # -- living
@@ -244,6 +270,7 @@ class Account:
 
     def retag(self, record: Record, tags: Mapping[str, str]) -> None:
         """Set these tags, keep the others, on a VM that is not gone."""
+        self._heed(record, "tags")
         record.tagged += 1
         record.tags = {**record.tags, **tags}
         record.deployment = deployment_of(record.tags)
@@ -253,6 +280,23 @@ class Account:
             self._show(record, replace(last, tags=record.tags))
 
     # -- ending
+
+    def asked_to_end(self, record: Record) -> None:
+        """A driver has asked."""
+        self._heed(record, "ends")
+        self.end(record, EndCause.TERMINATED, "the dispatcher asked")
+
+    def delete_extra(self, name: str) -> bool:
+        """A driver has asked; False where a VM has it."""
+        extra = self.extras.loose.get(name)
+        if extra is not None and extra.theirs:
+            self.neighbours.trespasses.append(f"somebody deletes {name}, which is not theirs")
+        return self.extras.delete(name, self.clock.now())
+
+    def _heed(self, record: Record, what: str) -> None:
+        if record.theirs:
+            whose = record.deployment or "nobody"
+            self.neighbours.trespasses.append(f"somebody {what} {record.id} of {whose}, which is not theirs")
 
     def end(self, record: Record, cause: EndCause, why: str = "") -> None:
         """The order to end the VM; its guest runs on until the power goes."""
@@ -365,7 +409,8 @@ class Account:
             self._show(record, None)
         else:
             self._show(record, record.view(state))
-        self._guests.on_change(record)
+        if not record.theirs:
+            self._guests.on_change(record)
 
     def _show(self, record: Record, view: Vm | None) -> None:
         now = self.clock.now()

@@ -34,7 +34,6 @@ from cloud_dispatch.simulation.clouds.account import Account, Ways
 from cloud_dispatch.simulation.clouds.faults import FaultKind
 from cloud_dispatch.simulation.clouds.gate import ANYWHERE, Scope
 from cloud_dispatch.simulation.clouds.records import Record
-from cloud_dispatch.simulation.ports import EndCause
 
 T = TypeVar("T")
 MAX_PAGES = 1_000
@@ -128,7 +127,7 @@ class CloudDriver(Lacking):
     def _end(self, vm: VmId) -> None:
         record = self._account.register.find(vm)
         if record is not None:
-            self._account.end(record, EndCause.TERMINATED, "the dispatcher asked")
+            self._account.asked_to_end(record)
 
     async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
         wanted = bounded(vms, self.traits)
@@ -178,7 +177,7 @@ class CloudDriver(Lacking):
         await self._send("delete_leftover", lambda: self._delete_extra(leftover.id))
 
     def _delete_extra(self, name: str) -> None:
-        if not self._account.extras.delete(name, self._account.clock.now()):
+        if not self._account.delete_extra(name):
             raise InvalidRequest(f"{name} is attached to a VM", code="InUse")
 
     async def quotas(self) -> Sequence[Quota]:

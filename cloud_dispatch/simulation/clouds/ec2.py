@@ -32,7 +32,6 @@ from cloud_dispatch.simulation.clouds.settings import (
     Spot,
     Spread,
 )
-from cloud_dispatch.simulation.ports import EndCause
 
 WAYS = Ways(
     power_off_ends=True,
@@ -142,7 +141,7 @@ class Ec2Driver(TaggedEnds):
         """What is not seen yet is not found, which looks like success."""
         record = self._account.register.find(vm)
         if record is not None and self._seen(vm, "terminate") is not None:
-            self._account.end(record, EndCause.TERMINATED, "the dispatcher asked")
+            self._account.asked_to_end(record)
 
 
 def defaults(name: str) -> AccountSettings:

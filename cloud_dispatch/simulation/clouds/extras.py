@@ -32,6 +32,7 @@ class Extras:
         """Give a new VM what comes with it: what stands ready under its name, else a new one."""
         for kind in self._kinds:
             extra = self.make(kind, record.id, record.batch, record.zone, record.tags, now)
+            extra.theirs = record.theirs
             self._attached[extra.id] = self.loose.pop(extra.id)
             record.extras.append(extra)
             record.came.append(extra)

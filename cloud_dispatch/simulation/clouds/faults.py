@@ -47,10 +47,13 @@ class FaultKind(StrEnum):
     FREEZE = "freeze"  # until `until_ms` the VM stands still; with `amount` 1 its clock as well
     HIDDEN = "hidden"  # from then on listings leave it out for `amount` ms, at most the consistency horizon
     # the account
+    NEIGHBOUR = "neighbour"  # `times` VMs of others live in it, whose tags name the deployment `code` (1: and no more)
     REAPER_DOWN = "reaper-down"  # the hand that ends VMs at their `ends_at` does nothing
 
 
 _NEVER_MS = 32_503_680_000_000
+#: Nothing is wrong while they last.
+USUAL = (FaultKind.PRICE, FaultKind.NEIGHBOUR)
 #: Faults that happen to VMs at a moment.
 STRIKES = (
     FaultKind.DEATH, FaultKind.HANG, FaultKind.PREEMPT, FaultKind.CUT_OFF, FaultKind.FREEZE, FaultKind.HIDDEN,

@@ -83,6 +83,7 @@ class Strikes:
             record
             for record in account.register.live()
             if record.state is VmState.RUNNING
+            and not record.theirs
             and fault.speaks_of(record.type, record.zone, record.market)
             and (fault.kind is not FaultKind.PREEMPT or record.market is Market.SPOT)
         ]

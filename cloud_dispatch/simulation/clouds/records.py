@@ -27,6 +27,8 @@ class Record(TrueVm):
     """
 
     number: int
+    #: Somebody else's in the same account: nobody inside the run has to do with it.
+    theirs: bool = False
     tags: Mapping[str, str]
     user_data: str
     ends_ms: int
@@ -89,6 +91,7 @@ class ExtraRecord:
     since_ms: int
     until_ms: int | None = None
     made_for: str = ""  # the VM
+    theirs: bool = False
 
 
 class Shelf:
@@ -137,6 +140,7 @@ class Register:
 
     def __init__(self) -> None:
         self.all: list[Record] = []
+        self.ours: list[Record] = []  # those of them that are not somebody else's
         self._unswept: list[Record] = []
         self._by_id: dict[VmId, Record] = {}
         self._shelves: dict[str, Shelf] = {}
@@ -145,6 +149,8 @@ class Register:
     def add(self, record: Record) -> None:
         """A new VM; its id is its own from now on."""
         self.all.append(record)
+        if not record.theirs:
+            self.ours.append(record)
         self._unswept.append(record)
         self._by_id[record.id] = record
         self.shelve(record)

@@ -74,7 +74,7 @@ class Watched(Scene):
         assert sum(stock._live.values()) == len(live)
         assert sum(stock._vcpus.values()) == sum(record.vcpus for record in live)
         assert min([*stock._live.values(), *stock._vcpus.values(), 0]) == 0
-        for record in records:
+        for record in self.account.inventory():
             assert self.state[record.number] is record.state
             if record.state is VmState.GONE:
                 assert not record.guest_lives
