@@ -130,6 +130,9 @@ class Troubles:
             return  # nobody writes: that is a restore that nobody was told of
         self._w.disk.fall_back(backup)
         self._w.fallen_back = True
+        if living.store is not None and living.store.in_doubt():
+            # Of a commit that nobody was told of it is as if it had never been: who looks it up makes it again.
+            self._w.forget()
         self._w.at(self._w.now_ms + NOTICED_MS, self._notice)
 
     def _notice(self) -> None:

@@ -291,11 +291,15 @@ class World:
             self.disk.came_back(self.told.now())
         if restore is not None or self.fallen_back:
             self.fallen_back = False
-            for checker in self.checkers:
-                checker.restored()
+            self.forget()
             self.troubles.restored()
         await asyncio.sleep(max(down_ms, 1) / 1000)
         self._start_dispatcher()
+
+    def forget(self) -> None:
+        """The store has gone back in time."""
+        for checker in self.checkers:
+            checker.restored()
 
     async def stop(self, down_ms: int) -> None:
         """A stop as an operator wants it; a crash may come in between."""
