@@ -103,6 +103,8 @@ class TrueVm:
     wall_off_ms: int = 0
     #: Until then nothing passes between the VM and the dispatcher, in either direction.
     cut_off_until_ms: int = 0
+    #: Whether it died, or its cloud has said that it takes it back.
+    taken: bool = False
 
     @property
     def birth(self) -> tuple[str, VmId, int]:

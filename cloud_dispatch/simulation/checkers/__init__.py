@@ -18,8 +18,9 @@ from cloud_dispatch.simulation.checkers.spend import Spend
 from cloud_dispatch.simulation.checkers.starvation import Starvation
 from cloud_dispatch.simulation.checkers.strays import Strays
 from cloud_dispatch.simulation.checkers.tasks import Tasks
+from cloud_dispatch.simulation.checkers.waste import Waste
 
 ALL: tuple[type[Checker], ...] = (
     Tasks, Strays, Results, Orphans, Remains, CapsKept, Batches, Plans, Identities, Drains, Ends, Orders, Starvation,
-    Spend, Payers, Neighbours,
+    Spend, Payers, Neighbours, Waste,
 )  # fmt: skip

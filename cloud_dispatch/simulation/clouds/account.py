@@ -354,7 +354,7 @@ class Account:
             return
         if notice_ms < 0:
             notice_ms = self.settings.spot.notice_ms if record.fate.announced else 0
-        record.preempted, record.why = True, "preempted"
+        record.preempted, record.taken, record.why = True, True, "preempted"
         if not notice_ms or record.state is VmState.PENDING:
             self._gone(record, EndCause.PREEMPTED)
             return
@@ -392,6 +392,7 @@ class Account:
     def _silence(self, record: Record, cause: EndCause) -> None:
         if record.guest_lives:
             record.guest_lives = False
+            record.taken = record.taken or cause in (EndCause.DIED, EndCause.PREEMPTED)
             self._guests.on_end(record, cause)
 
     def _stop_billing(self, record: Record) -> None:
