@@ -177,10 +177,13 @@ class Spending:
 
     async def _set_free(self) -> None:
         store, is_watched, drivers = self._c.store, self._watches(), self._c.settings.drivers
+        lives_ms = {pool.name: pool.end.lifetime_ms for pool in self._c.settings.pools.values()}
         short = [
             row
             for row in store.instances().values()
-            if row.ends_ms < self._lifetime_of(row) and self._is_movable(row) and not is_watched(keys_of(row, drivers))
+            if row.ends_ms - row.intended_ms < lives_ms.get(row.pool, 0)
+            and self._is_movable(row)
+            and not is_watched(keys_of(row, drivers))
         ]
         for first in range(0, len(short), HOLDERS_AT_ONCE):
             living = [row for row in short[first : first + HOLDERS_AT_ONCE] if row.id in store.instances()]
@@ -280,15 +283,17 @@ class Spending:
     def _tell(self, rows: Collection[Instance]) -> None:
         """Have providers heed the ends that the store has, where VMs wear others. One that fails is told again by the
         next pass. What VMs wear that nobody has seen is waited for as long as a first listing is under way."""
-        names = {row.id for row in rows}
-        self._refused = {name: ends for name, ends in self._refused.items() if name in names}
+        if self._refused:
+            names = {row.id for row in rows}
+            self._refused = {name: ends for name, ends in self._refused.items() if name in names}
         news: dict[ProfileName, list[tuple[VmId, int]]] = {}
+        heeded_of, providers = self._c.heeded.of, self._c.settings.providers
         for row in rows:
-            provider = self._c.settings.providers.get(row.profile)
-            if provider is None or not row.vm or row.state is _S.TERMINATING:
+            heeded = heeded_of(row.vm)
+            if heeded == row.ends_ms or not row.vm or row.state is _S.TERMINATING:
                 continue
-            heeded = self._c.heeded.of(row.vm)
-            if heeded == row.ends_ms or provider.traits.hard_end is not HardEnd.EXTENDABLE:
+            provider = providers.get(row.profile)
+            if provider is None or provider.traits.hard_end is not HardEnd.EXTENDABLE:
                 continue
             view = self._c.view(row.profile)
             if heeded is not None or view.listed_ms is not None or view.problem:
