@@ -13,6 +13,8 @@ import msgspec
 from cloud_dispatch.domain.task import Cause
 
 COMMAND = "simulated"
+#: Health checks that fail: always, and one time in ten. All others succeed.
+FAILING, FLAKY = "false", "flaky"
 
 
 class Conduct(msgspec.Struct, frozen=True, omit_defaults=True):

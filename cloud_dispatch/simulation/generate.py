@@ -23,6 +23,7 @@ from cloud_dispatch.simulation.clouds.make import defaults
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.configurations import left_for_long, other_configurations
+from cloud_dispatch.simulation.demands import many_demands
 from cloud_dispatch.simulation.entropy import SeededStreams
 from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
 from cloud_dispatch.simulation.margins import no_slack
@@ -429,6 +430,9 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "payers": (limits_of_payers, _crashes, _bad_network),
     "payers-and-faults": (limits_of_payers, _crashes, _bad_store, _bad_agents, _bad_clouds, _operators),
     "leaving": (left_for_long, _crashes, _bad_clouds),
+    "demands": (many_demands,),
+    "demands-and-faults": (many_demands, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds, _operators),
+    "demands-and-spot": (many_demands, _spot, _crashes, _bad_clouds),
     "neighbours": (neighbours, _crashes),
     "neighbours-and-faults": (neighbours, _backups, _crashes, _bad_network, _bad_store, _bad_clouds, _operators),
     "frozen": (_frozen,),
@@ -449,11 +453,19 @@ BEREFT = tuple(theme for theme in THEMES if theme.startswith("lost-commits"))
 ANSWERLESS = tuple(theme for theme in THEMES if theme.startswith("lost-answers"))
 SHARED = tuple(theme for theme in THEMES if theme.startswith(("sharing", "payers", "neighbours")))
 LEFT = ("leaving", "stops")
+DEMANDING = tuple(theme for theme in THEMES if theme.startswith("demands"))
 FROZEN = tuple(theme for theme in THEMES if theme.startswith("frozen"))
-_APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + ANSWERLESS + SHARED + LEFT + FROZEN
+_APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + ANSWERLESS + SHARED + LEFT + FROZEN + DEMANDING
 TURNS = tuple(theme for theme in THEMES if theme not in _APART)
 #: Every trouble that may come with any other. Those that make other accounts and pools come first: others add to these.
-_SHAPING: tuple[_Trouble, ...] = (late_answers, three_clouds, _fleet, short_of_money, other_configurations)
+_SHAPING: tuple[_Trouble, ...] = (
+    late_answers,
+    three_clouds,
+    many_demands,
+    _fleet,
+    short_of_money,
+    other_configurations,
+)
 _EVERY = tuple(
     trouble
     for trouble in dict.fromkeys((*_SHAPING, *(trouble for troubles in THEMES.values() for trouble in troubles)))
@@ -463,10 +475,10 @@ _EVERY = tuple(
 
 def _mixed(scenario: Scenario, chance: Stream) -> Scenario:
     """A few of all troubles, whichever they are: what the themes don't bring together has broken promises, too. But
-    the work of a fleet on the money for one VM only takes longer than any run."""
+    the work of a fleet on the money for one VM only takes longer than any run, and so do many demands."""
     chosen = [_EVERY[number] for number in sorted({chance.below(len(_EVERY)) for _ in range(chance.between(2, 7))})]
     for trouble in chosen:
-        if trouble is not _fleet or short_of_money not in chosen:
+        if trouble not in (_fleet, many_demands) or short_of_money not in chosen:
             scenario = trouble(scenario, chance)
     return scenario
 

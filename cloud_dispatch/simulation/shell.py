@@ -24,6 +24,7 @@ from cloud_dispatch.agent.timer import GuestTimer
 from cloud_dispatch.agent.transfers import ANSWER_S, ATTEMPTS, RETRY_FIRST_S, RETRY_MOST_S
 from cloud_dispatch.agent.uploads import ChannelPool
 from cloud_dispatch.simulation.attempts import VirtualAttempt
+from cloud_dispatch.simulation.conduct import FAILING, FLAKY
 from cloud_dispatch.simulation.loop import Group, VirtualLoop
 from cloud_dispatch.simulation.network import Exchange, Network
 from cloud_dispatch.simulation.ports import Stream, TrueVm
@@ -31,6 +32,7 @@ from cloud_dispatch.wire.codec import decode, encode
 from cloud_dispatch.wire.messages import AGENT_PATH, SYNC_PATH, Program, Result, SyncReply, SyncRequest
 
 _LOG_CHANNELS = 4
+_FLAKY = 0.1
 _encode = msgspec.json.Encoder().encode
 _REPLY: msgspec.json.Decoder[SyncReply] = msgspec.json.Decoder(SyncReply)
 
@@ -229,8 +231,9 @@ class VirtualShell:
         """There is no folder to remove."""
 
     def _check_health(self, command: events.RunHealthCheck) -> None:
-        """Simulated machines are healthy unless their command says otherwise: `false` fails."""
-        passed = command.check.argv[:1] != ["false"]
+        """Simulated machines are healthy unless the command says otherwise."""
+        name = command.check.argv[0]
+        passed = name != FAILING and (name != FLAKY or self._body.chance.fraction() >= _FLAKY)
         self.after(10, self.feed, events.HealthChecked(command.index, passed, "" if passed else "exit code 1"))
 
     def _follow(self, command: events.PolicyChanged) -> None:

@@ -10,6 +10,7 @@ from cloud_dispatch.simulation.generate import (
     BELATED,
     BEREFT,
     CONFIGURED,
+    DEMANDING,
     FROZEN,
     LEFT,
     MIXED,
@@ -56,6 +57,19 @@ def test_every_theme_has_its_turn() -> None:
     """The seeds that are run are of every theme, many times; money and several clouds have tests of their own."""
     themes = [generate(seed).name.rpartition("-")[0] for seed in range(SEEDS)]
     assert {themes.count(theme) for theme in TURNS} == {SEEDS // len(TURNS)}
-    apart = {*MONEY, *SEVERAL, *CONFIGURED, *RETIMED, *BELATED, *BEREFT, *ANSWERLESS, *SHARED, *LEFT, *FROZEN, MIXED}
+    apart = {
+        *MONEY,
+        *SEVERAL,
+        *CONFIGURED,
+        *RETIMED,
+        *BELATED,
+        *BEREFT,
+        *ANSWERLESS,
+        *SHARED,
+        *LEFT,
+        *FROZEN,
+        *DEMANDING,
+        MIXED,
+    }
     assert {*TURNS, *apart} == THEMES.keys()
     assert (len(MONEY), len(SEVERAL), len(BELATED), len(BEREFT), len(ANSWERLESS), len(SHARED)) == (7, 4, 2, 2, 4, 8)
