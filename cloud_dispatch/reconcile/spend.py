@@ -18,7 +18,7 @@ from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import HOUR_MS, Rate, format_amount
 from cloud_dispatch.domain.offering import Offering
-from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.pool import EndRules, Pool
 from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.provider.errors import ProviderError
@@ -46,6 +46,7 @@ HOLDERS_AT_ONCE = 200
 _NO_LAUNCH = _DRAIN | {Stage.NO_LAUNCH}
 #: Which setting has its way though the limit is not reached.
 _PAST = {Stage.NO_LAUNCH: ", past its `stop_launches`", Stage.DRAIN: ", past its `drain`"}
+_UNKNOWN_POOL = EndRules()
 _LEAVING = NO_GRANT | {_S.DRAINING}
 _SERVING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
 
@@ -196,7 +197,7 @@ class Spending:
 
     def _is_movable(self, row: Instance) -> bool:
         """Whether its hard end can be moved on."""
-        return bool(row.vm) and row.state not in _LEAVING and self._c.settings.moves_ends(row.profile)
+        return bool(row.vm) and row.state not in NO_GRANT and self._c.settings.moves_ends(row.profile)
 
     async def _renew_watched(self) -> None:
         now, pace, rows = self._c.clock.now(), self._c.settings.pace, self._c.store.instances()
@@ -313,9 +314,11 @@ class Spending:
 
     # -- facts
     def _lifetime_of(self, row: Instance) -> int:
-        """The end that its pool has for it, which is never earlier than the one that it has."""
+        """The end that its pool has for it, which is never earlier than the one that it has. What runs in a pool that
+        left is finished, as all that is drained: within the lifetime that pools have where nobody says another."""
         pool = self._c.settings.pools.get(row.pool)
-        return row.ends_ms if pool is None else max(row.intended_ms + pool.end.lifetime_ms, row.ends_ms)
+        end = _UNKNOWN_POOL if pool is None else pool.end
+        return max(row.intended_ms + end.lifetime_ms, row.ends_ms)
 
     def _watches(self) -> Callable[[Collection[Key]], bool]:
         """Whether a limit covers what counts for these keys: all there is where a project or a user has one, whose

@@ -69,6 +69,17 @@ def test_a_limit_elsewhere_cuts_no_work_off(cloud: Cloud) -> None:
     assert sum("runs task" in line for line in outcome.journal) == 4
 
 
+@pytest.mark.parametrize("cloud", [Cloud.EC2, Cloud.ARM])
+def test_what_runs_in_a_pool_that_leaves_is_finished(cloud: Cloud) -> None:
+    """A limit covers it, and pays for it; the work takes longer than the end that its VM has when its pool leaves."""
+    left = Fault(FaultKind.CONFIGURE, 120_000, 2_000_000, which=1)
+    work = (Work(count=4, conduct=Conduct(run_ms=900_000)),)
+    outcome = run(under(scene(cloud), total(1_000), work=work, faults=(left,)))
+    assert outcome.ok, outcome.findings
+    assert outcome.tasks["succeeded"] == 4  # type: ignore[index]
+    assert sum("runs task" in line for line in outcome.journal) == 4
+
+
 @pytest.mark.parametrize("theme", ["calm", "crashes", "agents", "clouds", "clouds-and-crashes", "mishaps", "spot"])
 @pytest.mark.parametrize("seed", range(3))
 def test_no_meter_passes_the_limit_whatever_goes_wrong(theme: str, seed: int) -> None:
