@@ -117,10 +117,10 @@ class Spending:
         lifetime_ms, settings = pool.end.lifetime_ms, self._c.settings
         if not self._watches()(keys_of_place(pool.name, offering.profile, settings.drivers)):
             return FirstEnds(now + lifetime_ms, now + lifetime_ms, now + lifetime_ms)
-        return first_ends(
-            now, offering.boot_ms, (heads or self.heads()).next_ms(machine), lifetime_ms, settings.pace,
-            movable=settings.moves_ends(offering.profile),
-        )  # fmt: skip
+        # An end that can't be moved on has to do for all that it takes at first, not for the first of it alone.
+        movable, coming = settings.moves_ends(offering.profile), heads or self.heads()
+        work_ms = coming.next_ms(machine) if movable else coming.fill_ms(machine)
+        return first_ends(now, offering.boot_ms, work_ms, lifetime_ms, settings.pace, movable=movable)
 
     async def left(self) -> Left | None:
         """What the budgets leave for launches, once everything that runs has been finished; None without limits."""
@@ -189,9 +189,7 @@ class Spending:
         for first in range(0, len(short), HOLDERS_AT_ONCE):
             living = [row for row in short[first : first + HOLDERS_AT_ONCE] if row.id in store.instances()]
             try:
-                await store.change(
-                    [InstanceChange(row.id, None, {"ends_ms": self._lifetime_of(row)}) for row in living]
-                )
+                await store.change([InstanceChange(row.id, None, {"ends_ms": self.lifetime_of(row)}) for row in living])
             except OverBudget as error:  # one covers it by now
                 log.info("instance.not_extended", instance=living[0].id, why=str(error))
 
@@ -313,7 +311,12 @@ class Spending:
         self._c.heeded.told([vm for vm in vms if vm not in missing], ends_ms, self._c.clock.monotonic())
 
     # -- facts
-    def _lifetime_of(self, row: Instance) -> int:
+    def latest_of(self, row: Instance) -> int:
+        """The latest end that it may come to have: that of its pool, unless the hand that ends it can't be told another
+        than it has."""
+        return self.lifetime_of(row) if self._c.settings.moves_ends(row.profile) else row.ends_ms
+
+    def lifetime_of(self, row: Instance) -> int:
         """The end that its pool has for it, which is never earlier than the one that it has. What runs in a pool that
         left is finished, as all that is drained: within the lifetime that pools have where nobody says another."""
         pool = self._c.settings.pools.get(row.pool)
@@ -353,7 +356,7 @@ class Spending:
         return Holder(
             commitment=commitment,
             ends_ms=row.ends_ms,
-            lifetime_ms=self._lifetime_of(row),
+            lifetime_ms=self.lifetime_of(row),
             works=works or coming,
             wanted=works or coming or row.state in _SERVING,
             finish_ms=finish,
@@ -372,6 +375,7 @@ class Spending:
         last, typical_ms = self._c.last, self._c.store.typical_ms
         demand = [item for item in last[0].demand if item.count and not item.withheld] if last else []
         demand.sort(key=lambda item: (-item.priority, item.oldest_ms))
-        return Upcoming([
-            (item.shape, item.head_expected_ms or item.expected_ms or typical_ms(item.shape)) for item in demand
-        ])  # fmt: skip
+        return Upcoming(
+            [(item.shape, item.head_expected_ms or item.expected_ms or typical_ms(item.shape)) for item in demand],
+            [(item.count, item.expected_ms) for item in demand],
+        )

@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 
 from cloud_dispatch.domain.ids import PoolName
-from cloud_dispatch.domain.money import parse_rate
+from cloud_dispatch.domain.money import Amount, parse_rate
 from cloud_dispatch.domain.offering import InstanceType, Market
 from cloud_dispatch.domain.pool import Caps, EndRules, HealthCheck, Pool, TypeFilter
 from cloud_dispatch.domain.resources import GIB, MIB, Resources
@@ -19,8 +19,17 @@ from cloud_dispatch.simulation.clouds.settings import Quota, Sold
 from cloud_dispatch.simulation.conduct import FLAKY, Conduct
 from cloud_dispatch.simulation.ports import Stream
 from cloud_dispatch.simulation.scenario import CloudAccount, Scenario, Work
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
+from cloud_dispatch.spend.ends import Pace
+from cloud_dispatch.spend.windows import Window
 
 _TROUBLE_MS = 240_000
+_LONG_MS = 8 * 3_600_000
+#: Proportions of the defaults, for runs of minutes.
+_PACE = Pace(lease_ms=120_000, drain_ms=20_000)
+#: A limit of so much stops nothing that a run could do, micro-dollars.
+AMPLE = Amount(5_000_000_000)
 _GPU = InstanceType(
     "gpu-4", Resources(4_000, 16 * GIB, 100 * GIB, 1), gpu_type="t4", gpu_memory=16 * GIB, family="gpus"
 )
@@ -45,7 +54,31 @@ def many_demands(scenario: Scenario, chance: Stream) -> Scenario:
         pools=tuple(pools),
         work=(*scenario.work, *work),
         caps=Caps(instances=chance.between(6, 12)),
-        horizon_ms=8 * 3_600_000,
+        horizon_ms=_LONG_MS,
+    )
+
+
+def long_work(scenario: Scenario, chance: Stream) -> Scenario:
+    """Work that takes longer than the first hard ends of its machines, known or not, under limits that pay for all of
+    it: on everything, or on a part of what there is."""
+    drivers = scenario.drivers
+    keys = (
+        EVERYTHING,
+        *(Key(Scope.DRIVER, driver) for driver in dict.fromkeys(drivers.values())),
+        *(Key(Scope.PROFILE, profile) for profile in drivers),
+        *(Key(Scope.POOL, pool.name) for pool in scenario.pools),
+    )
+    asked = {(chance.pick(keys), chance.pick(tuple(Window))) for _ in range(chance.between(1, 3))}
+    budgets = tuple(Budget(key, window, AMPLE) for key, window in sorted(asked))
+    work = []
+    for _ in range(chance.between(1, 4)):
+        run_ms = chance.pick((150_000, 400_000, 900_000))
+        known_ms = chance.pick((0, 0, run_ms, run_ms * 4, run_ms // 4))
+        shape = Shape(Resources(chance.pick((500, 1_000, 2_000)), GIB // 2), preemptible=chance.chance(0.5))
+        submit_ms = chance.pick((0, chance.below(_TROUBLE_MS)))
+        work.append(Work(submit_ms, chance.between(1, 5), shape, Conduct(run_ms), known_ms, max_attempts=20))
+    return msgspec.structs.replace(
+        scenario, budgets=(*scenario.budgets, *budgets), work=(*scenario.work, *work), pace=_PACE, horizon_ms=_LONG_MS
     )
 
 

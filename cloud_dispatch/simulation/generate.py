@@ -23,7 +23,7 @@ from cloud_dispatch.simulation.clouds.make import defaults
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.configurations import left_for_long, other_configurations
-from cloud_dispatch.simulation.demands import many_demands
+from cloud_dispatch.simulation.demands import long_work, many_demands
 from cloud_dispatch.simulation.entropy import SeededStreams
 from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
 from cloud_dispatch.simulation.margins import no_slack
@@ -433,6 +433,9 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "demands": (many_demands,),
     "demands-and-faults": (many_demands, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds, _operators),
     "demands-and-spot": (many_demands, _spot, _crashes, _bad_clouds),
+    "long-work": (long_work,),
+    "long-work-and-configurations": (long_work, other_configurations, caps_of_drivers, _operators),
+    "long-work-and-faults": (long_work, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds),
     "neighbours": (neighbours, _crashes),
     "neighbours-and-faults": (neighbours, _backups, _crashes, _bad_network, _bad_store, _bad_clouds, _operators),
     "frozen": (_frozen,),
@@ -453,7 +456,7 @@ BEREFT = tuple(theme for theme in THEMES if theme.startswith("lost-commits"))
 ANSWERLESS = tuple(theme for theme in THEMES if theme.startswith("lost-answers"))
 SHARED = tuple(theme for theme in THEMES if theme.startswith(("sharing", "payers", "neighbours")))
 LEFT = ("leaving", "stops")
-DEMANDING = tuple(theme for theme in THEMES if theme.startswith("demands"))
+DEMANDING = tuple(theme for theme in THEMES if theme.startswith(("demands", "long-work")))
 FROZEN = tuple(theme for theme in THEMES if theme.startswith("frozen"))
 _APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + ANSWERLESS + SHARED + LEFT + FROZEN + DEMANDING
 TURNS = tuple(theme for theme in THEMES if theme not in _APART)

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cloud_dispatch.domain.shape import Machine, Shape
+from cloud_dispatch.domain.shape import Load, Machine, Shape, room_for
+
+#: No agent runs more tasks at once.
+_MOST_AT_ONCE = 256
 
 
 class Upcoming:
-    """`tasks`: the shape of each, and how long it is expected to run in milliseconds, 0 unknown."""
+    """`tasks`: the shape of each, and how long it is expected to run in milliseconds, 0 unknown. `alike`: of each, how
+    many of its shape come with it, and how long these take on average; without, it comes alone."""
 
-    def __init__(self, tasks: Sequence[tuple[Shape, int]]) -> None:
+    def __init__(self, tasks: Sequence[tuple[Shape, int]], alike: Sequence[tuple[int, int]] = ()) -> None:
         self._tasks = tasks
+        self._alike = alike or [(1, 0)] * len(tasks)
+        #: The longest that anything is expected to run, 0 where nothing is known.
+        self.longest_ms = max((work_ms for _, work_ms in tasks), default=0)
+        self._fills: dict[str, int | None] = {}
         self._taken: set[int] = set()
         self._from: dict[str, int] = {}  # by machine, where to look first: what is before is taken or does not fit
 
@@ -43,6 +51,24 @@ class Upcoming:
     def next_ms(self, machine: Machine) -> int | None:
         """How long what `machine` would take next is expected to run; None where nobody knows, or nothing waits."""
         return self.work_ms(self.next_for(machine))
+
+    def fill_ms(self, machine: Machine) -> int | None:
+        """How long the longest of what `machine`, which is empty, takes at first is expected to run; None where nobody
+        knows of a part of it, or nothing waits."""
+        if machine.key not in self._fills:
+            self._fills[machine.key] = self._filled_ms(machine)
+        return self._fills[machine.key]
+
+    def _filled_ms(self, machine: Machine) -> int | None:
+        load, longest_ms = Load(), 0
+        for (shape, work_ms), (count, mean_ms) in zip(self._tasks, self._alike, strict=True):
+            room = room_for(machine, load, shape, min(count, _MOST_AT_ONCE))
+            if room and not work_ms:
+                return None
+            for _ in range(room):
+                load = load.plus(shape)
+            longest_ms = max(longest_ms, work_ms, mean_ms if room > 1 else 0) if room else longest_ms
+        return longest_ms or None
 
     def take(self, number: int) -> None:
         """Somebody takes it: it comes next for nobody else."""

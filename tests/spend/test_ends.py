@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
-from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Commitment, Key, Scope
@@ -306,3 +306,20 @@ def test_what_is_refused_says_what_else_is_too_dear(cents: int, rate: int, trial
     assert 0 < too_dear <= rate
     assert not take(too_dear + 1_000)[0].slots  # amounts are whole micro-dollars
     assert too_dear == 1 or take(too_dear - 1)[0].slots
+
+
+def test_a_machine_is_filled_in_the_order_of_the_queue() -> None:
+    """What it takes at first: of each shape as many as there are and as fit; the longest of that counts, and one of
+    which nobody knows."""
+    machine = Machine(Resources(cpus_milli=4_000, memory=8 * GIB))
+    one, three = Shape(Resources(1_000, GIB)), Shape(Resources(3_000, GIB))
+    gpu = Shape(Resources(1_000, GIB, gpus=1))
+    assert Upcoming([]).fill_ms(machine) is None
+    assert Upcoming([(gpu, 5)]).fill_ms(machine) is None
+    assert Upcoming([(one, 5), (three, 9), (one, 70)]).fill_ms(machine) == 9, "the last one has no room"
+    assert Upcoming([(one, 5), (three, 9)], [(4, 6), (1, 9)]).fill_ms(machine) == 6, "the others of its shape have it"
+    assert Upcoming([(one, 5), (three, 9)], [(1, 8), (1, 9)]).fill_ms(machine) == 9
+    assert Upcoming([(one, 5), (gpu, 0), (three, 0)]).fill_ms(machine) is None
+    assert Upcoming([(one, 5), (gpu, 0)]).fill_ms(machine) == 5
+    assert Upcoming([(one, 5), (gpu, 7)]).longest_ms == 7
+    assert Upcoming([]).longest_ms == 0

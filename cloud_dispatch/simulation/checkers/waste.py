@@ -12,6 +12,7 @@ from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.simulation.checkers.base import Checker, View
 from cloud_dispatch.simulation.clock import EPOCH_MS
 from cloud_dispatch.simulation.clouds.faults import USUAL
+from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.facts import Commit, EndedAttempt
 from cloud_dispatch.simulation.ports import TrueVm
 from cloud_dispatch.spend.commitment import OF_PAYERS
@@ -20,6 +21,8 @@ from cloud_dispatch.spend.instances import keys_of_place
 _LOST = frozenset({str(Cause.INSTANCE_LOST), str(Cause.PREEMPTED)})
 _SLACK_MS = 60_000
 _NEVER_MS = 1 << 62
+#: A limit of so much is no reason in any run, not a tenth of it either, micro-dollars.
+_AMPLE = 1_000_000_000
 
 
 class Waste(Checker):
@@ -68,6 +71,10 @@ class Waste(Checker):
         return not any(from_ms <= now < until_ms + self._after_ms for from_ms, until_ms in self._troubles)
 
     def _is_limited(self, vm: TrueVm) -> bool:
+        """Whether there may be too little money for it; or a guess of how long its work takes was the last word, where
+        the hand that ends it can't be told another end."""
         scenario = self.view.scenario
         keys = keys_of_place(PoolName(vm.pool), vm.profile, scenario.drivers)
-        return any(one.key in keys or one.key.scope in OF_PAYERS for one in scenario.budgets)
+        guessed = any(one.settings.cloud is Cloud.GCE for one in scenario.accounts if one.profile == vm.profile)
+        scarce = (one for one in scenario.budgets if guessed or one.limit < _AMPLE)
+        return any(one.key in keys or one.key.scope in OF_PAYERS for one in scarce)

@@ -1,0 +1,103 @@
+"""The last work of an instance: what it could not finish before its end is begun on another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.pool import Caps, EndRules
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.reconcile.retire import Retiring
+from cloud_dispatch.simulation.clouds.settings import Cloud
+from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.run import Outcome, run
+from cloud_dispatch.simulation.scenario import Scenario, Work
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import EVERYTHING
+from cloud_dispatch.spend.ends import Pace
+from cloud_dispatch.spend.windows import Window
+from tests.simulation.scenes import scene
+
+MINUTE_MS = 60_000
+ALONE = Shape(Resources(1_000, GIB), exclusive=True)
+
+
+def work(count: int, minutes: int, *, shape: Shape = ALONE, told: bool = True) -> Work:
+    return Work(0, count, shape, Conduct(minutes * MINUTE_MS), minutes * MINUTE_MS * told, max_attempts=3)
+
+
+def begun(outcome: Outcome) -> int:
+    """How often a command was started. No promise was broken."""
+    assert outcome.ok, outcome.findings
+    return sum("runs task" in line for line in outcome.journal)
+
+
+def aging(cloud: Cloud, *items: Work, lifetime_minutes: int = 30) -> Scenario:
+    """One machine at a time, each of which lives for so long."""
+    usual = scene(cloud, work=items, caps=Caps(instances=1), horizon_ms=8 * 60 * MINUTE_MS)
+    (pool,) = usual.pools
+    end = EndRules(idle_ms=20_000, lifetime_ms=lifetime_minutes * MINUTE_MS)
+    return replace_pools(usual, replace(pool, end=end))
+
+
+def replace_pools(scenario: Scenario, *pools: Any) -> Scenario:
+    return scene(*(one.settings.cloud for one in scenario.accounts), work=scenario.work, caps=scenario.caps,
+                 horizon_ms=scenario.horizon_ms, pools=pools, budgets=scenario.budgets, pace=scenario.pace)  # fmt: skip
+
+
+@pytest.mark.parametrize("cloud", Cloud)
+def test_nothing_is_begun_that_a_lifetime_would_cut_off(cloud: Cloud) -> None:
+    """Eight tasks of ten minutes, on machines that live for half an hour: two on each, none of them in vain."""
+    outcome = run(aging(cloud, work(8, 10)))
+    assert begun(outcome) == 8
+    assert sum("is registered as" in line for line in outcome.journal) == 4
+
+
+@pytest.mark.parametrize("cloud", Cloud)
+def test_without_that_it_is(monkeypatch: pytest.MonkeyPatch, cloud: Cloud) -> None:
+    """Planted: what was so before, which shows that the scene is one in which it matters."""
+
+    async def never(self: Retiring) -> None:
+        pass
+
+    monkeypatch.setattr(Retiring, "retire", never)
+    assert begun(run(aging(cloud, work(8, 10)))) > 8
+
+
+def test_what_takes_longer_than_any_life_is_tried_all_the_same() -> None:
+    """An expectation of two hours that is wrong, and a life of half an hour: no machine goes without having worked."""
+    wrong = Work(0, 3, ALONE, Conduct(5 * MINUTE_MS), 120 * MINUTE_MS)
+    outcome = run(aging(Cloud.EC2, wrong))
+    assert begun(outcome) == 3
+    assert sum("is registered as" in line for line in outcome.journal) == 1
+
+
+def test_nobody_knows_how_long_it_takes() -> None:
+    """Then it is begun, and its machine's lifetime is what may end it."""
+    outcome = run(aging(Cloud.EC2, work(2, 5, told=False)))
+    assert begun(outcome) == 2
+
+
+def limited(*items: Work, **fields: Any) -> Scenario:
+    """Google's machines, whose ends can't be moved on, under a limit that pays for everything."""
+    budget = Budget(EVERYTHING, Window.TOTAL, Amount(1_000_000_000))
+    pace = Pace(lease_ms=120_000, drain_ms=20_000)
+    return scene(Cloud.GCE, work=items, budgets=(budget,), pace=pace, horizon_ms=8 * 60 * MINUTE_MS, **fields)
+
+
+def test_an_end_that_is_set_once_does_for_all_that_is_taken_at_first() -> None:
+    """A short task is the first of the queue, and long ones fit beside it."""
+    small = Shape(Resources(500, GIB // 2))
+    outcome = run(limited(work(1, 1, shape=small), work(3, 20, shape=replace(small, preemptible=False))))
+    assert begun(outcome) == 4
+
+
+def test_an_end_that_is_set_once_is_not_come_by_with_the_next_task() -> None:
+    """The second long task is begun on a machine of its own, not in the lease that the first one has left."""
+    outcome = run(limited(work(4, 20), caps=Caps(instances=1)))
+    assert begun(outcome) == 4
+    assert sum("is registered as" in line for line in outcome.journal) == 4
