@@ -112,6 +112,7 @@ class Need:
             if expected > 0:
                 known = max(1, pace.drain_ms // expected, -(-pace.worth_ms // expected))
                 known = min(known, max(1, pace.lifetime_ms // expected))
+                known = min(known, pace.max_tasks or known)
             self._rounds[pace] = known
         return known
 
@@ -124,7 +125,10 @@ class Need:
         wanted = -(-self.left // self.rounds(pace))
         if self.item.expected_ms > 0 and pace.worth_ms > 0:
             justified = self.left * self.item.expected_ms // pace.worth_ms
-            wanted = min(wanted, max(justified, 0 if capable else 1))
+            least = 0 if capable else 1
+            if pace.max_tasks:  # nothing follows on an instance that has had its tasks: each so many want a boot anyway
+                least = max(least, -(-self.left // pace.max_tasks))
+            wanted = min(wanted, max(justified, least))
         return wanted
 
 

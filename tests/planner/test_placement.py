@@ -154,6 +154,16 @@ def test_an_instance_that_ends_after_some_tasks_serves_no_more_than_these() -> N
     assert launched(plan(snapshot(items, pools=pools, offerings=[offering(boot_ms=0)]))) == {"small": 4}
 
 
+@pytest.mark.parametrize(("most", "there", "boots"), [(1, 0, 20), (5, 0, 4), (5, 1, 3), (20, 1, 0), (0, 1, 0)])
+def test_tasks_too_short_for_a_boot_do_not_wait_for_who_ends_after_some(most: int, there: int, boots: int) -> None:
+    """They would follow on what boots, where that takes more than it is to: else each so many want a boot anyway."""
+    pools = [pool(end=EndRules(max_tasks=most))]
+    coming = [instance(f"c-{number}", state=S.BOOTING, pools=pools) for number in range(there)]
+    items = [demand(shape(), 20, expected_ms=1_000)]
+    found = plan(snapshot(items, supply=coming, pools=pools, offerings=[offering(boot_ms=60_000)]))
+    assert sum(launched(found).values()) == boots
+
+
 def test_capacity_of_another_pool_does_not_serve_a_task_that_names_its_pool() -> None:
     """Idle capacity elsewhere is no reason to let such a task wait."""
     pools = [pool(MAIN), pool(OTHER)]
