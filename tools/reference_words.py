@@ -261,8 +261,8 @@ TASK: Mapping[str, str] = {
     "inputs": "Files to fetch before: tables of `url` (http, https, file) and `path` below the working folder.",
     "outputs": "Files, folders or patterns to keep after success: a path, or a table of `path` and `url`.",
     "max_runtime": "After so long the attempt is ended: cause `timeout`.",
-    "expected_runtime": "What the planner counts with. Telling it makes plans better. Too long breaks nothing; too short,"
-    " and on Google Cloud under a limit its machine may end first.",
+    "expected_runtime": "What the planner counts with. Telling it makes plans better. Too long breaks nothing; too"
+    " short, and on Google Cloud under a limit its machine may end first.",
     "checkpoint_signal": "What the command's main process gets when its instance is about to go: it has until then.",
     "max_attempts": "How many attempts in all may start.",
     "retry": "Causes that put the task back, instead of the default ones. `exit-code:N` is one exit code.",
