@@ -42,6 +42,8 @@ class Retiring:
         for row in [row for row in self._c.store.instances().values() if row.ends_ms < late_ms]:
             if row.state not in _SERVING or row.behaviour is Behaviour.HOLD:
                 continue
+            if self._c.store.instances().get(row.id) is not row:
+                continue  # it has changed while others were drained: the next pass looks again
             next_ms = heads.next_ms(row.machine)
             if next_ms is not None and self._is_too_late(row, now, next_ms + margin_ms):
                 await self._drain(row, next_ms, self._spending.latest_of(row) - now)
