@@ -101,6 +101,8 @@ class Spending:
         self._extensions: Together[int] = Together(context.calls, "extend", self._told_of)
         #: The last hard end of each VM that could not be moved on, of which the log has been told.
         self._refused: dict[InstanceId, int] = {}
+        #: Whether VMs may wear other ends than the store has: so it is at a start.
+        self._untold = True
         self._reached: list[Reached] = []
         self._announced: dict[tuple[Key, Window, int], Stage] = {}
 
@@ -174,7 +176,8 @@ class Spending:
         await self._set_free()
         if self.watches:
             await self._renew_watched()
-        self._tell(self._c.store.instances().values())
+        if self.watches or self._untold:
+            self._untold = self._tell(self._c.store.instances().values())
 
     async def _set_free(self) -> None:
         store, is_watched, drivers = self._c.store, self._watches(), self._c.settings.drivers
@@ -188,6 +191,7 @@ class Spending:
         ]
         for first in range(0, len(short), HOLDERS_AT_ONCE):
             living = [row for row in short[first : first + HOLDERS_AT_ONCE] if row.id in store.instances()]
+            self._untold = True
             try:
                 await store.change([InstanceChange(row.id, None, {"ends_ms": self.lifetime_of(row)}) for row in living])
             except OverBudget as error:  # one covers it by now
@@ -279,14 +283,15 @@ class Spending:
                 drain_token=row.drain_token + 1,
             )  # fmt: skip
 
-    def _tell(self, rows: Collection[Instance]) -> None:
-        """Have providers heed the ends that the store has, where VMs wear others. One that fails is told again by the
-        next pass. What VMs wear that nobody has seen is waited for as long as a first listing is under way."""
+    def _tell(self, rows: Collection[Instance]) -> bool:
+        """Have providers heed the ends that the store has, where VMs wear others; whether there are any, or may be. One
+        that fails is told again by the next pass. What VMs wear that nobody has seen is waited for as long as a first
+        listing is under way."""
         if self._refused:
             names = {row.id for row in rows}
             self._refused = {name: ends for name, ends in self._refused.items() if name in names}
         news: dict[ProfileName, list[tuple[VmId, int]]] = {}
-        heeded_of, providers = self._c.heeded.of, self._c.settings.providers
+        heeded_of, providers, awaited = self._c.heeded.of, self._c.settings.providers, False
         for row in rows:
             heeded = heeded_of(row.vm)
             if heeded == row.ends_ms or not row.vm or row.state is _S.TERMINATING:
@@ -297,8 +302,11 @@ class Spending:
             view = self._c.view(row.profile)
             if heeded is not None or view.listed_ms is not None or view.problem:
                 news.setdefault(row.profile, []).append((row.vm, row.ends_ms))
+            else:
+                awaited = True
         for profile, wanted in news.items():
             self._extensions.start(profile, self._c.settings.providers[profile], wanted)
+        return awaited or bool(news)
 
     async def _told_of(self, provider: Provider, vms: Sequence[VmId], ends_ms: int) -> None:
         try:

@@ -227,14 +227,21 @@ async def test_what_no_limit_covers_has_all_of_its_time_though_there_are_limits(
         assert extended(w.cloud) == []
 
 
-async def test_who_was_covered_when_launched_lives_on_when_the_limit_goes(tmp_path: Path) -> None:
-    """The store has all of the pool's lifetime, the VMs wear it, and a call that was lost is made again."""
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_who_was_covered_when_launched_lives_on_when_the_limit_goes(tmp_path: Path, restarts: bool) -> None:
+    """The store has all of the pool's lifetime, the VMs wear it, and a call that was lost is made again, by the next
+    dispatcher too."""
     pool = Pool(POOL, (LOCAL,), minimum=10, end=LONG)
     async with world(tmp_path, **{**scene(), "pool": pool}) as w:
         await ten(w)
         assert max(row.ends_ms - row.intended_ms for row in w.rows) < HOUR_MS
         await w.fleet.set_limit(EVERYTHING, Window.TOTAL, None, "")
-        w.cloud.deaf = 1
+        w.cloud.deaf = 9 if restarts else 1
+        await w.passes(2)
+        if restarts:
+            w.cloud.deaf = 0
+            assert extended(w.cloud) == []
+            await w.restart()
         await w.passes(4)
         assert [row.ends_ms - row.intended_ms for row in w.rows] == [10 * HOUR_MS] * 10
         assert {vm.tags[ENDS_AT] for vm in w.cloud.vms.values()} == {str(row.ends_ms) for row in w.rows}
