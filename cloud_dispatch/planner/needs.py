@@ -127,7 +127,7 @@ class Need:
             justified = self.left * self.item.expected_ms // pace.worth_ms
             least = 0 if capable else 1
             if pace.max_tasks:  # nothing follows on an instance that has had its tasks: each so many want a boot anyway
-                least = max(least, -(-self.left // pace.max_tasks))
+                least = max(least, self.left // pace.max_tasks)
             wanted = min(wanted, max(justified, least))
         return wanted
 

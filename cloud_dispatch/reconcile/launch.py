@@ -108,7 +108,7 @@ class Launcher:
             return None
         # One reading of the clock: an end a moment before the lifetime's would be moved on, by a call to the provider.
         batch, now = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH)), self._c.clock.now()
-        ends, lag = self._spending.ends_of(pool, offering, now), lag_ms(self._c.settings, offering.profile)
+        ends, lag = self._spending.ends_of(pool, offering, now, slots=slots), lag_ms(self._c.settings, offering.profile)
         instances = slots_of(batch, pool, offering, slots, now, ends.ends_ms, lag, reason)
         proved, why = self._c.breakers.admits(instances[0], slots, {**self._reserved, **rows}.values())
         if not proved:

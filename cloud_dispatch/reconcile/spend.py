@@ -112,16 +112,18 @@ class Spending:
         return bool(self._c.store.limits())
 
     # -- launches
-    def ends_of(self, pool: Pool, offering: Offering, now: int, heads: Upcoming | None = None) -> FirstEnds:
-        """The hard ends of a VM whose launch is decided at `now`. `heads`: what waits, where many are asked for at
-        once."""
+    def ends_of(
+        self, pool: Pool, offering: Offering, now: int, heads: Upcoming | None = None, slots: int = 1
+    ) -> FirstEnds:
+        """The hard ends of `slots` VMs whose launch is decided at `now`. `heads`: what waits, where many are asked for
+        at once."""
         machine = offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
         lifetime_ms, settings = pool.end.lifetime_ms, self._c.settings
         if not self._watches()(keys_of_place(pool.name, offering.profile, settings.drivers)):
             return FirstEnds(now + lifetime_ms, now + lifetime_ms, now + lifetime_ms)
         # An end that can't be moved on has to do for all that it takes at first, not for the first of it alone.
         movable, coming = settings.moves_ends(offering.profile), heads or self.heads()
-        work_ms = coming.next_ms(machine) if movable else coming.fill_ms(machine)
+        work_ms = coming.next_ms(machine) if movable else coming.fill_ms(machine, slots)
         return first_ends(now, offering.boot_ms, work_ms, lifetime_ms, settings.pace, movable=movable)
 
     async def left(self) -> Left | None:
@@ -182,10 +184,11 @@ class Spending:
     async def _set_free(self) -> None:
         store, is_watched, drivers = self._c.store, self._watches(), self._c.settings.drivers
         lives_ms = {pool.name: pool.end.lifetime_ms for pool in self._c.settings.pools.values()}
+        unknown_ms = _UNKNOWN_POOL.lifetime_ms
         short = [
             row
             for row in store.instances().values()
-            if row.ends_ms - row.intended_ms < lives_ms.get(row.pool, 0)
+            if row.ends_ms - row.intended_ms < lives_ms.get(row.pool, unknown_ms)
             and self._is_movable(row)
             and not is_watched(keys_of(row, drivers))
         ]
@@ -198,8 +201,10 @@ class Spending:
                 log.info("instance.not_extended", instance=living[0].id, why=str(error))
 
     def _is_movable(self, row: Instance) -> bool:
-        """Whether its hard end can be moved on."""
-        return bool(row.vm) and row.state not in NO_GRANT and self._c.settings.moves_ends(row.profile)
+        """Whether its hard end can be moved on, and is to: in a pool that left only what works needs that."""
+        if not row.vm or row.state in NO_GRANT or not self._c.settings.moves_ends(row.profile):
+            return False
+        return row.pool in self._c.settings.pools or self._c.store.finish_of(row.id, self._c.clock.now())[0]
 
     async def _renew_watched(self) -> None:
         now, pace, rows = self._c.clock.now(), self._c.settings.pace, self._c.store.instances()

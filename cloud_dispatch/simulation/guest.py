@@ -88,16 +88,17 @@ class Guest:
         self._own = Group(f"supervisor {vm.id}")
         self._frost: Frost | None = None
         self._unaware = False
-        self.stood_ms = 0  # for so long its clock stood still
+        self._stood_ms = 0  # for so long its clock stood still
+        self.thawed_ms = -1  # when it did last
         self._alarm: asyncio.TimerHandle | None = None
 
     # -- the clock
     def now_ms(self) -> int:
-        elapsed = self.loop.now_ms - self._booted_ms - self.stood_ms
+        elapsed = self.loop.now_ms - self._booted_ms - self._stood_ms
         return elapsed + elapsed * self.vm.drift_ppm // _MILLION
 
     def moment_of(self, guest_ms: int) -> int:
-        return self._booted_ms + self.stood_ms - (-guest_ms * _MILLION // (_MILLION + self.vm.drift_ppm))
+        return self._booted_ms + self._stood_ms - (-guest_ms * _MILLION // (_MILLION + self.vm.drift_ppm))
 
     def wall_left_ms(self) -> int:
         """How far its first hard end is by its wall clock, which drifts from what it was at its boot."""
@@ -153,7 +154,9 @@ class Guest:
         frost, self._frost = self._frost, None
         if frost is not None:
             stood_ms = frost.thaw(later=self._unaware)
-            self.stood_ms += stood_ms if self._unaware else 0
+            if self._unaware:
+                self._stood_ms += stood_ms
+                self.thawed_ms = self.loop.now_ms
             self._watcher.tell(self.vm.id, f"goes on after {stood_ms} ms")
 
     def crash_agent(self, pause_ms: int = 200) -> None:

@@ -17,7 +17,7 @@ from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import MACHINE_CAUSES, Cause
 from cloud_dispatch.planner.snapshot import DriverCaps
 from cloud_dispatch.reconcile.settings import Timing
-from cloud_dispatch.simulation.clouds.faults import USUAL, FaultKind
+from cloud_dispatch.simulation.clouds.faults import USUAL
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
 from cloud_dispatch.simulation.clouds.settings import AccountSettings
 from cloud_dispatch.simulation.conduct import Conduct
@@ -111,12 +111,6 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
         theirs = [f for account in self.accounts for f in account.faults if f.kind not in USUAL]
         clouds = [max(f.until_ms, f.from_ms) for f in theirs]
         return max([*own, *clouds, *(work.submit_ms for work in self.work)], default=0)
-
-    @property
-    def frozen_ms(self) -> int:
-        """For how long VMs may stand still, all such faults together: one may be struck by each of them."""
-        faults = (fault for account in self.accounts for fault in account.faults)
-        return sum(fault.until_ms - fault.from_ms for fault in faults if fault.kind is FaultKind.FREEZE)
 
     @property
     def size(self) -> tuple[int, int, int]:

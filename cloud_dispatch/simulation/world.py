@@ -429,9 +429,10 @@ class World:
         guest = self.guests.get(vm.id)
         if guest is not None:
             self.journal.write(vm.id, "stands still")
-            guest.freeze(until_ms - self.clock.now(), unaware=unaware)
+            lasts_ms = until_ms - self.clock.now()
+            guest.freeze(lasts_ms, unaware=unaware)
             for process in self.processes.values():
-                process.stood_still = process.stood_still or process.vm is vm
+                process.stood_ms += lasts_ms if process.vm is vm else 0
 
     def on_change(self, vm: TrueVm) -> None:
         self.journal.write(vm.id, str(vm.state))
@@ -449,7 +450,7 @@ class World:
         task, token = attempt.order.task, attempt.token
         process = self.processes[vm.id, token] = Process(
             vm, task, token, self.loop.now_ms, attempt.unkillable, attempt.order.spec.max_runtime_ms,
-            stood_still=self.guests[vm.id].stood_ms > 0,
+            thawed_ms=self.guests[vm.id].thawed_ms,
         )  # fmt: skip
         self.journal.write(vm.id, f"runs task {task} under {token}")
         for tell in self._on_process:

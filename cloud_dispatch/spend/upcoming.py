@@ -23,7 +23,8 @@ class Upcoming:
         self._alike = alike or [(1, 0)] * len(tasks)
         #: The longest that anything is expected to run, 0 where nothing is known.
         self.longest_ms = max((work_ms for _, work_ms in tasks), default=0)
-        self._fills: dict[str, int | None] = {}
+        self._shortest: dict[str, int | None] = {}
+        self._fills: dict[tuple[str, int], int | None] = {}
         self._taken: set[int] = set()
         self._from: dict[str, int] = {}  # by machine, where to look first: what is before is taken or does not fit
 
@@ -52,22 +53,40 @@ class Upcoming:
         """How long what `machine` would take next is expected to run; None where nobody knows, or nothing waits."""
         return self.work_ms(self.next_for(machine))
 
-    def fill_ms(self, machine: Machine) -> int | None:
-        """How long the longest of what `machine`, which is empty, takes at first is expected to run; None where nobody
-        knows of a part of it, or nothing waits."""
-        if machine.key not in self._fills:
-            self._fills[machine.key] = self._filled_ms(machine)
-        return self._fills[machine.key]
+    def shortest_ms(self, machine: Machine) -> int | None:
+        """How long the shortest of what `machine` could run is expected to run; None where nobody knows of one of them,
+        or nothing waits for it."""
+        if machine.key not in self._shortest:
+            fits = [number for number, (shape, _) in enumerate(self._tasks) if not machine.misfit(shape)]
+            known = [min(filter(None, (self._tasks[number][1], self._alike[number][1])), default=0) for number in fits]
+            self._shortest[machine.key] = min(known, default=0) or None
+        return self._shortest[machine.key]
 
-    def _filled_ms(self, machine: Machine) -> int | None:
-        load, longest_ms = Load(), 0
-        for (shape, work_ms), (count, mean_ms) in zip(self._tasks, self._alike, strict=True):
-            room = room_for(machine, load, shape, min(count, _MOST_AT_ONCE))
-            if room and not work_ms:
-                return None
-            for _ in range(room):
-                load = load.plus(shape)
-            longest_ms = max(longest_ms, work_ms, mean_ms if room > 1 else 0) if room else longest_ms
+    def fill_ms(self, machine: Machine, machines: int = 1) -> int | None:
+        """How long the longest of what so many of `machine`, which are empty, take at first is expected to run; None
+        where nobody knows of a part of it, or nothing waits."""
+        asked = (machine.key, machines)
+        if asked not in self._fills:
+            self._fills[asked] = self._filled_ms(machine, machines)
+        return self._fills[asked]
+
+    def _filled_ms(self, machine: Machine, machines: int) -> int | None:
+        left, longest_ms = [count for count, _ in self._alike], 0
+        for _ in range(machines):
+            load = Load()
+            for number, (shape, work_ms) in enumerate(self._tasks):
+                room = room_for(machine, load, shape, min(left[number], _MOST_AT_ONCE)) if left[number] else 0
+                if not room:
+                    continue
+                if not work_ms:
+                    return None
+                others_ms = 0 if room == self._alike[number][0] == 1 else self._alike[number][1]
+                longest_ms = max(longest_ms, work_ms, others_ms)
+                left[number] -= room
+                for _ in range(room):
+                    load = load.plus(shape)
+            if not load.tasks:
+                break
         return longest_ms or None
 
     def take(self, number: int) -> None:

@@ -14,6 +14,7 @@ from cloud_dispatch.domain.instance import Instance, InstanceEvent
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.pool import EndRules, Pool
 from cloud_dispatch.domain.tags import ENDS_AT
+from cloud_dispatch.ports.store import SyncCall
 from cloud_dispatch.provider.errors import Transient
 from cloud_dispatch.provider.spi import HardEnd, Listing
 from cloud_dispatch.reconcile import asking, spend
@@ -265,5 +266,23 @@ async def test_an_end_that_is_not_covered_is_not_moved_where_it_can_not_be(tmp_p
         await w.context.apply(leaving.id, InstanceEvent.TERMINATE)
         await w.loop.one_pass()
         now = {row.id: row.ends_ms for row in w.rows}
-        assert now.get(leaving.id, ends_ms) == ends_ms
+        assert (await w.store.instance(leaving.id)).ends_ms == ends_ms
         assert {now[row.id] - row.intended_ms for row in others} == {10 * HOUR_MS}
+
+
+async def test_what_runs_in_a_pool_that_leaves_with_its_limit_is_finished(tmp_path: Path) -> None:
+    """What works there gets the lifetime that pools have where nobody says another, and nothing else."""
+    pool = Pool(POOL, (LOCAL,), minimum=10, end=LONG)
+    async with world(tmp_path, **{**scene(), "pool": pool}) as w:
+        await ten(w)
+        for row in w.rows:
+            await w.register(row)
+        await w.submit(1)
+        busy = w.rows[0].id
+        assert (await w.store.sync(SyncCall(busy, 1, want=1))).claims
+        before = {row.id: row.ends_ms for row in w.rows}
+        await w.fleet.set_limit(EVERYTHING, Window.TOTAL, None, "")
+        w.context.follow(replace(w.context.settings, pools={}))
+        await w.passes(2)
+        moved = {row.id: row.ends_ms - row.intended_ms for row in w.rows if row.ends_ms != before[row.id]}
+        assert moved == {busy: 24 * HOUR_MS}

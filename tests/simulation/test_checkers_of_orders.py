@@ -86,7 +86,6 @@ def truth(**fields: Any) -> Any:
         faults=fields.pop("faults", ()),
         agents=SimpleNamespace(kill_grace_ms=1_000),
         timing=SimpleNamespace(heartbeat_ms=5_000, poll_ms=10_000),
-        frozen_ms=0,
     )
     found = Truth(scenario)
     found.now_ms, found.healthy_since_ms = 0, 0  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from cloud_dispatch.domain.money import Amount
@@ -14,6 +15,7 @@ from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.reconcile.retire import Retiring
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.faults import Fault, FaultKind
 from cloud_dispatch.simulation.run import Outcome, run
 from cloud_dispatch.simulation.scenario import Scenario, Work
 from cloud_dispatch.spend.budget import Budget
@@ -94,6 +96,25 @@ def test_an_end_that_is_set_once_does_for_all_that_is_taken_at_first() -> None:
     small = Shape(Resources(500, GIB // 2))
     outcome = run(limited(work(1, 1, shape=small), work(3, 20, shape=replace(small, preemptible=False))))
     assert begun(outcome) == 4
+
+
+def test_nothing_is_drained_while_nothing_can_be_launched() -> None:
+    """An operator has stopped launches: what there is works on, and who is cut off begins anew."""
+    stop = Fault(FaultKind.STOP_ALL, 60_000, 100 * MINUTE_MS, which=1)
+    usual = aging(Cloud.EC2, work(3, 10))
+    outcome = run(msgspec.structs.replace(usual, faults=(stop,)))
+    assert outcome.ok, outcome.findings
+    assert not any("of its life are left" in line for line in outcome.journal)
+
+
+def test_one_long_task_has_no_fleet_drained() -> None:
+    """Of three machines that are old, and have short ones to do."""
+    many = [Work(0, 90, replace(ALONE, resources=Resources(500, GIB)), Conduct(30_000), 30_000)]
+    long = Work(14 * MINUTE_MS, 1, ALONE, Conduct(20 * MINUTE_MS), 20 * MINUTE_MS, priority=5)
+    usual = msgspec.structs.replace(aging(Cloud.EC2, *many, long), caps=Caps(instances=3))
+    outcome = run(usual)
+    assert outcome.ok, outcome.findings
+    assert not any("of its life are left" in line for line in outcome.journal)
 
 
 def test_an_end_that_is_set_once_is_not_come_by_with_the_next_task() -> None:

@@ -45,7 +45,8 @@ class Process:
     unkillable: bool = False
     max_runtime_ms: int = 0  # 0: no limit of its own
     end: Exit | None = None
-    stood_still: bool = False  # it or its VM's clock, for a while
+    stood_ms: int = 0  # for so long its VM stood still while it ran, or was to
+    thawed_ms: int = -1  # when its VM had last gone on by then with a clock that had stood still
 
 
 class View(Protocol):

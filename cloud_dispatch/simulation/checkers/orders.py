@@ -27,7 +27,7 @@ class Orders(Checker):
         scenario = view.scenario
         #: On top: an agent that stands still ends nothing before its supervisor ends all, nor does a VM that does.
         hung = (fault.ends_ms - fault.at_ms for fault in scenario.faults if fault.kind is FaultKind.AGENT_HANG)
-        self._late_ms = max(hung, default=0) + scenario.frozen_ms + _SLACK_MS
+        self._late_ms = max(hung, default=0) + _SLACK_MS
         self._grace_ms = scenario.agents.kill_grace_ms
         #: Longer than the answer that is under way, and the next one.
         self._telling_ms = 2 * max(scenario.timing.heartbeat_ms, scenario.timing.poll_ms)
@@ -80,7 +80,7 @@ class Orders(Checker):
 
     def _real_ms(self, process: Process, told_ms: int) -> int:
         """How long `told_ms` by the clock of its VM are, and what may come on top."""
-        return told_ms * _MILLION // (_MILLION + process.vm.drift_ppm) + self._late_ms
+        return told_ms * _MILLION // (_MILLION + process.vm.drift_ppm) + self._late_ms + process.stood_ms
 
     def restored(self) -> None:
         """A cancel may be forgotten; what runs has its limit all the same."""

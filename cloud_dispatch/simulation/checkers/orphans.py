@@ -52,11 +52,12 @@ class Orphans(Checker):
 
     def end(self) -> None:
         """Pools that keep machines go on for ever: one of theirs may be ending just now, and the next one coming."""
-        keeping = {pool.name for pool in self.view.scenario.pools if pool.minimum}
+        store, keeping = self.view.store, {pool.name for pool in self.view.scenario.pools if pool.minimum}
+        coming = _unbound(store) if store is not None else {}
         for vm in self.view.alive.values():
-            if vm.pool in keeping:
+            row = store.by_vm(vm.id) or coming.get(vm.batch) if store is not None else None
+            if vm.pool in keeping and row is not None:
                 continue
-            row = self.view.store.by_vm(vm.id) if self.view.store is not None else None
             if row is None or row.state in _LEAVING:
                 self.find(f"VM {vm.id} of batch {vm.batch} is left, {vm.state}, at the end of the run")
 

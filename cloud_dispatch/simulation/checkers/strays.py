@@ -24,10 +24,9 @@ class Strays(Checker):
         self._since: dict[tuple[VmId, int], int] = {}
         self._restored_ms = -1
         timing, agents = view.scenario.timing, view.scenario.agents
-        #: The lease with what a clock may drift, two of the supervisor's waits, the kill, and while nothing moves.
+        #: The lease with what a clock may drift, two of the supervisor's waits, the kill; on top, while nothing moves.
         lease_ms = timing.lease_ms * 6 // 5
         self.bound_ms = lease_ms + 2 * timing.heartbeat_ms + agents.kill_grace_ms + UNKILLABLE_MS + _SLACK_MS
-        self.bound_ms += view.scenario.frozen_ms
 
     def committed(self, commit: Commit) -> None:
         for live in commit.live:
@@ -50,7 +49,7 @@ class Strays(Checker):
             if process.unkillable or process.started_ms <= self._restored_ms:
                 continue
             since = self._since[key] = before.get(key, now)
-            if now - since > self.bound_ms:
+            if now - since > self.bound_ms + process.stood_ms:
                 self.find(
                     f"task {process.task} still runs under token {process.token} on {process.vm.id}, {now - since} ms "
                     "after it was taken from that attempt"

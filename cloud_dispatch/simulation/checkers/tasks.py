@@ -33,6 +33,7 @@ class Tasks(Checker):
         self._newest = FencingToken(0)
         self._silent: set[str] = set()  # instances given up because nothing was heard of them
         self._holders: dict[int, str | None] = {}  # instance by token
+        self._given_ms: dict[int, int] = {}  # when, by token
         self._restored = False
         self._unheld: dict[int, LiveTask] = {}
 
@@ -74,6 +75,7 @@ class Tasks(Checker):
                     self.find(f"token {live.token} of task {live.task} is not newer than {newest}")
             self._newest = max(self._newest, live.token)
             self._holders[live.token] = live.instance
+            self._given_ms[live.token] = self.view.now_ms
         self._live[live.task] = live
         if live.state in _HELD:
             self._held[live.task] = live
@@ -94,7 +96,7 @@ class Tasks(Checker):
         alike = self._running.setdefault(process.task, [])
         alike.append(process)
         for other in alike:
-            if other.token == process.token or other.unkillable or other.stood_still:
+            if other.token == process.token or other.unkillable or self._stood_still(other):
                 continue
             if self._holders.get(other.token) in self._silent:
                 self.find(
@@ -106,8 +108,12 @@ class Tasks(Checker):
         """Where the machine went silent and its task was given away, the lease was over: nothing may start under it."""
         task, live = process.task, self._live.get(process.task)
         given_away = task in self._ended or (live is not None and live.token != process.token)
-        if given_away and self._holders.get(process.token) in self._silent and not process.stood_still:
+        if given_away and self._holders.get(process.token) in self._silent and not self._stood_still(process):
             self.find(f"task {task} starts under token {process.token} on {process.vm.id}, after that lease's end")
+
+    def _stood_still(self, process: Process) -> bool:
+        """Whether its VM did, since its claim was given."""
+        return process.stood_ms > 0 or self._given_ms.get(process.token, 0) <= process.thawed_ms
 
     def process_ended(self, process: Process) -> None:
         left = [other for other in self._running.pop(process.task, ()) if other is not process]
