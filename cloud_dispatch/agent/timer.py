@@ -52,8 +52,9 @@ class Renewal:
     """When the agent asks for the next word. `until_ms`: when the timer ends, by the clock of the events.
 
     `asks_from_ms`: from when on a request that goes out shall ask, which is while less than half a lease is left, and
-    not with every request. `must_ms`: when a request has to go out, and be answered at once, because none has brought a
-    word in time. Both are looked at with every event, and move with few.
+    not with every request: a sixteenth of a lease later again, or, where a hard end that is near lets less be granted,
+    a quarter of what was left. `must_ms`: when a request has to go out, and be answered at once, because none has
+    brought a word in time. Both are looked at with every event, and move with few.
     """
 
     def __init__(self, timer: GuestTimer) -> None:
@@ -64,7 +65,10 @@ class Renewal:
         self._move()
 
     def _move(self) -> None:
-        again_ms = 0 if self.asked_ms is None else self.asked_ms + self._lease_ms // 16
+        again_ms = 0
+        if self.asked_ms is not None:
+            left_ms = max(self.until_ms - self.asked_ms, self._lease_ms // 64)
+            again_ms = self.asked_ms + min(self._lease_ms // 16, left_ms // 4)
         self.asks_from_ms = max(self.until_ms - self._lease_ms // 2 + 1, again_ms)
         self.must_ms = max(self.until_ms - self._lease_ms // 4, again_ms)
 

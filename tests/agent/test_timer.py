@@ -149,6 +149,18 @@ def test_an_agent_asks_in_time_however_long_its_requests_wait(wait_ms: int, work
     assert agent.now - agent.born >= 110 * MINUTE
 
 
+def test_hard_ends_that_are_near_and_move_on_are_followed() -> None:
+    """A limit keeps the hard end close, moved on while less than four minutes are left, and a word is a step of two at
+    most: the agent asks again in time, though a sixteenth of its lease is nearly two minutes."""
+    agent, ends_ms = Timed(silence_ms=10**9), 8 * MINUTE
+    while agent.now - agent.born < 100 * MINUTE and agent.end is None:
+        left_ms = ends_ms - (agent.now - agent.born)
+        if left_ms < 4 * MINUTE:
+            ends_ms, left_ms = ends_ms + 1 * MINUTE, left_ms + 1 * MINUTE
+        agent.live(agent.now - agent.born + 5_000, left_ms)
+    assert agent.end is None
+
+
 def test_what_is_asked_with_a_request_that_fails_is_asked_with_the_next() -> None:
     agent = Timed(wall_left_ms=10 * MINUTE)
     for _ in range(3):
