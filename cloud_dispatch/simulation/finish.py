@@ -39,9 +39,12 @@ class Finish:
         ended = sum(count for state, count in counts.items() if state in ("succeeded", "failed", "cancelled"))
         rows = store.instances().values()
         living = Counter(vm.pool for vm in world.alive.values()) | Counter(str(row.pool) for row in rows)
-        lingering = any(count > self._kept.get(pool, 0) for pool, count in living.items())
-        if lingering or ended + counts.get(TaskState.QUEUED, 0) != sum(counts.values()):
+        lingering = [pool for pool, count in living.items() if count > self._kept.get(pool, 0)]
+        works = ended + counts.get(TaskState.QUEUED, 0) != sum(counts.values())
+        # One machine that a pool keeps takes the place of another again and again, whatever there is to do.
+        if works or not all(self._kept.get(pool) for pool in lingering):
             self._empty_since_ms = None
+        if works or lingering:
             return False
         if ended != sum(counts.values()) and not self._out_of_money():
             return False
