@@ -42,7 +42,7 @@ class Retiring:
                 await self._drain(row, next_ms, self._latest_of(row) - finish_ms)
 
     def _soon_done(self, now: int, longest_ms: int) -> list[tuple[int, Instance]]:
-        """Those that work, are old, and are expected to be done before long, with when; the first first."""
+        """Those that work, are old, and are expected to be done before long, with when."""
         drain_ms, found = self._c.settings.pace.drain_ms, list[tuple[int, Instance]]()
         late_ms = now + longest_ms + 2 * drain_ms
         lives_ms = {pool.name: pool.end.lifetime_ms for pool in self._c.settings.pools.values()}
@@ -54,7 +54,7 @@ class Retiring:
             works, finish_ms = self._c.store.finish_of(row.id, now)
             if works and finish_ms is not None and finish_ms - now <= drain_ms:
                 found.append((max(finish_ms, now), row))
-        return sorted(found, key=lambda one: (one[0], one[1].id))
+        return found
 
     def _latest_of(self, row: Instance) -> int:
         """The end that its agent goes by, and its provider: a lifetime that was lowered is the agent's at once."""
@@ -63,9 +63,7 @@ class Retiring:
         return latest_ms if pool is None else min(latest_ms, row.intended_ms + pool.end.lifetime_ms)
 
     def _is_too_late(self, row: Instance, begins_ms: int, next_ms: int) -> bool:
-        next_ms += (
-            self._c.settings.pace.drain_ms
-        )  # an agent goes a while before its end, and work takes a little longer
+        next_ms += self._c.settings.pace.drain_ms  # an agent goes a while before its end
         boot_ms = max((row.registered_ms or row.intended_ms) - row.intended_ms, 0)
         life_ms = self._spending.lifetime_of(row) - row.intended_ms
         return is_too_late(begins_ms, next_ms, self._latest_of(row), boot_ms, life_ms)

@@ -194,6 +194,8 @@ class Spending:
         ]
         for first in range(0, len(short), HOLDERS_AT_ONCE):
             living = [row for row in short[first : first + HOLDERS_AT_ONCE] if row.id in store.instances()]
+            if not living:
+                continue
             self._untold = True
             try:
                 await store.change([InstanceChange(row.id, None, {"ends_ms": self.lifetime_of(row)}) for row in living])

@@ -38,7 +38,7 @@ LONG = Work(count=2, conduct=Conduct(run_ms=600_000), max_attempts=10)
 WELL_MS = 2 * 20_000 + 120_000 + 60_000
 
 
-def test_p_finds_a_hard_end_that_nothing_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_finds_a_hard_end_that_nothing_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: VMs are launched for five minutes, and nobody moves that on."""
 
     def soon(self: Spending, pool: Any, offering: Any, now: int, heads: Any = None, slots: int = 1) -> FirstEnds:

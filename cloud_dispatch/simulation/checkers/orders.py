@@ -25,7 +25,7 @@ class Orders(Checker):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         scenario = view.scenario
-        #: On top: an agent that stands still ends nothing before its supervisor ends all, nor does a VM that does.
+        #: On top: an agent that stands still ends nothing before its supervisor ends all.
         hung = (fault.ends_ms - fault.at_ms for fault in scenario.faults if fault.kind is FaultKind.AGENT_HANG)
         self._late_ms = max(hung, default=0) + _SLACK_MS
         self._grace_ms = scenario.agents.kill_grace_ms
