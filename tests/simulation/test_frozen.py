@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from cloud_dispatch.agent.enforce import Enforcer
+from cloud_dispatch.domain.pool import EndRules
 from cloud_dispatch.simulation import loop as virtual
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultKind
 from cloud_dispatch.simulation.clouds.make import defaults
@@ -170,3 +172,23 @@ def test_one_that_is_started_all_the_same_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Enforcer, "renew", careless)
     outcome = run(stopped_between_claim_and_answer(unaware=False), keep=50)
     found(outcome, "P1 tasks", "after that lease's end")
+
+
+def test_a_vm_that_stood_still_once_is_judged_as_any_other_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: an agent that ignores its lease. What it was given after its VM had gone on is no other case."""
+    renew = Enforcer.renew
+
+    def endless(self: Enforcer, lease_end_ms: int, policy: Policy) -> None:
+        renew(self, lease_end_ms + 10**9, policy)
+
+    monkeypatch.setattr(Enforcer, "renew", endless)
+    stopped = Fault(FaultKind.FREEZE, from_ms=70_000, until_ms=72_000, times=9, amount=1)
+    cut = Fault(FaultKind.CUT_OFF, from_ms=150_000, until_ms=900_000, times=1)
+    (pool,) = scene().pools
+    account = CloudAccount(pool.profiles[0], defaults(Cloud.GCE), (stopped, cut))
+    pools = (replace(pool, end=EndRules(idle_ms=600_000)),)  # another one is there to take over at once
+    work = (Work(count=3, conduct=Conduct(run_ms=60_000)), Work(120_000, 2, conduct=Conduct(run_ms=600_000)))
+    outcomes = [run(scene(accounts=(account,), pools=pools, work=work, seed=seed)) for seed in range(1, 5)]
+    assert all(moments(outcome, "goes on after 2000 ms") for outcome in outcomes)
+    texts = [one.text for outcome in outcomes for one in outcome.findings if one.checker == "P1 tasks"]
+    assert any("still runs under" in text for text in texts), texts
