@@ -169,7 +169,12 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
 async def set_limits(store: Store, rules: Rules) -> None:
     """Have the store keep the limits of `rules`."""
     settings = rules.settings
-    terms = ClaimTerms(settings.pace.lease_ms, {pool.name: pool.end.lifetime_ms for pool in settings.pools.values()})
+    terms = ClaimTerms(
+        lease_ms=settings.pace.lease_ms,
+        lifetimes={pool.name: pool.end.lifetime_ms for pool in settings.pools.values()},
+        leave_ms=settings.pace.drain_ms,
+        movable=frozenset(profile for profile in settings.providers if settings.moves_ends(profile)),
+    )
     await store.set_limits(rules.budgets, settings.drivers, terms)
 
 

@@ -78,19 +78,22 @@ def _standings(snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Iterator[t
 
 
 class Host:
-    """A machine, with the shapes that were asked about it remembered."""
+    """A machine, with the shapes that were asked about it remembered, and what it is too old for."""
 
-    __slots__ = ("_can", "identity", "machine", "room")
+    __slots__ = ("_can", "declines", "identity", "machine", "room")
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, declines: tuple[int, ...] = ()) -> None:
         self.machine = machine
+        self.declines = declines
         self.room = room_of(machine.capacity, machine.max_tasks)
         #: Tells it from any other machine with the same room.
-        self.identity = (machine.pool, machine.labels, machine.spot, machine.gpu_type, machine.gpu_memory)
+        self.identity = (machine.pool, machine.labels, machine.spot, machine.gpu_type, machine.gpu_memory, declines)
         self._can: dict[int, bool] = {}
 
     def can(self, need: Need) -> bool:
-        """Whether the machine, when empty, runs tasks of `need` at all."""
+        """Whether the machine, when empty, is given tasks of `need` at all."""
+        if self.declines and need.index in self.declines:
+            return False
         if need.anywhere:
             return fit_empty(self.room, need) > 0
         known = self._can.get(need.index)
@@ -187,8 +190,8 @@ class Capacity:
             self.serving[one.pool] = self.serving.get(one.pool, 0) + count
             pace = paces.of(pools[one.pool], boots.get((one.profile, one.type, one.zone, one.market), 0))
             key = (
-                stand, self.host(one.machine), pace, one.rate, load.tasks, used.cpus_milli, used.memory, used.disk,
-                used.gpus, load.exclusive, load.limited,
+                stand, self.host(one.machine, one.declines), pace, one.rate, load.tasks, used.cpus_milli, used.memory,
+                used.disk, used.gpus, load.exclusive, load.limited,
             )  # fmt: skip
             known = groups.get(key)
             groups[key] = (one, count) if known is None else (known[0], known[1] + count)
@@ -203,19 +206,20 @@ class Capacity:
                 self._booting.append(parts)
         self._running.sort(key=attrgetter("order"))
 
-    def host(self, machine: Machine) -> Host:
-        """The one host of all machines that equal `machine`."""
-        host = self._by_id.get(id(machine))
+    def host(self, machine: Machine, declines: tuple[int, ...] = ()) -> Host:
+        """The one host of all machines that equal `machine` and decline the same."""
+        host = None if declines else self._by_id.get(id(machine))
         if host is None:
             amounts = machine.capacity
             key = (
                 amounts.cpus_milli, amounts.memory, amounts.disk, amounts.gpus, machine.max_tasks, machine.gpu_type,
-                machine.gpu_memory, machine.labels, machine.spot, machine.pool,
+                machine.gpu_memory, machine.labels, machine.spot, machine.pool, declines,
             )  # fmt: skip
             host = self._interned.get(key)
             if host is None:
-                host = self._interned[key] = Host(machine)
-            self._by_id[id(machine)] = host
+                host = self._interned[key] = Host(machine, declines)
+            if not declines:
+                self._by_id[id(machine)] = host
         return host
 
     def fill_running(self, needs: Sequence[Need]) -> None:
@@ -272,7 +276,9 @@ def sweep(need: Need, bins: list[Bin], mirror: list[Bin] | None = None, *, later
     cpus, memory = need.cpus, need.memory
     for group in bins:
         room = group.later if later else group.now
-        if room[0] < cpus or room[1] < memory or room[4] <= 0 or not (need.anywhere or group.host.can(need)):
+        if room[0] < cpus or room[1] < memory or room[4] <= 0:
+            continue
+        if not (need.anywhere and not group.host.declines) and not group.host.can(need):
             continue
         rounds = need.rounds(group.pace) - later
         slots = (group.slots_later(need) if later else group.slots_now(need)) if rounds else 0

@@ -1,7 +1,8 @@
 """Which instances are let go. Owns draining: on an operator's word, for a changed configuration, for want of work.
 
 A drain is confirmed by the agent and fenced, so that work which arrives meanwhile is not lost; still, no instance with
-work is drained for want of it, and none that a waiting task could use: it would be rented again at once.
+work is drained for want of it, and none that a waiting task could use: it would be rented again at once. One that
+is too old for what waits makes room for another, also where its pool keeps so many.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def release(
 
     An instance goes when it was idle for its pool's timeout or asks to end, and at once when a cap keeps waiting tasks
     from an instance that they could use. Nothing goes while any instance is unknown: it may hold the work or need it.
+    One that declines what waits is the first to go, and goes also where its pool shall have so many: it is replaced.
     """
     if snapshot.unknowns or snapshot.stop.drains:
         return
@@ -63,20 +65,27 @@ def release(
     reasons = {s.instance: _due(s, pools[s.pool], snapshot.now_ms) for s in idle}
     if not short:
         idle = [s for s in idle if reasons[s.instance]]
-    idle.sort(key=lambda s: (-(s.rate or 0), s.idle_since_ms or 0, s.instance))
+    idle.sort(key=lambda s: (not s.declines, -(s.rate or 0), s.idle_since_ms or 0, s.instance))
     surplus = {name: capacity.serving.get(name, 0) - targets[name].count for name in pools}
     useful = _useful(idle, needs, capacity)
     for supply in idle:
-        if supply.instance in useful or surplus[supply.pool] <= 0 or not targets[supply.pool].may_drain:
+        target = targets[supply.pool]
+        is_over = surplus[supply.pool] > 0 and target.may_drain
+        if supply.instance in useful or not (is_over or (supply.declines and not snapshot.stop.launches)):
             continue
         reason = reasons[supply.instance]
         if not reason:
             reason = _makes_room(snapshot, supply, short)
         if reason:
             surplus[supply.pool] -= 1
-            over = targets[supply.pool].count
-            text = f"{reason}; no waiting task can use it" + (f"; {over} stay in its pool" if over else "")
-            yield Drain(supply.instance, "idle" if reasons[supply.instance] else "surplus", text)
+            yield _drain(supply, reason, target, timed_out=bool(reasons[supply.instance]))
+
+
+def _drain(supply: Supply, reason: str, target: Wanted, *, timed_out: bool) -> Drain:
+    if supply.declines:
+        return Drain(supply.instance, "lifetime", f"{reason}; what waits takes longer than is left of its life")
+    over = f"; {target.count} stay in its pool" if target.count else ""
+    return Drain(supply.instance, "idle" if timed_out else "surplus", f"{reason}; no waiting task can use it{over}")
 
 
 def _is_idle(supply: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> bool:
@@ -104,7 +113,7 @@ def _useful(idle: Sequence[Supply], needs: Sequence[Need], capacity: Capacity) -
     """Those of `idle` on which a waiting task could start now, one slot a task, cheap instances first."""
     alike: dict[Host, list[InstanceId]] = {}
     for supply in reversed(idle):
-        alike.setdefault(capacity.host(supply.machine), []).append(supply.instance)
+        alike.setdefault(capacity.host(supply.machine, supply.declines), []).append(supply.instance)
     kept = dict.fromkeys(alike, 0)
     for need in needs:
         waiting = need.item.count

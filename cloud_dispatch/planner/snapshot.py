@@ -57,7 +57,9 @@ class Supply:
 
     `since_ms`: when it entered `state`; `idle_since_ms`: when its last task ended (or it registered). `in_doubt`: its
     launch was not answered; it counts against caps, and as supply only for a short while. `asks_end`: its agent asked
-    to end for want of work. `stale`: its type or pool left the configuration, with the reason.
+    to end for want of work. `stale`: its type or pool left the configuration, with the reason. `declines`: of the
+    snapshot's demand, by number, what is not begun there any more though its machine could run it: it would be cut off
+    at the end of the instance's life.
     """
 
     instance: InstanceId
@@ -78,6 +80,7 @@ class Supply:
     in_doubt: bool = False
     asks_end: bool = False
     stale: str = ""
+    declines: tuple[int, ...] = ()
 
     @cached_property
     def kind(self) -> str:
@@ -89,7 +92,7 @@ class Supply:
                 (
                     str(self.state), str(self.behaviour), self.pool, self.profile, self.type, self.zone, self.market,
                     self.rate, self.vcpus, self.in_doubt, self.asks_end, self.stale, load.tasks, load.exclusive,
-                    load.limited, used.cpus_milli, used.memory, used.disk, used.gpus, self.machine.key,
+                    load.limited, used.cpus_milli, used.memory, used.disk, used.gpus, self.machine.key, self.declines,
                 )
             )
         )  # fmt: skip

@@ -368,6 +368,11 @@ class Store(Protocol):
         """The next tasks of each shape that will be claimed, at most `most` of it, in the order of claims: the shape,
         and how long the task is expected to run, as it says, else as others of its shape have run; 0 unknown."""
 
+    def declined(self) -> Mapping[InstanceId, Collection[tuple[Shape, Payer]]]:
+        """By instance, what waits of which it is given nothing although its machine could run it: so little is left of
+        its life (`ClaimTerms.remaining`) that the next tasks of that shape would be cut off. Those of payers with a
+        limit are apart, as in `waiting`. Instances that are young cost a comparison each."""
+
     async def ledger(
         self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000
     ) -> Sequence[LedgerEntry]:

@@ -39,6 +39,7 @@ class Contact:
     in_doubt: bool = False
     idle_seen_ms: int | None = None
     end_seen: bool = False
+    declines: tuple[int, ...] = ()
     edition: int = 0
 
     def enter(self, state: InstanceState, now_ms: int) -> None:

@@ -24,7 +24,6 @@ from cloud_dispatch.reconcile.leftovers import Leftovers
 from cloud_dispatch.reconcile.liveness import judge
 from cloud_dispatch.reconcile.observe import Observer
 from cloud_dispatch.reconcile.reap import Reaper
-from cloud_dispatch.reconcile.retire import Retiring
 from cloud_dispatch.reconcile.spend import Spending
 
 log = structlog.get_logger(__name__)
@@ -47,7 +46,6 @@ class Loop:
         self._sources = sources
         self._observer = Observer(context)
         self.spending = self._spending = Spending(context)
-        self._retiring = Retiring(context, self._spending)
         self._launcher = Launcher(context, self._spending)
         self._reaper = Reaper(context)
         self._leftovers = Leftovers(context)
@@ -168,7 +166,6 @@ class Loop:
         await boot.tell_of_breakers(self._c)
         await give_way()
         await self._spending.renew()
-        await self._retiring.retire()
         await give_way()
         async with self._c.deciding:
             decided = await self._plan()

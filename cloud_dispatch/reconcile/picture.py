@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from cloud_dispatch.demand import native
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.ids import InstanceId, ProfileName
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.offering import Offering
-from cloud_dispatch.domain.shape import Load
+from cloud_dispatch.domain.payer import Payer
+from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply, TargetItem
 from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.reconcile import payers, quotas, restored
@@ -52,10 +54,11 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
                 targets.append(item)
             else:
                 demand.append(item)
-    supply, alike = _supply(context, now)
+    counted = tuple(payers.affordable(context, demand))
+    supply, alike = _supply(context, now, _declines(context, counted))
     return Snapshot(
         now_ms=now,
-        demand=tuple(payers.affordable(context, demand)),
+        demand=counted,
         targets=tuple(targets),
         supply=supply,
         pools=tuple(settings.pools.values()),
@@ -85,7 +88,21 @@ def _is_silent(context: Context, profile: ProfileName) -> bool:
     return view is None or view.listed_ms is None or bool(view.problem)
 
 
-def _supply(context: Context, now: int) -> tuple[tuple[Supply, ...], tuple[Sequence[Supply], ...]]:
+def _declines(context: Context, demand: Sequence[DemandItem]) -> Mapping[InstanceId, tuple[int, ...]]:
+    """By instance that is old, what of `demand` it is given no more."""
+    declined = context.store.declined()
+    if not declined:
+        return {}
+    numbers: defaultdict[tuple[Shape, Payer], list[int]] = defaultdict(list)
+    for number, item in enumerate(demand):
+        if item.source == native.NAME:
+            numbers[item.shape, item.payer].append(number)
+    return {name: tuple(sorted(n for line in lines for n in numbers[line])) for name, lines in declined.items()}
+
+
+def _supply(
+    context: Context, now: int, declines: Mapping[InstanceId, tuple[int, ...]]
+) -> tuple[tuple[Supply, ...], tuple[Sequence[Supply], ...]]:
     """Pictures of all instances, in their order, and the same by kind. Of one of which nothing changed it is the last
     picture again, and neither that nor the row is looked into: with many instances it is that which takes time."""
     rows, contacts = _known(context)
@@ -104,7 +121,9 @@ def _supply(context: Context, now: int) -> tuple[tuple[Supply, ...], tuple[Seque
             or contact.end_seen is not contact.asks_end
             or contact.in_doubt is not doubted
             or contact.edition != edition
+            or contact.declines != (declines.get(name, ()) if declines else ())
         ):
+            contact.declines = declines.get(name, ())
             supply = _looked_at(contact, row, load, now, in_doubt=doubted, stale=stale)
         found.append(supply)
         alike[contact.kind].append(supply)
@@ -155,4 +174,5 @@ def _picture(row: Instance, load: Load, contact: Contact, *, in_doubt: bool, sta
         in_doubt=in_doubt,
         asks_end=contact.asks_end,
         stale=stale,
+        declines=contact.declines,
     )

@@ -326,11 +326,6 @@ class Spending:
         self._c.heeded.told([vm for vm in vms if vm not in missing], ends_ms, self._c.clock.monotonic())
 
     # -- facts
-    def latest_of(self, row: Instance) -> int:
-        """The latest end that it may come to have: that of its pool, unless the hand that ends it can't be told another
-        than it has."""
-        return self.lifetime_of(row) if self._c.settings.moves_ends(row.profile) else row.ends_ms
-
     def lifetime_of(self, row: Instance) -> int:
         """The end that its pool has for it, which is never earlier than the one that it has. What runs in a pool that
         left is finished, as all that is drained: within the lifetime that pools have where nobody says another."""

@@ -109,6 +109,11 @@ class VirtualAttempt:
         return self._conduct.unkillable
 
     @property
+    def run_ms(self) -> int:
+        """For so long it runs where nothing ends it."""
+        return self._conduct.run_ms if self._simulated else 0
+
+    @property
     def exit(self) -> tuple[str, int | None, int | None] | None:
         """Cause, exit code and signal, once the command has exited."""
         return self._exit

@@ -129,8 +129,7 @@ class Incarnation:
             outputs=OutputStore(house.folder / "outputs", 1 << 24, PlanExecutor(cut, 0)),
         )
         rules = self._rules(house, {})
-        if house.budgets:
-            await assembly.set_limits(store, rules)
+        await assembly.set_limits(store, rules)
         parts = self.parts = assembly.assemble(ports, rules, shutdown=lambda terminate, grace_ms: None)
         self.assembled(self)
         await parts.loop.agree()

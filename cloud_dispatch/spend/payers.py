@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from cloud_dispatch.domain.ids import PoolName
+from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.payer import Payer
+from cloud_dispatch.domain.remaining import Remaining
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.spend.commitment import Commitment, Key, Scope
@@ -27,6 +28,7 @@ from cloud_dispatch.spend.parts import divided
 from cloud_dispatch.spend.standing import Standing
 
 _TASK = "task "
+_LEAVE_PART = 10
 _TRYING = "its tasks are of unknown length, and another one of them is being tried"
 
 
@@ -42,10 +44,28 @@ def task_of(commitment: Commitment) -> int | None:
 
 @dataclass(frozen=True)
 class ClaimTerms:
-    """What claims are judged by: how far beyond its work a VM may last, and how long one lives at most, by pool."""
+    """What claims are judged by: how far beyond its work a VM may last, and how long one lives at most, by pool.
+    `leave_ms`: how long before its end it shall have done its work, a tenth of its life at most. `movable`: the
+    profiles whose hard ends can be moved on."""
 
     lease_ms: int = Pace().lease_ms
     lifetimes: Mapping[PoolName, int] = field(default_factory=dict)
+    leave_ms: int = Pace().drain_ms
+    movable: frozenset[ProfileName] = frozenset()
+
+    def remaining(self, instance: Instance, now_ms: int) -> Remaining | None:
+        """What is left of its life; None where nobody knows, as in a pool that left. A lifetime that was lowered is its
+        agent's at once; a hard end that can't be moved on is the last word."""
+        lifetime_ms = self.lifetimes.get(instance.pool)
+        if lifetime_ms is None:
+            return None
+        begun_ms = instance.intended_ms
+        ends_ms = begun_ms + lifetime_ms
+        if instance.profile not in self.movable:
+            ends_ms = min(ends_ms, instance.ends_ms)
+        boot_ms = max((instance.registered_ms or begun_ms) - begun_ms, 0)
+        leave_ms = min(self.leave_ms, lifetime_ms // _LEAVE_PART)
+        return Remaining(ends_ms - leave_ms - now_ms, lifetime_ms - boot_ms - leave_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,6 @@ class Upcoming:
     def __init__(self, tasks: Sequence[tuple[Shape, int]], alike: Sequence[tuple[int, int]] = ()) -> None:
         self._tasks = tasks
         self._alike = alike or [(1, 0)] * len(tasks)
-        #: The longest that anything is expected to run, 0 where nothing is known.
-        self.longest_ms = max((work_ms for _, work_ms in tasks), default=0)
-        self._shortest: dict[str, int | None] = {}
         self._fills: dict[tuple[str, int], int | None] = {}
         self._taken: set[int] = set()
         self._from: dict[str, int] = {}  # by machine, where to look first: what is before is taken or does not fit
@@ -52,15 +49,6 @@ class Upcoming:
     def next_ms(self, machine: Machine) -> int | None:
         """How long what `machine` would take next is expected to run; None where nobody knows, or nothing waits."""
         return self.work_ms(self.next_for(machine))
-
-    def shortest_ms(self, machine: Machine) -> int | None:
-        """How long the shortest of what `machine` could run is expected to run; None where nobody knows of one of them,
-        or nothing waits for it."""
-        if machine.key not in self._shortest:
-            fits = [number for number, (shape, _) in enumerate(self._tasks) if not machine.misfit(shape)]
-            known = [min(filter(None, (self._tasks[number][1], self._alike[number][1])), default=0) for number in fits]
-            self._shortest[machine.key] = min(known, default=0) or None
-        return self._shortest[machine.key]
 
     def fill_ms(self, machine: Machine, machines: int = 1) -> int | None:
         """How long the longest of what so many of `machine`, which are empty, take at first is expected to run; None

@@ -2,19 +2,21 @@
 
 Matching is by room: of the lines (shapes, and those of payers with a limit apart) that still fit the instance the one
 with the best head gives tasks as long as its head stays the best, so a task that does not fit never blocks one that
-does, and the cost grows with the number of waiting lines and of claims, never with the queue.
+does, and the cost grows with the number of waiting lines and of claims, never with the queue. What an old instance
+could not finish does not fit it (`timely`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from heapq import heapify, heappop, heappush
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import NotFound
 from cloud_dispatch.domain.ids import FencingToken, TaskId
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
+from cloud_dispatch.domain.remaining import Remaining
 from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Claimed, SyncCall, SyncDone
@@ -22,12 +24,12 @@ from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.endings import end_claim, lose_claim
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.paying import claimable
+from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.seats import Seat
+from cloud_dispatch.statestore.timely import Key, all_in_time, next_for
 
 #: States in which an instance that speaks to us is given work, if its caller says so too.
 _TAKING = frozenset({InstanceState.IDLE, InstanceState.BUSY, InstanceState.OUT_OF_CONTACT, InstanceState.UNKNOWN})
-#: (-priority, id) and the line's number: the smallest is the next task.
-Heads = list[tuple[tuple[int, int], int]]
 #: At most this many claims a call, whatever it asks for.
 MAX_CLAIMS = 10_000
 
@@ -56,11 +58,14 @@ def without_commit(call: SyncCall, memory: Memory, now: int) -> bool:
 
 
 def _fits(seat: Seat, memory: Memory, now: int) -> bool:
-    """Whether a task of some line has room at `seat` now, and is paid for."""
+    """Whether a task of some line has room at `seat` now, can be finished there, and is paid for."""
     machine = seat.instance.machine
     for number, _ in memory.queue.lines():
         if seat.room(machine, memory.shapes[number], 1) and not machine.misfit(memory.shapes[number]):
-            if number > 0 or claimable(memory, seat, seat.instance, number, now) is not None:
+            head = next_for(memory, number, memory.payers.terms.remaining(seat.instance, now))
+            if head is None:
+                continue
+            if number > 0 or claimable(memory, seat, seat.instance, number, head[1], now) is not None:
                 return True
     return False
 
@@ -142,69 +147,106 @@ class Sync:
     def _claim(self, batch: Batch, seat: Seat, instance: Instance, now: int) -> None:
         memory, machine = batch.memory, instance.machine
         want = min(self._call.want, MAX_CLAIMS)
-        heads = _heads(batch, seat, machine)
+        remaining = memory.payers.terms.remaining(instance, now)
+        heads = _Heads(memory, seat, machine, remaining)
         while want > 0 and heads:
-            number = heappop(heads)[1]
+            number, task = heads.pop()
             room = seat.room(machine, memory.shapes[number], want)
             if room > 0:  # else never again in this call: claims only fill
                 if number < 0:
-                    taken = self._take_paid(batch, seat, instance, number, heads, now)
+                    taken = self._take_paid(batch, seat, instance, number, task, now)
                 else:
-                    taken = self._take(batch, seat, number, room, heads, now)
+                    taken = self._take(batch, seat, number, heads.take(number, task, room), now)
                 want -= taken
                 if want > 0 and taken:
-                    _come_back(batch, number, heads)
+                    heads.come_back(number)
         ahead = min(want, self._call.ahead)  # of payers with a limit none: what waits on a VM holds no part of it
-        if ahead <= 0 or seat.exclusive:
-            return
-        shapes = memory.shapes
-        heads = [
-            head
-            for head in _heads(batch, seat, machine)
-            if head[1] > 0 and not (shapes[head[1]].exclusive or shapes[head[1]].max_per_instance)
-        ]
-        heapify(heads)
-        while ahead > 0 and heads:
-            number = heappop(heads)[1]
-            ahead -= self._take(batch, seat, number, ahead, heads, now)
-            if ahead > 0:
-                _come_back(batch, number, heads)
+        if ahead > 0 and not seat.exclusive:
+            self._claim_ahead(batch, seat, machine, ahead, remaining, now)
 
-    def _take(self, batch: Batch, seat: Seat, number: int, most: int, heads: Heads, now: int) -> int:
-        """Claim tasks of one line, at most `most`, while its head comes before those of the other shapes."""
+    def _claim_ahead(
+        self, batch: Batch, seat: Seat, machine: Machine, ahead: int, remaining: Remaining | None, now: int
+    ) -> None:
+        """Claim what begins when others have ended, `ahead` tasks at most."""
+        memory = batch.memory
+        if remaining is not None:
+            known = [finish for finish in memory.finishes(seat, now) if finish is not None]
+            remaining = remaining.after(max(known, default=now) - now)
+        heads = _Heads(memory, seat, machine, remaining, ahead=ahead)
+        while ahead > 0 and heads:
+            number, task = heads.pop()
+            ahead -= self._take(batch, seat, number, heads.take(number, task, ahead), now)
+            if ahead > 0:
+                heads.come_back(number)
+
+    def _take(self, batch: Batch, seat: Seat, number: int, taken: Sequence[tuple[int, Lot]], now: int) -> int:
+        """Claim `taken`, just taken out of one line; how many these are."""
         claims, instance = self._claims, self._call.instance
-        made = batch.memory.claim(seat, number, most, heads[0][0] if heads else None, now)
-        for hold, lot in made:
+        for hold, lot in batch.memory.claim(seat, number, taken, now):
             batch.task_claimed(hold, lot, instance)
             claims.append((hold.task, hold.token, lot.attempts + 1))
-        return len(made)
+        return len(taken)
 
-    def _take_paid(self, batch: Batch, seat: Seat, instance: Instance, number: int, heads: Heads, now: int) -> int:
-        """Claim the next task of a payer's line, if its limits admit it."""
+    def _take_paid(self, batch: Batch, seat: Seat, instance: Instance, number: int, task: int, now: int) -> int:
+        """Claim a task of a payer's line, if its limits admit it."""
         memory = batch.memory
-        paid = claimable(memory, seat, instance, number, now)
+        paid = claimable(memory, seat, instance, number, task, now)
         if paid is None:
             return 0
-        taken = self._take(batch, seat, number, 1, heads, now)
-        memory.pay(self._claims[-1][0], paid)
+        taken = self._take(batch, seat, number, [(task, memory.queue.remove(task))], now)
+        memory.pay(task, paid)
         return taken
 
 
-def _heads(batch: Batch, seat: Seat, machine: Machine) -> Heads:
-    """The heads of the lines that the empty machine can run, as a heap; what fits is remembered at the seat."""
-    misfits, memory = seat.misfits, batch.memory
-    heads: Heads = []
-    for number, _ in memory.queue.lines():
-        misfit = misfits.get(number)
-        if misfit is None:
-            misfit = misfits[number] = bool(machine.misfit(memory.shapes[number]))
-        if not misfit:
-            _come_back(batch, number, heads)
-    return heads
+class _Heads:
+    """The next task of each line that the empty machine can run, and can finish: the best first. What fits is
+    remembered at the seat. `ahead`: so many may begin one after another, which payers with a limit do not pay for, nor
+    can what wants its instance for itself."""
 
+    def __init__(
+        self, memory: Memory, seat: Seat, machine: Machine, remaining: Remaining | None, *, ahead: int = 0
+    ) -> None:
+        self._memory = memory
+        self._remaining = remaining
+        self._ahead = ahead
+        self._heads: list[tuple[Key, int]] = []
+        misfits = seat.misfits
+        for number, _ in memory.queue.lines():
+            misfit = misfits.get(number)
+            if misfit is None:
+                misfit = misfits[number] = bool(machine.misfit(memory.shapes[number]))
+            if not misfit and not (ahead and self._waits_alone(number)):
+                self.come_back(number)
 
-def _come_back(batch: Batch, number: int, heads: Heads) -> None:
-    """Put the present head of a line among the others."""
-    head = batch.memory.queue.head(number)
-    if head is not None:
-        heappush(heads, (head, number))
+    def _waits_alone(self, number: int) -> bool:
+        shape = self._memory.shapes[number]
+        return number < 0 or shape.exclusive or bool(shape.max_per_instance)
+
+    def __bool__(self) -> bool:
+        return bool(self._heads)
+
+    def pop(self) -> tuple[int, int]:
+        """The number of the line that has the best one, and that task."""
+        key, number = heappop(self._heads)
+        return number, key[1]
+
+    def come_back(self, number: int) -> None:
+        """Put the present head of a line among the others."""
+        head = next_for(self._memory, number, self._remaining)
+        if head is not None:
+            heappush(self._heads, (head, number))
+
+    def take(self, number: int, task: int, most: int) -> Sequence[tuple[int, Lot]]:
+        """Take `task`, which was popped, out of its line, and what comes after it and before the other lines' heads, at
+        most `most`; one alone where something in it may be too long."""
+        queue, remaining = self._memory.queue, self._remaining
+        each = remaining.for_each_of(most) if self._ahead and remaining is not None else remaining
+        taken: Sequence[tuple[int, Lot]]
+        if all_in_time(self._memory, number, each):
+            taken = queue.take(number, most, self._heads[0][0] if self._heads else None)
+        else:
+            taken = [(task, queue.remove(task))]
+        if self._ahead and remaining is not None:
+            typical_ms = self._memory.typical_ms(taken[0][1].shape)
+            self._remaining = remaining.after(sum([lot.expected_ms or typical_ms for _, lot in taken]))
+        return taken

@@ -93,11 +93,8 @@ class Memory:
         self.queue.reprioritise(task, priority)
         self._journal.append(lambda: self.queue.reprioritise(task, before))
 
-    def claim(
-        self, seat: Seat, line: int, most: int, before: tuple[int, int] | None, now: int
-    ) -> Sequence[tuple[Hold, Lot]]:
-        """Move the next tasks of `line` from the queue to `seat`, each under a new token; see `ReadyQueue.take`."""
-        taken = self.queue.take(line, most, before)
+    def claim(self, seat: Seat, line: int, taken: Sequence[tuple[int, Lot]], now: int) -> Sequence[tuple[Hold, Lot]]:
+        """Give `taken`, which were taken out of `line` just now, to `seat`, each under a new token."""
         holds, held, token = self.holds, seat.held, self.last_token
         if not held:
             self._unshown[seat.instance.id] = None

@@ -16,13 +16,10 @@ from cloud_dispatch.statestore.purse import RAISE
 from cloud_dispatch.statestore.seats import Hold, Seat
 
 
-def claimable(memory: Memory, seat: Seat, instance: Instance, line: int, now: int) -> Paid | None:
-    """What is committed for the next task of a payer's line if it is claimed at `seat` now; None when its limits do not
-    admit that, which is remembered with the reason."""
-    payers, head = memory.payers, memory.queue.head(line)
-    if head is None:
-        return None
-    task, lot = head[1], memory.queue.lots[head[1]]
+def claimable(memory: Memory, seat: Seat, instance: Instance, line: int, task: int, now: int) -> Paid | None:
+    """What is committed for `task`, the next one of a payer's line, if it is claimed at `seat` now; None when its
+    limits do not admit that, which is remembered with the reason."""
+    payers, lot = memory.payers, memory.queue.lots[task]
     place = place_of(instance, payers.terms)
     if isinstance(place, str):
         payers.refuse(line, lot.payer, None, f"a limit covers it, and {place}", instance.id)

@@ -56,6 +56,7 @@ from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.purse import UNSURE_FACT, Configured
 from cloud_dispatch.statestore.tasks import Cancel, Prioritise, Submit
+from cloud_dispatch.statestore.timely import declined
 from cloud_dispatch.statestore.writer import DatabaseWriter, Line
 
 T = TypeVar("T")
@@ -297,6 +298,9 @@ class SqlStore:
 
     def coming(self, most: int) -> Sequence[tuple[Shape, int]]:
         return self._memory.coming(most, self._clock.now())
+
+    def declined(self) -> Mapping[InstanceId, Collection[tuple[Shape, Payer]]]:
+        return declined(self._memory, self._clock.now())
 
     async def ledger(
         self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000

@@ -18,6 +18,7 @@ from cloud_dispatch.testing.store_builders import ManualClock, OpenStore
 from cloud_dispatch.testing.store_contract_claims import ClaimsContract
 from cloud_dispatch.testing.store_contract_costs import CostContract
 from cloud_dispatch.testing.store_contract_fleet import FleetContract
+from cloud_dispatch.testing.store_contract_last_work import LastWorkContract
 from cloud_dispatch.testing.store_contract_matching import MatchingContract
 from cloud_dispatch.testing.store_contract_money import MoneyContract
 from cloud_dispatch.testing.store_contract_payers import PayersContract
@@ -28,7 +29,14 @@ VERSION = 1
 
 @pytest.mark.asyncio
 class StoreContract(
-    TasksContract, ClaimsContract, MatchingContract, FleetContract, MoneyContract, CostContract, PayersContract
+    TasksContract,
+    ClaimsContract,
+    MatchingContract,
+    LastWorkContract,
+    FleetContract,
+    MoneyContract,
+    CostContract,
+    PayersContract,
 ):
     """Subclass it, give `open_store`."""
 

@@ -91,14 +91,16 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     rows = {supply.instance: supply for supply in snapshot.supply}
     pools = {pool.name: pool for pool in snapshot.pools}
     gone: dict[str, int] = {}
+    replaced: dict[str, int] = {}
     for action in plan.actions:
         if not isinstance(action, Drain):
             continue
         row = rows[action.instance]
         if row.behaviour is Behaviour.HOLD:
             yield f"{row.instance} is held and drained"
-        if action.cause in ("idle", "surplus"):
-            gone[row.pool] = gone.get(row.pool, 0) + 1
+        if action.cause in ("idle", "surplus", "lifetime"):
+            of = replaced if action.cause == "lifetime" else gone
+            of[row.pool] = of.get(row.pool, 0) + 1
             if row.load.tasks or row.state is not _S.IDLE:
                 yield f"{row.instance} is drained with work or not idle"
             if snapshot.unknowns:
@@ -106,6 +108,8 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             due = row.asks_end or snapshot.now_ms - (row.idle_since_ms or 0) >= pools[row.pool].end.idle_ms
             if action.cause == "idle" and not due:
                 yield f"{row.instance} is drained before its timeout"
+            if action.cause == "lifetime" and not row.declines:
+                yield f"{row.instance} is not too old for anything"
         elif action.cause == "stale" and not row.stale and row.pool in pools:
             yield f"{row.instance} is not stale"
         elif action.cause == "behaviour" and row.behaviour is not Behaviour.DRAIN:
@@ -117,7 +121,7 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         wanted = max([pool.minimum, *(t.count for t in snapshot.targets if t.pool == name)])
         ready = (_S.IDLE, _S.BUSY, _S.INTENDED, _S.LAUNCHING, _S.BOOTING, _S.OUT_OF_CONTACT, _S.UNKNOWN)
         serving = sum(s.pool == name and s.state in ready for s in snapshot.supply)
-        if serving - count < wanted:
+        if serving - count - replaced.get(name, 0) < wanted:
             yield f"pool {name} falls below {wanted}"
         if not all(t.may_drain for t in snapshot.targets if t.pool == name):
             yield f"pool {name} must not be lowered"
@@ -166,7 +170,9 @@ def _reasons(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 def _starting(snapshot: Snapshot, shape: Shape) -> int:
     """At most so many tasks of `shape` can start now."""
     ready = (_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN)
-    return sum(room_for(s.machine, s.load, shape, 1 << 40) for s in snapshot.supply if s.state in ready)
+    numbers = {number for number, item in enumerate(snapshot.demand) if item.shape == shape}
+    able = [s for s in snapshot.supply if s.state in ready and not numbers <= set(s.declines)]
+    return sum(room_for(s.machine, s.load, shape, 1 << 40) for s in able)
 
 
 def _satisfiable(snapshot: Snapshot, plan: Plan) -> Iterator[str]:

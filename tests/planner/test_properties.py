@@ -139,7 +139,11 @@ def _instances(draw: st.DrawFn, number: int, own: list[Pool], offerings: list[Of
             if room_for(made.machine, load, other, 1):
                 load = load.plus(other)
     idle_since = NOW - draw(st.sampled_from([0, MINUTE, 5 * MINUTE])) if state is S.IDLE else None
-    return replace(made, load=load, idle_since_ms=idle_since, asks_end=state is S.IDLE and draw(st.booleans()))
+    declines = [n for n, other in enumerate(known) if not made.machine.misfit(other) and draw(st.booleans())]
+    return replace(
+        made, load=load, idle_since_ms=idle_since, asks_end=state is S.IDLE and draw(st.booleans()),
+        declines=tuple(declines) if draw(st.sampled_from([False, False, True])) else (),
+    )  # fmt: skip
 
 
 _blocks = st.builds(
@@ -226,6 +230,7 @@ LAUNCH = launches(plan(snapshot([demand(shape(), 1)])))[0]
         (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "idle", "x"),)), "drained with work"),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "idle", "x"),)), "drained before its timeout"),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "stale", "x"),)), "is not stale"),
+        (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "lifetime", "x"),)), "is not too old for anything"),
         (BROKEN, Plan((Terminate(BROKEN.supply[0].instance, "failed", "x"),)), "terminated while idle"),
         (BROKEN, Plan((replace(LAUNCH, reason=" "),)), "no reason"),
         (BROKEN, Plan(), "nothing is said of 1 cpu"),

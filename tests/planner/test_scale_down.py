@@ -6,9 +6,10 @@ import pytest
 
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.pool import Caps, EndRules
+from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner import plan
-from cloud_dispatch.planner.snapshot import DriverCaps, TargetItem
+from cloud_dispatch.planner.snapshot import DriverCaps, Supply, TargetItem
 from tests.planner.scenes import (
     AWS,
     GCP,
@@ -289,3 +290,67 @@ def test_the_end_of_everything_spares_nothing() -> None:
     assert len(found.actions) == len(supply), "each is told once"
     assert not drained(found)
     assert not launched(found)
+
+
+def old(number: int = 0, **more: object) -> Supply:
+    """An instance that declines the first of what waits."""
+    return instance(number, declines=(0,), **more)  # type: ignore[arg-type]
+
+
+def test_what_waits_is_not_for_who_declines_it() -> None:
+    """It is launched for as if that one were not there; what it does not decline it is given."""
+    assert launched(plan(snapshot([demand(shape(), 1)], supply=[old()]))) == {"small": 1}
+    both = [demand(shape(), 1), demand(shape(0.5), 1)]
+    found = plan(snapshot(both, supply=[old()]))
+    assert launched(found) == {"small": 1}
+    assert launched(plan(snapshot(both[::-1], supply=[old()]))) == {"small": 1}
+    assert launched(plan(snapshot(both[1:], supply=[instance()]))) == {}
+
+
+def test_who_is_busy_or_boots_declines_too() -> None:
+    """What is left on it now, and what comes free later: none of it is counted on."""
+    pools = [pool(target_drain_ms=10 * MINUTE)]
+    item = demand(shape(0.5), 2, expected_ms=MINUTE)
+    for state, load in ((S.BUSY, busy(shape(0.5), 1)), (S.BOOTING, Load())):
+        taking = instance(state=state, load=load)
+        assert launched(plan(snapshot([item], supply=[taking], pools=pools))) == {}
+        assert launched(plan(snapshot([item], supply=[replace(taking, declines=(0,))], pools=pools))) == {"small": 1}
+
+
+def test_who_declines_makes_room_under_a_cap_also_where_its_pool_keeps_it() -> None:
+    """The one instance that the pool shall have, and may: at once, one for each that is kept from being launched."""
+    pools = [pool(minimum=1, caps=Caps(instances=1))]
+    found = plan(snapshot([demand(shape(), 1)], supply=[old()], pools=pools))
+    assert drained(found) == {"batch-0": "lifetime"}
+    assert found.actions[0].reason == (
+        "makes room under a cap for tasks of 1 cpu, 1GiB memory; what waits takes longer than is left of its life"
+    )
+    many = [pool(minimum=3, caps=Caps(instances=3))]
+    assert len(drained(plan(snapshot([demand(shape(), 1)], supply=[old(n) for n in range(3)], pools=many)))) == 1
+    assert drained(plan(snapshot([demand(shape(), 1)], supply=[instance()], pools=pools))) == {}
+
+
+def test_who_declines_stays_for_what_it_can_do() -> None:
+    """As long as something else waits that it could begin now; or while nothing may be launched in its place."""
+    pools = [pool(minimum=1, caps=Caps(instances=1))]
+    waiting = [demand(shape(), 1), demand(shape(0.5), 1)]
+    assert drained(plan(snapshot(waiting, supply=[old()], pools=pools))) == {}
+    stopped = snapshot(waiting[:1], supply=[old(idle_since_ms=LONG_AGO)], pools=pools, stop=Stop(StopLevel.LAUNCHES))
+    assert drained(plan(stopped)) == {}
+
+
+def test_who_declines_and_is_kept_is_replaced_once_it_was_idle_for_the_timeout() -> None:
+    """Where no cap is in the way: another one is launched for what waits; the pool has what it shall have all along."""
+    pools = [pool(minimum=1)]
+    assert drained(plan(snapshot([demand(shape(), 1)], supply=[old()], pools=pools))) == {}
+    late = plan(snapshot([demand(shape(), 1)], supply=[old(idle_since_ms=LONG_AGO)], pools=pools))
+    assert drained(late) == {"batch-0": "lifetime"}
+    assert launched(late) == {"small": 1}
+
+
+def test_of_two_that_may_go_the_one_that_declines_does() -> None:
+    """Though the other one is dearer."""
+    supply = [instance(0, offering("dear", price=300), idle_since_ms=LONG_AGO), old(1, idle_since_ms=LONG_AGO)]
+    item = demand(shape(0.25, 9), 1)  # too large for both
+    found = plan(snapshot([item], supply=supply, pools=[pool(minimum=1)]))
+    assert drained(found) == {"batch-1": "lifetime"}

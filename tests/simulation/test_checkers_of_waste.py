@@ -13,6 +13,7 @@ from cloud_dispatch.domain.money import HOUR_MS, Amount
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import EndRules, HealthCheck
 from cloud_dispatch.reconcile.spend import Spending
+from cloud_dispatch.simulation.checkers.base import Process
 from cloud_dispatch.simulation.checkers.waste import Waste
 from cloud_dispatch.simulation.clock import EPOCH_MS
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
@@ -137,3 +138,53 @@ def test_health_that_fails_takes_all_along() -> None:
     assert seen(scene(pools=pools)) == []
     brief = tuple(replace(one, end=EndRules(lifetime_ms=2 * WELL_MS)) for one in scene(Cloud.GCE).pools)
     assert seen(scene(pools=brief)) == []
+
+
+def lives(minutes: int, *work: Work, **more: Any) -> Scenario:
+    usual = scene(work=work, **more)
+    (pool,) = usual.pools
+    return scene(work=work, pools=(replace(pool, end=EndRules(lifetime_ms=minutes * 60_000)),), **more)
+
+
+def begun(scenario: Scenario, *, run_ms: int, age_ms: int, boots_ms: int = 60_000, **vm: Any) -> list[str]:
+    """What is found where a command is begun on a VM of that age, long after all was well since the start."""
+    truth = Truth(scenario)
+    truth.now_ms, truth.healthy_since_ms = WELL_MS * 3, vm.pop("healthy_since_ms", 0)  # type: ignore[attr-defined]
+    checker = Waste(truth)  # type: ignore[arg-type]
+    created_ms = EPOCH_MS + truth.now_ms - age_ms  # type: ignore[attr-defined]
+    machine = TrueVm(
+        VmId("vm-1"), "gce", ProfileName("gce"), BatchId("b"), "t", 2, "z", Market.SPOT, created_ms, pool="pool", **vm
+    )
+    now_ms, truth.now_ms = truth.now_ms, truth.now_ms - age_ms + boots_ms  # type: ignore[attr-defined]
+    checker.registered(machine, "b-0")
+    truth.now_ms = now_ms  # type: ignore[attr-defined]
+    checker.process_started(Process(machine, 1, 1, now_ms, run_ms=run_ms))
+    return truth.found
+
+
+TOLD = Work(conduct=Conduct(600_000), expected_ms=600_000)
+UNTOLD = Work(conduct=Conduct(600_000))
+
+
+def test_what_is_begun_too_late_is_found() -> None:
+    """Of a life of half an hour ten minutes are needed: so much is left after twenty, but for what clocks may say."""
+    assert begun(lives(30, TOLD), run_ms=600_000, age_ms=1_300_000) == [
+        "task 1 is begun on vm-1, takes 600000 ms, and has 500000 ms of its life"
+    ]
+    assert begun(lives(30, TOLD), run_ms=600_000, age_ms=1_259_000) == []
+
+
+@pytest.mark.parametrize(
+    ("scenario", "more"),
+    [
+        (lives(30, UNTOLD), {}),
+        (lives(30, TOLD, UNTOLD), {}),  # somebody says nothing of work that takes as long
+        (lives(30, TOLD), {"boots_ms": 900_000}),  # no other one would have the time either
+        (lives(30, TOLD), {"wall_off_ms": 60_000}),
+        (lives(30, TOLD), {"healthy_since_ms": None}),
+        (lives(30, TOLD, budgets=(Budget(EVERYTHING, Window.TOTAL, Amount(1)),)), {}),
+    ],
+)
+def test_what_is_begun_for_a_reason_is_not(scenario: Scenario, more: dict[str, Any]) -> None:
+    """Nobody knew, it would be too late for any, trouble, a limit."""
+    assert begun(scenario, run_ms=600_000, age_ms=1_700_000, **more) == []

@@ -10,9 +10,9 @@ import pytest
 
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.pool import Caps, EndRules
+from cloud_dispatch.domain.remaining import Remaining
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
-from cloud_dispatch.reconcile.retire import Retiring
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.faults import Fault, FaultKind
@@ -21,8 +21,10 @@ from cloud_dispatch.simulation.scenario import Scenario, Work
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING
 from cloud_dispatch.spend.ends import Pace
+from cloud_dispatch.spend.payers import ClaimTerms
 from cloud_dispatch.spend.windows import Window
 from tests.simulation.scenes import scene
+from tests.simulation.test_checkers import found
 
 MINUTE_MS = 60_000
 ALONE = Shape(Resources(1_000, GIB), exclusive=True)
@@ -61,13 +63,16 @@ def test_nothing_is_begun_that_a_lifetime_would_cut_off(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("cloud", Cloud)
 def test_without_that_it_is(monkeypatch: pytest.MonkeyPatch, cloud: Cloud) -> None:
-    """Planted: what was so before, which shows that the scene is one in which it matters."""
+    """Planted: nobody looks at what is left of a life. It is seen at once."""
+    monkeypatch.setattr(ClaimTerms, "remaining", lambda self, instance, now_ms: None)
+    found(run(aging(cloud, work(6, 12))), "waste", "720000 ms, and has")
 
-    async def never(self: Retiring) -> None:
-        pass
 
-    monkeypatch.setattr(Retiring, "retire", never)
-    assert begun(run(aging(cloud, work(8, 10)))) > 8
+def test_who_declines_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: whatever is known to take a while is declined by everybody, however young."""
+    monkeypatch.setattr(ClaimTerms, "remaining", lambda self, instance, now_ms: Remaining(0, 1 << 62))
+    usual = scene(work=(work(2, 1),), horizon_ms=10 * MINUTE_MS)
+    found(run(usual), "starvation", "has room for")
 
 
 def test_what_takes_longer_than_any_life_is_tried_all_the_same() -> None:
@@ -84,6 +89,43 @@ def test_nobody_knows_how_long_it_takes() -> None:
     assert begun(outcome) == 2
 
 
+def later(at_minutes: int, count: int, minutes: int, *, shape: Shape = ALONE) -> Work:
+    one = work(count, minutes, shape=shape)
+    return msgspec.structs.replace(one, submit_ms=at_minutes * MINUTE_MS)
+
+
+HALF = Shape(Resources(1_000, GIB))
+
+
+@pytest.mark.parametrize("cloud", Cloud)
+@pytest.mark.parametrize(
+    ("items", "at_once", "machines"),
+    [
+        # an array of long ones and an array of short ones: old machines have the short ones
+        ((work(4, 15), work(16, 1, shape=replace(ALONE, labels=(("market", "on-demand"),)))), 4, 6),
+        # it has nothing to do when the long one comes
+        ((work(1, 16), later(18, 1, 12)), 4, 2),
+        # a part of it is free, and the rest is not for long
+        ((work(1, 16, shape=HALF), later(10, 1, 20, shape=HALF)), 4, 2),
+        # the first of the queue takes long, and others like it do not
+        ((work(1, 20), later(1, 1, 15), later(1, 4, 1)), 1, 2),
+    ],
+)
+def test_whatever_waits_nothing_is_cut_off(cloud: Cloud, items: tuple[Work, ...], at_once: int, machines: int) -> None:
+    outcome = run(msgspec.structs.replace(aging(cloud, *items), caps=Caps(instances=at_once)))
+    assert begun(outcome) == sum(item.count for item in items)
+    assert sum("is registered as" in line for line in outcome.journal) <= machines
+
+
+def test_a_machine_that_a_pool_keeps_is_replaced_for_what_it_is_too_old_for() -> None:
+    """The one that there shall be, and may be; it has had nothing to do for an hour."""
+    usual = aging(Cloud.EC2, later(20, 1, 15), lifetime_minutes=30)
+    (pool,) = usual.pools
+    outcome = run(replace_pools(usual, replace(pool, minimum=1)))
+    assert begun(outcome) == 1
+    assert any("draining" in line and "left of its life" in line for line in outcome.journal)
+
+
 def limited(*items: Work, **fields: Any) -> Scenario:
     """Google's machines, whose ends can't be moved on, under a limit that pays for everything."""
     budget = Budget(EVERYTHING, Window.TOTAL, Amount(1_000_000_000))
@@ -98,13 +140,13 @@ def test_an_end_that_is_set_once_does_for_all_that_is_taken_at_first() -> None:
     assert begun(outcome) == 4
 
 
-def test_nothing_is_drained_while_nothing_can_be_launched() -> None:
-    """An operator has stopped launches: what there is works on, and who is cut off begins anew."""
+def test_nothing_is_begun_in_vain_while_nothing_can_be_launched() -> None:
+    """An operator has stopped launches: what there is too little time for waits until he lets them go on."""
     stop = Fault(FaultKind.STOP_ALL, 60_000, 100 * MINUTE_MS, which=1)
     usual = aging(Cloud.EC2, work(3, 10))
     outcome = run(msgspec.structs.replace(usual, faults=(stop,)))
-    assert outcome.ok, outcome.findings
-    assert not any("of its life are left" in line for line in outcome.journal)
+    assert begun(outcome) == 3
+    assert [line.split()[0] for line in outcome.journal if "runs task 3 " in line] > [str(100 * MINUTE_MS)]
 
 
 def test_one_long_task_has_no_fleet_drained() -> None:
@@ -113,8 +155,10 @@ def test_one_long_task_has_no_fleet_drained() -> None:
     long = Work(14 * MINUTE_MS, 1, ALONE, Conduct(20 * MINUTE_MS), 20 * MINUTE_MS, priority=5)
     usual = msgspec.structs.replace(aging(Cloud.EC2, *many, long), caps=Caps(instances=3))
     outcome = run(usual)
-    assert outcome.ok, outcome.findings
-    assert not any("of its life are left" in line for line in outcome.journal)
+    assert begun(outcome) == 91
+    lines = list(outcome.journal)
+    drained = next(n for n, line in enumerate(lines) if "draining" in line)
+    assert not any("runs task 90 " in line for line in lines[drained:]), "all that is short had its turn"
 
 
 def test_an_end_that_is_set_once_is_not_come_by_with_the_next_task() -> None:

@@ -321,5 +321,3 @@ def test_a_machine_is_filled_in_the_order_of_the_queue() -> None:
     assert Upcoming([(one, 5), (three, 9)], [(1, 8), (1, 9)]).fill_ms(machine) == 9
     assert Upcoming([(one, 5), (gpu, 0), (three, 0)]).fill_ms(machine) is None
     assert Upcoming([(one, 5), (gpu, 0)]).fill_ms(machine) == 5
-    assert Upcoming([(one, 5), (gpu, 7)]).longest_ms == 7
-    assert Upcoming([]).longest_ms == 0

@@ -34,6 +34,7 @@ from tests.spend.history import START_MS
 
 DOLLAR = 1_000_000
 RATE = Rate(1_000_000_000)
+BEGUN_MS = instance().intended_ms
 PAYER = Payer("genomes", "ann")
 PROJECT, USER = keys_of_payer(PAYER)
 MACHINE = Machine(Resources(4_000, 8 * GIB))
@@ -189,6 +190,27 @@ def test_who_has_no_known_end_or_price_is_no_place_for_a_limit() -> None:
     assert forever.lifetime_ms is None, "of a pool that has left the configuration nobody knows"
     assert "costs at most" in str(place_of(replace(own, max_rate=None), ClaimTerms()))
     assert "hard end" in str(place_of(replace(own, end_lag_ms=None), ClaimTerms()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "movable", "left_ms", "whole_ms"),
+    [
+        ({}, True, 9 * HOUR_MS, 9 * HOUR_MS),
+        ({}, False, 9 * HOUR_MS, 9 * HOUR_MS),
+        ({"ends_ms": BEGUN_MS + 3 * HOUR_MS}, True, 9 * HOUR_MS, 9 * HOUR_MS),  # it will be moved on
+        ({"ends_ms": BEGUN_MS + 3 * HOUR_MS}, False, 2 * HOUR_MS, 9 * HOUR_MS),
+        ({"registered_ms": BEGUN_MS + HOUR_MS}, True, 9 * HOUR_MS, 8 * HOUR_MS),  # it took an hour to boot
+    ],
+)
+def test_what_is_left_of_a_life(fields: dict[str, int], movable: bool, left_ms: int, whole_ms: int) -> None:
+    """Of ten hours, less one that is for leaving."""
+    own = replace(instance(), **fields)  # type: ignore[arg-type]
+    profiles = frozenset({own.profile}) if movable else frozenset()
+    terms = ClaimTerms(lifetimes={own.pool: 10 * HOUR_MS}, leave_ms=HOUR_MS, movable=profiles)
+    assert terms.remaining(own, BEGUN_MS) == (left_ms, whole_ms)
+    assert terms.remaining(own, BEGUN_MS + HOUR_MS) == (left_ms - HOUR_MS, whole_ms)
+    assert replace(terms, leave_ms=2 * HOUR_MS).remaining(own, BEGUN_MS) == (left_ms, whole_ms), "a tenth at most"
+    assert replace(terms, lifetimes={}).remaining(own, BEGUN_MS) is None, "of a pool that left nobody knows"
 
 
 def test_the_cheapest_place_is_where_the_part_costs_least() -> None:

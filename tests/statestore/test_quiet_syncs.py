@@ -28,7 +28,7 @@ def memory() -> Memory:
     memory.add_shape(1, Shape(Resources(1_000)))
     memory.add_shape(2, Shape(Resources(2_000)))
     memory.enqueue(1, Lot(1, 0, 1_000, 0, 0, RetryRules(), 1))
-    ((hold, _),) = memory.claim(memory.seats[OWN.id], 1, 1, None, 5)
+    ((hold, _),) = memory.claim(memory.seats[OWN.id], 1, memory.queue.take(1, 1, None), 5)
     memory.mark_started(hold, 6)
     memory.enqueue(2, Lot(2, 0, 1_000, 0, 0, RetryRules(), 2))
     memory.keep()

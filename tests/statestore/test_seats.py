@@ -30,7 +30,7 @@ def test_instances_are_shown_anew_when_one_begins_or_ceases_to_hold_claims() -> 
     own = instance().id
     idle = memory.shown()
     assert memory.shown() is idle
-    ((hold, _),) = memory.claim(memory.seats[own], 1, 1, None, 5)
+    ((hold, _),) = memory.claim(memory.seats[own], 1, memory.queue.take(1, 1, None), 5)
     busy = memory.shown()
     assert (idle[own].state, busy[own].state) == (InstanceState.IDLE, InstanceState.BUSY)
     memory.drop(hold)
@@ -46,7 +46,7 @@ def test_a_claim_that_is_taken_back_leaves_the_load_as_it_was() -> None:
     seat = memory.seats[instance().id]
     empty = seat.load()
     assert seat.load() is empty == Load()
-    memory.claim(seat, 1, 1, None, 5)
+    memory.claim(seat, 1, memory.queue.take(1, 1, None), 5)
     assert seat.load() == Load(Resources(1_000), 1)
     memory.undo()
     assert seat.load() == Load()
@@ -66,7 +66,7 @@ def test_the_loads_of_all_are_made_anew_only_where_claims_came_or_went() -> None
         return found
 
     before = loads()
-    ((hold, _),) = memory.claim(memory.seats[own], 1, 1, None, 5)
+    ((hold, _),) = memory.claim(memory.seats[own], 1, memory.queue.take(1, 1, None), 5)
     busy = loads()
     assert (before[own].tasks, busy[own].tasks) == (0, 1)
     memory.drop(hold)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable
+from dataclasses import replace
 
 import pytest
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.adapters.executors import Inline, Thread
 from cloud_dispatch.domain.errors import Conflict, IllegalTransition, NotFound, StoreUnavailable
-from cloud_dispatch.domain.ids import InstanceId, TaskId
+from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName, TaskId
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.task import TERMINAL, Cause, Outcome, RetryRules, TaskState
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import InstanceChange, Store, TaskFilter
+from cloud_dispatch.spend.payers import ClaimTerms
 from cloud_dispatch.statestore import writer
 from cloud_dispatch.statestore.batch import Batch, Statements
 from cloud_dispatch.testing.store_builders import (
@@ -30,6 +32,8 @@ from cloud_dispatch.testing.store_builders import (
 )
 from tests.statestore.conftest import stores
 
+#: Instances of any age up to this one are there from the start.
+LIFE_MS = 1_000_000
 OUTCOMES = (SUCCESS, SUCCESS, FAILURE, None, Outcome(Cause.CANNOT_START), Outcome(Cause.CANCELLED))
 EVENTS = (InstanceEvent.DRAIN, InstanceEvent.FAIL, InstanceEvent.TERMINATE, InstanceEvent.GONE, InstanceEvent.MISSED)
 
@@ -49,7 +53,12 @@ class Traffic:
     async def submit(self) -> None:
         more = {"priority": self.chance.randrange(3), "max_per_instance": self.chance.choice([0, 0, 2])}
         specs = [
-            spec(cpus_milli=self.chance.choice([500, 1000, 3000]), retry=RetryRules(2, frozenset(Cause)), **more)
+            spec(
+                cpus_milli=self.chance.choice([500, 1000, 3000]),
+                retry=RetryRules(2, frozenset(Cause)),
+                expected_runtime_ms=self.chance.choice([0, 0, 1_000, LIFE_MS // 2]),
+                **more,
+            )
             for _ in range(self.chance.randrange(1, 6))
         ]
         ids = set(await self.store.submit(specs))
@@ -59,6 +68,7 @@ class Traffic:
     async def launch(self) -> None:
         self.launched += 1
         own = instance(f"b{self.launched}")
+        own = replace(own, intended_ms=own.intended_ms - self.chance.randrange(LIFE_MS))
         await self.store.adopt(own)
         self.agents.append(Agent(self.store, own))
 
@@ -124,6 +134,8 @@ async def test_random_traffic_with_failing_commits(
     """Every fifth transaction breaks, before or after it landed; refused calls leave nothing, accepted ones stay."""
     chance, clock = random.Random(seed), ManualClock()
     store = await opens(clock)
+    lives = ClaimTerms(lifetimes={PoolName("default"): LIFE_MS}, movable=frozenset({ProfileName("local")}))
+    await store.set_limits((), {}, lives)
     traffic = Traffic(store, chance, clock)
     real = writer.perform
 

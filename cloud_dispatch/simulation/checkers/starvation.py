@@ -9,6 +9,7 @@ from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Shape, room_for
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.simulation.checkers.base import Checker, View
+from cloud_dispatch.simulation.lives import Lives
 
 _SLACK_MS = 15_000
 
@@ -23,6 +24,7 @@ class Starvation(Checker):
         self._since: dict[tuple[str, str], int] = {}
         timing = view.scenario.timing
         self.bound_ms = timing.poll_ms + timing.heartbeat_ms + _SLACK_MS
+        self._lives = Lives(view.scenario)
         #: Agents of these pools may have reasons of their own not to take more.
         self._reserved = frozenset(p.name for p in view.scenario.pools if p.end.max_tasks or p.health_checks)
 
@@ -45,7 +47,9 @@ class Starvation(Checker):
             if not least.fits(capacity - load.used) or not self._takes_work(row):
                 continue
             for demand in waiting:
-                if demand.count and room_for(row.machine, load, demand.shape, 1):
+                if not demand.count or self._lives.may_be_too_short(row, demand.shape, now):
+                    continue
+                if room_for(row.machine, load, demand.shape, 1):
                     since = self._since[row.id, demand.shape.key] = max(
                         before.get((row.id, demand.shape.key), now), healthy
                     )

@@ -1,0 +1,137 @@
+"""What the port promises about instances that will not live for ever: what they are given, and what no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cloud_dispatch.domain.ids import PoolName, ProfileName
+from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
+from cloud_dispatch.domain.payer import NOBODY, Payer
+from cloud_dispatch.domain.task import TaskSpec
+from cloud_dispatch.ports.store import Store
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import Key, Scope
+from cloud_dispatch.spend.payers import ClaimTerms
+from cloud_dispatch.spend.windows import Window
+from cloud_dispatch.testing.store_builders import START_MS, Agent, ManualClock, adopted, instance, result, spec
+
+_LIFE = ClaimTerms(
+    lease_ms=0, lifetimes={PoolName("default"): 10 * HOUR_MS}, leave_ms=0, movable=frozenset({ProfileName("local")})
+)
+_NO_DRIVERS: Mapping[ProfileName, str] = {}
+
+
+def takes(hours: float, **more: Any) -> TaskSpec:
+    """A task that is expected to run for so long; 0: nobody knows."""
+    return spec(expected_runtime_ms=round(hours * HOUR_MS), **more)
+
+
+async def aged(store: Store, hours: float, batch: str = "batch", **more: Any) -> Agent:
+    """An instance that has lived for so many of its ten hours."""
+    own = instance(batch, **{"max_rate": Rate(1_000_000_000), "end_lag_ms": 0, **more})
+    await store.adopt(replace(own, intended_ms=own.intended_ms - round(hours * HOUR_MS)))
+    return Agent(store, own)
+
+
+class LastWorkContract:
+    """Tests of old instances; see `StoreContract`."""
+
+    async def test_an_old_instance_is_given_what_it_can_finish(self, store: Store) -> None:
+        """What is too long waits, and nothing waits behind it; a young one takes it. What nobody knows is tried, and
+        what would be too long for any."""
+        await store.set_limits((), _NO_DRIVERS, _LIFE)
+        await store.submit([takes(3, priority=9), takes(1), takes(0), takes(2), takes(11), takes(2.5)])
+        old = await aged(store, 8)
+        assert [claim.task for claim in await old.claim(1)] == [2]
+        assert [claim.task for claim in await old.claim(9)] == [3, 4, 5]
+        assert [claim.task for claim in await (await aged(store, 0, "young")).claim(9)] == [1, 6]
+
+    async def test_another_shape_is_not_kept_by_what_is_too_long(self, store: Store) -> None:
+        await store.set_limits((), _NO_DRIVERS, _LIFE)
+        await store.submit([takes(3, priority=9), takes(1, cpus_milli=500), takes(1, cpus_milli=500)])
+        assert [claim.task for claim in await (await aged(store, 8)).claim(9)] == [2, 3]
+
+    async def test_what_like_tasks_took_is_what_is_expected(self, store: Store, clock: ManualClock) -> None:
+        """Where a task does not say how long it takes."""
+        await store.set_limits((), _NO_DRIVERS, _LIFE)
+        await store.submit([takes(0), takes(0)])
+        young = await aged(store, 0, "young")
+        (claim,) = await young.claim(1)
+        clock.now_ms += 3 * HOUR_MS
+        await young.sync(result(claim, ran_ms=3 * HOUR_MS))
+        assert await (await aged(store, 5)).claim(1) == ()  # eight hours old by now
+        assert len(await young.claim(1)) == 1
+
+    async def test_who_declines_is_told(self, store: Store, clock: ManualClock) -> None:
+        """As long as nothing that comes next can be finished there; not for what its machine can't run anyway."""
+        await store.set_limits((), _NO_DRIVERS, _LIFE)
+        await store.submit([takes(3), takes(4), takes(3, cpus_milli=64_000), takes(2, cpus_milli=500)])
+        old, young = await aged(store, 6), await aged(store, 0, "young")
+        assert store.declined() == {}
+        clock.now_ms += 3 * HOUR_MS // 2
+        long, short = takes(3).shape, takes(2, cpus_milli=500).shape
+        assert store.declined() == {old.id: ((long, NOBODY),)}
+        clock.now_ms += HOUR_MS
+        assert store.declined() == {old.id: ((long, NOBODY), (short, NOBODY))}
+        await store.submit([takes(1), takes(0, cpus_milli=500)])
+        assert store.declined() == {}
+        assert [claim.task for claim in await old.claim(9)] == [5, 6]
+        assert [claim.task for claim in await young.claim(9)] == [1, 2, 4]
+
+    async def test_an_end_that_stays_is_the_last_word(self, store: Store) -> None:
+        """Where a hard end can't be moved on, and whatever the lifetime is; where it can, it may well be near."""
+        await store.set_limits((), _NO_DRIVERS, replace(_LIFE, movable=frozenset()))
+        await store.submit([takes(3)])
+        own = replace(instance(), ends_ms=START_MS + 2 * HOUR_MS)
+        await store.adopt(own)
+        assert list(store.declined()) == [own.id]
+        assert await Agent(store, own).claim(1) == ()
+        await store.set_limits((), _NO_DRIVERS, _LIFE)
+        assert store.declined() == {}
+        assert len(await Agent(store, own).claim(1)) == 1
+
+    async def test_nothing_is_known_of_pools_that_left(self, store: Store) -> None:
+        """Nor without terms: then nothing is declined."""
+        await store.submit([takes(3) for _ in range(3)])
+        old = await aged(store, 9)
+        assert len(await old.claim(1)) == 1
+        await store.set_limits((), _NO_DRIVERS, replace(_LIFE, lifetimes={PoolName("other"): HOUR_MS}))
+        assert len(await old.claim(1)) == 1
+        assert store.declined() == {}
+
+    async def test_what_begins_later_has_less_left(self, store: Store) -> None:
+        """What is claimed ahead begins when others have ended: of two hours, one is there for what comes after the
+        first; and each that waits leaves less for the next."""
+        await store.set_limits((), _NO_DRIVERS, _LIFE)
+        await store.submit([takes(1) for _ in range(6)])
+        assert len(await (await aged(store, 7.9, cpus=1)).claim(6, ahead=5)) == 2
+        assert len(await (await aged(store, 7.1, "other", cpus=1)).claim(6, ahead=5)) == 2
+        await store.submit([takes(0) for _ in range(4)])
+        assert len(await (await aged(store, 0, "young", cpus=1)).claim(6, ahead=5)) == 6
+
+    async def test_payers_with_a_limit_wait_apart(self, store: Store) -> None:
+        """Of theirs too what can be finished is taken; one of them declines and the other one not."""
+        poor, rich = Payer("poor", ""), Payer("rich", "")
+        budgets = [Budget(Key(Scope.PROJECT, p.project), Window.TOTAL, Amount(10**12)) for p in (poor, rich)]
+        await store.set_limits(budgets, _NO_DRIVERS, _LIFE)
+        await store.submit([takes(3, project="poor"), takes(4, project="rich"), takes(1, project="rich")])
+        old = await aged(store, 8)
+        assert store.declined() == {old.id: ((takes(3).shape, poor),)}
+        assert [claim.task for claim in await old.claim(9)] == [3]
+        assert dict(store.declined()) == {old.id: ((takes(3).shape, poor), (takes(3).shape, rich))}
+        assert [claim.task for claim in await (await aged(store, 0, "young")).claim(9)] == [1, 2]
+        assert list(await store.check()) == []
+
+    async def test_a_line_is_not_looked_through_without_end(self, store: Store) -> None:
+        """What is far behind others that are too long waits for a young one, and the instance declines: whoever
+        launches knows it."""
+        await store.set_limits((), _NO_DRIVERS, _LIFE)
+        await store.submit([takes(3) for _ in range(300)])
+        await store.submit([takes(1)])
+        old = await adopted(store, "none")
+        assert store.declined() == {}
+        old = await aged(store, 8)
+        assert list(store.declined()) == [old.id]
+        assert await old.claim(1) == ()
