@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from enum import StrEnum
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -41,6 +42,7 @@ class Poll(Struct, eq=False):
     ahead: int
     offered: int = 0  # tasks that it was woken for and has not answered for yet
     dry: bool = False  # the last offer brought nothing: only news of new work is worth another look
+    vain: bool = False  # an offer has brought nothing: others are asked first (who is old is given only short work)
     final: Wake | None = None
     left: bool = False  # the client closed the connection, whatever woke the poll before
     _work: bool = False
@@ -108,7 +110,7 @@ class Polls:
     def looked(self, poll: Poll, claims: int) -> None:
         """`poll` asked the store for what it was woken for and got `claims` tasks; offers the rest to the others."""
         missed, poll.offered = poll.offered - claims, 0
-        poll.dry = claims == 0
+        poll.dry = poll.vain = claims == 0
         if missed > 0:
             self._offer_queue()
 
@@ -142,7 +144,7 @@ class Polls:
     def _offer(self, shape: Shape, count: int) -> int:
         """Wake polls for `count` tasks of `shape`; returns how many tasks are left over."""
         for beyond in (False, True):  # what can start now comes before what would wait on its VM
-            for poll in list(self._hungry):
+            for poll in sorted(self._hungry, key=attrgetter("vain")):
                 if count <= 0:
                     return 0
                 takes = 0 if poll.dry else self._takes(poll, shape, count, beyond=beyond)

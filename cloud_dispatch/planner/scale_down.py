@@ -56,7 +56,7 @@ def release(
 
     An instance goes when it was idle for its pool's timeout or asks to end, and at once when a cap keeps waiting tasks
     from an instance that they could use. Nothing goes while any instance is unknown: it may hold the work or need it.
-    One that declines what waits is the first to go, and goes also where its pool shall have so many: it is replaced.
+    One that is too old for these tasks is the first to make room, also where its pool keeps it: it is replaced.
     """
     if snapshot.unknowns or snapshot.stop.drains:
         return
@@ -65,27 +65,30 @@ def release(
     reasons = {s.instance: _due(s, pools[s.pool], snapshot.now_ms) for s in idle}
     if not short:
         idle = [s for s in idle if reasons[s.instance]]
-    idle.sort(key=lambda s: (not s.declines, -(s.rate or 0), s.idle_since_ms or 0, s.instance))
+    idle.sort(key=lambda s: (not _declines_any(s, short), -(s.rate or 0), s.idle_since_ms or 0, s.instance))
     surplus = {name: capacity.serving.get(name, 0) - targets[name].count for name in pools}
     useful = _useful(idle, needs, capacity)
     for supply in idle:
         target = targets[supply.pool]
-        is_over = surplus[supply.pool] > 0 and target.may_drain
-        if supply.instance in useful or not (is_over or (supply.declines and not snapshot.stop.launches)):
+        if supply.instance in useful or not target.may_drain:
             continue
-        reason = reasons[supply.instance]
-        if not reason:
-            reason = _makes_room(snapshot, supply, short)
+        if surplus[supply.pool] <= 0 and not _declines_any(supply, short):
+            continue
+        reason, cause = reasons[supply.instance], "idle"
+        if not reason or surplus[supply.pool] <= 0:
+            reason, cause = _makes_room(snapshot, supply, short, only_declined=surplus[supply.pool] <= 0)
         if reason:
             surplus[supply.pool] -= 1
-            yield _drain(supply, reason, target, timed_out=bool(reasons[supply.instance]))
+            yield Drain(supply.instance, cause, f"{reason}{_besides(target) if cause != 'lifetime' else ''}")
 
 
-def _drain(supply: Supply, reason: str, target: Wanted, *, timed_out: bool) -> Drain:
-    if supply.declines:
-        return Drain(supply.instance, "lifetime", f"{reason}; what waits takes longer than is left of its life")
-    over = f"; {target.count} stay in its pool" if target.count else ""
-    return Drain(supply.instance, "idle" if timed_out else "surplus", f"{reason}; no waiting task can use it{over}")
+def _declines_any(supply: Supply, short: Mapping[Need, int]) -> bool:
+    """Whether it is too old for what a cap keeps others from being launched for."""
+    return bool(supply.declines) and any(count > 0 and need.index in supply.declines for need, count in short.items())
+
+
+def _besides(target: Wanted) -> str:
+    return "; no waiting task can use it" + (f"; {target.count} stay in its pool" if target.count else "")
 
 
 def _is_idle(supply: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> bool:
@@ -139,11 +142,16 @@ def _short(snapshot: Snapshot, needs: Sequence[Need]) -> dict[Need, int]:
     return short
 
 
-def _makes_room(snapshot: Snapshot, supply: Supply, short: dict[Need, int]) -> str:
-    """Why ending an instance lets waiting tasks have another one under a cap, "" when it does not."""
+def _makes_room(snapshot: Snapshot, supply: Supply, short: dict[Need, int], *, only_declined: bool) -> tuple[str, str]:
+    """Why ending an instance lets waiting tasks have another one under a cap, and the cause; "" when it does not.
+    `only_declined`: tasks that it could run itself, were it younger."""
     levels = levels_of(snapshot, supply.pool, supply.profile)
     for need, count in short.items():
-        if count > 0 and not need.capped.isdisjoint(levels):
+        too_old = need.index in supply.declines
+        if count > 0 and (too_old or not only_declined) and not need.capped.isdisjoint(levels):
             short[need] = count - 1
-            return f"makes room under a cap for tasks of {need.shape.describe()}"
-    return ""
+            reason = f"makes room under a cap for tasks of {need.shape.describe()}"
+            if too_old:
+                return f"{reason}, which take longer than is left of its life", "lifetime"
+            return reason, "surplus"
+    return "", ""

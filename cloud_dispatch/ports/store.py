@@ -371,7 +371,8 @@ class Store(Protocol):
     def declined(self) -> Mapping[InstanceId, Collection[tuple[Shape, Payer]]]:
         """By instance, what waits of which it is given nothing although its machine could run it: so little is left of
         its life (`ClaimTerms.remaining`) that the next tasks of that shape would be cut off. Those of payers with a
-        limit are apart, as in `waiting`. Instances that are young cost a comparison each."""
+        limit are apart, as in `waiting`. Those that boot decline nothing. Equal answers are one object; who is younger
+        than anything that waits is long costs a comparison."""
 
     async def ledger(
         self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000

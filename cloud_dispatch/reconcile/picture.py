@@ -97,7 +97,11 @@ def _declines(context: Context, demand: Sequence[DemandItem]) -> Mapping[Instanc
     for number, item in enumerate(demand):
         if item.source == native.NAME:
             numbers[item.shape, item.payer].append(number)
-    return {name: tuple(sorted(n for line in lines for n in numbers[line])) for name, lines in declined.items()}
+    known: dict[int, tuple[int, ...]] = {}  # by the answer, which many share
+    for lines in declined.values():
+        if id(lines) not in known:
+            known[id(lines)] = tuple(sorted(n for line in lines for n in numbers.get(line, ())))
+    return {name: known[id(lines)] for name, lines in declined.items()}
 
 
 def _supply(

@@ -55,17 +55,20 @@ class ClaimTerms:
 
     def remaining(self, instance: Instance, now_ms: int) -> Remaining | None:
         """What is left of its life; None where nobody knows, as in a pool that left. A lifetime that was lowered is its
-        agent's at once; a hard end that can't be moved on is the last word."""
+        agent's at once. A hard end that can't be moved on is the last word, and was set for what is to be done.
+
+        Another one like it would ask for its first work a while after it has booted: what would not be done then either
+        is too long for any, so that none declines what it was launched for."""
         lifetime_ms = self.lifetimes.get(instance.pool)
         if lifetime_ms is None:
             return None
         begun_ms = instance.intended_ms
-        ends_ms = begun_ms + lifetime_ms
-        if instance.profile not in self.movable:
-            ends_ms = min(ends_ms, instance.ends_ms)
-        boot_ms = max((instance.registered_ms or begun_ms) - begun_ms, 0)
         leave_ms = min(self.leave_ms, lifetime_ms // _LEAVE_PART)
-        return Remaining(ends_ms - leave_ms - now_ms, lifetime_ms - boot_ms - leave_ms)
+        left_ms = begun_ms + lifetime_ms - leave_ms - now_ms
+        if instance.profile not in self.movable:
+            left_ms = min(left_ms, instance.ends_ms - leave_ms // _LEAVE_PART - now_ms)
+        boot_ms = max((instance.registered_ms or begun_ms) - begun_ms, 0)
+        return Remaining(left_ms, lifetime_ms - boot_ms - 2 * leave_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,8 +149,8 @@ class Sync:
         want = min(self._call.want, MAX_CLAIMS)
         remaining = memory.payers.terms.remaining(instance, now)
         heads = _Heads(memory, seat, machine, remaining)
-        while want > 0 and heads:
-            number, task = heads.pop()
+        while want > 0 and (head := heads.pop()) is not None:
+            number, task = head
             room = seat.room(machine, memory.shapes[number], want)
             if room > 0:  # else never again in this call: claims only fill
                 if number < 0:
@@ -171,10 +171,10 @@ class Sync:
         memory = batch.memory
         if remaining is not None:
             known = [finish for finish in memory.finishes(seat, now) if finish is not None]
-            remaining = remaining.after(max(known, default=now) - now)
+            remaining = remaining.after(min(known, default=now) - now)
         heads = _Heads(memory, seat, machine, remaining, ahead=ahead)
-        while ahead > 0 and heads:
-            number, task = heads.pop()
+        while ahead > 0 and (head := heads.pop()) is not None:
+            number, task = head
             ahead -= self._take(batch, seat, number, heads.take(number, task, ahead), now)
             if ahead > 0:
                 heads.come_back(number)
@@ -193,7 +193,7 @@ class Sync:
         paid = claimable(memory, seat, instance, number, task, now)
         if paid is None:
             return 0
-        taken = self._take(batch, seat, number, [(task, memory.queue.remove(task))], now)
+        taken = self._take(batch, seat, number, [(task, memory.queue.pick(task))], now)
         memory.pay(task, paid)
         return taken
 
@@ -222,13 +222,15 @@ class _Heads:
         shape = self._memory.shapes[number]
         return number < 0 or shape.exclusive or bool(shape.max_per_instance)
 
-    def __bool__(self) -> bool:
-        return bool(self._heads)
-
-    def pop(self) -> tuple[int, int]:
-        """The number of the line that has the best one, and that task."""
-        key, number = heappop(self._heads)
-        return number, key[1]
+    def pop(self) -> tuple[int, int] | None:
+        """The number of the line that has the best one, and that task; None where that was the last. What was taken
+        meanwhile may have left too little for what was good before."""
+        while self._heads:
+            key, number = heappop(self._heads)
+            if not self._ahead or next_for(self._memory, number, self._remaining) == key:
+                return number, key[1]
+            self.come_back(number)
+        return None
 
     def come_back(self, number: int) -> None:
         """Put the present head of a line among the others."""
@@ -245,8 +247,7 @@ class _Heads:
         if all_in_time(self._memory, number, each):
             taken = queue.take(number, most, self._heads[0][0] if self._heads else None)
         else:
-            taken = [(task, queue.remove(task))]
+            taken = [(task, queue.pick(task))]
         if self._ahead and remaining is not None:
-            typical_ms = self._memory.typical_ms(taken[0][1].shape)
-            self._remaining = remaining.after(sum([lot.expected_ms or typical_ms for _, lot in taken]))
+            self._remaining = remaining.after(sum([self._memory.likely_ms(lot) for _, lot in taken]))
         return taken

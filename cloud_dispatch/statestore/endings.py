@@ -50,7 +50,7 @@ def end_claim(batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int
         ended_ms = now if started_ms is None or now > started_ms else started_ms
         batch.attempts.append(attempt_row(hold, tried, started_ms, ended_ms, outcome))
         if outcome.cause is Cause.SUCCESS and started_ms is not None:
-            batch.memory.succeeded(lot.shape, ended_ms - started_ms)
+            batch.memory.succeeded(lot.shape, ended_ms - started_ms, lot.expected_ms)
     after = _AFTER[event]
     if after is TaskState.QUEUED:
         _put_back(batch, hold.task, lot if tried == lot.attempts else lot._replace(attempts=tried))

@@ -62,6 +62,7 @@ class Memory:
         #: to make of them, are remembered by their numbers.
         self.last_shape = 0
         self._ran: dict[int, tuple[int, int]] = {}  # by shape: milliseconds, and tasks that succeeded in them
+        self._told: dict[int, tuple[int, int]] = {}  # of those that said how long they take: what they said, and took
         self._journal: list[Callable[[], object]] = []
         self._kept = self._numbers()
         self._shown: dict[InstanceId, Instance] = {}
@@ -264,10 +265,21 @@ class Memory:
         return ended | {name: (number, kept) for name, number, kept in numbers if number != kept}
 
     # -- how long tasks run
-    def succeeded(self, shape: int, ran_ms: int) -> None:
-        """A task of `shape` ran so long. Not taken back if its commit fails: it did."""
+    def succeeded(self, shape: int, ran_ms: int, expected_ms: int = 0) -> None:
+        """A task of `shape` ran so long; it had said `expected_ms`. Not taken back if its commit fails: it did."""
         total, count = self._ran.get(shape, (0, 0))
         self._ran[shape] = (total + max(ran_ms, 1), count + 1)
+        if expected_ms:
+            told, took = self._told.get(shape, (0, 0))
+            self._told[shape] = (told + expected_ms, took + max(ran_ms, 1))
+
+    def likely_ms(self, lot: Lot) -> int:
+        """How long a task of this lot is likely to take: as it says, if others of its shape have kept to what they
+        said, else so many times as long as they did. 0 unknown."""
+        if not lot.expected_ms:
+            return self.typical_ms(lot.shape)
+        told, took = self._told.get(lot.shape, (1, 1))
+        return lot.expected_ms if told == took else max(lot.expected_ms * took // told, 1)
 
     def typical_ms(self, shape: int) -> int:
         """The mean of those; 0 before the first."""

@@ -87,6 +87,27 @@ class ReadyQueue:
             self._rebuild(lot.line, line)
         return lot
 
+    def pick(self, task: int) -> Lot:
+        """Take `task` out, one of the first of its line: as `remove`, but nothing stale is left where a line is looked
+        at. Costs in proportion to what comes before it."""
+        lot = self.lots.pop(task)
+        line, passed = self._lines[lot.line], []
+        heap = line.heaps[lot.priority]
+        while heap:
+            first = heappop(heap)
+            if first == task:
+                line.entries -= 1
+                break
+            other = self.lots.get(first)
+            if other is not None and other.priority == lot.priority and other.line == lot.line:
+                passed.append(first)
+            else:
+                line.entries -= 1
+        for first in passed:
+            heappush(heap, first)
+        self._leave(line, lot)
+        return lot
+
     def relined(self, line_of: Callable[[Lot], int]) -> ReadyQueue:
         """All that waits in another queue, each task in the line that `line_of` gives it."""
         queue = ReadyQueue()
@@ -207,3 +228,4 @@ class ReadyQueue:
         line.priorities = sorted(priority for priority, heap in line.heaps.items() if heap)
         line.heaps = {priority: line.heaps[priority] for priority in line.priorities}
         line.entries = sum(map(len, line.heaps.values()))
+        line.longest_ms = max((lots[task].expected_ms for heap in line.heaps.values() for task in heap), default=0)

@@ -6,11 +6,13 @@ is given the second, so that neither is begun where it is cut off, nor waits beh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from cloud_dispatch.domain.ids import InstanceId
+from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.remaining import Remaining
 from cloud_dispatch.domain.shape import Shape
@@ -18,6 +20,9 @@ from cloud_dispatch.statestore.memory import Memory
 
 #: So many tasks of a line are looked at; what is behind them waits for an instance that will live for longer.
 MOST_PASSED = 64
+
+#: What was just launched is there for what it was launched for, whatever comes of that; it asks for nothing yet.
+_BOOTING = frozenset({InstanceState.INTENDED, InstanceState.LAUNCHING, InstanceState.BOOTING})
 
 Key = tuple[int, int]
 
@@ -30,76 +35,86 @@ def all_in_time(memory: Memory, number: int, remaining: Remaining | None) -> boo
 def next_for(memory: Memory, number: int, remaining: Remaining | None) -> Key | None:
     """The key of the next task of a line for an instance of which so much is left, as `ReadyQueue.head` has it."""
     head = memory.queue.head(number)
-    if head is None or remaining is None or all_in_time(memory, number, remaining):
+    if head is None or remaining is None:
         return head
-    lots, typical_ms = memory.queue.lots, _typical_ms(memory, head)
-    for key in islice(memory.queue.coming(number), MOST_PASSED):
-        if not remaining.is_too_short_for(lots[key[1]].expected_ms or typical_ms):
+    lots = memory.queue.lots
+    if not remaining.is_too_short_for(memory.likely_ms(lots[head[1]])):
+        return head
+    for key in islice(memory.queue.coming(number), 1, MOST_PASSED):
+        if not remaining.is_too_short_for(memory.likely_ms(lots[key[1]])):
             return key
     return None
 
 
 class _Front(NamedTuple):
-    """How long the first tasks of a line are expected to take: the shortest, the longest, and whether nobody knows it
-    of one of them."""
+    """How long the first tasks of a line are likely to take: the shortest (0: nobody knows) and the longest."""
 
-    number: int
-    payer: Payer
     shortest_ms: int
     longest_ms: int
-    unknown: bool
+    number: int
+    line: tuple[Shape, Payer]
 
     def is_too_long_for(self, remaining: Remaining) -> bool:
-        """Whether `next_for` would find none; of those that it would look at none is in between."""
-        beyond = self.longest_ms > remaining.whole_ms
-        return not (self.unknown or beyond or self.shortest_ms <= remaining.left_ms)
+        """Whether `next_for` would find none: of those that it would look at each is in between."""
+        return remaining.left_ms < self.shortest_ms and self.longest_ms <= remaining.whole_ms
 
 
 def declined(memory: Memory, now: int) -> dict[InstanceId, tuple[tuple[Shape, Payer], ...]]:
-    """By instance, the lines of which it is given nothing any more, though its machine could run it. Instances that are
-    young cost a comparison each."""
-    longest_ms = max((_longest_ms(memory, number) for number, _ in memory.queue.lines()), default=0)
-    terms = memory.payers.terms
-    if not longest_ms or not terms.lifetimes:
+    """By instance that serves, the lines of which it is given nothing any more, though its machine could run it. Equal
+    answers are one object. Who is younger than anything that waits is long costs a comparison, another one two
+    searches among the lines."""
+    terms, fronts = memory.payers.terms, _fronts(memory)
+    if not fronts or not terms.lifetimes:
         return {}
-    late_ms = now + longest_ms + terms.leave_ms
+    late_ms = now + max(front.longest_ms for front in fronts) + terms.leave_ms
     # Of whom was intended before, by pool, something may be too long.
     old_ms = {pool: late_ms - lifetime_ms for pool, lifetime_ms in terms.lifetimes.items()}
+    shortest, longest = [front.shortest_ms for front in fronts], sorted(front.longest_ms for front in fronts)
+    answers: dict[tuple[str, int, int], tuple[tuple[Shape, Payer], ...]] = {}
     found: dict[InstanceId, tuple[tuple[Shape, Payer], ...]] = {}
-    fronts: Sequence[_Front] | None = None
     for name, seat in memory.seats.items():
         instance = seat.instance
         if instance.intended_ms >= old_ms.get(instance.pool, 0) and (
             instance.ends_ms >= late_ms or instance.profile in terms.movable
         ):
             continue
-        remaining = terms.remaining(instance, now)
-        if remaining is None:
+        remaining = None if instance.state in _BOOTING else terms.remaining(instance, now)
+        if remaining is None or remaining.left_ms >= shortest[-1]:
             continue
-        if fronts is None:
-            fronts = [_front(memory, number) for number, _ in memory.queue.lines()]
-        lines = tuple(
-            (memory.shapes[front.number], front.payer)
-            for front in fronts
-            if front.is_too_long_for(remaining) and not instance.machine.misfit(memory.shapes[front.number])
-        )
+        first = bisect_right(shortest, remaining.left_ms)
+        asked = (instance.machine.key, first, bisect_right(longest, remaining.whole_ms))
+        lines = answers.get(asked)
+        if lines is None:
+            lines = answers[asked] = tuple(
+                front.line
+                for front in fronts[first:]
+                if front.is_too_long_for(remaining) and not instance.machine.misfit(front.line[0])
+            )
         if lines:
             found[name] = lines
     return found
 
 
-def _front(memory: Memory, number: int) -> _Front:
-    lots = [memory.queue.lots[task] for _, task in islice(memory.queue.coming(number), MOST_PASSED)]
-    typical_ms = memory.typical_ms(lots[0].shape)
-    known = [lot.expected_ms or typical_ms for lot in lots]
-    payer = lots[0].payer if number < 0 else NOBODY
-    return _Front(number, payer, min(known), max(known), not all(known))
+def _fronts(memory: Memory) -> list[_Front]:
+    """Of the lines of which nothing is unknown, by their shortest."""
+    queue, found = memory.queue, []
+    for number, _ in queue.lines():
+        head = queue.head(number)
+        if head is None or not memory.likely_ms(queue.lots[head[1]]):
+            continue
+        lots = [queue.lots[task] for _, task in islice(queue.coming(number), MOST_PASSED)]
+        known = [memory.likely_ms(lot) for lot in lots]
+        payer = lots[0].payer if number < 0 else NOBODY
+        if all(known):
+            found.append(_Front(min(known), max(known), number, (memory.shapes[number], payer)))
+    return sorted(found, key=itemgetter(0, 1, 2))
 
 
 def _longest_ms(memory: Memory, number: int) -> int:
+    """Nothing of a line is likely to take longer."""
     head = memory.queue.head(number)
-    return max(memory.queue.longest_ms(number), 0 if head is None else _typical_ms(memory, head))
-
-
-def _typical_ms(memory: Memory, head: Key) -> int:
-    return memory.typical_ms(memory.queue.lots[head[1]].shape)
+    if head is None:
+        return 0
+    lot = memory.queue.lots[head[1]]
+    longest = lot._replace(expected_ms=memory.queue.longest_ms(number))
+    return max(memory.likely_ms(longest), memory.typical_ms(lot.shape))

@@ -7,8 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from cloud_dispatch.domain.ids import PoolName, ProfileName
+from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
 from cloud_dispatch.domain.payer import NOBODY, Payer
+from cloud_dispatch.domain.resources import GIB
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import TaskSpec
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.spend.budget import Budget
@@ -33,6 +36,10 @@ async def aged(store: Store, hours: float, batch: str = "batch", **more: Any) ->
     own = instance(batch, **{"max_rate": Rate(1_000_000_000), "end_lag_ms": 0, **more})
     await store.adopt(replace(own, intended_ms=own.intended_ms - round(hours * HOUR_MS)))
     return Agent(store, own)
+
+
+def _told(store: Store) -> Mapping[str, set[tuple[Shape, Payer]]]:
+    return {name: set(lines) for name, lines in store.declined().items()}
 
 
 class LastWorkContract:
@@ -71,10 +78,10 @@ class LastWorkContract:
         old, young = await aged(store, 6), await aged(store, 0, "young")
         assert store.declined() == {}
         clock.now_ms += 3 * HOUR_MS // 2
-        long, short = takes(3).shape, takes(2, cpus_milli=500).shape
-        assert store.declined() == {old.id: ((long, NOBODY),)}
+        long, short = (takes(3).shape, NOBODY), (takes(2, cpus_milli=500).shape, NOBODY)
+        assert _told(store) == {old.id: {long}}
         clock.now_ms += HOUR_MS
-        assert store.declined() == {old.id: ((long, NOBODY), (short, NOBODY))}
+        assert _told(store) == {old.id: {long, short}}
         await store.submit([takes(1), takes(0, cpus_milli=500)])
         assert store.declined() == {}
         assert [claim.task for claim in await old.claim(9)] == [5, 6]
@@ -111,6 +118,55 @@ class LastWorkContract:
         await store.submit([takes(0) for _ in range(4)])
         assert len(await (await aged(store, 0, "young", cpus=1)).claim(6, ahead=5)) == 6
 
+    async def test_what_waits_in_other_lines_has_less_left_too(self, store: Store) -> None:
+        await store.set_limits((), _NO_DRIVERS, _LIFE)
+        await store.submit([takes(1, cpus_milli=990 + n) for n in range(6)])
+        assert len(await (await aged(store, 7.9, cpus=1)).claim(6, ahead=5)) == 2
+
+    async def test_who_boots_declines_nothing(self, store: Store) -> None:
+        """It was launched for something, and asks for nothing yet: whoever launches would do so again and again."""
+        await store.set_limits((), _NO_DRIVERS, replace(_LIFE, movable=frozenset()))
+        await store.submit([takes(3)])
+        for number, state in enumerate((InstanceState.INTENDED, InstanceState.LAUNCHING, InstanceState.BOOTING)):
+            own = instance(f"b{number}", state=state)
+            await store.adopt(replace(own, ends_ms=START_MS + HOUR_MS))
+        assert store.declined() == {}
+
+    async def test_who_has_just_booted_declines_nothing(self, store: Store, clock: ManualClock) -> None:
+        """Whatever fits in a life with time to come and to go, and whatever does not: none will live as long."""
+        terms = replace(_LIFE, leave_ms=HOUR_MS // 4)
+        await store.set_limits((), _NO_DRIVERS, terms)
+        clock.now_ms += HOUR_MS // 2
+        own = replace(instance(), registered_ms=clock.now_ms)
+        await store.adopt(own)
+        clock.now_ms += HOUR_MS // 5  # until it asks
+        await store.submit([takes(quarters / 4) for quarters in range(1, 44)])
+        agent = Agent(store, own)
+        for task in range(1, 44):
+            assert store.declined() == {}
+            (claim,) = await agent.claim(1)
+            assert claim.task == task
+            await agent.sync(result(claim, ran_ms=None))
+
+    async def test_how_far_like_tasks_keep_to_what_they_say_counts(self, store: Store, clock: ManualClock) -> None:
+        """Some say three hours and take half of one: they are begun by who has an hour left. Others say half an hour,
+        and take two: they are not."""
+        await store.set_limits((), _NO_DRIVERS, _LIFE)
+        careful, hasty = {"memory": 2 * GIB}, {"memory": 3 * GIB}
+        await store.submit([takes(3, **careful), takes(3, **careful), takes(0.5, **hasty), takes(0.5, **hasty)])
+        first, second = await aged(store, 5, "first", cpus=1), await aged(store, 5, "second", cpus=1)
+        (one,), (two,) = await first.claim(1), await second.claim(1)
+        assert (one.task, two.task) == (1, 2)
+        clock.now_ms += HOUR_MS // 2
+        await first.sync(result(one, ran_ms=HOUR_MS // 2))
+        (three,) = await first.claim(1)
+        clock.now_ms += 2 * HOUR_MS
+        await first.sync(result(three, ran_ms=2 * HOUR_MS))
+        await store.submit([takes(3, **careful)])
+        old = await aged(store, 6.5, "old")  # nine hours by now
+        assert _told(store)[old.id] == {(takes(0.5, **hasty).shape, NOBODY)}
+        assert [claim.task for claim in await old.claim(4)] == [5]
+
     async def test_payers_with_a_limit_wait_apart(self, store: Store) -> None:
         """Of theirs too what can be finished is taken; one of them declines and the other one not."""
         poor, rich = Payer("poor", ""), Payer("rich", "")
@@ -118,9 +174,9 @@ class LastWorkContract:
         await store.set_limits(budgets, _NO_DRIVERS, _LIFE)
         await store.submit([takes(3, project="poor"), takes(4, project="rich"), takes(1, project="rich")])
         old = await aged(store, 8)
-        assert store.declined() == {old.id: ((takes(3).shape, poor),)}
+        assert _told(store) == {old.id: {(takes(3).shape, poor)}}
         assert [claim.task for claim in await old.claim(9)] == [3]
-        assert dict(store.declined()) == {old.id: ((takes(3).shape, poor), (takes(3).shape, rich))}
+        assert _told(store) == {old.id: {(takes(3).shape, poor), (takes(3).shape, rich)}}
         assert [claim.task for claim in await (await aged(store, 0, "young")).claim(9)] == [1, 2]
         assert list(await store.check()) == []
 

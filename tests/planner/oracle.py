@@ -101,6 +101,8 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         if action.cause in ("idle", "surplus", "lifetime"):
             of = replaced if action.cause == "lifetime" else gone
             of[row.pool] = of.get(row.pool, 0) + 1
+            if not all(t.may_drain for t in snapshot.targets if t.pool == row.pool):
+                yield f"pool {row.pool} must not be lowered"
             if row.load.tasks or row.state is not _S.IDLE:
                 yield f"{row.instance} is drained with work or not idle"
             if snapshot.unknowns:
@@ -123,8 +125,9 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         serving = sum(s.pool == name and s.state in ready for s in snapshot.supply)
         if serving - count - replaced.get(name, 0) < wanted:
             yield f"pool {name} falls below {wanted}"
-        if not all(t.may_drain for t in snapshot.targets if t.pool == name):
-            yield f"pool {name} must not be lowered"
+    waiting = sum(item.count for number, item in enumerate(snapshot.demand) if not item.withheld)
+    if sum(replaced.values()) > waiting:
+        yield f"{sum(replaced.values())} are replaced for {waiting} tasks"
 
 
 def _terminations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:

@@ -323,7 +323,7 @@ def test_who_declines_makes_room_under_a_cap_also_where_its_pool_keeps_it() -> N
     found = plan(snapshot([demand(shape(), 1)], supply=[old()], pools=pools))
     assert drained(found) == {"batch-0": "lifetime"}
     assert found.actions[0].reason == (
-        "makes room under a cap for tasks of 1 cpu, 1GiB memory; what waits takes longer than is left of its life"
+        "makes room under a cap for tasks of 1 cpu, 1GiB memory, which take longer than is left of its life"
     )
     many = [pool(minimum=3, caps=Caps(instances=3))]
     assert len(drained(plan(snapshot([demand(shape(), 1)], supply=[old(n) for n in range(3)], pools=many)))) == 1
@@ -339,18 +339,32 @@ def test_who_declines_stays_for_what_it_can_do() -> None:
     assert drained(plan(stopped)) == {}
 
 
-def test_who_declines_and_is_kept_is_replaced_once_it_was_idle_for_the_timeout() -> None:
-    """Where no cap is in the way: another one is launched for what waits; the pool has what it shall have all along."""
-    pools = [pool(minimum=1)]
-    assert drained(plan(snapshot([demand(shape(), 1)], supply=[old()], pools=pools))) == {}
-    late = plan(snapshot([demand(shape(), 1)], supply=[old(idle_since_ms=LONG_AGO)], pools=pools))
-    assert drained(late) == {"batch-0": "lifetime"}
-    assert launched(late) == {"small": 1}
+def test_who_declines_is_kept_where_nobody_needs_its_place() -> None:
+    """By its pool: however long it has been idle, where another one boots for what waits, nothing may or can be
+    launched, a target is not to be lowered, or a cap keeps something else out that it could not run anyway."""
+    kept, capped = [pool(minimum=1)], [pool(minimum=1, caps=Caps(instances=1))]
+    one = old(idle_since_ms=LONG_AGO)
+    item = demand(shape(), 1)
+    assert drained(plan(snapshot([item], supply=[one], pools=kept))) == {}
+    assert drained(plan(snapshot([item], supply=[one, instance(1, state=S.BOOTING)], pools=[pool(minimum=2)]))) == {}
+    assert drained(plan(snapshot([replace(item, withheld="no money")], supply=[one], pools=capped))) == {}
+    assert drained(plan(snapshot([item], supply=[one], pools=capped, offerings=()))) == {}
+    target = TargetItem(MAIN, 1, "rest", may_drain=False)
+    assert drained(plan(snapshot([item], supply=[one], pools=capped, targets=(target,)))) == {}
+    large = demand(shape(8), 1)
+    offerings = [offering(), offering("large", cpus=8, memory=32, price=800)]
+    booting = instance(1, state=S.BOOTING)
+    scene = snapshot([item, large], supply=[one, booting], pools=[pool(minimum=2)], offerings=offerings)
+    assert drained(plan(replace(scene, caps=Caps(instances=2)))) == {}
 
 
-def test_of_two_that_may_go_the_one_that_declines_does() -> None:
-    """Though the other one is dearer."""
-    supply = [instance(0, offering("dear", price=300), idle_since_ms=LONG_AGO), old(1, idle_since_ms=LONG_AGO)]
-    item = demand(shape(0.25, 9), 1)  # too large for both
-    found = plan(snapshot([item], supply=supply, pools=[pool(minimum=1)]))
+def test_of_two_that_may_make_room_the_one_that_declines_does() -> None:
+    """Though the other one, of a pool that the task is not for, is dearer."""
+    pools = [pool(MAIN), pool(OTHER)]
+    supply = [instance(0, offering("dear", price=300), of=OTHER, pools=pools), old(1)]
+    item = demand(shape(pool=str(MAIN)), 1)
+    found = plan(snapshot([item], supply=supply, pools=pools, caps=Caps(instances=2)))
     assert drained(found) == {"batch-1": "lifetime"}
+    supply[1] = replace(supply[1], state=S.BUSY, load=busy(shape(), 1), idle_since_ms=None)
+    found = plan(snapshot([item], supply=supply, pools=pools, caps=Caps(instances=2)))
+    assert drained(found) == {"batch-0": "surplus"}

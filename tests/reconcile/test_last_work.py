@@ -64,4 +64,4 @@ async def test_it_goes_where_there_is_no_room_for_another(tmp_path: Path) -> Non
         await w.passes()
         (row,) = w.rows
         assert (row.state, row.cause) == (InstanceState.DRAINING, "lifetime")
-        assert row.reason.endswith("what waits takes longer than is left of its life")
+        assert row.reason.endswith("which take longer than is left of its life")

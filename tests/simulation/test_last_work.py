@@ -146,7 +146,8 @@ def test_nothing_is_begun_in_vain_while_nothing_can_be_launched() -> None:
     usual = aging(Cloud.EC2, work(3, 10))
     outcome = run(msgspec.structs.replace(usual, faults=(stop,)))
     assert begun(outcome) == 3
-    assert [line.split()[0] for line in outcome.journal if "runs task 3 " in line] > [str(100 * MINUTE_MS)]
+    (third,) = [int(line.split()[0]) for line in outcome.journal if "runs task 3 " in line]
+    assert third > 100 * MINUTE_MS
 
 
 def test_one_long_task_has_no_fleet_drained() -> None:
@@ -166,3 +167,46 @@ def test_an_end_that_is_set_once_is_not_come_by_with_the_next_task() -> None:
     outcome = run(limited(work(4, 20), caps=Caps(instances=1)))
     assert begun(outcome) == 4
     assert sum("is registered as" in line for line in outcome.journal) == 4
+
+
+def registered(outcome: Outcome) -> int:
+    return sum("is registered as" in line for line in outcome.journal)
+
+
+@pytest.mark.parametrize(("minutes", "seconds"), [(20, 0), (26, 45), (27, 0), (27, 30), (29, 50)])
+@pytest.mark.parametrize("cloud", Cloud)
+def test_nobody_declines_what_it_was_launched_for(cloud: Cloud, minutes: int, seconds: int) -> None:
+    """Almost a whole life long: else one would be launched after the other, and none would do."""
+    run_ms = minutes * MINUTE_MS + seconds * 1_000
+    one = Work(0, 1, ALONE, Conduct(run_ms - 5 * MINUTE_MS), run_ms, max_attempts=3)
+    outcome = run(msgspec.structs.replace(aging(cloud, one), caps=Caps(instances=10)))
+    assert (begun(outcome), registered(outcome)) == (1, 1)
+
+
+def test_an_end_that_was_set_for_others_has_no_storm_of_launches_made() -> None:
+    """Twenty short tasks come first, whose machines' ends are near, and a long one, which none of them is given: it has
+    a machine of its own when theirs are under way."""
+    short = msgspec.structs.replace(work(20, 1), priority=5)
+    long = work(1, 180, shape=replace(ALONE, preemptible=False))
+    usual = msgspec.structs.replace(limited(short, long, caps=Caps(instances=200)), pace=Pace())
+    (pool,) = usual.pools
+    pools = (replace(pool, target_drain_ms=10 * MINUTE_MS),)
+    outcome = run(msgspec.structs.replace(usual, pools=pools))
+    assert begun(outcome) == 21
+    assert registered(outcome) <= 12
+
+
+def test_an_end_that_just_does_is_enough() -> None:
+    """Where the limit pays for hardly more than what the work takes, and the machine boots later than expected."""
+    budget = Budget(EVERYTHING, Window.TOTAL, Amount(120_000))
+    usual = limited(work(1, 60))
+    for seed in (1, 2, 3):
+        outcome = run(msgspec.structs.replace(usual, budgets=(budget,), pace=Pace(), seed=seed))
+        assert (begun(outcome), registered(outcome)) == (1, 1)
+
+
+def test_expectations_that_are_always_wrong_are_learnt_from() -> None:
+    """They say 25 minutes and take one: machines that live for half an hour do more than one of them."""
+    outcome = run(aging(Cloud.EC2, Work(0, 60, ALONE, Conduct(MINUTE_MS), 25 * MINUTE_MS)))
+    assert begun(outcome) == 60
+    assert registered(outcome) <= 3
