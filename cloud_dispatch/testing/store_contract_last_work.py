@@ -149,23 +149,23 @@ class LastWorkContract:
             await agent.sync(result(claim, ran_ms=None))
 
     async def test_how_far_like_tasks_keep_to_what_they_say_counts(self, store: Store, clock: ManualClock) -> None:
-        """Some say three hours and take half of one: they are begun by who has an hour left. Others say half an hour,
-        and take two: they are not."""
+        """Some say three hours and take half of one: they are begun by who has an hour left. Others say an hour and a
+        half, and take two: they are begun by who has as long as they say, for which its end may have been set."""
         await store.set_limits((), _NO_DRIVERS, _LIFE)
         careful, hasty = {"memory": 2 * GIB}, {"memory": 3 * GIB}
-        await store.submit([takes(3, **careful), takes(3, **careful), takes(0.5, **hasty), takes(0.5, **hasty)])
-        first, second = await aged(store, 5, "first", cpus=1), await aged(store, 5, "second", cpus=1)
-        (one,), (two,) = await first.claim(1), await second.claim(1)
-        assert (one.task, two.task) == (1, 2)
+        await store.submit([takes(3, **careful), takes(1.5, **hasty)])
+        first = await aged(store, 5, "first", cpus=1)
+        (one,) = await first.claim(1)
         clock.now_ms += HOUR_MS // 2
         await first.sync(result(one, ran_ms=HOUR_MS // 2))
-        (three,) = await first.claim(1)
+        (two,) = await first.claim(1)
         clock.now_ms += 2 * HOUR_MS
-        await first.sync(result(three, ran_ms=2 * HOUR_MS))
-        await store.submit([takes(3, **careful)])
+        await first.sync(result(two, ran_ms=2 * HOUR_MS))
+        await store.submit([takes(3, **careful), takes(1.5, **hasty)])
         old = await aged(store, 6.5, "old")  # nine hours by now
-        assert _told(store)[old.id] == {(takes(0.5, **hasty).shape, NOBODY)}
-        assert [claim.task for claim in await old.claim(4)] == [5]
+        assert _told(store)[old.id] == {(takes(1.5, **hasty).shape, NOBODY)}
+        assert [claim.task for claim in await old.claim(4)] == [3]
+        assert [claim.task for claim in await (await aged(store, 5.9, "other")).claim(4)] == [4]
 
     async def test_payers_with_a_limit_wait_apart(self, store: Store) -> None:
         """Of theirs too what can be finished is taken; one of them declines and the other one not."""

@@ -210,3 +210,11 @@ def test_expectations_that_are_always_wrong_are_learnt_from() -> None:
     outcome = run(aging(Cloud.EC2, Work(0, 60, ALONE, Conduct(MINUTE_MS), 25 * MINUTE_MS)))
     assert begun(outcome) == 60
     assert registered(outcome) <= 3
+
+
+def test_an_end_that_was_set_by_what_was_said_is_judged_by_that() -> None:
+    """Of a shape whose tasks have taken longer than they said: else nobody would ever be given the long one."""
+    hasty = Work(0, 2, ALONE, Conduct(10_000), 1_000)
+    outcome = run(limited(hasty, later(3, 1, 20), caps=Caps(instances=1)))
+    assert begun(outcome) == 3
+    assert registered(outcome) <= 2
