@@ -78,7 +78,7 @@ async def open_store(
         else:
             await executor.run(_migrate, engine)
             await executor.run(lock.take, me)
-        memory = await executor.run(_load, engine, entropy.name("store", 16))
+        memory = await executor.run(_load, engine, entropy.name("store", 16), clock.now())
         if not looking:
             refuse_fallen_back(memory.facts)
     except BaseException as error:
@@ -144,8 +144,8 @@ def _migrate(engine: Engine) -> None:
         upgrade(connection)
 
 
-def _load(engine: Engine, store_id: str) -> Memory:
+def _load(engine: Engine, store_id: str, now_ms: int) -> Memory:
     with migrating(engine) as connection:
         upgrade(connection)
-        initialise(connection, store_id)
+        initialise(connection, store_id, now_ms)
         return load(connection)

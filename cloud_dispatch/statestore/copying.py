@@ -18,16 +18,15 @@ from cloud_dispatch.domain.errors import Conflict, InvalidInput
 from cloud_dispatch.ownership import give
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
 from cloud_dispatch.statestore.lineage import RESTORED_FACT, unmark
+from cloud_dispatch.statestore.loading import tokens_by
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, this_process
 from cloud_dispatch.statestore.migrate import migrating, revision, upgrade
 from cloud_dispatch.statestore.purse import UNSURE_FACT
 from cloud_dispatch.statestore.schema import counters, events, facts, ledger, metadata, owner
 
-#: Tokens handed out after the copy was made are unknown to it: a restored store goes on far beyond them, so that no
-#: token is ever used twice. How far depends on the moment too: the copy may be older than another restore.
+#: Tokens handed out after the copy was made are unknown to it: a restored store goes on from those that any can have
+#: handed out by now, or, where the clock is behind what it knows, far beyond that, so that no token is ever used twice.
 TOKEN_LEAP = 1_000_000_000
-#: More tokens than are handed out in a second; times the seconds since 1970 they stay below what JSON's numbers hold.
-TOKENS_A_SECOND = 1_000_000
 _ROWS = 5_000
 
 
@@ -200,7 +199,7 @@ def _mark_restored(connection: Connection, now_ms: int) -> None:
     token = counters.c.name == "token"
     last = connection.scalar(select(counters.c.value).where(token)) or 0
     connection.execute(delete(counters).where(token))
-    later = max(last + TOKEN_LEAP, now_ms // 1000 * TOKENS_A_SECOND)
+    later = tokens_by(now_ms) if tokens_by(now_ms) > last else last + TOKEN_LEAP
     connection.execute(insert(counters).values(name="token", value=later))
     for fact in (UNSURE_FACT, RESTORED_FACT):
         connection.execute(delete(facts).where(facts.c.name == fact))

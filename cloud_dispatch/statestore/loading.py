@@ -27,20 +27,32 @@ from cloud_dispatch.statestore.schema import counters, facts, instances, ledger,
 from cloud_dispatch.statestore.seats import Hold, Seat
 
 STORE_ID = "store-id"
+#: More than are handed out in one; times the milliseconds since 1970 they stay below what JSON's numbers hold.
+_TOKENS_A_MS = 1_000
 #: Rows fetched at a time.
 _PART = 10_000
 _BATCHES = 500
 _COUNTERS = ("task", "token", "plan", COMMIT, *sorted(state.value for state in TERMINAL))
 
 
-def initialise(connection: Connection, store_id: str) -> None:
-    """Give a new store its identity and its counters; leaves an old one as it is."""
+def initialise(connection: Connection, store_id: str, now_ms: int) -> None:
+    """Give a new store its identity and its counters; leaves an old one as it is.
+
+    A store may have been there before it, and be lost: VMs whose agents hold claims of that one may be taken over by
+    this one, and what its attempts have stored is in the same folders. So no token is one of that one's."""
+    first = {}
     if identity_of(connection) is None:
         connection.execute(insert(facts).values(name=STORE_ID, value=store_id))
+        first["token"] = tokens_by(now_ms)
     known = set(connection.scalars(select(counters.c.name)))
-    missing = [{"name": name, "value": 0} for name in _COUNTERS if name not in known]
+    missing = [{"name": name, "value": first.get(name, 0)} for name in _COUNTERS if name not in known]
     if missing:
         connection.execute(insert(counters), missing)
+
+
+def tokens_by(now_ms: int) -> int:
+    """More tokens than any store can have handed out by then."""
+    return now_ms * _TOKENS_A_MS
 
 
 def identity_of(connection: Connection) -> str | None:
