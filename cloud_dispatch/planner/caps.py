@@ -1,7 +1,7 @@
 """Caps. Owns the count of what holds a slot at each level (pool, profile, driver, all) and what may still be added.
 
 Every instance that is not gone counts, whatever its state: terminating and doubtful ones may still exist and bill
-(promise P4). Lowering a cap ends nothing.
+(promise P4). So do VMs of this deployment that another statestore made. Lowering a cap ends nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.instance import COUNTED
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.planner.needs import UNBOUNDED
-from cloud_dispatch.planner.snapshot import Snapshot
+from cloud_dispatch.planner.snapshot import Foreign, Snapshot
 
 EVERYTHING = "all"
 
@@ -23,6 +23,7 @@ class _Level:
     caps: Caps
     instances: int = 0
     vcpus: int = 0
+    foreign: int = 0
 
     @property
     def instances_left(self) -> int:
@@ -36,10 +37,17 @@ class _Level:
         """Which of its caps leaves no room for `vcpus`, "" when none does."""
         caps = self.caps
         if caps.instances is not None and self.instances >= caps.instances:
-            return f"cap of {self.name} reached (instances {self.instances} of {caps.instances})"
+            return f"cap of {self.name} reached (instances {self.instances} of {caps.instances}{self._others})"
         if caps.vcpus is not None and self.vcpus + max(vcpus, 1) > caps.vcpus:
-            return f"cap of {self.name} reached (vcpus {self.vcpus} of {caps.vcpus}, another {vcpus} wanted)"
+            wanted = f"another {vcpus} wanted{self._others}"
+            return f"cap of {self.name} reached (vcpus {self.vcpus} of {caps.vcpus}, {wanted})"
         return ""
+
+    @property
+    def _others(self) -> str:
+        if not self.foreign:
+            return ""
+        return f"; {self.foreign} VMs are another statestore's: take them with `adopt --store`, end them with `reap`"
 
 
 class Ledger:
@@ -57,6 +65,18 @@ class Ledger:
             one = alike[0]
             if one.state in COUNTED:
                 self._count(one.pool, one.profile, len(alike), len(alike) * one.vcpus)
+        for others in snapshot.foreign:
+            self._count_foreign(others)
+
+    def _count_foreign(self, others: Foreign) -> None:
+        """Each once at each level, also where two profiles list it."""
+        levels = [self._all, self._pools.get(others.pool), *map(self._profiles.get, others.profiles)]
+        drivers = {self._names.get(profile): self._drivers.get(profile) for profile in others.profiles}
+        for level in (*levels, *drivers.values()):
+            if level is not None:
+                level.instances += others.count
+                level.vcpus += others.count * others.vcpus
+                level.foreign += others.count
 
     def room(self, pool: Pool, profile: ProfileName, vcpus: int) -> int:
         """How many more instances of `vcpus` all the caps admit."""

@@ -98,6 +98,18 @@ class Supply:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """`count` VMs that are of this deployment by their tags, and that another statestore made: a lost one, say. Nothing
+    is done with them here, and they hold their places under the caps: of their pool, and of all `profiles` that list
+    them."""
+
+    pool: PoolName
+    profiles: tuple[ProfileName, ...]
+    vcpus: int
+    count: int
+
+
 @dataclass(frozen=True)
 class Blocked:
     """A remembered failure: offerings that match are not tried before `until_ms`. Empty fields match anything; with a
@@ -206,6 +218,7 @@ class Snapshot:
     driver_caps: tuple[DriverCaps, ...] = ()
     quotas: tuple[QuotaUse, ...] = ()
     boots_excused_ms: int = 0
+    foreign: tuple[Foreign, ...] = ()
 
     @cached_property
     def drivers(self) -> dict[ProfileName, str]:

@@ -11,7 +11,7 @@ import structlog
 
 from cloud_dispatch.domain.errors import Conflict, IllegalTransition, NotFound
 from cloud_dispatch.domain.events import Event
-from cloud_dispatch.domain.ids import InstanceId, ProfileName, TaskId
+from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import TypeFilter
@@ -49,6 +49,15 @@ class Question(StrEnum):
     HAND = "hand"
 
 
+@dataclass(frozen=True, slots=True)
+class ForeignVm:
+    """As the last listing had it that showed it, which began at `seen_ms` (monotonic)."""
+
+    pool: PoolName
+    type: str
+    seen_ms: int
+
+
 @dataclass
 class ProfileView:
     """What is known of a profile's provider. Monotonic milliseconds; `listed_ms` None: not since the start."""
@@ -74,6 +83,8 @@ class ProfileView:
     #: The last sign of life of the hand that ends its VMs beside the cloud, and when it was asked for.
     heard: Heard | None = None
     heard_ms: int | None = None
+    #: The VMs that another statestore of this deployment made, as listed.
+    foreign: dict[VmId, ForeignVm] = field(default_factory=dict)
     #: Why that hand can't be taken for alive, "" while it can.
     silence: str = ""
 
@@ -132,8 +143,10 @@ class Context:
     #: What is stopped, by who stopped it: the configuration, an operator, a dispatcher that ends with its instances.
     stops: dict[str, Stop] = field(default_factory=dict)
     breakers: Breakers = field(init=False)
+    begun_ms: int = field(init=False)  # monotonic: when this process began to look
 
     def __post_init__(self) -> None:
+        self.begun_ms = self.clock.monotonic()
         self.breakers = Breakers(self.store, self.clock, self.contacts, lambda: self.settings.pools)
 
     def follow(self, settings: Settings) -> dict[ProfileName, Provider]:

@@ -18,7 +18,7 @@ from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.errors import ProviderError, VmNotFound
 from cloud_dispatch.provider.spi import HardEnd, Provider, Traits, Vm, VmState
-from cloud_dispatch.reconcile import boot
+from cloud_dispatch.reconcile import boot, foreign
 from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.asking import Asking, Listed
 from cloud_dispatch.reconcile.context import Context
@@ -98,6 +98,7 @@ class Observer:
         self._heeded(listing.vms, provider.traits, listed.started_ms)
         view = self._c.view(profile)
         view.listed_ms = self._c.clock.monotonic()
+        foreign.listed(view, found, listed, provider.traits)
         if listing.complete:
             view.shown_ms = listed.started_ms
 

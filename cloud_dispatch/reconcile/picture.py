@@ -14,7 +14,7 @@ from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply, TargetItem
 from cloud_dispatch.ports.executor import give_way
-from cloud_dispatch.reconcile import payers, quotas, restored
+from cloud_dispatch.reconcile import foreign, payers, quotas, restored
 from cloud_dispatch.reconcile.contacts import Contact
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.stale import Stale
@@ -75,6 +75,7 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
         unknowns=any(group[0].state is _S.UNKNOWN for group in alike),
         stop=context.stop,
         boots_excused_ms=context.boots_excused_ms,
+        foreign=foreign.known(context),
     ).sorted_into(alike)
 
 

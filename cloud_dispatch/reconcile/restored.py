@@ -1,5 +1,5 @@
-"""A statestore that came back older than the truth. Owns how long launches wait until listings have shown what it has
-forgotten; must not know what is found."""
+"""A statestore that came back older than the truth, or is in the place of one that was lost. Owns how long launches
+wait until listings have shown what it does not know; must not know what is found."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.reconcile.context import Context
 
+#: A first listing of thousands of VMs takes so long.
+_FIRST_MS = 4_000
 #: For so long, after what is waited for should have come, before it is looked for again.
 _AGAIN_MS = 2_000
 
@@ -37,6 +39,7 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
     """The profiles at which nothing may be launched yet: what was launched after the store's copy was made counts
     against caps and serves its tasks, but a provider may not show it before its consistency horizon. So there has to
     be a listing that began after that."""
+    yield from _unlisted(context, now)
     since = context.store.restored_ms()
     if since is None:
         return
@@ -51,3 +54,16 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
                 f"the statestore was restored, and VMs may have been launched since its copy was made: {waits}",
                 obstacle=Obstacle.SILENT,
             )
+
+
+def _unlisted(context: Context, now: int) -> Iterator[Blocked]:
+    """A store that has made nothing yet: another one may have, in the same deployment, whose VMs count against caps
+    that profiles share. So each has its time to be listed first; who does not answer holds up nobody for longer."""
+    waited_ms = context.clock.monotonic() - context.begun_ms
+    if waited_ms >= _FIRST_MS or context.store.instances() or len(context.store.past()):
+        return
+    views = {profile: context.profiles.get(profile) for profile in context.settings.providers}
+    awaited = [name for name, view in views.items() if view is None or (view.listed_ms is None and not view.problem)]
+    for profile in views if awaited else ():
+        why = f"the statestore is new, and it is not known yet whether VMs of another one are at {', '.join(awaited)}"
+        yield Blocked(profile, now + _AGAIN_MS, why, obstacle=Obstacle.SILENT)

@@ -25,6 +25,10 @@ _MEMORY = Path("/dev/shm")
 _PAGE = 8_192
 
 
+#: In place of a backup, where there is none: a store that is empty.
+NOTHING = Path("/nothing")
+
+
 class Disk:
     """One folder with one store in it; `close` removes both."""
 
@@ -59,9 +63,13 @@ class Disk:
         return target
 
     def restore(self, source: Path, now_ms: int) -> None:
-        """Replace the store, which nobody may have open, by a backup; `now_ms` by the clock of whoever does it."""
+        """Replace the store, which nobody may have open, by a backup, or by `NOTHING`; `now_ms` by the clock of whoever
+        does it."""
         for path in (self._path, self._path.with_name(self._path.name + "-wal"), Path(f"{self._path}-shm")):
             path.unlink(missing_ok=True)
+        if source is NOTHING:
+            self.format()
+            return
         statestore.restore(source, self._file_url, now_ms=now_ms)
         self._fill()
 
@@ -90,6 +98,7 @@ def _template() -> bytes:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             connection.execute("PRAGMA journal_mode=DELETE")
             connection.execute("DELETE FROM facts")
+            connection.execute("DELETE FROM counters")
             connection.commit()
             connection.execute(f"PRAGMA page_size={_PAGE}")
             connection.execute("VACUUM")

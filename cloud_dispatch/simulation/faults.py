@@ -24,6 +24,9 @@ class FaultKind(StrEnum):
     STORE_MUTE = "store-mute"  # until `until_ms` `amount` percent of the commits get no answer, and are looked up
     STORE_SLOW = "store-slow"  # every access takes `amount` ms until `until_ms`
     RESTORE = "restore"  # the dispatcher dies, and comes back on a backup that is `amount` ms old
+    # It dies, and comes back on an empty store; after `amount` ms an operator has it take over what the lost one made,
+    # and users submit anew.
+    LOSE = "lose"
     FALL_BACK = "fall-back"  # it loses the commits of the last `amount` ms under the dispatcher, which lives on
     # the network, until `until_ms`
     LOSS = "loss"  # `amount` percent of the requests and answers are lost
@@ -48,7 +51,8 @@ POINTS = ("step", "commit", "launch asked", "launch answered", "list answered", 
 
 
 #: Faults that last beyond their moment: for so many milliseconds, 0 for their amount.
-_LASTS = {FaultKind.CRASH: 0, FaultKind.STOP: 0, FaultKind.RESTORE: 2_000, FaultKind.AGENT_HANG: 65_000}
+_LASTS = {FaultKind.CRASH: 0, FaultKind.STOP: 0, FaultKind.RESTORE: 2_000, FaultKind.AGENT_HANG: 65_000,
+          FaultKind.LOSE: 0}  # fmt: skip
 #: An operator needs so long to see that the dispatcher writes nothing any more, and why.
 NOTICED_MS = 20_000
 _LASTS[FaultKind.FALL_BACK] = NOTICED_MS + 2_000

@@ -26,6 +26,7 @@ from cloud_dispatch.simulation.configurations import left_for_long, other_config
 from cloud_dispatch.simulation.demands import long_work, many_demands
 from cloud_dispatch.simulation.entropy import SeededStreams
 from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
+from cloud_dispatch.simulation.losses import lost_store
 from cloud_dispatch.simulation.margins import no_slack
 from cloud_dispatch.simulation.money import (
     costly_faults,
@@ -421,6 +422,9 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "lost-answers-and-faults": (_lost_answers, _crashes, _bad_network, _bad_store, _bad_agents, _operators),
     "lost-answers-and-money": (_lost_answers, short_of_money, costly_faults, left_alone),
     "lost-answers-and-fleets": (_fleet, _spot, _lost_answers, _bad_clouds),
+    "lost-store": (lost_store,),
+    "lost-store-and-faults": (lost_store, _crashes, _bad_network, _bad_agents, _operators, _bad_clouds),
+    "lost-store-and-fleets": (_fleet, _spot, lost_store),
     "lost-commits": (_lost_commits,),
     "lost-commits-and-faults": (_lost_commits, _crashes, _bad_network, _bad_store, _bad_agents, _operators),
     "sharing": (shared_account, caps_of_drivers),
@@ -453,12 +457,14 @@ RETIMED = tuple(theme for theme in THEMES if theme.startswith("terms"))
 SEVERAL = tuple(theme for theme in THEMES if theme.startswith("three-clouds"))
 BELATED = tuple(theme for theme in THEMES if theme.startswith("late-answers"))
 BEREFT = tuple(theme for theme in THEMES if theme.startswith("lost-commits"))
+STORELESS = tuple(theme for theme in THEMES if theme.startswith("lost-store"))
 ANSWERLESS = tuple(theme for theme in THEMES if theme.startswith("lost-answers"))
 SHARED = tuple(theme for theme in THEMES if theme.startswith(("sharing", "payers", "neighbours")))
 LEFT = ("leaving", "stops")
 DEMANDING = tuple(theme for theme in THEMES if theme.startswith(("demands", "long-work")))
 FROZEN = tuple(theme for theme in THEMES if theme.startswith("frozen"))
 _APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + ANSWERLESS + SHARED + LEFT + FROZEN + DEMANDING
+_APART += STORELESS
 TURNS = tuple(theme for theme in THEMES if theme not in _APART)
 #: Every trouble that may come with any other. Those that make other accounts and pools come first: others add to these.
 _SHAPING: tuple[_Trouble, ...] = (

@@ -18,6 +18,7 @@ from cloud_dispatch.ports.store import Store, Target, TaskFilter
 from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
 from cloud_dispatch.simulation.configurations import other
+from cloud_dispatch.simulation.disk import NOTHING
 from cloud_dispatch.simulation.dispatcher import House, Incarnation
 from cloud_dispatch.simulation.faults import NOTICED_MS, Fault, FaultKind
 from cloud_dispatch.simulation.guest import Guest
@@ -38,6 +39,7 @@ class Troubles:
         self.holding: list[Fault] = []
         self._traps: list[Any] = []  # [fault, how often its point may still be passed]
         self._backups: dict[int, Any] = {}
+        self._lost: list[str] = []  # ids of the stores that are gone
         self._answers = world.streams.stream("store", "answers")
         self._level: StopLevel | None = None  # where the operator has the kill switch
         #: What the dispatcher is made from while no fault has it otherwise.
@@ -122,6 +124,29 @@ class Troubles:
         backup = self._backups.pop(id(fault), None)
         if backup is not None:
             self._w.crash(1_000, restore=backup)
+
+    def _lose(self, fault: Fault) -> None:
+        """The store is gone with all that it knew. What it made is nobody's until an operator says whose."""
+        living = self._w.incarnation
+        if living is None or living.store is None or living.parts is None or living.dead() or living.stopped:
+            return
+        self._lost.append(living.store.id)
+        self.holding.append(fault)
+        self._w.crash(1_000, restore=NOTHING)
+        self._w.go(self._take_over(fault))
+
+    async def _take_over(self, fault: Fault) -> None:
+        await asyncio.sleep(max(fault.amount, 1) / 1000)
+        for lost in list(self._lost):
+
+            async def adopt(living: Incarnation, lost: str = lost) -> None:
+                assert living.parts is not None
+                await living.parts.fleet.adopt(lost)
+
+            await self._w.inside(adopt, tries=_RESUMES)
+        self.holding.remove(fault)
+        self._w.judge_health()
+        self._w.submit_anew()
 
     def _fall_back(self, fault: Fault) -> None:
         """Who starts anew meanwhile finds it told; otherwise the operator stops the dispatcher for it."""
@@ -336,6 +361,7 @@ _INSTANT: Mapping[FaultKind, Callable[[Troubles, Fault], None]] = {
     FaultKind.CRASH: Troubles._set_trap,
     FaultKind.STOP: Troubles._stop,
     FaultKind.RESTORE: Troubles._restore,
+    FaultKind.LOSE: Troubles._lose,
     FaultKind.FALL_BACK: Troubles._fall_back,
     FaultKind.AGENT_CRASH: Troubles._crash_agent,
     FaultKind.AGENT_HANG: Troubles._hang_agent,

@@ -102,6 +102,7 @@ class World:
         self._finish = Finish(self)
         self._well_since_ms: int | None = None
         self._unsubmitted = 0
+        self._begun: list[tuple[int, Work]] = []  # what was to be submitted by now
         self._watching = False
         self._look_due_ms = 0
         self._own = Context()  # what the world does is never the work of an incarnation that is dying
@@ -336,7 +337,14 @@ class World:
 
     # -- work
     def _begin_work(self, number: int, work: Work) -> None:
+        self._begun.append((number, work))
         self.go(self._submit(number, work))
+
+    def submit_anew(self) -> None:
+        """Who has submitted anything so far does so once more: what he is known for is not doubled."""
+        self._unsubmitted += len(self._begun)
+        for number, work in self._begun:
+            self.go(self._submit(number, work))
 
     async def _submit(self, number: int, work: Work) -> None:
         for first in range(0, work.count, _SUBMIT_AT_ONCE):

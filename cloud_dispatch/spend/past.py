@@ -46,6 +46,9 @@ class Past:
         for one in departed:
             self.add(one)
 
+    def __len__(self) -> int:
+        return len(self._gone)
+
     def add(self, gone: Departed) -> None:
         """One more is gone, after all others."""
         self._gone.append(gone)

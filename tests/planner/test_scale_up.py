@@ -13,7 +13,7 @@ from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.obstacle import Obstacle
-from cloud_dispatch.planner.snapshot import Blocked, DriverCaps
+from cloud_dispatch.planner.snapshot import Blocked, DriverCaps, Foreign
 from tests.planner.scenes import (
     AWS,
     GCP,
@@ -460,3 +460,21 @@ def test_a_dearer_type_is_rented_where_only_that_is_enough(wanted: dict[str, Any
         assert launched(found) == {"dear": 1}
         found = plan(snapshot([demand(shape(), 1)], offerings=offerings, pools=pools))
         assert launched(found) == {"cheap": 1}
+
+
+def test_vms_of_another_statestore_hold_their_places() -> None:
+    """At each level once, however many profiles list them; the reason says whose they are, and what to do."""
+    others = Foreign(MAIN, (AWS, GCP), 2, 3)
+    for caps in (
+        {"caps": Caps(instances=3)}, {"caps": Caps(vcpus=6)}, {"profile_caps": ((AWS, Caps(instances=3)),)},
+        {"pools": [pool(caps=Caps(instances=3))]},
+        {"driver_caps": (DriverCaps("cloud", (AWS, GCP), Caps(instances=3)),)},
+    ):  # fmt: skip
+        found = plan(snapshot([demand(shape(), 1)], foreign=(others,), **caps))  # type: ignore[arg-type]
+        assert launched(found) == {}
+        assert "3 VMs are another statestore's: take them with `adopt --store`" in found.waiting[0].reason
+    roomy = snapshot([demand(shape(), 2)], foreign=(others,), caps=Caps(instances=4))
+    assert launched(plan(roomy)) == {"small": 1}
+    elsewhere = replace(others, pool=OTHER, profiles=(GCP,))
+    room = {"profile_caps": ((AWS, Caps(instances=1)),), "pools": [pool(caps=Caps(instances=1))]}
+    assert launched(plan(snapshot([demand(shape(), 1)], foreign=(elsewhere,), **room))) == {"small": 1}  # type: ignore[arg-type]

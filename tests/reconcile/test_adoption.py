@@ -16,8 +16,10 @@ from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.provider.errors import Transient
 from cloud_dispatch.provider.spi import Traits, Vm, VmState
+from cloud_dispatch.reconcile import picture, restored
 from cloud_dispatch.reconcile.observe import HERITAGE_FACT, UNTOLD
 from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.statestore.lineage import RESTORED_FACT
@@ -141,6 +143,55 @@ async def test_another_stores_vms_are_reported_and_left_alone(tmp_path: Path) ->
         await w.passes(5)
         assert w.cloud.terminated == []
         assert any(e.action == "instance.foreign" for e in await w.store.events())
+
+
+async def test_another_stores_vms_count_against_caps(tmp_path: Path) -> None:
+    """Also where one listing does not show them, as long as the provider's may be behind; not once they are gone, or
+    taken over."""
+    cloud = Cloud(ManualClock(), traits=replace(NAMED, consistency_ms=10_000))
+    async with world(tmp_path, cloud=cloud, caps=Caps(instances=2)) as w:
+        await w.booted()
+        (row,) = w.rows
+        facts = tags.decode(w.cloud.vms[row.vm].tags)
+        assert facts is not None
+        lost = replace(facts, store="lost", batch=BatchId("lostbatch000"))
+        w.cloud.vms[VmId("other")] = replace(w.cloud.vms[row.vm], id=VmId("other"), tags=lost.encode())
+        await w.passes()
+
+        def counted() -> list[int]:
+            return [one.count for one in picture.take(w.context, w.loop._sources).foreign]
+
+        assert counted() == [1]
+        w.cloud.hidden.add(VmId("other"))
+        await w.passes()
+        assert counted() == [1]
+        await w.submit(1, shape=Shape(Resources(4_000, 1)))
+        await w.passes()
+        assert len(w.rows) == 1
+        w.clock.ms += 10_000
+        await w.passes()
+        assert counted() == []
+        w.cloud.hidden.clear()
+        await w.passes()
+        assert counted() == [1]
+        await w.fleet.adopt("lost")
+        await w.passes(2)
+        assert (len(w.rows), counted()) == (2, [])
+
+
+async def test_nothing_is_launched_before_the_others_are_known(tmp_path: Path) -> None:
+    """By a store that has made nothing: another one's VMs may be there. Who can't be listed is waited for a few
+    seconds."""
+    async with world(tmp_path) as w:
+        w.cloud.silent = True
+        assert [one.profile for one in restored.blocked(w.context, w.clock.now())] == [LOCAL]
+        w.clock.ms += 4_000
+        assert list(restored.blocked(w.context, w.clock.now())) == []
+    async with world(tmp_path / "other") as w:
+        await w.submit(1)
+        await w.passes()
+        assert len(w.rows) == 1
+        assert list(restored.blocked(w.context, w.clock.now())) == []
 
 
 async def test_an_operator_can_take_over_another_stores_vms(tmp_path: Path) -> None:

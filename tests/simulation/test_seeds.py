@@ -18,6 +18,7 @@ from cloud_dispatch.simulation.generate import (
     RETIMED,
     SEVERAL,
     SHARED,
+    STORELESS,
     THEMES,
     TURNS,
     generate,
@@ -69,6 +70,7 @@ def test_every_theme_has_its_turn() -> None:
         *LEFT,
         *FROZEN,
         *DEMANDING,
+        *STORELESS,
         MIXED,
     }
     assert {*TURNS, *apart} == THEMES.keys()
