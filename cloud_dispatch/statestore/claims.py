@@ -26,7 +26,7 @@ from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.paying import claimable
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.seats import Seat
-from cloud_dispatch.statestore.timely import Key, all_in_time, next_for
+from cloud_dispatch.statestore.timely import Key, all_in_time, next_for, remaining_of
 
 #: States in which an instance that speaks to us is given work, if its caller says so too.
 _TAKING = frozenset({InstanceState.IDLE, InstanceState.BUSY, InstanceState.OUT_OF_CONTACT, InstanceState.UNKNOWN})
@@ -62,7 +62,7 @@ def _fits(seat: Seat, memory: Memory, now: int) -> bool:
     machine = seat.instance.machine
     for number, _ in memory.queue.lines():
         if seat.room(machine, memory.shapes[number], 1) and not machine.misfit(memory.shapes[number]):
-            head = next_for(memory, number, memory.payers.terms.remaining(seat.instance, now))
+            head = next_for(memory, number, remaining_of(memory, seat.instance, now))
             if head is None:
                 continue
             if number > 0 or claimable(memory, seat, seat.instance, number, head[1], now) is not None:
@@ -147,7 +147,7 @@ class Sync:
     def _claim(self, batch: Batch, seat: Seat, instance: Instance, now: int) -> None:
         memory, machine = batch.memory, instance.machine
         want = min(self._call.want, MAX_CLAIMS)
-        remaining = memory.payers.terms.remaining(instance, now)
+        remaining = remaining_of(memory, instance, now)
         heads = _Heads(memory, seat, machine, remaining)
         while want > 0 and (head := heads.pop()) is not None:
             number, task = head
@@ -162,17 +162,16 @@ class Sync:
                     heads.come_back(number)
         ahead = min(want, self._call.ahead)  # of payers with a limit none: what waits on a VM holds no part of it
         if ahead > 0 and not seat.exclusive:
-            self._claim_ahead(batch, seat, machine, ahead, remaining, now)
+            self._claim_ahead(batch, seat, instance, ahead, now)
 
-    def _claim_ahead(
-        self, batch: Batch, seat: Seat, machine: Machine, ahead: int, remaining: Remaining | None, now: int
-    ) -> None:
+    def _claim_ahead(self, batch: Batch, seat: Seat, instance: Instance, ahead: int, now: int) -> None:
         """Claim what begins when others have ended, `ahead` tasks at most."""
         memory = batch.memory
+        remaining = remaining_of(memory, instance, now, count=ahead + 1)  # what they wait for is one more
         if remaining is not None:
             known = [finish for finish in memory.finishes(seat, now) if finish is not None]
             remaining = remaining.after(min(known, default=now) - now)
-        heads = _Heads(memory, seat, machine, remaining, ahead=ahead)
+        heads = _Heads(memory, seat, instance.machine, remaining, ahead=ahead)
         while ahead > 0 and (head := heads.pop()) is not None:
             number, task = head
             ahead -= self._take(batch, seat, number, heads.take(number, task, ahead), now)

@@ -62,6 +62,7 @@ class Memory:
         #: to make of them, are remembered by their numbers.
         self.last_shape = 0
         self._ran: dict[int, tuple[int, int]] = {}  # by shape: milliseconds, and tasks that succeeded in them
+        self._longest_ran_ms = 0
         self._told: dict[int, tuple[int, int]] = {}  # of those that said how long they take: what they said, and took
         self._journal: list[Callable[[], object]] = []
         self._kept = self._numbers()
@@ -269,9 +270,15 @@ class Memory:
         """A task of `shape` ran so long; it had said `expected_ms`. Not taken back if its commit fails: it did."""
         total, count = self._ran.get(shape, (0, 0))
         self._ran[shape] = (total + max(ran_ms, 1), count + 1)
+        self._longest_ran_ms = max(self._longest_ran_ms, ran_ms)
         if expected_ms:
             told, took = self._told.get(shape, (0, 0))
             self._told[shape] = (told + expected_ms, took + max(ran_ms, 1))
+
+    @property
+    def longest_ms(self) -> int:
+        """Nothing that waits is likely to take longer."""
+        return max(self.queue.longest_ms, self._longest_ran_ms)
 
     def likely_ms(self, lot: Lot) -> int:
         """How long a task of this lot is likely to take: as it says, or less where others of its shape have taken less

@@ -59,6 +59,8 @@ class ReadyQueue:
     def __init__(self) -> None:
         self.lots: dict[int, Lot] = {}
         self._lines: dict[int, Line] = {}
+        #: Nothing that waits says that it takes longer.
+        self.longest_ms = 0
 
     def __len__(self) -> int:
         return len(self.lots)
@@ -67,6 +69,8 @@ class ReadyQueue:
         return task in self.lots
 
     def add(self, task: int, lot: Lot) -> None:
+        if lot.expected_ms > self.longest_ms or not self.lots:
+            self.longest_ms = lot.expected_ms
         self.lots[task] = lot
         line = self._lines.get(lot.line)
         if line is None:
@@ -148,7 +152,7 @@ class ReadyQueue:
             priorities.pop()
         raise AssertionError(f"line {number} counts {line.count} waiting tasks and has none")
 
-    def longest_ms(self, number: int) -> int:
+    def longest_of(self, number: int) -> int:
         """Nothing that waits in a line says that it takes longer."""
         return self._lines[number].longest_ms
 

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from cloud_dispatch.domain.ids import InstanceId
-from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.remaining import Remaining
 from cloud_dispatch.domain.shape import Shape
@@ -25,6 +25,13 @@ MOST_PASSED = 64
 _BOOTING = frozenset({InstanceState.INTENDED, InstanceState.LAUNCHING, InstanceState.BOOTING})
 
 Key = tuple[int, int]
+
+
+def remaining_of(memory: Memory, instance: Instance, now: int, *, count: int = 1) -> Remaining | None:
+    """What is left of its life, where that may be too little for some `count` tasks of what waits, one after another;
+    else None."""
+    remaining = memory.payers.terms.remaining(instance, now)
+    return None if remaining is None or memory.longest_ms * count <= remaining.left_ms else remaining
 
 
 def all_in_time(memory: Memory, number: int, remaining: Remaining | None) -> bool:
@@ -63,21 +70,25 @@ def declined(memory: Memory, now: int) -> dict[InstanceId, tuple[tuple[Shape, Pa
     """By instance that serves, the lines of which it is given nothing any more, though its machine could run it. Equal
     answers are one object. Who is younger than anything that waits is long costs a comparison, another one two
     searches among the lines."""
-    terms, fronts = memory.payers.terms, _fronts(memory)
-    if not fronts or not terms.lifetimes:
+    terms = memory.payers.terms
+    if not terms.lifetimes or not len(memory.queue):
         return {}
-    late_ms = now + max(front.longest_ms for front in fronts) + terms.leave_ms
+    late_ms = now + memory.longest_ms + terms.leave_ms
     # Of whom was intended before, by pool, something may be too long.
     old_ms = {pool: late_ms - lifetime_ms for pool, lifetime_ms in terms.lifetimes.items()}
+    old = [
+        seat.instance
+        for seat in memory.seats.values()
+        if seat.instance.intended_ms < old_ms.get(seat.instance.pool, 0)
+        or (seat.instance.ends_ms < late_ms and seat.instance.profile not in terms.movable)
+    ]
+    fronts = _fronts(memory) if old else ()
+    if not fronts:
+        return {}
     shortest, longest = [front.shortest_ms for front in fronts], sorted(front.longest_ms for front in fronts)
     answers: dict[tuple[str, int, int], tuple[tuple[Shape, Payer], ...]] = {}
     found: dict[InstanceId, tuple[tuple[Shape, Payer], ...]] = {}
-    for name, seat in memory.seats.items():
-        instance = seat.instance
-        if instance.intended_ms >= old_ms.get(instance.pool, 0) and (
-            instance.ends_ms >= late_ms or instance.profile in terms.movable
-        ):
-            continue
+    for instance in old:
         remaining = None if instance.state in _BOOTING else terms.remaining(instance, now)
         if remaining is None or remaining.left_ms >= shortest[-1]:
             continue
@@ -91,7 +102,7 @@ def declined(memory: Memory, now: int) -> dict[InstanceId, tuple[tuple[Shape, Pa
                 if front.is_too_long_for(remaining) and not instance.machine.misfit(front.line[0])
             )
         if lines:
-            found[name] = lines
+            found[instance.id] = lines
     return found
 
 
@@ -116,5 +127,5 @@ def _longest_ms(memory: Memory, number: int) -> int:
     if head is None:
         return 0
     lot = memory.queue.lots[head[1]]
-    longest = lot._replace(expected_ms=memory.queue.longest_ms(number))
+    longest = lot._replace(expected_ms=memory.queue.longest_of(number))
     return max(memory.likely_ms(longest), memory.typical_ms(lot.shape))
