@@ -173,6 +173,7 @@ async def set_limits(store: Store, rules: Rules) -> None:
         lease_ms=settings.pace.lease_ms,
         lifetimes={pool.name: pool.end.lifetime_ms for pool in settings.pools.values()},
         leave_ms=settings.pace.drain_ms,
+        ready_ms={pool.name: pool.ready_ms for pool in settings.pools.values() if pool.health_checks},
         movable=frozenset(profile for profile in settings.providers if settings.moves_ends(profile)),
     )
     await store.set_limits(rules.budgets, settings.drivers, terms)

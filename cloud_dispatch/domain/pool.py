@@ -82,6 +82,12 @@ class Pool:
     boot_allowance: int = 5_000_000
     futility_allowance: int = 10_000_000
 
+    @property
+    def ready_ms(self) -> int:
+        """How long an instance may take from its registration until all health checks have passed once: one that fails
+        for longer is not to be trusted, and ends."""
+        return max((one.failures * (one.timeout_ms + one.interval_ms) for one in self.health_checks), default=0)
+
     def admits(self, offering: Offering) -> bool:
         """Whether the pool may rent `offering` at all (caps and money apart)."""
         return (

@@ -24,6 +24,8 @@ class _Level:
     instances: int = 0
     vcpus: int = 0
     foreign: int = 0
+    foreign_vcpus: int = 0
+    stores: frozenset[str] = frozenset()
 
     @property
     def instances_left(self) -> int:
@@ -43,11 +45,19 @@ class _Level:
             return f"cap of {self.name} reached (vcpus {self.vcpus} of {caps.vcpus}, {wanted})"
         return ""
 
+    def is_lost(self, vcpus: int) -> bool:
+        """Whether there would be no room for `vcpus` without any instance of ours either."""
+        caps = self.caps
+        return (caps.instances is not None and self.foreign >= caps.instances) or (
+            caps.vcpus is not None and self.foreign_vcpus + max(vcpus, 1) > caps.vcpus
+        )
+
     @property
     def _others(self) -> str:
         if not self.foreign:
             return ""
-        return f"; {self.foreign} VMs are another statestore's: take them with `adopt --store`, end them with `reap`"
+        which = ", ".join(sorted(self.stores))
+        return f"; {self.foreign} VMs are of statestore {which}: `adopt --store` takes them over"
 
 
 class Ledger:
@@ -77,6 +87,8 @@ class Ledger:
                 level.instances += others.count
                 level.vcpus += others.count * others.vcpus
                 level.foreign += others.count
+                level.foreign_vcpus += others.count * others.vcpus
+                level.stores |= {others.store}
 
     def room(self, pool: Pool, profile: ProfileName, vcpus: int) -> int:
         """How many more instances of `vcpus` all the caps admit."""
@@ -100,6 +112,10 @@ class Ledger:
     def binding(self, pool: Pool, profile: ProfileName, vcpus: int) -> frozenset[str]:
         """The levels (as `levels_of` names them) that leave no room."""
         return frozenset(name for name, level in self._levels(pool, profile) if level.why(vcpus))
+
+    def is_lost(self, pool: Pool, profile: ProfileName, vcpus: int) -> bool:
+        """Whether a cap is full of VMs that only others can end: nothing that is drained here makes room."""
+        return any(level.is_lost(vcpus) for _, level in self._levels(pool, profile))
 
     def _levels(self, pool: Pool, profile: ProfileName) -> list[tuple[str, _Level]]:
         found = [

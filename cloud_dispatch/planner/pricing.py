@@ -202,7 +202,8 @@ class Pricing:
             full = "" if text else self._quotas.why(kind.stock.first)
             reasons[text or full or EXHAUSTED] = None
             need.obstacles.add(Obstacle.CAP if text else Obstacle.QUOTA if full else Obstacle.NEXT_PLAN)
-            need.capped |= self._ledger.binding(kind.pool, kind.profile, kind.vcpus)
+            if not self._ledger.is_lost(kind.pool, kind.profile, kind.vcpus):
+                need.capped |= self._ledger.binding(kind.pool, kind.profile, kind.vcpus)
         if search.capped:
             slots = max(fit_empty(search.capped[0].room, need), 1)
             need.short = max(1, need.slots_wanted(search.capped[0].pace, capable=True) // slots)

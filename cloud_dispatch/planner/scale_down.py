@@ -72,8 +72,8 @@ def release(
         target = targets[supply.pool]
         if supply.instance in useful or not target.may_drain:
             continue
-        if surplus[supply.pool] <= 0 and not _declines_any(supply, short):
-            continue
+        if surplus[supply.pool] <= 0 and (snapshot.foreign or not _declines_any(supply, short)):
+            continue  # where others hold places it is not known that one is enough
         reason, cause = reasons[supply.instance], "idle"
         if not reason or surplus[supply.pool] <= 0:
             reason, cause = _makes_room(snapshot, supply, short, only_declined=surplus[supply.pool] <= 0)

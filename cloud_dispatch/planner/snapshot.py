@@ -100,10 +100,11 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """`count` VMs that are of this deployment by their tags, and that another statestore made: a lost one, say. Nothing
-    is done with them here, and they hold their places under the caps: of their pool, and of all `profiles` that list
-    them."""
+    """`count` VMs that are of this deployment by their tags, and that another statestore made: `store`, a lost one.
+    Nothing is done with them here, and they hold their places under the caps: of their pool, and of all `profiles` that
+    list them."""
 
+    store: str
     pool: PoolName
     profiles: tuple[ProfileName, ...]
     vcpus: int

@@ -53,6 +53,7 @@ class Question(StrEnum):
 class ForeignVm:
     """As the last listing had it that showed it, which began at `seen_ms` (monotonic)."""
 
+    store: str
     pool: PoolName
     type: str
     seen_ms: int

@@ -134,7 +134,7 @@ class Observer:
                 self._c.note(
                     "instance.foreign",
                     detail=f"VM {finding.vm.id} of profile {profile} belongs to statestore {finding.facts.store}: "
-                    "left alone; take it with `adopt --store` or end it with `reap`",
+                    f"left alone, and counted; `adopt --store {finding.facts.store}` takes over all of them",
                 )
         elif isinstance(finding, Stranger):
             await self._stranger(finding, profile, provider)

@@ -13,8 +13,8 @@ from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.reconcile.context import Context
 
-#: A first listing of thousands of VMs takes so long.
-_FIRST_MS = 4_000
+#: A first listing of thousands of VMs takes so long; and a complete one may take so long to come.
+_FIRST_MS, _WHOLE_MS = 4_000, 60_000
 #: For so long, after what is waited for should have come, before it is looked for again.
 _AGAIN_MS = 2_000
 
@@ -57,13 +57,29 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
 
 
 def _unlisted(context: Context, now: int) -> Iterator[Blocked]:
-    """A store that has made nothing yet: another one may have, in the same deployment, whose VMs count against caps
-    that profiles share. So each has its time to be listed first; who does not answer holds up nobody for longer."""
+    """At a start others' VMs may be there that count against caps: those of another statestore of this deployment.
+    Where some are seen, a provider has the time that its listings may be behind, to show all of them. Where nothing is
+    known yet, a store that has made nothing waits for a complete listing, and each profile for the others', which share
+    its caps: for a while, since who is down must not hold up the rest."""
     waited_ms = context.clock.monotonic() - context.begun_ms
-    if waited_ms >= _FIRST_MS or context.store.instances() or len(context.store.past()):
+    others = any(view.foreign for view in context.profiles.values())
+    if not others and waited_ms >= _WHOLE_MS:
         return
-    views = {profile: context.profiles.get(profile) for profile in context.settings.providers}
-    awaited = [name for name, view in views.items() if view is None or (view.listed_ms is None and not view.problem)]
-    for profile in views if awaited else ():
-        why = f"the statestore is new, and it is not known yet whether VMs of another one are at {', '.join(awaited)}"
-        yield Blocked(profile, now + _AGAIN_MS, why, obstacle=Obstacle.SILENT)
+    views = {profile: context.view(profile) for profile in context.settings.providers}
+    unlisted = [name for name, view in views.items() if view.listed_ms is None and not view.problem]
+    partly = [name for name, view in views.items() if view.listed_ms is not None and view.shown_ms is None]
+    store = context.store
+    is_new = not store.instances() and not len(store.past()) and store.restored_ms() is None
+    for profile, view in views.items():
+        horizon_ms = context.settings.providers[profile].traits.consistency_ms
+        why = ""
+        if others and horizon_ms and (view.shown_ms is None or view.shown_ms < context.begun_ms + horizon_ms):
+            after = format_duration(horizon_ms)
+            why = f"VMs of another statestore are there, and {profile} may show more only after {after}"
+        elif is_new and waited_ms < _WHOLE_MS and (partly or view.shown_ms is None):
+            which = ", ".join(partly) or profile
+            why = f"the statestore is new, and {which} has not shown yet all VMs that another one may have made"
+        elif unlisted and waited_ms < _FIRST_MS:
+            why = f"it is not known yet whether VMs of another statestore are at {', '.join(unlisted)}"
+        if why:
+            yield Blocked(profile, now + _AGAIN_MS, why, obstacle=Obstacle.SILENT)

@@ -46,12 +46,13 @@ def task_of(commitment: Commitment) -> int | None:
 class ClaimTerms:
     """What claims are judged by: how far beyond its work a VM may last, and how long one lives at most, by pool.
     `leave_ms`: how long before its end it shall have done its work, a tenth of its life at most. `movable`: the
-    profiles whose hard ends can be moved on."""
+    profiles whose hard ends can be moved on. `ready_ms`: how long health checks may keep one from its first work."""
 
     lease_ms: int = Pace().lease_ms
     lifetimes: Mapping[PoolName, int] = field(default_factory=dict)
     leave_ms: int = Pace().drain_ms
     movable: frozenset[ProfileName] = frozenset()
+    ready_ms: Mapping[PoolName, int] = field(default_factory=dict)
 
     def remaining(self, instance: Instance, now_ms: int) -> Remaining | None:
         """What is left of its life; None where nobody knows, as in a pool that left. A lifetime that was lowered is its
@@ -68,7 +69,8 @@ class ClaimTerms:
         if instance.profile not in self.movable:
             left_ms = min(left_ms, instance.ends_ms - leave_ms // _LEAVE_PART - now_ms)
         boot_ms = max((instance.registered_ms or begun_ms) - begun_ms, 0)
-        return Remaining(left_ms, lifetime_ms - boot_ms - 2 * leave_ms)
+        late_ms = leave_ms + self.ready_ms.get(instance.pool, 0)
+        return Remaining(left_ms, lifetime_ms - boot_ms - leave_ms - late_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,12 +134,12 @@ class LastWorkContract:
 
     async def test_who_has_just_booted_declines_nothing(self, store: Store, clock: ManualClock) -> None:
         """Whatever fits in a life with time to come and to go, and whatever does not: none will live as long."""
-        terms = replace(_LIFE, leave_ms=HOUR_MS // 4)
+        terms = replace(_LIFE, leave_ms=HOUR_MS // 4, ready_ms={PoolName("default"): HOUR_MS // 2})
         await store.set_limits((), _NO_DRIVERS, terms)
         clock.now_ms += HOUR_MS // 2
         own = replace(instance(), registered_ms=clock.now_ms)
         await store.adopt(own)
-        clock.now_ms += HOUR_MS // 5  # until it asks
+        clock.now_ms += 7 * HOUR_MS // 10  # until its health checks have passed, and it asks
         await store.submit([takes(quarters / 4) for quarters in range(1, 44)])
         agent = Agent(store, own)
         for task in range(1, 44):

@@ -24,6 +24,7 @@ from tests.planner.scenes import (
     applied,
     busy,
     demand,
+    drained,
     instance,
     launched,
     launches,
@@ -464,7 +465,7 @@ def test_a_dearer_type_is_rented_where_only_that_is_enough(wanted: dict[str, Any
 
 def test_vms_of_another_statestore_hold_their_places() -> None:
     """At each level once, however many profiles list them; the reason says whose they are, and what to do."""
-    others = Foreign(MAIN, (AWS, GCP), 2, 3)
+    others = Foreign("s1", MAIN, (AWS, GCP), 2, 3)
     for caps in (
         {"caps": Caps(instances=3)}, {"caps": Caps(vcpus=6)}, {"profile_caps": ((AWS, Caps(instances=3)),)},
         {"pools": [pool(caps=Caps(instances=3))]},
@@ -472,9 +473,26 @@ def test_vms_of_another_statestore_hold_their_places() -> None:
     ):  # fmt: skip
         found = plan(snapshot([demand(shape(), 1)], foreign=(others,), **caps))  # type: ignore[arg-type]
         assert launched(found) == {}
-        assert "3 VMs are another statestore's: take them with `adopt --store`" in found.waiting[0].reason
+        assert "3 VMs are of statestore s1: `adopt --store` takes them over" in found.waiting[0].reason
     roomy = snapshot([demand(shape(), 2)], foreign=(others,), caps=Caps(instances=4))
     assert launched(plan(roomy)) == {"small": 1}
     elsewhere = replace(others, pool=OTHER, profiles=(GCP,))
     room = {"profile_caps": ((AWS, Caps(instances=1)),), "pools": [pool(caps=Caps(instances=1))]}
     assert launched(plan(snapshot([demand(shape(), 1)], foreign=(elsewhere,), **room))) == {"small": 1}  # type: ignore[arg-type]
+
+
+def test_nothing_is_drained_for_places_that_others_hold() -> None:
+    """A cap that is full of another statestore's VMs stays full; with less of them it is not known that one drain is
+    enough for a machine that its pool keeps."""
+    others = Foreign("s1", MAIN, (AWS,), 1, 4)
+    waiting = [demand(shape(8), 1)]
+    offerings = [offering(), offering("large", cpus=8, memory=32, price=800)]
+    idle = [instance(n) for n in range(3)]
+    for caps in (Caps(instances=4), Caps(vcpus=11)):
+        scene = snapshot(waiting, supply=idle, offerings=offerings, foreign=(others,), caps=caps)
+        assert drained(plan(scene)) == {}
+    roomy = snapshot(waiting, supply=idle, offerings=offerings, foreign=(others,), caps=Caps(instances=7))
+    assert list(drained(plan(roomy)).values()) == ["surplus"]
+    kept = replace(roomy, pools=(pool(minimum=3),), supply=tuple(replace(one, declines=(0,)) for one in idle))
+    assert drained(plan(kept)) == {}
+    assert list(drained(plan(replace(kept, foreign=(), caps=Caps(instances=3)))).values()) == ["lifetime"]

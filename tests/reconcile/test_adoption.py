@@ -23,7 +23,7 @@ from cloud_dispatch.reconcile import picture, restored
 from cloud_dispatch.reconcile.observe import HERITAGE_FACT, UNTOLD
 from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.statestore.lineage import RESTORED_FACT
-from tests.reconcile.fake import LOCAL, NAMED, NAMELESS, POOL, Cloud, ManualClock, world
+from tests.reconcile.fake import LOCAL, NAMED, NAMELESS, POOL, Cloud, ManualClock, World, world
 
 S = InstanceState
 
@@ -179,19 +179,50 @@ async def test_another_stores_vms_count_against_caps(tmp_path: Path) -> None:
         assert (len(w.rows), counted()) == (2, [])
 
 
+def waits(w: World) -> str:
+    """Why nothing is launched at the one profile, by what the store does not know."""
+    return "; ".join(block.reason for block in restored.blocked(w.context, w.clock.now()))
+
+
 async def test_nothing_is_launched_before_the_others_are_known(tmp_path: Path) -> None:
-    """By a store that has made nothing: another one's VMs may be there. Who can't be listed is waited for a few
-    seconds."""
+    """By a store that has made nothing: another one's VMs may be there. An incomplete listing is waited for a minute,
+    and who does not answer for a few seconds."""
     async with world(tmp_path) as w:
+        assert "the statestore is new" in waits(w)
         w.cloud.silent = True
-        assert [one.profile for one in restored.blocked(w.context, w.clock.now())] == [LOCAL]
-        w.clock.ms += 4_000
-        assert list(restored.blocked(w.context, w.clock.now())) == []
+        await w.loop.one_pass()
+        await w.context.calls.settle()
+        w.clock.ms += 59_999
+        assert "the statestore is new" in waits(w)
+        w.clock.ms += 1
+        assert waits(w) == ""
     async with world(tmp_path / "other") as w:
         await w.submit(1)
         await w.passes()
-        assert len(w.rows) == 1
-        assert list(restored.blocked(w.context, w.clock.now())) == []
+        assert (len(w.rows), waits(w)) == (1, "")
+        await w.restart()
+        w.context.profiles.clear()
+        assert "it is not known yet whether" in waits(w)
+        w.clock.ms += 4_000
+        assert waits(w) == ""
+
+
+async def test_who_is_seen_may_not_be_alone(tmp_path: Path) -> None:
+    """Where another statestore has VMs, a provider's listings have the time that they may be behind to show all."""
+    cloud = Cloud(ManualClock(), traits=replace(NAMED, consistency_ms=30_000))
+    async with world(tmp_path, cloud=cloud) as w:
+        await w.booted()
+        (row,) = w.rows
+        facts = tags.decode(w.cloud.vms[row.vm].tags)
+        assert facts is not None
+        w.cloud.vms[VmId("other")] = replace(
+            w.cloud.vms[row.vm], id=VmId("other"), tags=replace(facts, store="lost").encode()
+        )
+        await w.passes()
+        assert waits(w) == "VMs of another statestore are there, and local may show more only after 30s"
+        w.clock.ms += 30_000
+        await w.passes()
+        assert waits(w) == ""
 
 
 async def test_an_operator_can_take_over_another_stores_vms(tmp_path: Path) -> None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
+import pytest
+from msgspec.structs import replace as replace_struct
+
+from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.planner.caps import Ledger
+from cloud_dispatch.reconcile import restored
+from cloud_dispatch.simulation.clouds.settings import Cloud, Spread
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.faults import Fault, FaultKind
 from cloud_dispatch.simulation.generate import STORELESS, of_theme
 from cloud_dispatch.simulation.run import run
-from cloud_dispatch.simulation.scenario import Work
+from cloud_dispatch.simulation.scenario import Scenario, Work
 from cloud_dispatch.statestore import loading
 from tests.simulation.scenes import broken, scene
 from tests.simulation.test_checkers import found
@@ -42,6 +50,42 @@ def test_what_a_lost_store_made_is_taken_over() -> None:
              (lines[:again], lines[again:])]  # fmt: skip
     assert all(given)
     assert given[0].isdisjoint(given[1])
+
+
+def two_sites() -> Scenario:
+    """A slow cloud whose machines a lost store has made, and a quick one with work for more than the cap leaves; the
+    dispatcher dies once more before anybody has taken them over, when it has a machine of its own."""
+
+    def work(site: str, submit_ms: int, count: int, run_ms: int, *, exclusive: bool = False) -> Work:
+        shape = Shape(Resources(1_000, GIB), labels=(("site", site),), exclusive=exclusive)
+        return Work(submit_ms, count, shape, Conduct(run_ms), max_attempts=5)
+
+    items = (
+        work("slow", 0, 4, 900_000),
+        work("quick", 105_000, 1, 900_000),
+        work("quick", 150_000, 12, 300_000, exclusive=True),
+    )
+    faults = (Fault(FaultKind.LOSE, 100_000, amount=600_000), Fault(FaultKind.CRASH, 250_000, amount=1))
+    usual = scene(Cloud.GCE, Cloud.EC2, work=items, faults=faults, caps=Caps(instances=6))
+    (pool,), (slow, quick) = usual.pools, usual.accounts
+    pools = tuple(
+        replace(pool, name=PoolName(site), labels=(("site", site),), profiles=(account.profile,))
+        for site, account in (("slow", slow), ("quick", quick))
+    )
+    late = replace(slow.settings, latency=Spread(3_000, 0.1, 6_000))
+    return replace_struct(usual, pools=pools, accounts=(replace_struct(slow, settings=late), quick))
+
+
+def test_a_dispatcher_that_starts_again_counts_them_too() -> None:
+    """Which it may only do once the slow cloud has answered."""
+    outcome = run(two_sites(), keep=50)
+    assert outcome.ok, outcome.findings
+
+
+def test_who_does_not_wait_for_the_slow_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: it launches as soon as the quick one has answered."""
+    monkeypatch.setattr(restored, "_unlisted", lambda context, now: iter(()))
+    found(run(two_sites(), keep=50), "P4 caps", "the cap of everything is 6")
 
 
 def test_tokens_of_a_lost_store_that_are_given_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

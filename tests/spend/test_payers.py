@@ -210,6 +210,8 @@ def test_what_is_left_of_a_life(fields: dict[str, int], movable: bool, left_ms: 
     assert terms.remaining(own, BEGUN_MS) == (left_ms, whole_ms)
     assert terms.remaining(own, BEGUN_MS + HOUR_MS) == (left_ms - HOUR_MS, whole_ms)
     assert replace(terms, leave_ms=2 * HOUR_MS).remaining(own, BEGUN_MS) == (left_ms, whole_ms), "a tenth at most"
+    checked = replace(terms, ready_ms={own.pool: HOUR_MS // 2}).remaining(own, BEGUN_MS)
+    assert checked == (left_ms, whole_ms - HOUR_MS // 2), "health checks may keep it from its first work for so long"
     assert replace(terms, lifetimes={}).remaining(own, BEGUN_MS) is None, "of a pool that left nobody knows"
 
 
