@@ -15,17 +15,21 @@ from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.simulation.checkers.base import Process
 from cloud_dispatch.simulation.checkers.orders import Orders
 from cloud_dispatch.simulation.checkers.results import Results
+from cloud_dispatch.simulation.clock import EPOCH_MS
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.facts import Commit, EndedAttempt, LiveTask
 from cloud_dispatch.simulation.faults import Fault, FaultKind
 from cloud_dispatch.simulation.run import run
 from cloud_dispatch.simulation.scenario import Scenario, Work
+from cloud_dispatch.statestore.loading import tokens_by
 from tests.simulation.scenes import scene
 from tests.simulation.test_checkers import found
 from tests.simulation.test_checkers_alone import Truth
 
 NOTHING = Commit(new_tasks=(), live=(), ended=(), attempts=(), instances=(), pruned=frozenset())
 LONG = Conduct(run_ms=300_000)
+#: The token of a run's first claim.
+FIRST = tokens_by(EPOCH_MS) + 1
 
 
 def limited(**fields: Any) -> Scenario:
@@ -67,8 +71,8 @@ def test_orders_finds_a_cancel_that_is_not_carried_out(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("told", "text"),
     [
-        ("success", "ended by success under token 1 as (1, None), but its command as ('exit-code', 1, None)"),
-        ("signal", "ended by signal under token 1 as (1, None)"),
+        ("success", f"ended by success under token {FIRST} as (1, None), but its command as ('exit-code', 1, None)"),
+        ("signal", f"ended by signal under token {FIRST} as (1, None)"),
     ],
 )
 def test_p1_finds_an_end_that_is_told_otherwise(monkeypatch: pytest.MonkeyPatch, told: str, text: str) -> None:

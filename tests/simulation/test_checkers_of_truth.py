@@ -18,6 +18,7 @@ from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
 from cloud_dispatch.provider.funnel import Call, Wrapper
 from cloud_dispatch.reconcile.matching import Stranger
 from cloud_dispatch.reconcile.observe import Observer
+from cloud_dispatch.simulation.clock import EPOCH_MS
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
 from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
 from cloud_dispatch.simulation.clouds.settings import Cloud
@@ -28,6 +29,7 @@ from cloud_dispatch.simulation.run import run
 from cloud_dispatch.simulation.scenario import CloudAccount, Work, read
 from cloud_dispatch.simulation.world import World
 from cloud_dispatch.statestore.batch import ATTEMPT_ORDER, Batch
+from cloud_dispatch.statestore.loading import tokens_by
 from tests.simulation.scenes import scene
 from tests.simulation.test_checkers import commit_again, found, with_bug
 
@@ -58,8 +60,9 @@ def test_p1_finds_a_result_under_a_stale_token() -> None:
             batch.attempts[at] = (*row[:_TOKEN], row[_TOKEN] + 1_000, *row[_TOKEN + 1 :])
 
     outcome = run(scene(), prepare=rewritten(stale), keep=50)
-    found(outcome, "P1 tasks", "took a result under token 1001, not 1")
-    found(outcome, "P1 results", "ended by success under token 1001, but no command ended under that token")
+    first = tokens_by(EPOCH_MS) + 1
+    found(outcome, "P1 tasks", f"took a result under token {first + 1000}, not {first}")
+    found(outcome, "P1 results", f"ended by success under token {first + 1000}, but no command ended under that token")
 
 
 def test_p1_finds_a_task_that_comes_back_from_its_end() -> None:
