@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sqlalchemy import update
+
 from cloud_dispatch.domain.task import TASK_TABLE, Cause, Outcome, TaskEvent, TaskState, event_after
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.purse import Charge
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.rows import attempt_row
+from cloud_dispatch.statestore.schema import tasks
 from cloud_dispatch.statestore.seats import Hold, Seat
 
 #: Of a command that never started these say nothing about the task: the claim goes back and costs no attempt.
 _NOTHING_TRIED = frozenset({Cause.CANCELLED, Cause.PREEMPTED, Cause.INSTANCE_LOST})
+#: What a task is ended by with its machine.
+_CUT_OFF = frozenset({Cause.PREEMPTED, Cause.INSTANCE_LOST})
 _LOST = Outcome(Cause.INSTANCE_LOST, detail="the instance no longer has it")
 _HANDED_BACK = Outcome(Cause.INSTANCE_LOST, detail="handed back after it had started")
 #: Where each event leads from a held state: the table's arrows, which agree on it.
@@ -44,16 +49,21 @@ def end_claim(batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int
         event = TaskEvent.RELEASE
     else:
         event = event_after(outcome, lot.retry, lot.attempts + 1, cancelling=False)
-    tried = lot.attempts
+    tried, expected_ms = lot.attempts, lot.expected_ms
     if outcome is not None:
         tried += 1
         ended_ms = now if started_ms is None or now > started_ms else started_ms
         batch.attempts.append(attempt_row(hold, tried, started_ms, ended_ms, outcome))
         if outcome.cause is Cause.SUCCESS and started_ms is not None:
             batch.memory.succeeded(lot.shape, ended_ms - started_ms, lot.expected_ms)
+        elif outcome.cause in _CUT_OFF and started_ms is not None:
+            expected_ms = _outlasted(batch, lot, ended_ms - started_ms)
     after = _AFTER[event]
     if after is TaskState.QUEUED:
-        _put_back(batch, hold.task, lot if tried == lot.attempts else lot._replace(attempts=tried))
+        if expected_ms != lot.expected_ms:
+            batch.write(update(tasks).where(tasks.c.id == hold.task).values(expected_ms=expected_ms))
+        same = tried == lot.attempts
+        _put_back(batch, hold.task, lot if same else lot._replace(attempts=tried, expected_ms=expected_ms))
     else:
         batch.memory.counts[after] += 1
         batch.task_ended(hold.task, after, tried, now)
@@ -68,6 +78,13 @@ def lose_all(batch: Batch, seat: Seat, now: int) -> None:
     """End everything that an instance holds."""
     for hold in list(seat.held.values()):
         lose_claim(batch, hold, now)
+
+
+def _outlasted(batch: Batch, lot: Lot, ran_ms: int) -> int:
+    """How long a task is expected to take that was taken from its machine after so long: twice that, if it had taken
+    longer than was likely. Else it would be given as little time again and again, where that is what a machine's end is
+    set by."""
+    return 2 * ran_ms if ran_ms > batch.memory.likely_ms(lot) > 0 else lot.expected_ms
 
 
 def _settle(batch: Batch, hold: Hold, now: int) -> None:

@@ -7,22 +7,32 @@ from dataclasses import replace
 from typing import Any
 
 from cloud_dispatch.domain.ids import PoolName, ProfileName
-from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
 from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import TaskSpec
-from cloud_dispatch.ports.store import Store
+from cloud_dispatch.ports.store import InstanceChange, Store
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.payers import ClaimTerms
 from cloud_dispatch.spend.windows import Window
-from cloud_dispatch.testing.store_builders import START_MS, Agent, ManualClock, adopted, instance, result, spec
+from cloud_dispatch.testing.store_builders import (
+    START_MS,
+    Agent,
+    ManualClock,
+    OpenStore,
+    adopted,
+    instance,
+    result,
+    spec,
+)
 
 _LIFE = ClaimTerms(
     lease_ms=0, lifetimes={PoolName("default"): 10 * HOUR_MS}, leave_ms=0, movable=frozenset({ProfileName("local")})
 )
+_SMALL = {"memory": 2 * GIB}
 _NO_DRIVERS: Mapping[ProfileName, str] = {}
 
 
@@ -166,6 +176,34 @@ class LastWorkContract:
         assert _told(store)[old.id] == {(takes(1.5, **hasty).shape, NOBODY)}
         assert [claim.task for claim in await old.claim(4)] == [3]
         assert [claim.task for claim in await (await aged(store, 5.9, "other")).claim(4)] == [4]
+
+    async def test_what_was_cut_off_is_expected_to_take_longer(self, open_store: OpenStore, clock: ManualClock) -> None:
+        """Twice what it had run, where that was more than it said, or than like tasks took; and the next process knows.
+        Where nobody knows how long it takes, it stays so."""
+        store = await open_store(clock)
+        await store.set_limits((), _NO_DRIVERS, _LIFE)
+        await store.submit([takes(1, **_SMALL), takes(3, **_SMALL), takes(0, memory=GIB), takes(0, memory=3 * GIB)])
+        await store.submit([takes(0, memory=3 * GIB)])
+        lost = await aged(store, 0, "lost")
+        one, two, three, four = await lost.claim(4)
+        clock.now_ms += HOUR_MS // 2
+        await lost.sync(result(four, ran_ms=HOUR_MS // 2), want=1)
+        (five,) = [claim for claim in lost.specs.values() if claim.task == 5]
+        for claim in (one, two, three, five):
+            lost.runs(claim)
+        await lost.sync()
+        clock.now_ms += 2 * HOUR_MS
+        await store.change([InstanceChange(lost.id, InstanceEvent.FAIL)])
+        expected = {demand.shape: demand.expected_sum_ms for demand in store.waiting()}
+        assert expected == {
+            takes(1, **_SMALL).shape: (4 + 3) * HOUR_MS,
+            takes(0, memory=GIB).shape: 0,
+            takes(0, memory=3 * GIB).shape: 4 * HOUR_MS,
+        }
+        assert list(await store.check()) == []
+        await store.close()
+        again = await open_store(clock)
+        assert {demand.shape: demand.expected_sum_ms for demand in again.waiting()} == expected
 
     async def test_payers_with_a_limit_wait_apart(self, store: Store) -> None:
         """Of theirs too what can be finished is taken; one of them declines and the other one not."""

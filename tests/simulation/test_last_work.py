@@ -13,6 +13,7 @@ from cloud_dispatch.domain.pool import Caps, EndRules
 from cloud_dispatch.domain.remaining import Remaining
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.faults import Fault, FaultKind
@@ -23,6 +24,7 @@ from cloud_dispatch.spend.commitment import EVERYTHING
 from cloud_dispatch.spend.ends import Pace
 from cloud_dispatch.spend.payers import ClaimTerms
 from cloud_dispatch.spend.windows import Window
+from cloud_dispatch.statestore import endings
 from tests.simulation.scenes import scene
 from tests.simulation.test_checkers import found
 
@@ -218,3 +220,22 @@ def test_an_end_that_was_set_by_what_was_said_is_judged_by_that() -> None:
     outcome = run(limited(hasty, later(3, 1, 20), caps=Caps(instances=1)))
     assert begun(outcome) == 3
     assert registered(outcome) <= 2
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_was_cut_off_has_longer_the_next_time(told: bool) -> None:
+    """Others of its shape are done in five minutes, or say so: an end that is set by that cuts off what takes a
+    hundred, and the next one does not cut it off at the same moment again."""
+    short = Work(0, 5, ALONE, Conduct(5 * MINUTE_MS), 5 * MINUTE_MS * told)
+    long = Work(10 * MINUTE_MS, 3, ALONE, Conduct(100 * MINUTE_MS), MINUTE_MS * told, max_attempts=5)
+    outcome = run(msgspec.structs.replace(limited(short, long, caps=Caps(instances=20)), pace=Pace()))
+    assert outcome.ok, outcome.findings
+    assert outcome.tasks[TaskState.SUCCEEDED] == 8
+    assert begun(outcome) <= 5 + 3 * 4
+
+
+def test_else_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: what was cut off is expected to take as long as before."""
+    monkeypatch.setattr(endings, "_outlasted", lambda batch, lot, ran_ms: lot.expected_ms)
+    with pytest.raises(AssertionError):
+        test_what_was_cut_off_has_longer_the_next_time(True)
