@@ -448,9 +448,7 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "stops": (_kill_switch, _operators, _crashes, _bad_network),
     "three-clouds-and-money": (three_clouds, short_of_money, costly_faults, one_is_down, any_fault, left_alone),
 }
-#: Themes with limits, with other configurations, with other leases, with late answers, with a statestore whose answers
-#: or commits are lost, of all clouds at once, with what is shared, left, stopped or stands still, have seeds of their
-#: own: so those that take turns keep what they had.
+#: These have seeds of their own: so those that take turns keep what they had.
 MONEY = tuple(theme for theme in THEMES if theme.startswith("money"))
 CONFIGURED = tuple(theme for theme in THEMES if theme.startswith("configurations"))
 RETIMED = tuple(theme for theme in THEMES if theme.startswith("terms"))
@@ -463,8 +461,8 @@ SHARED = tuple(theme for theme in THEMES if theme.startswith(("sharing", "payers
 LEFT = ("leaving", "stops")
 DEMANDING = tuple(theme for theme in THEMES if theme.startswith(("demands", "long-work")))
 FROZEN = tuple(theme for theme in THEMES if theme.startswith("frozen"))
-_APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + ANSWERLESS + SHARED + LEFT + FROZEN + DEMANDING
-_APART += STORELESS
+_APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + STORELESS + ANSWERLESS + SHARED
+_APART += LEFT + FROZEN + DEMANDING
 TURNS = tuple(theme for theme in THEMES if theme not in _APART)
 #: Every trouble that may come with any other. Those that make other accounts and pools come first: others add to these.
 _SHAPING: tuple[_Trouble, ...] = (

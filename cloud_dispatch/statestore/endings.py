@@ -16,8 +16,6 @@ from cloud_dispatch.statestore.seats import Hold, Seat
 
 #: Of a command that never started these say nothing about the task: the claim goes back and costs no attempt.
 _NOTHING_TRIED = frozenset({Cause.CANCELLED, Cause.PREEMPTED, Cause.INSTANCE_LOST})
-#: What a task is ended by with its machine.
-_CUT_OFF = frozenset({Cause.PREEMPTED, Cause.INSTANCE_LOST})
 _LOST = Outcome(Cause.INSTANCE_LOST, detail="the instance no longer has it")
 _HANDED_BACK = Outcome(Cause.INSTANCE_LOST, detail="handed back after it had started")
 #: Where each event leads from a held state: the table's arrows, which agree on it.
@@ -56,7 +54,7 @@ def end_claim(batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int
         batch.attempts.append(attempt_row(hold, tried, started_ms, ended_ms, outcome))
         if outcome.cause is Cause.SUCCESS and started_ms is not None:
             batch.memory.succeeded(lot.shape, ended_ms - started_ms, lot.expected_ms)
-        elif outcome.cause in _CUT_OFF and started_ms is not None:
+        elif outcome.cause is Cause.PREEMPTED and started_ms is not None:
             expected_ms = _outlasted(batch, lot, ended_ms - started_ms)
     after = _AFTER[event]
     if after is TaskState.QUEUED:
@@ -81,9 +79,9 @@ def lose_all(batch: Batch, seat: Seat, now: int) -> None:
 
 
 def _outlasted(batch: Batch, lot: Lot, ran_ms: int) -> int:
-    """How long a task is expected to take that was taken from its machine after so long: twice that, if it had taken
-    longer than was likely. Else it would be given as little time again and again, where that is what a machine's end is
-    set by."""
+    """How long a task is expected to take whose agent had to end it after so long: twice that, if it had taken longer
+    than was likely. Else it would be given as little time again and again, where that is what a machine's end is set
+    by. How long one ran that was lost with its machine nobody knows."""
     return 2 * ran_ms if ran_ms > batch.memory.likely_ms(lot) > 0 else lot.expected_ms
 
 

@@ -12,7 +12,7 @@ from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
 from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.domain.shape import Shape
-from cloud_dispatch.domain.task import TaskSpec
+from cloud_dispatch.domain.task import Cause, Outcome, TaskSpec
 from cloud_dispatch.ports.store import InstanceChange, Store
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Key, Scope
@@ -179,7 +179,7 @@ class LastWorkContract:
 
     async def test_what_was_cut_off_is_expected_to_take_longer(self, open_store: OpenStore, clock: ManualClock) -> None:
         """Twice what it had run, where that was more than it said, or than like tasks took; and the next process knows.
-        Where nobody knows how long it takes, it stays so."""
+        Where nobody knows how long it takes, it stays so, and of what was lost nobody knows how long it ran."""
         store = await open_store(clock)
         await store.set_limits((), _NO_DRIVERS, _LIFE)
         await store.submit([takes(1, **_SMALL), takes(3, **_SMALL), takes(0, memory=GIB), takes(0, memory=3 * GIB)])
@@ -193,12 +193,21 @@ class LastWorkContract:
             lost.runs(claim)
         await lost.sync()
         clock.now_ms += 2 * HOUR_MS
-        await store.change([InstanceChange(lost.id, InstanceEvent.FAIL)])
+        taken = Outcome(Cause.PREEMPTED)
+        await lost.sync(*(result(claim, taken, ran_ms=2 * HOUR_MS) for claim in (one, two, three, five)))
+        await store.submit([takes(1, memory=4 * GIB, priority=9)])
+        other = await aged(store, 0, "other", memory=4 * GIB)
+        (six,) = [claim for claim in await other.claim(4) if claim.task == 6]
+        other.runs(six)
+        await other.sync()
+        clock.now_ms += 2 * HOUR_MS
+        await store.change([InstanceChange(other.id, InstanceEvent.FAIL)])
         expected = {demand.shape: demand.expected_sum_ms for demand in store.waiting()}
         assert expected == {
             takes(1, **_SMALL).shape: (4 + 3) * HOUR_MS,
             takes(0, memory=GIB).shape: 0,
             takes(0, memory=3 * GIB).shape: 4 * HOUR_MS,
+            takes(1, memory=4 * GIB).shape: HOUR_MS,
         }
         assert list(await store.check()) == []
         await store.close()
