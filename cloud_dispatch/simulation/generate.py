@@ -423,7 +423,7 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "lost-answers-and-money": (_lost_answers, short_of_money, costly_faults, left_alone),
     "lost-answers-and-fleets": (_fleet, _spot, _lost_answers, _bad_clouds),
     "lost-store": (lost_store,),
-    "lost-store-and-faults": (lost_store, _crashes, _bad_network, _bad_agents, _operators, _bad_clouds),
+    "lost-store-and-faults": (lost_store, _crashes, _bad_network, _bad_agents, _bad_clouds),
     "lost-store-and-fleets": (_fleet, _spot, lost_store),
     "lost-commits": (_lost_commits,),
     "lost-commits-and-faults": (_lost_commits, _crashes, _bad_network, _bad_store, _bad_agents, _operators),
@@ -481,8 +481,10 @@ _EVERY = tuple(
 
 
 #: Where the first is, the second is left out: the work of a fleet on the money for one VM takes longer than any run,
-#: and a driver of four vCPUs has no room for some of many demands.
-_AT_ODDS = ((short_of_money, _fleet), (short_of_money, many_demands), (caps_of_drivers, many_demands))
+#: and a driver of four vCPUs has no room for some of many demands; what is held when a store is lost is held for good.
+_AT_ODDS = (
+    (short_of_money, _fleet), (short_of_money, many_demands), (caps_of_drivers, many_demands), (lost_store, _operators)
+)  # fmt: skip
 
 
 def _mixed(scenario: Scenario, chance: Stream) -> Scenario:
@@ -494,6 +496,5 @@ def _mixed(scenario: Scenario, chance: Stream) -> Scenario:
     return scenario
 
 
-#: A theme with seeds of its own as well.
 MIXED = "mixed"
 THEMES[MIXED] = (_mixed,)

@@ -139,11 +139,13 @@ class Troubles:
         await asyncio.sleep(max(fault.amount, 1) / 1000)
         for lost in list(self._lost):
 
-            async def adopt(living: Incarnation, lost: str = lost) -> None:
+            async def adopt(living: Incarnation, lost: str = lost) -> bool:
                 assert living.parts is not None
                 await living.parts.fleet.adopt(lost)
+                return True
 
-            await self._w.inside(adopt, tries=_RESUMES)
+            while not await self._w.inside(adopt):
+                pass  # the dispatcher may be down for hours
         self.holding.remove(fault)
         self._w.judge_health()
         self._w.submit_anew()
