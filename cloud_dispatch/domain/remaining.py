@@ -19,10 +19,6 @@ class Remaining(NamedTuple):
         whole life is tried all the same: nothing else could run it either, and an expectation may be wrong."""
         return work_ms > 0 and self.left_ms < work_ms <= self.whole_ms
 
-    def for_each_of(self, count: int) -> Remaining:
-        """What is left for each of so many that are done one after another."""
-        return Remaining(self.left_ms // count, self.whole_ms)
-
     def after(self, work_ms: int) -> Remaining:
         """What is left when so much has been done there."""
         return Remaining(self.left_ms - work_ms, self.whole_ms)

@@ -80,12 +80,11 @@ def _standings(snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Iterator[t
 class Host:
     """A machine, with the shapes that were asked about it remembered, and what it is too old for."""
 
-    __slots__ = ("_can", "_declines", "declines", "identity", "machine", "room")
+    __slots__ = ("_can", "declines", "identity", "machine", "room")
 
     def __init__(self, machine: Machine, declines: tuple[int, ...] = ()) -> None:
         self.machine = machine
-        self.declines = declines
-        self._declines = frozenset(declines)
+        self.declines = frozenset(declines)
         self.room = room_of(machine.capacity, machine.max_tasks)
         #: Tells it from any other machine with the same room.
         self.identity = (machine.pool, machine.labels, machine.spot, machine.gpu_type, machine.gpu_memory, declines)
@@ -93,7 +92,7 @@ class Host:
 
     def can(self, need: Need) -> bool:
         """Whether the machine, when empty, is given tasks of `need` at all."""
-        if need.index in self._declines:
+        if need.index in self.declines:
             return False
         if need.anywhere:
             return fit_empty(self.room, need) > 0

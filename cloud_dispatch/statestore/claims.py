@@ -26,7 +26,7 @@ from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.paying import claimable
 from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.seats import Seat
-from cloud_dispatch.statestore.timely import Key, all_in_time, next_for, remaining_of
+from cloud_dispatch.statestore.timely import Key, next_for, remaining_of
 
 #: States in which an instance that speaks to us is given work, if its caller says so too.
 _TAKING = frozenset({InstanceState.IDLE, InstanceState.BUSY, InstanceState.OUT_OF_CONTACT, InstanceState.UNKNOWN})
@@ -239,14 +239,11 @@ class _Heads:
 
     def take(self, number: int, task: int, most: int) -> Sequence[tuple[int, Lot]]:
         """Take `task`, which was popped, out of its line, and what comes after it and before the other lines' heads, at
-        most `most`; one alone where something in it may be too long."""
+        most `most`; it alone where some of it may be too long."""
         queue, remaining = self._memory.queue, self._remaining
-        each = remaining.for_each_of(most) if self._ahead and remaining is not None else remaining
-        taken: Sequence[tuple[int, Lot]]
-        if all_in_time(self._memory, number, each):
-            taken = queue.take(number, most, self._heads[0][0] if self._heads else None)
-        else:
-            taken = [(task, queue.pick(task))]
-        if self._ahead and remaining is not None:
-            self._remaining = remaining.after(sum([self._memory.likely_ms(lot) for _, lot in taken]))
-        return taken
+        if remaining is None:
+            return queue.take(number, most, self._heads[0][0] if self._heads else None)
+        lot = queue.pick(task)
+        if self._ahead:
+            self._remaining = remaining.after(self._memory.likely_ms(lot))
+        return [(task, lot)]

@@ -41,7 +41,7 @@ class Lot(NamedTuple):
 class Line:
     """The waiting tasks of one line."""
 
-    __slots__ = ("count", "entries", "expected_known", "expected_sum", "heaps", "longest_ms", "priorities")
+    __slots__ = ("count", "entries", "expected_known", "expected_sum", "heaps", "priorities")
 
     def __init__(self) -> None:
         self.heaps: dict[int, list[int]] = {}
@@ -50,7 +50,6 @@ class Line:
         self.entries = 0  # stale ones included
         self.expected_sum = 0
         self.expected_known = 0
-        self.longest_ms = 0  # nothing in it is expected to take longer
 
 
 class ReadyQueue:
@@ -79,7 +78,6 @@ class ReadyQueue:
         if lot.expected_ms:
             line.expected_sum += lot.expected_ms
             line.expected_known += 1
-            line.longest_ms = max(line.longest_ms, lot.expected_ms)
         self._enter(line, task, lot.priority)
 
     def remove(self, task: int) -> Lot:
@@ -152,10 +150,6 @@ class ReadyQueue:
             priorities.pop()
         raise AssertionError(f"line {number} counts {line.count} waiting tasks and has none")
 
-    def longest_of(self, number: int) -> int:
-        """Nothing that waits in a line says that it takes longer."""
-        return self._lines[number].longest_ms
-
     def coming(self, number: int) -> Iterator[tuple[int, int]]:
         """The keys of what waits in a line, in order, as `head` has them. Asking for a few costs in proportion to them
         and the stale entries among them; nothing may change meanwhile."""
@@ -216,7 +210,7 @@ class ReadyQueue:
         if not line.count:
             line.heaps.clear()
             line.priorities.clear()
-            line.entries = line.longest_ms = 0
+            line.entries = 0
 
     def _rebuild(self, number: int, line: Line) -> None:
         """Drop the stale entries; paid for by the removals that made them."""
@@ -232,4 +226,3 @@ class ReadyQueue:
         line.priorities = sorted(priority for priority, heap in line.heaps.items() if heap)
         line.heaps = {priority: line.heaps[priority] for priority in line.priorities}
         line.entries = sum(map(len, line.heaps.values()))
-        line.longest_ms = max((lots[task].expected_ms for heap in line.heaps.values() for task in heap), default=0)

@@ -34,11 +34,6 @@ def remaining_of(memory: Memory, instance: Instance, now: int, *, count: int = 1
     return None if remaining is None or memory.longest_ms * count <= remaining.left_ms else remaining
 
 
-def all_in_time(memory: Memory, number: int, remaining: Remaining | None) -> bool:
-    """Whether nothing that waits in a line is too long; there is something."""
-    return remaining is None or _longest_ms(memory, number) <= remaining.left_ms
-
-
 def next_for(memory: Memory, number: int, remaining: Remaining | None) -> Key | None:
     """The key of the next task of a line for an instance of which so much is left, as `ReadyQueue.head` has it."""
     head = memory.queue.head(number)
@@ -119,13 +114,3 @@ def _fronts(memory: Memory) -> list[_Front]:
         if all(known):
             found.append(_Front(min(known), max(known), number, (memory.shapes[number], payer)))
     return sorted(found, key=itemgetter(0, 1, 2))
-
-
-def _longest_ms(memory: Memory, number: int) -> int:
-    """Nothing of a line is likely to take longer."""
-    head = memory.queue.head(number)
-    if head is None:
-        return 0
-    lot = memory.queue.lots[head[1]]
-    longest = lot._replace(expected_ms=memory.queue.longest_of(number))
-    return max(memory.likely_ms(longest), memory.typical_ms(lot.shape))

@@ -25,4 +25,3 @@ def test_too_short_is_what_another_could_do(left_ms: int, work_ms: int, late: bo
 
 def test_what_is_done_is_not_left() -> None:
     assert Remaining(100, 900).after(30) == Remaining(70, 900)
-    assert Remaining(100, 900).for_each_of(3) == Remaining(33, 900)

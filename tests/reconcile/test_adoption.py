@@ -130,6 +130,16 @@ async def test_what_an_adopted_vm_is_is_known_when_its_profile_says_what_it_offe
         assert (row.max_rate, row.extra_rate) == (told.highest_rate, told.extra_rate)
 
 
+def stray(w: World) -> Instance:
+    """The VM `other` is there, of the same deployment and of the statestore `lost`; the one instance of ours."""
+    (row,) = w.rows
+    facts = tags.decode(w.cloud.vms[row.vm].tags)
+    assert facts is not None
+    lost = replace(facts, store="lost", batch=BatchId("lostbatch000"))
+    w.cloud.vms[VmId("other")] = replace(w.cloud.vms[row.vm], id=VmId("other"), tags=lost.encode())
+    return row
+
+
 async def test_another_stores_vms_are_reported_and_left_alone(tmp_path: Path) -> None:
     """A copied control VM must not end the original's machines."""
     async with world(tmp_path) as w:
@@ -151,11 +161,7 @@ async def test_another_stores_vms_count_against_caps(tmp_path: Path) -> None:
     cloud = Cloud(ManualClock(), traits=replace(NAMED, consistency_ms=10_000))
     async with world(tmp_path, cloud=cloud, caps=Caps(instances=2)) as w:
         await w.booted()
-        (row,) = w.rows
-        facts = tags.decode(w.cloud.vms[row.vm].tags)
-        assert facts is not None
-        lost = replace(facts, store="lost", batch=BatchId("lostbatch000"))
-        w.cloud.vms[VmId("other")] = replace(w.cloud.vms[row.vm], id=VmId("other"), tags=lost.encode())
+        stray(w)
         await w.passes()
 
         def counted() -> list[int]:
@@ -212,12 +218,7 @@ async def test_who_is_seen_may_not_be_alone(tmp_path: Path) -> None:
     cloud = Cloud(ManualClock(), traits=replace(NAMED, consistency_ms=30_000))
     async with world(tmp_path, cloud=cloud) as w:
         await w.booted()
-        (row,) = w.rows
-        facts = tags.decode(w.cloud.vms[row.vm].tags)
-        assert facts is not None
-        w.cloud.vms[VmId("other")] = replace(
-            w.cloud.vms[row.vm], id=VmId("other"), tags=replace(facts, store="lost").encode()
-        )
+        stray(w)
         await w.passes()
         assert waits(w) == "VMs of another statestore are there, and local may show more only after 30s"
         w.clock.ms += 30_000
@@ -229,11 +230,7 @@ async def test_an_operator_can_take_over_another_stores_vms(tmp_path: Path) -> N
     """After a lost database: adopted, and tagged as this store's, whatever became of the first calls."""
     async with world(tmp_path) as w:
         await w.booted()
-        (row,) = w.rows
-        facts = tags.decode(w.cloud.vms[row.vm].tags)
-        assert facts is not None
-        lost = replace(facts, store="lost", batch=BatchId("lostbatch000"))
-        w.cloud.vms[VmId("other")] = replace(w.cloud.vms[row.vm], id=VmId("other"), tags=lost.encode())
+        row = stray(w)
         await w.passes(2)
         assert len(w.rows) == 1
         await w.fleet.adopt("lost")

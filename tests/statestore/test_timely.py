@@ -14,7 +14,7 @@ from cloud_dispatch.spend.payers import ClaimTerms
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.purse import Purse
 from cloud_dispatch.statestore.queue import Lot
-from cloud_dispatch.statestore.timely import MOST_PASSED, all_in_time, declined, next_for
+from cloud_dispatch.statestore.timely import MOST_PASSED, declined, next_for, remaining_of
 from cloud_dispatch.testing.store_builders import START_MS, instance
 
 SMALL, LARGE = Shape(Resources(1_000)), Shape(Resources(64_000))
@@ -56,7 +56,7 @@ def test_who_declines_is_given_nothing(
             if not remaining.is_too_short_for(memory.queue.lots[key[1]].expected_ms or memory.typical_ms(number))
         ]
         assert next_for(memory, number, remaining) == next(iter(fitting), None)
-        if queued and all_in_time(memory, number, remaining):
+        if remaining_of(memory, own, START_MS) is None:
             assert fitting == queued
         if fitting:
             none.discard(shape)
