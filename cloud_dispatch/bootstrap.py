@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 import uvloop
 
-from cloud_dispatch import agentzip, collector, drivers, meaning, safekeeping, statestore, userdata
+from cloud_dispatch import agentzip, collector, drivers, meaning, safekeeping, statestore, succession, userdata
 from cloud_dispatch.adapters import certificates, descriptors
 from cloud_dispatch.adapters.certificates import Certificate
 from cloud_dispatch.adapters.clock import SystemClock
@@ -108,6 +108,7 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
             renewed=lambda: config.store_url,
         )
         stack.push_async_callback(store.close)
+        await succession.succeed(store, config.state_dir)
         collector.keep()
         calls, files = ProviderCalls(config.profiles), Thread("files")
         planning, aside = Thread("planning"), Thread("configuration")

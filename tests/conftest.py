@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,7 +78,8 @@ def _is_shared(
 def _spread(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Spread what waits among what computes, so that the workers are never all waiting, nor all computing.
 
-    Only where tests are spread over workers. The longest come first: one that comes last keeps all waiting for it.
+    Only where tests are spread over workers. The longest come first: one that comes last keeps all waiting for it. The
+    others of a kind have no order, but the same one each time: some modules take long, and none is a phase of the run.
     """
     if not getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         return
@@ -87,7 +89,7 @@ def _spread(config: pytest.Config, items: list[pytest.Item]) -> None:
         kinds[0 if folder in _WAITING else 1 if folder in _COMPUTING else 2].append(item)
     places = []
     for kind, alike in kinds.items():
-        alike.sort(key=lambda item: not _is_long(item))
+        alike.sort(key=lambda item: (not _is_long(item), zlib.crc32(item.nodeid.encode())))
         places += [((at + 0.5) / len(alike), kind, item) for at, item in enumerate(alike)]
     items[:] = [item for _, _, item in sorted(places, key=lambda place: place[:2])]
 

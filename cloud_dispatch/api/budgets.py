@@ -83,8 +83,7 @@ class BudgetRoutes:
         return json_response({"commitments": found})
 
     async def reconcile(self, request: Request) -> Response:
-        await self._s.store.reconcile()
-        self._s.fleet.wake()
+        await self._s.fleet.reconcile()
         return json_response(self._view())
 
     def _view(self) -> dict[str, Any]:

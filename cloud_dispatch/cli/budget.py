@@ -16,7 +16,10 @@ from cloud_dispatch.spend.commitment import Scope
 from cloud_dispatch.spend.windows import Window
 
 budget = typer.Typer(help="Spending limits.", no_args_is_help=True)
-_UNSURE = "The statestore came back from a backup on {}: what was open then counts as spent until `budget reconcile`."
+_UNSURE = (
+    "Nobody knows what was spent until {}: the statestore came back from a backup, took the place of another one, or"
+    " saw VMs of another one. What was open then counts as spent until `budget reconcile`."
+)
 _ALL = "all"
 Whose = Annotated[str, typer.Argument(help="all, or driver:, profile:, pool:, project: or user:NAME.", metavar="WHOSE")]
 
@@ -107,9 +110,10 @@ def reconcile(
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """After a restore: say that the ledger is the truth, though it may lack what was spent since the backup.
+    """After a restore or a lost statestore: say that the ledger is the truth, though it lacks what was spent meanwhile.
 
-    Look at the providers' bills first, and lower the limits by what it lacks. Example: cloud-dispatch budget reconcile
+    Look at the providers' bills first, and lower the limits by what it lacks: also by what VMs of another statestore
+    cost that you neither `adopt` nor `reap`. Example: cloud-dispatch budget reconcile
     """
     if not yes:
         confirm("Does the ledger have all that was spent, or are the limits lowered by what it lacks?")

@@ -102,6 +102,10 @@ class Fleet(Protocol):
     def check_spender(self, key: Key) -> None:
         """InvalidInput for a driver, profile or pool that there is none of. A project or a user may have any name."""
 
+    async def reconcile(self) -> None:
+        """An operator says that the ledger is the truth, and that limits are lowered by what it lacks: also by what VMs
+        cost that another statestore made, of those that are seen now."""
+
     def risk(self) -> Sequence[str]:
         """What everything may come to at worst, and which limits hold, in words."""
 

@@ -348,14 +348,24 @@ class Store(Protocol):
         """Until this is said anew no task of these projects and users is begun, for these reasons. In memory only."""
 
     def unsure_since(self) -> int | None:
-        """When the store came back from a backup, if nothing was reconciled since: all windows that were open then
-        count as spent."""
+        """When the store came back from a backup, or its spending was doubted, for the last time, if nothing was
+        reconciled since: all windows that were open then count as spent."""
+
+    async def doubt(self) -> None:
+        """From this commit on it is not known what was spent until now, and for as long as `spend.doubt.reach` says."""
+
+    def doubted_ms(self) -> int | None:
+        """When it was doubted for the last time, if nothing was reconciled since."""
+
+    def reckoned(self) -> Collection[str]:
+        """The statestores of which an operator has said that what their VMs cost is reckoned with."""
 
     def restored_ms(self) -> int | None:
         """When the store was made from a copy for the last time, None if it never was."""
 
-    async def reconcile(self) -> None:
-        """An operator says that the ledger is the truth: windows count what it has booked, and nothing else."""
+    async def reconcile(self, others: Collection[str] = ()) -> None:
+        """An operator says that the ledger is the truth: windows count what it has booked, and nothing else. What VMs
+        of the statestores `others` (ids) cost is reckoned with, also later."""
 
     def finish_of(self, instance: InstanceId, now_ms: int) -> tuple[bool, int | None]:
         """Whether it holds claims, and when all of them are expected to be done: as their tasks say, else as others of

@@ -18,7 +18,7 @@ from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, strongest
 from cloud_dispatch.domain.stop import encode as encode_stop
 from cloud_dispatch.ports.fleet import BootWord, Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange
-from cloud_dispatch.reconcile import boot, explain, recalled, risk
+from cloud_dispatch.reconcile import boot, explain, foreign, recalled, risk
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.identity import Doorkeeper
 from cloud_dispatch.reconcile.liveness import Verdict, event_heard
@@ -321,6 +321,13 @@ class FleetService:
         said = "as configured" if limit is None else f"at most {format_amount(limit)}"
         name = " ".join(filter(None, (str(key.scope), key.name, str(window))))
         self._c.note("operator.limit", detail=f"{name}: {said}" + (f": {reason}" if reason else ""))
+        self._c.wake()
+
+    async def reconcile(self) -> None:
+        others = foreign.stores(self._c)
+        await self._c.store.reconcile(others)
+        beside = f", and what VMs of the statestore {', '.join(sorted(others))} cost is reckoned with" if others else ""
+        self._c.note("operator.reconcile", detail=f"the ledger is the truth{beside}")
         self._c.wake()
 
     def risk(self) -> Sequence[str]:

@@ -1,5 +1,5 @@
 """VMs of this deployment that another statestore made. Owns how they count: nothing is done with them before an
-operator says so, and until then they run and bill under this deployment's caps."""
+operator says so, and until then they run and bill under this deployment's caps. Nobody knows what they cost."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cloud_dispatch.reconcile.asking import Listed
 from cloud_dispatch.reconcile.context import Context, ForeignVm, ProfileView
 from cloud_dispatch.reconcile.matching import Finding
 from cloud_dispatch.reconcile.matching import Foreign as Stray
+from cloud_dispatch.spend.doubt import is_due
 
 
 def listed(view: ProfileView, found: Iterable[Finding], shown: Listed, traits: Traits) -> None:
@@ -50,6 +51,24 @@ def known(context: Context) -> tuple[Foreign, ...]:
         for one, profiles in places.values()
     )
     return tuple(Foreign(*kind, count) for kind, count in sorted(alike.items()))
+
+
+def stores(context: Context) -> frozenset[str]:
+    """The statestores that made them, by the last listings."""
+    return frozenset(one.store for one in known(context))
+
+
+async def doubt(context: Context) -> None:
+    """As long as there are VMs that nobody counts, it is not known what is spent: durably, before anything is planned.
+    Not of statestores whose VMs an operator reckons with."""
+    uncounted, store = stores(context).difference(context.store.reckoned()), context.store
+    doubted_ms = store.doubted_ms()
+    if not uncounted or not is_due(doubted_ms, context.clock.now()):
+        return
+    await store.doubt()
+    if doubted_ms is None:
+        whose = ", ".join(sorted(uncounted))
+        context.note("budget.doubt", detail=f"nobody knows what VMs of the statestore {whose} have cost and will")
 
 
 def _vcpus(type_: str, sizes: Sequence[Mapping[str, int]]) -> int:

@@ -17,7 +17,7 @@ from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
 from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
 from cloud_dispatch.ports.executor import give_way
-from cloud_dispatch.reconcile import agreed, boot, leaving, picture
+from cloud_dispatch.reconcile import agreed, boot, foreign, leaving, picture
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.launch import Launcher
 from cloud_dispatch.reconcile.leftovers import Leftovers
@@ -162,6 +162,7 @@ class Loop:
 
     async def _pass(self) -> Plan:
         await self._observer.observe()
+        await foreign.doubt(self._c)
         await self._judge()
         await boot.tell_of_breakers(self._c)
         await give_way()

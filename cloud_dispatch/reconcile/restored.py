@@ -60,23 +60,24 @@ def _unlisted(context: Context, now: int) -> Iterator[Blocked]:
     """At a start others' VMs may be there that count against caps: those of another statestore of this deployment.
     Where some are seen, a provider has the time that its listings may be behind, to show all of them. Where nothing is
     known yet, a store that has made nothing waits for a complete listing, and each profile for the others', which share
-    its caps: for a while, since who is down must not hold up the rest."""
-    waited_ms = context.clock.monotonic() - context.begun_ms
+    its caps: for a while, since who is down must not hold up the rest; but under a limit until all are complete, since
+    nobody would count what they cost."""
+    waited_ms, store = context.clock.monotonic() - context.begun_ms, context.store
     others = any(view.foreign for view in context.profiles.values())
-    if not others and waited_ms >= _WHOLE_MS:
+    is_new = not store.instances() and not len(store.past()) and store.restored_ms() is None
+    patient = is_new and bool(store.limits())
+    if waited_ms >= _WHOLE_MS and not others and not patient:
         return
     views = {profile: context.view(profile) for profile in context.settings.providers}
     unlisted = [name for name, view in views.items() if view.listed_ms is None and not view.problem]
-    partly = [name for name, view in views.items() if view.listed_ms is not None and view.shown_ms is None]
-    store = context.store
-    is_new = not store.instances() and not len(store.past()) and store.restored_ms() is None
+    partly = [name for name, view in views.items() if view.shown_ms is None and (patient or view.listed_ms is not None)]
     for profile, view in views.items():
         horizon_ms = context.settings.providers[profile].traits.consistency_ms
         why = ""
         if others and horizon_ms and (view.shown_ms is None or view.shown_ms < context.begun_ms + horizon_ms):
             after = format_duration(horizon_ms)
             why = f"VMs of another statestore are there, and {profile} may show more only after {after}"
-        elif is_new and waited_ms < _WHOLE_MS and (partly or view.shown_ms is None):
+        elif is_new and (patient or waited_ms < _WHOLE_MS) and (partly or view.shown_ms is None):
             which = ", ".join(partly) or profile
             why = f"the statestore is new, and {which} has not shown yet all VMs that another one may have made"
         elif unlisted and waited_ms < _FIRST_MS:

@@ -59,8 +59,11 @@ MOST_UPCOMING = 256
 
 _ESTIMATE = "; it is an estimate: let the profile's credentials read prices, or write what you pay into the profile"
 
-#: What an operator is told of limits after a restore.
-UNSURE = "the statestore came back from a backup, and what was open then counts as spent until `budget reconcile`"
+#: What an operator is told of limits then.
+UNSURE = (
+    "the statestore came back from a backup, or another one's VMs are or were there, so that nobody knows what was"
+    " spent; what was open then counts as spent until `budget reconcile`"
+)
 
 #: For so long a price may be taken for true: lists of prices change by the day or week, and spot has its maximum.
 PRICE_GOOD_MS = 7 * 24 * HOUR_MS

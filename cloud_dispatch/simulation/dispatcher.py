@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from cloud_dispatch import assembly, statestore
+from cloud_dispatch import assembly, statestore, succession
 from cloud_dispatch.api.auth import Tokens, join_ends_ms, service_life_ms
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.operator_token import OperatorToken
@@ -113,6 +113,7 @@ class Incarnation:
             self._disk.url, clock=clock, entropy=entropy, executor=StoreExecutor(cut, self._hooks, self._faults),
             line=BreakingLine(self._hooks, self._faults),
         )  # fmt: skip
+        await succession.succeed(store, house.folder)
         life_ms = service_life_ms(house.policy.silence_ms)
         operator = OperatorToken.of("operator")
         tokens = self._tokens = Tokens(

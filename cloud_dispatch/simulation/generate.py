@@ -26,7 +26,7 @@ from cloud_dispatch.simulation.configurations import left_for_long, other_config
 from cloud_dispatch.simulation.demands import long_work, many_demands
 from cloud_dispatch.simulation.entropy import SeededStreams
 from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
-from cloud_dispatch.simulation.losses import lost_store
+from cloud_dispatch.simulation.losses import lost_commits, lost_store, older_store
 from cloud_dispatch.simulation.margins import no_slack
 from cloud_dispatch.simulation.money import (
     costly_faults,
@@ -206,20 +206,6 @@ def _bad_store(scenario: Scenario, chance: Stream) -> Scenario:
     return _with(scenario, faults=scenario.faults + tuple(faults))
 
 
-def _backups(scenario: Scenario, chance: Stream) -> Scenario:
-    """The store comes back older than it was."""
-    restored = Fault(
-        FaultKind.RESTORE, chance.between(30_000, _TROUBLE_MS), amount=chance.pick((1_000, 10_000, 60_000))
-    )
-    return _with(scenario, faults=(*scenario.faults, restored))
-
-
-def _lost_commits(scenario: Scenario, chance: Stream) -> Scenario:
-    """The store comes back older than it was, under the dispatcher that runs on it."""
-    lost = Fault(FaultKind.FALL_BACK, chance.between(30_000, _TROUBLE_MS), amount=chance.pick((1_000, 10_000, 60_000)))
-    return _with(scenario, faults=(*scenario.faults, lost))
-
-
 def _lost_answers(scenario: Scenario, chance: Stream) -> Scenario:
     """Commits of which nobody hears whether they were carried out: it is looked up at once, or when that can be."""
     faults = []
@@ -394,7 +380,7 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "agents": (_bad_agents, _bad_network),
     "operators": (_operators, _crashes),
     "clouds-and-crashes": (_bad_clouds, _crashes),
-    "restore": (_backups,),
+    "restore": (older_store,),
     "clock": (_bad_clock, _crashes),
     "fleet": (_fleet, _crashes, _bad_network),
     "spot": (_spot, _crashes),
@@ -425,8 +411,9 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "lost-store": (lost_store,),
     "lost-store-and-faults": (lost_store, _crashes, _bad_network, _bad_agents, _bad_clouds),
     "lost-store-and-fleets": (_fleet, _spot, lost_store),
-    "lost-commits": (_lost_commits,),
-    "lost-commits-and-faults": (_lost_commits, _crashes, _bad_network, _bad_store, _bad_agents, _operators),
+    "lost-store-and-money": (short_of_money, lost_store, costly_faults, left_alone),
+    "lost-commits": (lost_commits,),
+    "lost-commits-and-faults": (lost_commits, _crashes, _bad_network, _bad_store, _bad_agents, _operators),
     "sharing": (shared_account, caps_of_drivers),
     "sharing-and-faults": (_fleet, shared_account, caps_of_drivers, _crashes, _bad_network, _bad_store, _bad_clouds),
     "sharing-and-configurations": (shared_account, caps_of_drivers, other_configurations, _crashes),
@@ -441,7 +428,7 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "long-work-and-configurations": (long_work, other_configurations, caps_of_drivers, _operators),
     "long-work-and-faults": (long_work, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds),
     "neighbours": (neighbours, _crashes),
-    "neighbours-and-faults": (neighbours, _backups, _crashes, _bad_network, _bad_store, _bad_clouds, _operators),
+    "neighbours-and-faults": (neighbours, older_store, _crashes, _bad_network, _bad_store, _bad_clouds, _operators),
     "frozen": (_frozen,),
     "frozen-and-faults": (_frozen, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds, _operators),
     "frozen-spot": (_frozen, _spot, _mishaps, _crashes, _bad_network),

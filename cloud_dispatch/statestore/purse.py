@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 from typing import NamedTuple, Self
 
 from sqlalchemy import func, select
@@ -17,9 +17,9 @@ from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import OverBudget
 from cloud_dispatch.domain.instance import Instance, InstanceState
-from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate, charge
+from cloud_dispatch.domain.money import Amount, Rate, charge
 from cloud_dispatch.domain.payer import Payer
-from cloud_dispatch.spend import clocks
+from cloud_dispatch.spend import clocks, doubt
 from cloud_dispatch.spend.breaker import Departed
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, OF_PAYERS, Commitment, Key, Scope
@@ -32,10 +32,11 @@ from cloud_dispatch.spend.tightened import TIGHTENED_FACT, decode, in_force
 from cloud_dispatch.spend.windows import FOREVER_MS, Span, Window, span_at, spans
 from cloud_dispatch.statestore.schema import charges, ledger
 
-#: The fact that says since when it is not known what was spent: the store came back from a backup.
-UNSURE_FACT = "spend-unsure-since"
-#: For so long after that something may be billed that nobody remembers: a VM that has ended, to the end of its minimum.
-UNSURE_REACH_MS = HOUR_MS + clocks.CLOCKS_MS
+#: The facts that say since when it is not known what was spent: the store came back from a backup; it took the place of
+#: another one, or VMs that another one made were seen, for the last time then.
+UNSURE_FACT, OTHERS_FACT = "spend-unsure-since", "spend-others-since"
+#: The one that has the other statestores of which an operator has said that what their VMs cost is reckoned with.
+RECKONED_FACT = "spend-others-reckoned"
 RAISE = "raise the limit, or wait for its next window"
 
 
@@ -82,6 +83,11 @@ class _Admission(NamedTuple):
         return priced and self.old is other.old is None and replace(self.new, name=other.new.name) == other.new
 
 
+def doubts(facts: Mapping[str, str | None]) -> tuple[int, ...]:
+    """When nobody knew what was spent, as facts say it: epoch milliseconds."""
+    return tuple(map(int, filter(None, map(facts.get, (UNSURE_FACT, OTHERS_FACT)))))
+
+
 class Purse:
     """See the module. `spent` has, for keys with a budget, every window that may still be open."""
 
@@ -90,7 +96,7 @@ class Purse:
         self.drivers: Drivers = drivers or {}
         self._commitments = Commitments(self.drivers)
         self.terms = ClaimTerms()
-        self.unsure_ms: int | None = None
+        self.unsure: tuple[int, ...] = ()
         self.spent: dict[Account, Amount] = {}
         self._windows: dict[Key, list[Window]] = {}
         for budget in self.budgets:
@@ -98,16 +104,15 @@ class Purse:
 
     @classmethod
     def of(cls, configured: Configured, facts: Mapping[str, str | None]) -> Self:
-        """With the configured limits, those that an operator has tightened by these facts, and what they say of a
-        backup. InvalidInput when they can't be read."""
+        """With the configured limits, those that an operator has tightened by these facts, and what they say of
+        backups and other stores. InvalidInput when they can't be read."""
         purse = cls(in_force(configured.budgets, decode(facts.get(TIGHTENED_FACT))), configured.drivers)
         purse.terms = configured.terms
-        unsure = facts.get(UNSURE_FACT)
-        purse.unsure_ms = None if unsure is None else int(unsure)
+        purse.unsure = doubts(facts)
         return purse
 
     def read(self, connection: Connection, now_ms: int) -> None:
-        """Add the ledger up anew. Of a window that was open when the store came back from a backup, all is spent."""
+        """Add the ledger up anew. Of a window that was open when nobody knew what was spent, all is."""
         self.spent = {}
         if not self.budgets:
             return
@@ -128,12 +133,10 @@ class Purse:
             self._book(_keys(driver, profile, pool), Rate(rate), Span(start, end), most)
         if any(key.scope in OF_PAYERS for key in self._windows):
             self._read_charges(connection, first)
-        if self.unsure_ms is not None:
-            since_ms, until_ms = self.unsure_ms - clocks.CLOCKS_MS, self.unsure_ms + UNSURE_REACH_MS
-            for budget in self.budgets:
-                for span in spans(budget.window, since_ms, until_ms):
-                    account = Account(budget.key, budget.window, span.start_ms)
-                    self.spent[account] = max(self.spent.get(account, Amount(0)), budget.limit)
+        for budget, noted_ms in product(self.budgets, self.unsure):
+            for span in spans(budget.window, *doubt.reach(noted_ms)):
+                account = Account(budget.key, budget.window, span.start_ms)
+                self.spent[account] = max(self.spent.get(account, Amount(0)), budget.limit)
 
     def _read_charges(self, connection: Connection, first_ms: int) -> None:
         """What claims have cost; those that had ended at `first_ms` by their sums."""

@@ -54,7 +54,7 @@ from cloud_dispatch.statestore.lineage import RESTORED_FACT
 from cloud_dispatch.statestore.loading import STORE_ID
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 from cloud_dispatch.statestore.memory import Memory
-from cloud_dispatch.statestore.purse import UNSURE_FACT, Configured
+from cloud_dispatch.statestore.purse import OTHERS_FACT, RECKONED_FACT, UNSURE_FACT, Configured, doubts
 from cloud_dispatch.statestore.tasks import Cancel, Prioritise, Submit
 from cloud_dispatch.statestore.timely import declined
 from cloud_dispatch.statestore.writer import DatabaseWriter, Line
@@ -239,19 +239,31 @@ class SqlStore:
             await self._set_limits(configured, {TIGHTENED_FACT: encode(tightened) if tightened else None})
 
     def unsure_since(self) -> int | None:
-        unsure = self._memory.facts.get(UNSURE_FACT)
-        return None if unsure is None else int(unsure)
+        return max(doubts(self._memory.facts), default=None)
+
+    async def doubt(self) -> None:
+        async with self._setting:
+            await self._set_limits(self._writer.configured, {OTHERS_FACT: str(self._clock.now())})
+
+    def doubted_ms(self) -> int | None:
+        doubted = self._memory.facts.get(OTHERS_FACT)
+        return None if doubted is None else int(doubted)
+
+    def reckoned(self) -> Collection[str]:
+        return (self._memory.facts.get(RECKONED_FACT) or "").split()
 
     def restored_ms(self) -> int | None:
         known = self._memory.facts  # the version before said it together with what is spent
         restored = known.get(RESTORED_FACT) or known.get(UNSURE_FACT)
         return None if restored is None else int(restored)
 
-    async def reconcile(self) -> None:
+    async def reconcile(self, others: Collection[str] = ()) -> None:
         async with self._setting:
             restored = self.restored_ms()  # said by itself from now on
             known = {} if restored is None else {RESTORED_FACT: str(restored)}
-            await self._set_limits(self._writer.configured, {UNSURE_FACT: None, **known})
+            if others:
+                known[RECKONED_FACT] = " ".join(sorted({*self.reckoned(), *others}))
+            await self._set_limits(self._writer.configured, {UNSURE_FACT: None, OTHERS_FACT: None, **known})
 
     def withhold(self, reasons: Mapping[Key, str]) -> None:
         self._memory.payers.stopped = reasons

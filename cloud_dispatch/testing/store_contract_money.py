@@ -18,6 +18,7 @@ from cloud_dispatch.ports.store import InstanceChange, Store
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.clocks import CLOCKS_MS
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
+from cloud_dispatch.spend.doubt import AGAIN_MS
 from cloud_dispatch.spend.windows import Window, span_at
 from cloud_dispatch.testing.store_builders import (
     START_MS,
@@ -316,6 +317,35 @@ class MoneyContract:
         third = await open_store(clock)
         await limited(third, total(4), hourly)
         assert (third.unsure_since(), committed(third, total(4))) == (None, (0, DOLLAR))
+
+    async def test_a_doubt_lasts_until_an_operator_says_otherwise(
+        self, store: Store, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        """Beside that of a restore, which it leaves alone: no listing is waited for. What is said of other statestores
+        is remembered for good."""
+        hourly = Budget(DRIVER, Window.HOUR, Amount(5 * DOLLAR))
+        await limited(store, hourly)
+        await store.doubt()
+        assert (store.unsure_since(), store.doubted_ms(), store.restored_ms()) == (START_MS, START_MS, None)
+        assert committed(store, hourly)[0] == 5 * DOLLAR
+        with pytest.raises(OverBudget):
+            await store.intend(intent(), [slot()])
+        clock.now_ms += AGAIN_MS  # the hour that begins within what is left of its reach counts, too
+        await store.doubt()
+        await store.close()
+        again = await open_store(clock)
+        await limited(again, hourly)
+        assert again.unsure_since() == clock.now_ms
+        clock.now_ms = START_MS - START_MS % HOUR_MS + HOUR_MS
+        assert committed(again, hourly)[0] == 5 * DOLLAR
+        await again.reconcile(["lost"])
+        await again.reconcile(["lost", "another"])
+        assert (again.unsure_since(), again.doubted_ms()) == (None, None)
+        await again.intend(intent(), [slot()])
+        await again.reconcile()
+        await again.close()
+        third = await open_store(clock)
+        assert (third.unsure_since(), sorted(third.reckoned())) == (None, ["another", "lost"])
 
     async def test_the_ledger_is_asked_by_time(self, store: Store, clock: ManualClock) -> None:
         """Entries that reach into the time asked for, in order, a page at a time."""

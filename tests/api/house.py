@@ -136,6 +136,9 @@ class StubFleet:
     async def set_limit(self, key: Key, window: Window, limit: Amount | None, reason: str) -> None:
         await self.store.set_limit(key, window, limit)
 
+    async def reconcile(self) -> None:
+        await self.store.reconcile()
+
     def check_spender(self, key: Key) -> None:
         if key == Key(Scope.POOL, "typo"):
             raise InvalidInput("no such pool 'typo'", place="of")

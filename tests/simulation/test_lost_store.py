@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as replace_struct
 
+from cloud_dispatch import succession
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.planner.caps import Ledger
-from cloud_dispatch.reconcile import restored
+from cloud_dispatch.reconcile import foreign, restored
 from cloud_dispatch.simulation.clouds.settings import Cloud, Spread
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.faults import Fault, FaultKind
@@ -107,8 +108,21 @@ def test_vms_of_a_lost_store_that_are_not_counted_are_found(monkeypatch: pytest.
     found(run(full, keep=50), "P4 caps", "the cap of everything is 2")
 
 
+async def nothing(*_: object) -> None:
+    """In the place of what a dispatcher should do."""
+
+
+def test_money_that_a_lost_store_has_spent_is_not_spent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the state folder is lost as well, the VMs tell. Planted: nothing tells."""
+    monkeypatch.setattr(succession, "succeed", nothing)
+    outcome = run(of_theme("lost-store-and-money", 49_000_006), keep=50)
+    assert outcome.ok, outcome.findings
+    monkeypatch.setattr(foreign, "doubt", nothing)
+    found(run(of_theme("lost-store-and-money", 49_000_006), keep=50), "P3 spend", "the budget day")
+
+
 def test_seeds_find_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the same, in some of the scenarios that are run anyway."""
     monkeypatch.setattr(Ledger, "_count_foreign", lambda self, others: None)
-    outcomes = (run(of_theme(theme, seed), keep=50) for theme in STORELESS for seed in range(SEEDS))
+    outcomes = (run(of_theme("lost-store-and-fleets", seed), keep=50) for seed in range(SEEDS))
     assert any(one.checker == "P4 caps" for outcome in outcomes for one in outcome.findings)

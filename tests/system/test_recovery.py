@@ -56,7 +56,8 @@ def test_a_backup_taken_while_it_runs_restores_the_queue_and_finds_the_machines(
 
 
 def test_machines_of_a_lost_store_are_left_alone_until_adopted(make_house: Any) -> None:
-    """A new store in the same deployment reports them and ends nothing; `adopt` takes them, and they go when idle."""
+    """A new store in the same deployment reports them and ends nothing; `adopt` takes them, and they go when idle. What
+    the lost one spent is unknown until somebody says that it is not."""
     house = make_house(idle="2s", pool="min = 1")
     house.up()
     (lost,) = house.until(lambda: [r for r in house.instances() if r["state"] == "idle"], 30, "it serves")
@@ -78,6 +79,10 @@ def test_machines_of_a_lost_store_are_left_alone_until_adopted(make_house: Any) 
     # It may have gone again before anybody looks.
     house.until(lambda: [r["vm"] for r in house.instances(past=True)] == [lost["vm"]], 20, "it is adopted")
     house.until_no_instance()
+    assert house.get("/v1/budgets")["unsure_since_ms"]
+    done = command(house, "budget", "reconcile", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert house.get("/v1/budgets")["unsure_since_ms"] is None
 
 
 def test_reap_ends_a_deployment_without_store_and_dispatcher(make_house: Any) -> None:
