@@ -295,6 +295,7 @@ class Observer:
         return {
             "machine": self._machine(one, row.pool), "vcpus": one.type.vcpus,
             "max_rate": one.highest_rate, "extra_rate": one.extra_rate,
+            "minimum_ms": one.minimum_ms, "increment_ms": one.increment_ms,
         }  # fmt: skip
 
     def _machine(self, offering: Offering, name: PoolName) -> Machine:

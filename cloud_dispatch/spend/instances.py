@@ -111,6 +111,11 @@ def booking_of(instance: Instance, ended_ms: int, worked: Sequence[Interval], lo
     )
 
 
+def price(instance: Instance) -> tuple[int | None, ...]:
+    """What its commitment is made from, besides when it began and ends."""
+    return instance.rate, instance.max_rate, instance.extra_rate, instance.minimum_ms, instance.increment_ms
+
+
 def known_rate(instance: Instance) -> Rate | None:
     """What an hour of it costs, disks and addresses with it; None where nobody told the price."""
     return None if instance.rate is None else Rate(instance.rate + instance.extra_rate)

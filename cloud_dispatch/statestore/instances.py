@@ -23,6 +23,7 @@ from cloud_dispatch.domain.instance import (
 )
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import InstanceChange
+from cloud_dispatch.spend.instances import price
 from cloud_dispatch.statestore import paying
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.departures import Departures
@@ -164,7 +165,7 @@ class Change:
                 dearer.append((before, changed))
             elif changed.last_ms != before.last_ms:
                 eased.append(changed)
-            repriced = repriced or (changed.max_rate, changed.extra_rate) != (before.max_rate, before.extra_rate)
+            repriced = repriced or price(changed) != price(before)
         if dearer:
             batch.admit(dearer, now)
         batch.vms.update(bound)

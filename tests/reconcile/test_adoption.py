@@ -12,7 +12,7 @@ from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.errors import Denied, InvalidInput, Unavailable
 from cloud_dispatch.domain.ids import BatchId, InstanceId, ProfileName, VmId, instance_id, slot_of
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
-from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.resources import Resources
@@ -22,6 +22,9 @@ from cloud_dispatch.provider.spi import Traits, Vm, VmState
 from cloud_dispatch.reconcile import picture, restored
 from cloud_dispatch.reconcile.observe import HERITAGE_FACT, UNTOLD
 from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import EVERYTHING
+from cloud_dispatch.spend.windows import Window
 from cloud_dispatch.statestore.lineage import RESTORED_FACT
 from tests.reconcile.fake import LOCAL, NAMED, NAMELESS, POOL, Cloud, ManualClock, World, world
 
@@ -103,7 +106,7 @@ async def test_what_an_adopted_vm_is_is_known_when_its_profile_says_what_it_offe
     async with world(tmp_path) as w:
         await w.booted()
         (row,) = w.rows
-        told = w.cloud.offers[0]
+        told = replace(w.cloud.offers[0], minimum_ms=60_000, increment_ms=HOUR_MS)
         facts = tags.decode(w.cloud.vms[row.vm].tags)
         assert facts is not None
         lost = replace(facts, batch=BatchId("lostbatch000"), slot=0)
@@ -119,6 +122,7 @@ async def test_what_an_adopted_vm_is_is_known_when_its_profile_says_what_it_offe
     (tmp_path / "again").mkdir()
     async with world(tmp_path / "again", cloud=cloud) as w:
         await w.store.set_fact(HERITAGE_FACT, facts.store)
+        await w.store.set_limits([Budget(EVERYTHING, Window.TOTAL, Amount(1 << 60))], {})
         await w.passes(2)
         (row,) = w.rows
         assert (row.vm, row.machine.capacity, row.max_rate) == ("late", Resources(), None)
@@ -128,6 +132,9 @@ async def test_what_an_adopted_vm_is_is_known_when_its_profile_says_what_it_offe
         offered = told.machine(POOL, w.pool.labels, reserve=w.pool.reserve, max_tasks=0)
         assert (row.machine, row.vcpus) == (offered, told.type.vcpus)
         assert (row.max_rate, row.extra_rate) == (told.highest_rate, told.extra_rate)
+        assert (row.minimum_ms, row.increment_ms) == (told.minimum_ms, told.increment_ms)
+        (committed,) = w.store.commitments()
+        assert (committed.minimum_ms, committed.increment_ms) == (told.minimum_ms, told.increment_ms)
 
 
 def stray(w: World) -> Instance:
