@@ -86,7 +86,7 @@ campaign: setup ## simulate COUNT scenarios of each kind, and as many hostile re
 	  configurations configurations-and-faults configurations-and-money terms terms-and-faults late-answers late-answers-and-crashes lost-answers lost-answers-and-faults \
 	  sharing sharing-and-faults sharing-and-configurations sharing-and-money neighbours neighbours-and-faults payers payers-and-faults leaving stops frozen frozen-and-faults frozen-spot demands demands-and-faults demands-and-spot \
   long-work long-work-and-configurations long-work-and-faults \
-	  lost-answers-and-money lost-answers-and-fleets lost-commits lost-commits-and-faults lost-store lost-store-and-faults lost-store-and-fleets lost-store-and-money mixed; do \
+	  lost-answers-and-money lost-answers-and-fleets lost-commits lost-commits-and-faults lost-store lost-store-and-faults lost-store-and-fleets lost-store-and-clouds lost-store-and-money mixed; do \
 	  $(BIN)/python -m cloud_dispatch.simulation seeds --first $(FIRST) --count $(COUNT) --theme $$theme || exit 1; done
 	MONEY_EXAMPLES=$(COUNT) $(BIN)/python -m pytest -q tests/simulation/test_money.py -k whatever
 	HOSTILE_EXAMPLES=$(COUNT) $(BIN)/python -m pytest -q --timeout 0 tests/api/test_hostile_schema.py

@@ -28,7 +28,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import Retention, Store
-from cloud_dispatch.reconcile import explain, leaving
+from cloud_dispatch.reconcile import explain, foreign, leaving
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.keeping import Keeper
@@ -126,6 +126,7 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
         entropy=ports.entropy,
         planning=ports.planning,
         settings=rules.settings,
+        foreign=foreign.remembered(ports.store),
         stops={"configuration": rules.stop, "operator": decode_stop(ports.store.fact(STOP_FACT))},
     )
     targets, in_force = Targets(rules.targets, ports.store), InForce(rules)

@@ -26,7 +26,7 @@ from cloud_dispatch.spend.costs import AttemptCost, CostPage, CostQuery, Costs
 from cloud_dispatch.spend.past import Past
 from cloud_dispatch.spend.payers import ClaimTerms
 from cloud_dispatch.spend.standing import Standing
-from cloud_dispatch.spend.windows import Window
+from cloud_dispatch.spend.windows import Span, Window
 
 
 class HeldClaim(Struct, frozen=True):
@@ -351,11 +351,18 @@ class Store(Protocol):
         """When the store came back from a backup, or its spending was doubted, for the last time, if nothing was
         reconciled since: all windows that were open then count as spent."""
 
-    async def doubt(self) -> None:
-        """From this commit on it is not known what was spent until now, and for as long as `spend.doubt.reach` says."""
+    def unsure(self, span: Span) -> bool:
+        """Whether a window counts as spent for that."""
+
+    async def doubt(self, others: Collection[str] = ()) -> bool:
+        """From this commit on it is not known what was spent until now, and for as long as `spend.doubt.reach` says:
+        because of what the statestores `others` made, unless an operator reckons with all of them; whether it is so."""
 
     def doubted_ms(self) -> int | None:
         """When it was doubted for the last time, if nothing was reconciled since."""
+
+    def reconciled_ms(self) -> int | None:
+        """When an operator reconciled for the last time."""
 
     def reckoned(self) -> Collection[str]:
         """The statestores of which an operator has said that what their VMs cost is reckoned with."""
@@ -431,7 +438,13 @@ class Store(Protocol):
 
     def fact(self, name: str) -> str | None: ...
 
+    def facts(self, prefix: str) -> Mapping[str, str]:
+        """Those whose names begin so."""
+
     async def set_fact(self, name: str, value: str) -> None: ...
+
+    async def set_facts(self, changed: Mapping[str, str | None]) -> None:
+        """All at once; None: forget it."""
 
     # -- care
     async def prune(self, now_ms: int, retention: Retention, *, batch: int = 10_000) -> Mapping[str, int]:

@@ -51,12 +51,15 @@ class Question(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ForeignVm:
-    """As the last listing had it that showed it, which began at `seen_ms` (monotonic)."""
+    """One that another statestore of this deployment made, as its tags say it: `ends_ms` its hard end then. `vcpus` 0:
+    its type was not offered yet. All of `profiles` have listed it."""
 
     store: str
     pool: PoolName
     type: str
-    seen_ms: int
+    vcpus: int
+    ends_ms: int
+    profiles: tuple[ProfileName, ...]
 
 
 @dataclass
@@ -84,8 +87,6 @@ class ProfileView:
     #: The last sign of life of the hand that ends its VMs beside the cloud, and when it was asked for.
     heard: Heard | None = None
     heard_ms: int | None = None
-    #: The VMs that another statestore of this deployment made, as listed.
-    foreign: dict[VmId, ForeignVm] = field(default_factory=dict)
     #: Why that hand can't be taken for alive, "" while it can.
     silence: str = ""
 
@@ -126,6 +127,12 @@ class Context:
     in_doubt: set[InstanceId] = field(default_factory=set)
     #: Until then no boot is late (wall milliseconds): the dispatcher has started while some were under way.
     boots_excused_ms: int = 0
+    #: The VMs that another statestore of this deployment made, as the store knows them too (`foreign`).
+    foreign: dict[VmId, ForeignVm] = field(default_factory=dict)
+    #: When the last listing began that showed it, monotonic; since the start.
+    foreign_seen: dict[tuple[ProfileName, VmId], int] = field(default_factory=dict)
+    #: Of which of those nobody knew what they cost when that was last looked at.
+    uncounted: frozenset[str] = frozenset()
     #: Instances whose behaviour an operator has changed since the last pass, in order: their tags are to say so.
     reworded: dict[InstanceId, None] = field(default_factory=dict)
     pending_events: list[Event] = field(default_factory=list)

@@ -10,7 +10,7 @@ from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.task import HELD, Task, TaskState
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.reconcile.context import Context
-from cloud_dispatch.reconcile.spend import UNSURE
+from cloud_dispatch.reconcile.spend import UNSURE, is_unsure
 
 _NEVER = "unsatisfiable"
 
@@ -55,7 +55,7 @@ def _waiting_reasons(context: Context, found: Task) -> list[str]:
     payer = context.store.payer_of(found.spec)
     waiting = [w for w in plan.waiting if w.shape == shape and w.payer == payer]
     reasons.extend(w.reason for w in waiting)
-    if any(Obstacle.BUDGET in w.obstacles for w in waiting) and context.store.unsure_since() is not None:
+    if any(Obstacle.BUDGET in w.obstacles for w in waiting) and is_unsure(context.store):
         reasons.append(UNSURE)
     if stopped and not any(stopped in reason for reason in reasons):
         reasons.insert(0, stopped)

@@ -324,9 +324,9 @@ class FleetService:
         self._c.wake()
 
     async def reconcile(self) -> None:
-        others = foreign.stores(self._c)
+        others = foreign.uncounted(self._c)
         await self._c.store.reconcile(others)
-        beside = f", and what VMs of the statestore {', '.join(sorted(others))} cost is reckoned with" if others else ""
+        beside = f", and what {', '.join(others.values())} cost is reckoned with" if others else ""
         self._c.note("operator.reconcile", detail=f"the ledger is the truth{beside}")
         self._c.wake()
 

@@ -1,77 +1,139 @@
 """VMs of this deployment that another statestore made. Owns how they count: nothing is done with them before an
-operator says so, and until then they run and bill under this deployment's caps. Nobody knows what they cost."""
+operator says so, and until then they run and bill under this deployment's caps. Nobody knows what they cost.
+
+They are remembered by the store until a listing shows that they are gone, or ours: also where a profile can't be listed
+just now, and over restarts.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.planner.snapshot import Foreign
+from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.spi import Traits
 from cloud_dispatch.reconcile.asking import Listed
-from cloud_dispatch.reconcile.context import Context, ForeignVm, ProfileView
-from cloud_dispatch.reconcile.matching import Finding
+from cloud_dispatch.reconcile.context import Context, ForeignVm
+from cloud_dispatch.reconcile.matching import Finding, was_adopted
 from cloud_dispatch.reconcile.matching import Foreign as Stray
-from cloud_dispatch.spend.doubt import is_due
+from cloud_dispatch.spend import doubt
+
+#: The facts that have them, by VM.
+_FACT = "foreign-vm:"
+#: So long after its hard end one is forgotten whose profiles have all left the configuration: nobody can list it.
+_ENDED_MS = 86_400_000
 
 
-def listed(view: ProfileView, found: Iterable[Finding], shown: Listed, traits: Traits) -> None:
-    """Note those that a listing shows. One that it does not show may be there all the same, as long as the provider's
-    listings may be behind."""
-    listing, since_ms = shown.listing, shown.started_ms
+def remembered(store: Store) -> dict[VmId, ForeignVm]:
+    """Those that the store knows."""
+    return {
+        VmId(name.removeprefix(_FACT)): msgspec.json.decode(value, type=ForeignVm)
+        for name, value in store.facts(_FACT).items()
+    }
+
+
+async def listed(
+    context: Context, profile: ProfileName, found: Iterable[Finding], shown: Listed, traits: Traits
+) -> None:
+    """Note those that a listing shows, and tell of them once. One that it does not show may be there all the same, as
+    long as the provider's listings may be behind."""
+    listing, since_ms, known = shown.listing, shown.started_ms, context.foreign
+    strays = {one.vm.id: one for one in found if isinstance(one, Stray)}
+    sizes = {one.type.name: one.type.vcpus for one in context.view(profile).offerings}
+    after: dict[VmId, ForeignVm | None] = {}
+    for vm, stray in strays.items():
+        context.foreign_seen[profile, vm] = since_ms
+        facts, before = stray.facts, known.get(vm)
+        profiles, vcpus = (before.profiles, before.vcpus) if before else ((), 0)
+        vcpus = sizes.get(stray.vm.type, vcpus)
+        together = tuple(sorted({*profiles, profile}))
+        after[vm] = ForeignVm(facts.store, facts.pool, stray.vm.type, vcpus, facts.ends_ms, together)
     told = {vm.id for vm in listing.vms}
-    kept = {
-        vm: one
-        for vm, one in view.foreign.items()
-        if vm not in told and (not listing.complete or since_ms - one.seen_ms < traits.consistency_ms)
-    }
-    seen = {
-        one.vm.id: ForeignVm(one.facts.store, one.facts.pool, one.vm.type, since_ms)
-        for one in found
-        if isinstance(one, Stray)
-    }
-    view.foreign = {**kept, **seen}
+    for vm, one in known.items():
+        if profile in one.profiles and vm not in strays:
+            seen_ms = context.foreign_seen.get((profile, vm), context.begun_ms)
+            if vm in told or (listing.complete and since_ms - seen_ms >= traits.consistency_ms):
+                left = tuple(name for name in one.profiles if name != profile)
+                after[vm] = replace(one, profiles=left) if left else None
+    new = [vm for vm in strays if vm not in known]
+    await _remember(context, {vm: one for vm, one in after.items() if known.get(vm) != one})
+    for vm in new:
+        whose = strays[vm].facts.store
+        context.note(
+            "instance.foreign",
+            detail=f"VM {vm} of profile {profile} belongs to statestore {whose}: left alone, and counted; "
+            f"`adopt --store {whose}` takes over all of them",
+        )
+
+
+async def _remember(context: Context, changed: Mapping[VmId, ForeignVm | None]) -> None:
+    if not changed:
+        return
+    await context.store.set_facts({
+        f"{_FACT}{vm}": None if one is None else msgspec.json.encode(one).decode() for vm, one in changed.items()
+    })  # fmt: skip
+    for vm, one in changed.items():
+        if one is None:
+            context.foreign.pop(vm, None)
+        else:
+            context.foreign[vm] = one
+    context.foreign_seen = {key: at for key, at in context.foreign_seen.items() if key[1] in context.foreign}
 
 
 def known(context: Context) -> tuple[Foreign, ...]:
-    """Those that the last listings have shown. Two profiles may list the same; what was taken over since is no more of
-    them. A type that nobody who lists it offers any more counts as the largest that they do, at least as one vCPU."""
-    views = {name: view for name in context.settings.providers if (view := context.profiles.get(name)) and view.foreign}
-    if not views:
+    """Those that count now. Two profiles may list the same; what was taken over since is no more of them. A type that
+    nobody who lists it has offered counts as the largest that they do, at least as one vCPU."""
+    places = {vm: one for vm, one in context.foreign.items() if context.store.by_vm(vm) is None}
+    if not places:
         return ()
-    sizes = {name: {one.type.name: one.type.vcpus for one in view.offerings} for name, view in views.items()}
-    places: dict[VmId, tuple[ForeignVm, list[ProfileName]]] = {}
-    for profile, view in views.items():
-        for vm, one in view.foreign.items():
-            if context.store.by_vm(vm) is None:
-                places.setdefault(vm, (one, []))[1].append(profile)
+    largest = {
+        name: max((one.type.vcpus for one in view.offerings), default=1) for name, view in context.profiles.items()
+    }
     alike = Counter(
-        (one.store, one.pool, tuple(profiles), _vcpus(one.type, [sizes[name] for name in profiles]))
-        for one, profiles in places.values()
+        (one.store, one.pool, one.profiles, one.vcpus or _most(one.profiles, largest)) for one in places.values()
     )
     return tuple(Foreign(*kind, count) for kind, count in sorted(alike.items()))
 
 
-def stores(context: Context) -> frozenset[str]:
-    """The statestores that made them, by the last listings."""
-    return frozenset(one.store for one in known(context))
+def _most(profiles: Sequence[ProfileName], largest: Mapping[ProfileName, int]) -> int:
+    return max((largest.get(name, 1) for name in profiles), default=1)
 
 
-async def doubt(context: Context) -> None:
+def uncounted(context: Context) -> dict[str, str]:
+    """What bills and nobody counts, in words: by the statestore, VMs that another one made; by the instance, a VM that
+    was taken over and whose price nobody tells."""
+    others = {one.store: f"VMs of the statestore {one.store}" for one in known(context)}
+    rows = context.store.instances().values()
+    priceless = (row for row in rows if was_adopted(row) and row.rate is None and row.max_rate is None)
+    return {**others, **{row.id: f"the adopted instance {row.id}" for row in priceless}}
+
+
+async def question(context: Context) -> None:
     """As long as there are VMs that nobody counts, it is not known what is spent: durably, before anything is planned.
-    Not of statestores whose VMs an operator reckons with."""
-    uncounted, store = stores(context).difference(context.store.reckoned()), context.store
+    Not of those with which an operator reckons."""
+    now, store = context.clock.now(), context.store
+    await _remember(context, dict.fromkeys(_left(context, now)))
+    found, reckoned = uncounted(context), store.reckoned()
+    before, context.uncounted = context.uncounted, frozenset(found).difference(reckoned)
     doubted_ms = store.doubted_ms()
-    if not uncounted or not is_due(doubted_ms, context.clock.now()):
+    lapsed = doubted_ms is None or doubt.reach(doubted_ms).end_ms <= now
+    if not context.uncounted or not await store.doubt(context.uncounted):
         return
-    await store.doubt()
-    if doubted_ms is None:
-        whose = ", ".join(sorted(uncounted))
-        context.note("budget.doubt", detail=f"nobody knows what VMs of the statestore {whose} have cost and will")
+    if lapsed or (before and context.uncounted - before):
+        what = ", ".join(found[one] for one in sorted(context.uncounted))
+        context.note("budget.doubt", detail=f"nobody knows what {what} cost")
 
 
-def _vcpus(type_: str, sizes: Sequence[Mapping[str, int]]) -> int:
-    told = next((known[type_] for known in sizes if type_ in known), None)
-    largest = max((vcpus for known in sizes for vcpus in known.values()), default=1)
-    return max(largest if told is None else told, 1)
+def _left(context: Context, now_ms: int) -> list[VmId]:
+    """Those that nobody can list any more and that have ended by now, if a hand has kept their ends."""
+    profiles = context.settings.providers.keys()
+    return [
+        vm
+        for vm, one in context.foreign.items()
+        if one.ends_ms + _ENDED_MS < now_ms and profiles.isdisjoint(one.profiles)
+    ]

@@ -162,7 +162,7 @@ class Loop:
 
     async def _pass(self) -> Plan:
         await self._observer.observe()
-        await foreign.doubt(self._c)
+        await foreign.question(self._c)
         await self._judge()
         await boot.tell_of_breakers(self._c)
         await give_way()

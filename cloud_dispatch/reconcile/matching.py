@@ -90,6 +90,11 @@ class Seen(Struct, frozen=True):
 Finding = Bound | Stranger | Foreign | Ended | Missing | Seen
 
 
+def was_adopted(row: Instance) -> bool:
+    """Whether the row was made for a VM found by its tags: such a row has no boot deadline."""
+    return row.boot_deadline_ms == 0
+
+
 def is_open(row: Instance, alike: int, restored_ms: int | None) -> bool:
     """Whether a VM of its launch that says no slot may be taken for that of `row`, one of `alike` that have none. Not
     where the store was restored since the launch: another VM may have become this one before, and its agent know itself

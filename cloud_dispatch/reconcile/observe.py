@@ -22,8 +22,9 @@ from cloud_dispatch.reconcile import boot, foreign
 from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.asking import Asking, Listed
 from cloud_dispatch.reconcile.context import Context
-from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Foreign, Missing, Seen, Stranger, match
+from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Missing, Seen, Stranger, match, was_adopted
 from cloud_dispatch.reconcile.recalled import Recalled
+from cloud_dispatch.reconcile.restored import SHOWN
 from cloud_dispatch.reconcile.spend import lag_ms
 from cloud_dispatch.reconcile.wearing import Wearing
 
@@ -44,19 +45,16 @@ def heritage(store: Store) -> frozenset[str]:
 
 
 async def inherit(store: Store, other: str) -> None:
-    """From now on the VMs of the statestore `other` are this one's too. Durable; InvalidInput for no store's id."""
+    """From now on the VMs of the statestore `other` are this one's too. Durable; InvalidInput for no store's id. What
+    that one has spent is not known, whether its VMs were seen or not."""
     if not other or other != "".join(other.split()):
         raise InvalidInput(
             f"{other!r} is not the id of a statestore", place="store", hint="`events` names foreign ones"
         )
     known = heritage(store) - {store.id}
     if other != store.id and other not in known:
+        await store.doubt([other])
         await store.set_fact(HERITAGE_FACT, " ".join(sorted({*known, other})))
-
-
-def was_adopted(row: Instance) -> bool:
-    """Whether the row was made for a VM found by its tags: such a row has no boot deadline."""
-    return row.boot_deadline_ms == 0
 
 
 def _guessed(finding: Finding) -> bool:
@@ -98,9 +96,11 @@ class Observer:
         self._heeded(listing.vms, provider.traits, listed.started_ms)
         view = self._c.view(profile)
         view.listed_ms = self._c.clock.monotonic()
-        foreign.listed(view, found, listed, provider.traits)
+        await foreign.listed(self._c, profile, found, listed, provider.traits)
         if listing.complete:
             view.shown_ms = listed.started_ms
+            if self._c.store.fact(SHOWN + profile) is None:
+                await self._c.store.set_fact(SHOWN + profile, str(self._c.clock.now()))
 
     async def _outlived(self, rows: Sequence[Instance], profile: ProfileName) -> None:
         """End what a hand has left that is later than was reckoned with; what it costs is counted for as long as it is
@@ -127,15 +127,6 @@ class Observer:
             await self._ended(finding)
         elif isinstance(finding, Missing):
             self._missing(finding.instance, provider, started)
-        elif isinstance(finding, Foreign):
-            key = f"foreign:{finding.vm.id}"
-            if self._c.store.fact(key) is None:
-                await self._c.store.set_fact(key, finding.facts.store)
-                self._c.note(
-                    "instance.foreign",
-                    detail=f"VM {finding.vm.id} of profile {profile} belongs to statestore {finding.facts.store}: "
-                    f"left alone, and counted; `adopt --store {finding.facts.store}` takes over all of them",
-                )
         elif isinstance(finding, Stranger):
             await self._stranger(finding, profile, provider)
 

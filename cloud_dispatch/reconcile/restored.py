@@ -7,18 +7,24 @@ from collections.abc import Iterator
 
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import Blocked
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
+from cloud_dispatch.spend.instances import keys_of_place
 
 #: A first listing of thousands of VMs takes so long; and a complete one may take so long to come.
 _FIRST_MS, _WHOLE_MS = 4_000, 60_000
 #: For so long, after what is waited for should have come, before it is looked for again.
 _AGAIN_MS = 2_000
+_NEW = "the statestore is new"
 
 
+#: The fact that a profile has had a complete listing once.
+SHOWN = "shown-once:"
 #: The fact up to which restore a profile's tags have been read: a listing has shown all that there is.
 READ = "tags-recalled:"
 
@@ -58,29 +64,65 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
 
 def _unlisted(context: Context, now: int) -> Iterator[Blocked]:
     """At a start others' VMs may be there that count against caps: those of another statestore of this deployment.
-    Where some are seen, a provider has the time that its listings may be behind, to show all of them. Where nothing is
+    Where some are known, a provider has the time that its listings may be behind, to show all of them. Where nothing is
     known yet, a store that has made nothing waits for a complete listing, and each profile for the others', which share
-    its caps: for a while, since who is down must not hold up the rest; but under a limit until all are complete, since
-    nobody would count what they cost."""
+    its caps: for a while, since who is down must not hold up the rest."""
     waited_ms, store = context.clock.monotonic() - context.begun_ms, context.store
-    others = any(view.foreign for view in context.profiles.values())
     is_new = not store.instances() and not len(store.past()) and store.restored_ms() is None
-    patient = is_new and bool(store.limits())
-    if waited_ms >= _WHOLE_MS and not others and not patient:
+    if waited_ms >= _WHOLE_MS and not context.foreign and not is_new and store.doubted_ms() is None:
         return
     views = {profile: context.view(profile) for profile in context.settings.providers}
     unlisted = [name for name, view in views.items() if view.listed_ms is None and not view.problem]
-    partly = [name for name, view in views.items() if view.shown_ms is None and (patient or view.listed_ms is not None)]
+    partly = [name for name, view in views.items() if view.listed_ms is not None and view.shown_ms is None]
     for profile, view in views.items():
         horizon_ms = context.settings.providers[profile].traits.consistency_ms
-        why = ""
-        if others and horizon_ms and (view.shown_ms is None or view.shown_ms < context.begun_ms + horizon_ms):
+        until_ms, why = now + _AGAIN_MS, ""
+        if context.foreign and horizon_ms and (view.shown_ms is None or view.shown_ms < context.begun_ms + horizon_ms):
             after = format_duration(horizon_ms)
             why = f"VMs of another statestore are there, and {profile} may show more only after {after}"
-        elif is_new and (patient or waited_ms < _WHOLE_MS) and (partly or view.shown_ms is None):
-            which = ", ".join(partly) or profile
-            why = f"the statestore is new, and {which} has not shown yet all VMs that another one may have made"
+        elif is_new and waited_ms < _WHOLE_MS and (partly or view.shown_ms is None):
+            why = f"{_NEW}, and {', '.join(partly) or profile} has not shown yet all VMs that another one may have made"
         elif unlisted and waited_ms < _FIRST_MS:
             why = f"it is not known yet whether VMs of another statestore are at {', '.join(unlisted)}"
+        elif is_new or store.doubted_ms() is not None:
+            until_ms, why = now + _WHOLE_MS, _uncounted(context, profile)
         if why:
-            yield Blocked(profile, now + _AGAIN_MS, why, obstacle=Obstacle.SILENT)
+            yield Blocked(profile, until_ms, why, obstacle=Obstacle.SILENT)
+
+
+def _uncounted(context: Context, profile: ProfileName) -> str:
+    """Why nothing is launched at `profile` by a store that is new or has taken another one's place, "" when something
+    may be: a limit covers it together with a profile at which VMs of another store may be, since this one has never had
+    a complete listing there, and which nobody would count; or a cap does, where it is known that there was another one.
+    Until an operator says otherwise."""
+    store = context.store
+    if store.reconciled_ms() is not None:
+        return ""
+    unshown = [name for name in context.settings.providers if store.fact(SHOWN + name) is None]
+    covers = _covering(context, profile)
+    together = [name for name in unshown if not covers.isdisjoint(_covering(context, name))]
+    if not together:
+        return ""
+    which = ", ".join(together)
+    return (
+        f"VMs that another statestore may have made at {which} would count against the caps and limits here, and are"
+        f" not shown yet: mend {which}, or say `budget reconcile` if there are none"
+    )
+
+
+def _covering(context: Context, profile: ProfileName) -> set[Key]:
+    """The limits, and where there was another store the caps, that cover what may be rented at `profile`; but not those
+    of payers."""
+    settings, store = context.settings, context.store
+    pools = [pool for pool in settings.pools.values() if profile in pool.profiles]
+    keys = {key for pool in pools for key in keys_of_place(pool.name, profile, settings.drivers)}
+    counted = {budget.key for budget in store.limits()}
+    if store.doubted_ms() is not None:
+        capped = [
+            *([EVERYTHING] if settings.caps != Caps() else []),
+            *(Key(Scope.DRIVER, one.driver) for one in settings.driver_caps),
+            *(Key(Scope.PROFILE, name) for name, caps in settings.profile_caps.items() if caps != Caps()),
+            *(Key(Scope.POOL, pool.name) for pool in pools if pool.caps != Caps()),
+        ]
+        counted.update(capped)
+    return keys & counted

@@ -20,7 +20,7 @@ from cloud_dispatch.domain.money import HOUR_MS, Rate, format_amount
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import EndRules, Pool
 from cloud_dispatch.ports.executor import give_way
-from cloud_dispatch.ports.store import InstanceChange
+from cloud_dispatch.ports.store import InstanceChange, Store
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import HardEnd, Provider
 from cloud_dispatch.reconcile.context import Context
@@ -64,6 +64,12 @@ UNSURE = (
     "the statestore came back from a backup, or another one's VMs are or were there, so that nobody knows what was"
     " spent; what was open then counts as spent until `budget reconcile`"
 )
+
+
+def is_unsure(store: Store) -> bool:
+    """Whether a limit counts as spent now for that."""
+    return any(store.unsure(span) for _, span in store.standing().present())
+
 
 #: For so long a price may be taken for true: lists of prices change by the day or week, and spot has its maximum.
 PRICE_GOOD_MS = 7 * 24 * HOUR_MS
@@ -219,10 +225,10 @@ class Spending:
         self._reached = reached(self._c.store.limits(), standing, commitments, now)
         self._announce()
         self._withhold()
-        for holder in () if self._unsure else holders:
-            # After a restore a limit counts as spent, and is perhaps not: nothing new is admitted, and what was
-            # admitted before goes on to the ends that it has.
-            over = self._past(holder.commitment.keys, _DRAIN)
+        for holder in holders:
+            # Where nobody knows what was spent a limit counts as spent, and is perhaps not: nothing new is admitted,
+            # and what was admitted before goes on to the ends that it has.
+            over = self._past(holder.commitment.keys, _DRAIN, sure=True)
             if over is not None:
                 await self._drain(rows[InstanceId(holder.commitment.name)], self._words(over))
         await give_way()
@@ -246,13 +252,8 @@ class Spending:
             if not holder.movable and holder.ends_ms - now <= pace.drain_ms:
                 await self._drain(rows[InstanceId(holder.commitment.name)], "its hard end comes and can't be moved on")
 
-    @property
-    def _unsure(self) -> bool:
-        """Whether more may have been spent than the store knows."""
-        return self._c.store.unsure_since() is not None
-
     def _words(self, one: Reached) -> str:
-        return _words(one, self._unsure)
+        return _words(one, self._c.store.unsure(one.span))
 
     def _announce(self) -> None:
         """Tell the operator of each stage once a window."""
@@ -268,9 +269,11 @@ class Spending:
         stopped = (one for one in self._reached if one.stage in _NO_LAUNCH and one.budget.key.scope in OF_PAYERS)
         self._c.store.withhold({one.budget.key: self._words(one) for one in stopped})
 
-    def _past(self, keys: Collection[Key], stages: frozenset[Stage]) -> Reached | None:
-        """A budget of one of `keys` that has come to one of `stages`."""
-        return next((one for one in self._reached if one.stage in stages and one.budget.key in keys), None)
+    def _past(self, keys: Collection[Key], stages: frozenset[Stage], *, sure: bool = False) -> Reached | None:
+        """A budget of one of `keys` that has come to one of `stages`; where it has to be `sure`, by what the store
+        knows."""
+        past = (one for one in self._reached if one.stage in stages and one.budget.key in keys)
+        return next((one for one in past if not sure or not self._c.store.unsure(one.span)), None)
 
     async def _extend(self, extension: Extension, row: Instance, now: int) -> None:
         if row.id not in self._c.store.instances():

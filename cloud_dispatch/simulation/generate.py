@@ -411,6 +411,7 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "lost-store": (lost_store,),
     "lost-store-and-faults": (lost_store, _crashes, _bad_network, _bad_agents, _bad_clouds),
     "lost-store-and-fleets": (_fleet, _spot, lost_store),
+    "lost-store-and-clouds": (three_clouds, lost_store, one_is_down, _crashes),
     "lost-store-and-money": (short_of_money, lost_store, costly_faults, left_alone),
     "lost-commits": (lost_commits,),
     "lost-commits-and-faults": (lost_commits, _crashes, _bad_network, _bad_store, _bad_agents, _operators),

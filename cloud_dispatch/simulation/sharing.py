@@ -46,18 +46,21 @@ def shared_account(scenario: Scenario, chance: Stream) -> Scenario:
 
 def neighbours(scenario: Scenario, chance: Stream) -> Scenario:
     """Others have VMs in the accounts: a deployment whose name begins as ours, one in capitals, ours on another
-    statestore, people. Some were there before; where quotas are short, all of them go. Listings show by prefix, or
-    not."""
-    return msgspec.structs.replace(scenario, accounts=tuple(_beside(one, chance) for one in scenario.accounts))
+    statestore, people. Some were there before; where quotas are short, all of them go, and where caps or limits are
+    those that count. Listings show by prefix, or not."""
+    counted = scenario.caps != Caps() or bool(scenario.driver_caps) or bool(scenario.budgets)
+    return msgspec.structs.replace(
+        scenario, accounts=tuple(_beside(one, counted or one.caps != Caps(), chance) for one in scenario.accounts)
+    )
 
 
-def _beside(account: CloudAccount, chance: Stream) -> CloudAccount:
+def _beside(account: CloudAccount, counted: bool, chance: Stream) -> CloudAccount:
     faults = [Fault(FaultKind.LEFTOVER, until_ms=_TROUBLE_MS)] if chance.chance(0.5) else []
     short = chance.chance(0.3)
     for _ in range(chance.between(1, 4)):
         begins_ms, lasts_ms = chance.pick((0, chance.below(_TROUBLE_MS))), chance.pick((0, 30_000, 200_000))
         whose = chance.pick((f"{DEPLOYMENT}-2", DEPLOYMENT.upper(), DEPLOYMENT, DEPLOYMENT, ""))
-        stays = not (lasts_ms or short)
+        stays = not (lasts_ms or short or (counted and whose == DEPLOYMENT))
         there = Fault(
             FaultKind.NEIGHBOUR, from_ms=begins_ms, until_ms=0 if stays else begins_ms + (lasts_ms or _TROUBLE_MS),
             times=chance.between(1, 3), code=whose, amount=chance.below(2),

@@ -39,6 +39,7 @@ class Troubles:
         self.holding: list[Fault] = []
         self._traps: list[Any] = []  # [fault, how often its point may still be passed]
         self._backups: dict[int, Any] = {}
+        self._let_go: list[InstanceId] = []  # what was held for a while
         self._lost: list[str] = []  # ids of the stores that are gone
         self._answers = world.streams.stream("store", "answers")
         self._level: StopLevel | None = None  # where the operator has the kill switch
@@ -229,20 +230,24 @@ class Troubles:
         if chosen is None:
             return
 
+        async def ask() -> None:
+            """Nobody takes back what was not answered yet."""
+            until_ms = max(fault.until_ms, self._w.now_ms + 1_000)
+            await self._as_operator(fault)
+            await asyncio.sleep(max(until_ms - self._w.now_ms, 0) / 1000)
+            self._let_go.append(chosen)
+            await self._resume(chosen)
+
+        self._w.go(ask())
+
+    async def _resume(self, chosen: InstanceId) -> None:
         async def resume(living: Incarnation) -> None:
             assert living.parts is not None
             # What can't be stored is tried again, and what a restored store does not know until it may have adopted it.
             with contextlib.suppress(Conflict, IllegalTransition):
                 await living.parts.fleet.resume(chosen, "as the scenario says")
 
-        async def ask() -> None:
-            """Nobody takes back what was not answered yet."""
-            until_ms = max(fault.until_ms, self._w.now_ms + 1_000)
-            await self._as_operator(fault)
-            await asyncio.sleep(max(until_ms - self._w.now_ms, 0) / 1000)
-            await self._w.inside(resume, tries=_RESUMES)
-
-        self._w.go(ask())
+        await self._w.inside(resume, tries=_RESUMES)
 
     def _stop_all(self, fault: Fault) -> None:
         """Pull the kill switch, and let go of it when the fault is over."""
@@ -270,9 +275,12 @@ class Troubles:
         await self._w.inside(pull)
 
     def restored(self) -> None:
-        """The store is older than it was: its operator looks where the kill switch is, and has it where it was."""
+        """The store is older than it was: its operator looks where the kill switch is, and has it where it was. What
+        was held may be held again, by its row or by its tag: who has let go of it does so once more."""
         if self._level is not None:
             self._w.go(self._switch(self._level))
+        for chosen in self._let_go:
+            self._w.go(self._resume(chosen))
 
     async def _as_operator(self, fault: Fault) -> None:
         """Once, on what the living dispatcher has; a refusal is an answer."""

@@ -55,7 +55,7 @@ def end_claim(batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int
         if outcome.cause is Cause.SUCCESS and started_ms is not None:
             batch.memory.succeeded(lot.shape, ended_ms - started_ms, lot.expected_ms)
         elif outcome.cause is Cause.PREEMPTED and started_ms is not None:
-            expected_ms = _outlasted(batch, lot, ended_ms - started_ms)
+            expected_ms = _outlasted(batch, hold, ended_ms - started_ms, now)
     after = _AFTER[event]
     if after is TaskState.QUEUED:
         if expected_ms != lot.expected_ms:
@@ -78,11 +78,17 @@ def lose_all(batch: Batch, seat: Seat, now: int) -> None:
         lose_claim(batch, hold, now)
 
 
-def _outlasted(batch: Batch, lot: Lot, ran_ms: int) -> int:
+def _outlasted(batch: Batch, hold: Hold, ran_ms: int, now: int) -> int:
     """How long a task is expected to take whose agent had to end it after so long: twice that, if it had taken longer
     than was likely. Else it would be given as little time again and again, where that is what a machine's end is set
-    by. How long one ran that was lost with its machine nobody knows."""
-    return 2 * ran_ms if ran_ms > batch.memory.likely_ms(lot) > 0 else lot.expected_ms
+    by. How long one ran that was lost with its machine nobody knows. But no longer than a whole life there: what
+    is expected to take longer than any lives is begun by whoever asks, however old."""
+    lot, memory = hold.lot, batch.memory
+    if not ran_ms > memory.likely_ms(lot) > 0:
+        return lot.expected_ms
+    instance = batch.instance(hold.seat.instance.id) or hold.seat.instance
+    life = memory.purse.terms.remaining(instance, now)
+    return min(2 * ran_ms, life.whole_ms) if life is not None and ran_ms < life.whole_ms else 2 * ran_ms
 
 
 def _settle(batch: Batch, hold: Hold, now: int) -> None:

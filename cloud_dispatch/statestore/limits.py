@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import delete
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.statestore.batch import Batch
@@ -12,7 +11,6 @@ from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.paying import recommit
 from cloud_dispatch.statestore.purse import Configured, Purse
 from cloud_dispatch.statestore.records import set_facts
-from cloud_dispatch.statestore.schema import facts
 
 
 def take_purse(memory: Memory, purse: Purse, now_ms: int) -> None:
@@ -41,15 +39,8 @@ class SetLimits:
     def plan(self, batch: Batch) -> None:
         """First of all effects: what the group books is not in the ledger that was read."""
         batch.effects.insert(0, lambda: take_purse(batch.memory, self._purse, self._now_ms))
-        for name, value in self._changed.items():
-            if value is None:
-                self._forget(batch, name)
-            else:
-                set_facts({name: value}, self._memory).plan(batch)
-
-    def _forget(self, batch: Batch, name: str) -> None:
-        batch.write(delete(facts).where(facts.c.name == name))
-        batch.effects.append(lambda: batch.memory.facts.pop(name, None))
+        if self._changed:
+            set_facts(self._changed, self._memory).plan(batch)
 
     def answer(self, specs: Mapping[int, bytes]) -> None:
         return None

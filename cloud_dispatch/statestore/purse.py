@@ -37,6 +37,8 @@ from cloud_dispatch.statestore.schema import charges, ledger
 UNSURE_FACT, OTHERS_FACT = "spend-unsure-since", "spend-others-since"
 #: The one that has the other statestores of which an operator has said that what their VMs cost is reckoned with.
 RECKONED_FACT = "spend-others-reckoned"
+#: And the one that has when one has said so for the last time, of whomever.
+RECONCILED_FACT = "spend-reconciled-at"
 RAISE = "raise the limit, or wait for its next window"
 
 

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Executable, delete, insert, update
+from sqlalchemy import Executable, bindparam, delete, insert, update
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.events import Event
@@ -64,11 +64,19 @@ def the_same() -> Write:
     return Write((update(facts).values(value=facts.c.value), ()))
 
 
-def set_facts(changed: Mapping[str, str], memory: Memory) -> Write:
+def set_facts(changed: Mapping[str, str | None], memory: Memory) -> Write:
+    """None: forget it."""
+    known = {name: value for name, value in changed.items() if value is not None}
+
+    def learn() -> None:
+        for name in changed:
+            memory.facts.pop(name, None)
+        memory.facts.update(known)
+
     return Write(
-        *((delete(facts).where(facts.c.name == name), ()) for name in changed),
-        (insert(facts), [{"name": name, "value": value} for name, value in changed.items()]),
-        effect=lambda: memory.facts.update(changed),
+        (delete(facts).where(facts.c.name == bindparam("of")), [{"of": name} for name in changed]),
+        *([(insert(facts), [{"name": name, "value": value} for name, value in known.items()])] if known else ()),
+        effect=learn,
     )
 
 

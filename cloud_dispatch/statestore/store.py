@@ -35,6 +35,7 @@ from cloud_dispatch.ports.store import (
     Target,
     TaskFilter,
 )
+from cloud_dispatch.spend import doubt
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment, Key
 from cloud_dispatch.spend.costs import AttemptCost, CostPage, CostQuery, Costs
@@ -43,7 +44,7 @@ from cloud_dispatch.spend.past import Past
 from cloud_dispatch.spend.payers import ClaimTerms, task_of
 from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.spend.tightened import TIGHTENED_FACT, decode, encode, set_limit
-from cloud_dispatch.spend.windows import Window
+from cloud_dispatch.spend.windows import Span, Window
 from cloud_dispatch.statestore import care, copying, costs, reading, records
 from cloud_dispatch.statestore.claims import Sync, without_commit
 from cloud_dispatch.statestore.commit import GroupCommit
@@ -54,7 +55,7 @@ from cloud_dispatch.statestore.lineage import RESTORED_FACT
 from cloud_dispatch.statestore.loading import STORE_ID
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 from cloud_dispatch.statestore.memory import Memory
-from cloud_dispatch.statestore.purse import OTHERS_FACT, RECKONED_FACT, UNSURE_FACT, Configured, doubts
+from cloud_dispatch.statestore.purse import OTHERS_FACT, RECKONED_FACT, RECONCILED_FACT, UNSURE_FACT, Configured, doubts
 from cloud_dispatch.statestore.tasks import Cancel, Prioritise, Submit
 from cloud_dispatch.statestore.timely import declined
 from cloud_dispatch.statestore.writer import DatabaseWriter, Line
@@ -241,13 +242,25 @@ class SqlStore:
     def unsure_since(self) -> int | None:
         return max(doubts(self._memory.facts), default=None)
 
-    async def doubt(self) -> None:
-        async with self._setting:
-            await self._set_limits(self._writer.configured, {OTHERS_FACT: str(self._clock.now())})
+    def unsure(self, span: Span) -> bool:
+        return any(doubt.reach(noted).overlap_ms(*span) for noted in doubts(self._memory.facts))
+
+    async def doubt(self, others: Collection[str] = ()) -> bool:
+        async with self._setting:  # an operator may be reconciling just now
+            if others and not set(others).difference(self.reckoned()):
+                return False
+            now = self._clock.now()
+            if doubt.is_due(self.doubted_ms(), now):
+                await self._set_limits(self._writer.configured, {OTHERS_FACT: str(now)})
+            return True
 
     def doubted_ms(self) -> int | None:
         doubted = self._memory.facts.get(OTHERS_FACT)
         return None if doubted is None else int(doubted)
+
+    def reconciled_ms(self) -> int | None:
+        reconciled = self._memory.facts.get(RECONCILED_FACT)
+        return None if reconciled is None else int(reconciled)
 
     def reckoned(self) -> Collection[str]:
         return (self._memory.facts.get(RECKONED_FACT) or "").split()
@@ -260,7 +273,9 @@ class SqlStore:
     async def reconcile(self, others: Collection[str] = ()) -> None:
         async with self._setting:
             restored = self.restored_ms()  # said by itself from now on
-            known = {} if restored is None else {RESTORED_FACT: str(restored)}
+            known = {RECONCILED_FACT: str(self._clock.now())}
+            if restored is not None:
+                known[RESTORED_FACT] = str(restored)
             if others:
                 known[RECKONED_FACT] = " ".join(sorted({*self.reckoned(), *others}))
             await self._set_limits(self._writer.configured, {UNSURE_FACT: None, OTHERS_FACT: None, **known})
@@ -399,10 +414,16 @@ class SqlStore:
     def fact(self, name: str) -> str | None:
         return self._memory.facts.get(name)
 
+    def facts(self, prefix: str) -> Mapping[str, str]:
+        return {name: value for name, value in self._memory.facts.items() if name.startswith(prefix)}
+
     async def set_fact(self, name: str, value: str) -> None:
-        if name == STORE_ID:
-            raise InvalidInput("a statestore keeps its identity", place=name)
-        await self._commit.run(records.set_facts({name: value}, self._memory))
+        await self.set_facts({name: value})
+
+    async def set_facts(self, changed: Mapping[str, str | None]) -> None:
+        if STORE_ID in changed:
+            raise InvalidInput("a statestore keeps its identity", place=STORE_ID)
+        await self._commit.run(records.set_facts(changed, self._memory))
 
     # -- care
     async def prune(self, now_ms: int, retention: Retention, *, batch: int = 10_000) -> Mapping[str, int]:

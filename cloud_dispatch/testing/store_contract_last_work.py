@@ -214,6 +214,25 @@ class LastWorkContract:
         again = await open_store(clock)
         assert {demand.shape: demand.expected_sum_ms for demand in again.waiting()} == expected
 
+    async def test_what_outlasts_a_machine_is_given_to_one_with_a_whole_life(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Twice as long as it ran might be longer than any lives, and then whoever is about to end would begin it."""
+        await store.set_limits((), _NO_DRIVERS, _LIFE)
+        await store.submit([takes(4)])
+        one = await aged(store, 4, "one")
+        (claim,) = await one.claim(1)
+        clock.now_ms += 6 * HOUR_MS
+        await one.sync(result(claim, Outcome(Cause.PREEMPTED), ran_ms=6 * HOUR_MS))
+        old, young = await aged(store, 3.5, "old"), await aged(store, -6, "young")  # six hours have gone by
+        assert await old.claim(1) == ()
+        assert old.id in store.declined()
+        (claim,) = await young.claim(1)
+        clock.now_ms += 10 * HOUR_MS
+        await young.sync(result(claim, Outcome(Cause.PREEMPTED), ran_ms=10 * HOUR_MS))
+        assert await (await aged(store, -7, "other")).claim(1) == ()
+        assert len(await (await aged(store, -16, "new")).claim(1)) == 1
+
     async def test_payers_with_a_limit_wait_apart(self, store: Store) -> None:
         """Of theirs too what can be finished is taken; one of them declines and the other one not."""
         poor, rich = Payer("poor", ""), Payer("rich", "")

@@ -33,6 +33,7 @@ from cloud_dispatch.provider.spi import (
     Vm,
     VmState,
 )
+from cloud_dispatch.reconcile import foreign
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.loop import Loop
@@ -198,6 +199,7 @@ class World:
                 user_data=lambda pool, batch, slots, profile, ends_ms, spot: f"user data of {batch}",
                 timing=self.timing,
             ),
+            foreign=foreign.remembered(self.store),
         )
         self.names = self.context.entropy
         sources = (NativeQueue(self.store), Targets(self.targets, self.store))

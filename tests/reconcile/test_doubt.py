@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from cloud_dispatch.domain import tags
-from cloud_dispatch.domain.ids import VmId
-from cloud_dispatch.domain.money import HOUR_MS, Amount
+from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
+from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
+from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
-from cloud_dispatch.reconcile import restored
+from cloud_dispatch.provider.spi import Provider
+from cloud_dispatch.reconcile import foreign, restored
 from cloud_dispatch.spend.budget import Budget
-from cloud_dispatch.spend.commitment import EVERYTHING
+from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
 from cloud_dispatch.spend.doubt import AGAIN_MS
 from cloud_dispatch.spend.windows import Window
-from tests.reconcile.fake import World, world
+from tests.reconcile.fake import LOCAL, NAMED, Cloud, ManualClock, World, world
 
+OTHER = ProfileName("other")
 ALONE = Shape(Resources(1_000, GIB), exclusive=True)
 HOURLY = Budget(EVERYTHING, Window.HOUR, Amount(10**9))
 
@@ -55,7 +63,7 @@ async def test_nothing_is_launched_under_a_limit_while_nobody_counts_a_vm(tmp_pa
             assert len(w.cloud.requests) == 1
             assert "`budget reconcile`" in await reasons(w, task)
             w.clock.ms += AGAIN_MS - 1_000
-        assert await doubts(w) == ["nobody knows what VMs of the statestore lost have cost and will"]
+        assert await doubts(w) == ["nobody knows what VMs of the statestore lost cost"]
         del w.cloud.vms[other]
         await w.passes(2)
         assert len(w.cloud.requests) == 1
@@ -106,19 +114,195 @@ async def test_an_operator_reckons_with_it(tmp_path: Path) -> None:
 
 
 def waits(w: World) -> str:
-    return "; ".join(block.reason for block in restored.blocked(w.context, w.clock.now()))
+    return "; ".join(sorted({block.reason for block in restored.blocked(w.context, w.clock.now())}))
+
+
+def beside_it(w: World) -> Cloud:
+    """A second profile of the pool, at another cloud."""
+    other = Cloud(w.clock)
+    other.offers = (replace(other.offers[0], profile=OTHER, priced_ms=w.clock.ms + 240 * HOUR_MS),)
+    follow(w, {LOCAL: w.cloud, OTHER: other})
+    return other
+
+
+def follow(w: World, providers: Mapping[ProfileName, Provider]) -> None:
+    pool = replace(w.pool, profiles=tuple(providers))
+    settings = w.context.settings
+    w.context.follow(replace(settings, providers=dict(providers), pools={pool.name: pool}, caps=w.caps))
+
+
+@pytest.mark.parametrize("how", ["restart", "reload", "leaves"])
+@pytest.mark.parametrize("budgeted", [False, True])
+async def test_they_count_while_nobody_can_list_them(tmp_path: Path, how: str, budgeted: bool) -> None:
+    """Against caps, and as what nobody knows the price of: the store remembers them until a listing shows that they are
+    gone, whatever becomes of the dispatcher, the driver and the profile."""
+    async with world(tmp_path, caps=Caps(instances=3)) as w:
+        others = {await beside(w), await beside(w, "third")} if not budgeted else {await beside(w)}
+        other = beside_it(w)
+        if budgeted:
+            await limited(w)
+        await w.passes(2)
+        w.cloud.silent = True
+        if how == "restart":
+            await w.restart()
+            follow(w, {LOCAL: w.cloud, OTHER: other})
+            if budgeted:
+                await limited(w)
+        elif how == "reload":
+            again = Cloud(w.clock, vms=w.cloud.vms, silent=True)
+            follow(w, {LOCAL: again, OTHER: other})
+        else:
+            follow(w, {OTHER: other})
+        await w.submit(6, shape=ALONE, expected_runtime_ms=60_000)
+        for _ in range(12):
+            await w.passes(2)
+            w.clock.ms += AGAIN_MS
+        assert other.requests == []
+        assert set(w.context.foreign) == others
+
+
+async def test_who_is_gone_is_forgotten(tmp_path: Path) -> None:
+    """By a whole listing that began when the provider's listings could not be behind any more; where its profile has
+    left, a day after its end."""
+    cloud = Cloud(ManualClock(), traits=replace(NAMED, consistency_ms=30_000))
+    async with world(tmp_path, cloud=cloud) as w:
+        vm = await beside(w)
+        other = beside_it(w)
+        await w.passes(2)
+        kept = w.cloud.vms.pop(vm)
+        await w.restart()
+        follow(w, {LOCAL: w.cloud, OTHER: other})
+        await w.passes(5)
+        assert set(w.context.foreign) == {vm}
+        w.clock.ms += 30_000
+        await w.passes(2)
+        assert w.context.foreign == foreign.remembered(w.store) == {}
+        w.cloud.vms[vm] = kept
+        await w.passes(2)
+        assert set(foreign.remembered(w.store)) == {vm}
+        follow(w, {OTHER: other})
+        facts = tags.decode(kept.tags)
+        assert facts is not None
+        w.clock.ms = facts.ends_ms + 23 * HOUR_MS
+        await w.passes(2)
+        assert set(w.context.foreign) == {vm}
+        w.clock.ms += 2 * HOUR_MS
+        await w.passes(2)
+        assert w.context.foreign == foreign.remembered(w.store) == {}
+
+
+async def test_to_take_over_what_was_never_seen_is_to_doubt(tmp_path: Path) -> None:
+    """Who knows the lost store's id may say it before the first listing."""
+    async with world(tmp_path) as w:
+        await w.store.set_limits([Budget(EVERYTHING, Window.TOTAL, Amount(10**9))], {})
+        await w.fleet.adopt("lost")
+        await w.submit(2, shape=ALONE, expected_runtime_ms=60_000)
+        await w.passes(3)
+        assert w.cloud.requests == []
+        assert w.store.unsure_since() is not None
+        await w.fleet.adopt("lost")
+        await w.fleet.reconcile()
+        await w.fleet.adopt("lost")
+        assert w.store.unsure_since() is None
+
+
+async def test_an_operators_word_is_not_undone_by_a_pass_under_way(tmp_path: Path) -> None:
+    """Which had found a doubt due before."""
+    async with world(tmp_path) as w:
+        await beside(w)
+        await limited(w)
+        await w.passes(2)
+        w.clock.ms += AGAIN_MS
+        async with w.store._setting:  # type: ignore[attr-defined]
+            said = asyncio.create_task(w.fleet.reconcile())
+            await asyncio.sleep(0)
+            found = asyncio.create_task(foreign.question(w.context))
+            await asyncio.sleep(0)
+        await asyncio.gather(said, found)
+        assert w.store.unsure_since() is None
+
+
+async def test_it_is_told_when_it_begins_and_when_others_come(tmp_path: Path) -> None:
+    """Not each time that it is noted, nor after a restart; anew after it was over."""
+    async with world(tmp_path) as w:
+        vm = await beside(w)
+        await w.passes(2)
+        w.clock.ms += AGAIN_MS
+        await w.restart()
+        await w.passes(2)
+        assert len(await doubts(w)) == 1
+        kept = w.cloud.vms[vm]
+        facts = tags.decode(kept.tags)
+        assert facts is not None
+        w.cloud.vms[VmId("third")] = replace(kept, id=VmId("third"), tags=replace(facts, store="third").encode())
+        await w.passes(2)
+        assert (await doubts(w))[0] == "nobody knows what VMs of the statestore lost, VMs of the statestore third cost"
+        del w.cloud.vms[vm], w.cloud.vms[VmId("third")]
+        await w.passes(2)
+        w.clock.ms += 2 * HOUR_MS
+        w.cloud.vms[vm] = kept
+        await w.passes(2)
+        assert (await doubts(w))[0] == "nobody knows what VMs of the statestore lost cost"
+        assert len(await doubts(w)) == 3
+
+
+async def test_what_is_taken_over_without_a_price_is_not_free(tmp_path: Path) -> None:
+    """Its tags tell none, and its type is not offered any more."""
+    async with world(tmp_path) as w:
+        vm = await beside(w)
+        facts = tags.decode(w.cloud.vms[vm].tags)
+        assert facts is not None
+        lost = replace(facts, rate=-1, batch=BatchId("lostbatch000"), slot=0).encode()
+        w.cloud.vms[vm] = replace(w.cloud.vms[vm], type="former", tags=lost)
+        await w.fleet.adopt("lost")
+        await w.fleet.reconcile()
+        await w.passes(2)
+        (row,) = [row for row in w.rows if row.vm == vm]
+        assert (row.rate, row.max_rate) == (None, None)
+        assert await doubts(w) == [f"nobody knows what the adopted instance {row.id} cost"]
+        await w.fleet.reconcile()
+        w.clock.ms += AGAIN_MS
+        await w.passes(2)
+        assert w.store.unsure_since() is None
+
+
+@pytest.mark.parametrize("doubted", [False, True])
+async def test_a_doubt_of_another_window_changes_nothing(tmp_path: Path, doubted: bool) -> None:
+    """What is spent is told as that, and a budget's own stages do what they are there for."""
+    async with world(tmp_path) as w:
+        if doubted:
+            await w.store.doubt()
+        w.clock.ms += 72 * HOUR_MS
+        w.cloud.offers = tuple(replace(one, priced_ms=w.clock.ms, rate=Rate(10**9)) for one in w.cloud.offers)
+        await w.booted()
+        w.clock.ms += 60_000
+        await w.store.set_limits([Budget(EVERYTHING, Window.HOUR, Amount(20_000), drain_percent=50)], {})
+        await w.passes()
+        (row,) = w.rows
+        assert row.state is InstanceState.DRAINING
+        assert "are spent, past its `drain`" in row.reason
 
 
 async def test_a_new_statestore_with_a_limit_waits_for_a_whole_listing(tmp_path: Path) -> None:
-    """However long who is to list is down; without a limit for a minute."""
+    """However long who is to list is down, where the limit covers it and what would be launched; until somebody says
+    that nothing is there. Without a limit for a minute."""
     async with world(tmp_path) as w:
+        other = beside_it(w)
         w.cloud.silent = True
-        await w.loop.one_pass()
-        await w.context.calls.settle()
-        w.clock.ms += HOUR_MS
+        for _ in range(3):
+            await w.passes(2)
+            w.clock.ms += HOUR_MS
         assert waits(w) == ""
+        await w.store.set_limits([Budget(Key(Scope.PROFILE, LOCAL), Window.HOUR, Amount(10**9))], {})
+        blocked = {block.profile for block in restored.blocked(w.context, w.clock.now())}
+        assert blocked == {LOCAL}
         await limited(w)
-        assert "the statestore is new, and local has not shown yet all VMs" in waits(w)
-        w.cloud.silent = False
+        assert "may have made at local would count against the caps and limits" in waits(w)
+        await w.submit(2, shape=ALONE, expected_runtime_ms=60_000)
         await w.passes(2)
+        assert other.requests == []
+        await w.fleet.reconcile()
         assert waits(w) == ""
+        w.clock.ms += 60_000
+        await w.passes(2)
+        assert len(other.requests) > 0

@@ -21,7 +21,7 @@ from cloud_dispatch.simulation.faults import Fault, FaultKind
 from cloud_dispatch.simulation.generate import STORELESS, of_theme
 from cloud_dispatch.simulation.run import run
 from cloud_dispatch.simulation.scenario import Scenario, Work
-from cloud_dispatch.statestore import loading
+from cloud_dispatch.statestore import SqlStore, loading
 from tests.simulation.scenes import broken, scene
 from tests.simulation.test_checkers import found
 
@@ -84,8 +84,9 @@ def test_a_dispatcher_that_starts_again_counts_them_too() -> None:
 
 
 def test_who_does_not_wait_for_the_slow_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: it launches as soon as the quick one has answered."""
+    """Planted: it launches as soon as the quick one has answered, and knows nothing of what was seen before it died."""
     monkeypatch.setattr(restored, "_unlisted", lambda context, now: iter(()))
+    monkeypatch.setattr(foreign, "remembered", lambda store: {})
     found(run(two_sites(), keep=50), "P4 caps", "the cap of everything is 6")
 
 
@@ -115,10 +116,10 @@ async def nothing(*_: object) -> None:
 def test_money_that_a_lost_store_has_spent_is_not_spent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the state folder is lost as well, the VMs tell. Planted: nothing tells."""
     monkeypatch.setattr(succession, "succeed", nothing)
-    outcome = run(of_theme("lost-store-and-money", 49_000_006), keep=50)
+    outcome = run(of_theme("lost-store-and-money", 49_000_019), keep=50)
     assert outcome.ok, outcome.findings
-    monkeypatch.setattr(foreign, "doubt", nothing)
-    found(run(of_theme("lost-store-and-money", 49_000_006), keep=50), "P3 spend", "the budget day")
+    monkeypatch.setattr(SqlStore, "doubt", nothing)
+    found(run(of_theme("lost-store-and-money", 49_000_019), keep=50), "P3 spend", "the budget month")
 
 
 def test_seeds_find_it_too(monkeypatch: pytest.MonkeyPatch) -> None:

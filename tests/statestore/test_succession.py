@@ -9,6 +9,7 @@ import pytest
 from cloud_dispatch.adapters.entropy import SystemEntropy
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.ports.store import Store
+from cloud_dispatch.spend.doubt import AGAIN_MS
 from cloud_dispatch.statestore import open_store
 from cloud_dispatch.succession import SIGN, succeed
 from cloud_dispatch.testing.store_builders import ManualClock
@@ -53,7 +54,7 @@ async def test_what_was_cut_short_is_done_the_next_time(tmp_path: Path, monkeypa
         with pytest.raises(OSError, match="full"):
             await succeed(second, tmp_path)
     assert second.doubted_ms() == clock.now_ms
-    clock.now_ms += 1
+    clock.now_ms += AGAIN_MS
     await succeed(second, tmp_path)
     assert second.doubted_ms() == clock.now_ms
     assert (tmp_path / SIGN).read_text().strip() == second.id
