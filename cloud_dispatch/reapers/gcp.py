@@ -64,8 +64,9 @@ class Api:
         return _answer(urllib.request.Request(url, method=verb), self._token())
 
     def pages(self, path: str, wanted: str) -> Iterator[Any]:
-        """All pages of a list."""
-        query = {"filter": wanted, "maxResults": str(_PAGE)}
+        """All pages of a list over all places. Those that can't be reached are named in it: unasked for, it would fail
+        as a whole for one of them."""
+        query = {"filter": wanted, "maxResults": str(_PAGE), "returnPartialSuccess": "true"}
         for _ in range(_MAX_PAGES):
             page = self("GET", path, **query)
             yield page

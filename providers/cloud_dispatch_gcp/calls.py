@@ -29,6 +29,7 @@ THREADS = 64
 MAX_PAGES = 1_000
 _CONNECT_S, _ANSWER_S = 5, 45
 _COMPUTE = "https://compute.googleapis.com"
+_PARTIAL = {"returnPartialSuccess": "true"}
 _MOST_BODY = 64 * 2**20
 
 
@@ -157,7 +158,7 @@ class _Signing:
                 scheme = self._compute.partition("://")[0]
                 transport = kind.get_transport_class("rest")(credentials=self.credentials, host=self._compute)
                 # The library keeps ten connections: the threads would open new ones all the time.
-                transport._session.mount(f"{scheme}://", HTTPAdapter(pool_maxsize=THREADS))
+                transport._session.mount(f"{scheme}://", _Connections(pool_maxsize=THREADS))
                 client = self._clients[name] = kind(transport=transport)
             return client
 
@@ -167,6 +168,17 @@ class _Signing:
                 client.transport.close()
             if self._session is not None:
                 self._session.close()
+
+
+class _Connections(HTTPAdapter):
+    """What a client of the library sends by. A list over all zones is asked for as far as it can be had: without that
+    word one zone that is away fails it as a whole, as Google's description of these methods warns, and the library's
+    requests have no field for it. The answer says which zones are missing."""
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        if request.method == "GET" and "/aggregated/" in request.path_url:
+            request.prepare_url(str(request.url), _PARTIAL)
+        return super().send(request, *args, **kwargs)
 
 
 @contextmanager

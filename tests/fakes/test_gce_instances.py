@@ -255,7 +255,8 @@ def test_a_wait_answers_when_it_is_done() -> None:
 
 
 def test_listings_have_pages_and_filters(ask: Asker, gce: FakeGce) -> None:
-    """A token is bound to its listing, and a zone that cannot be reached is named."""
+    """A token is bound to its listing. A zone that cannot be reached fails the list of all, or is named in it to who
+    asks for that."""
     for number in range(5):
         ask.insert(f"vm-{number}", labels={"odd": str(number % 2)})
     assert list(ask.names(f"{INSTANCES}?maxResults=2")) == [f"vm-{number}" for number in range(5)]
@@ -269,7 +270,9 @@ def test_listings_have_pages_and_filters(ask: Asker, gce: FakeGce) -> None:
     assert ask.refusal("GET", f"{INSTANCES}?maxResults=501") == (400, "invalid")
     assert ask.refusal("GET", f"{INSTANCES}?filter=(a") == (400, "invalid")
     gce.unreachable.add("us-central1-b")
-    assert ask("GET", "aggregated/instances")[1]["unreachables"] == [f"projects/{PROJECT}/zones/us-central1-b"]
+    assert ask.refusal("GET", "aggregated/instances") == (503, "backendError")
+    found = ask("GET", "aggregated/instances?returnPartialSuccess=true")[1]
+    assert found["unreachables"] == [f"projects/{PROJECT}/zones/us-central1-b"]
 
 
 def test_what_has_stopped_has_no_end_any_more(ask: Asker, gce: FakeGce) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from tests.fakes.gce import catalogue
 from tests.fakes.gce.catalogue import MachineType
 from tests.fakes.gce.filters import getter, page_of, passes
-from tests.fakes.gce.operations import aggregated, listing
+from tests.fakes.gce.operations import AGGREGATED, aggregated, listing
 from tests.fakes.gce.records import LINK
 from tests.fakes.gce.session import Session, operation
 from tests.fakes.google.errors import ApiError
@@ -131,7 +131,7 @@ def get_type(session: Session) -> Any:
     return _type(session, kind, zone)
 
 
-@operation("machineTypes.aggregatedList", *_LISTED, "includeAllScopes", permission="compute.machineTypes.list")
+@operation("machineTypes.aggregatedList", *AGGREGATED, permission="compute.machineTypes.list")
 def all_types(session: Session) -> Any:
     """The machine types of all zones."""
     test, items = passes(session), []

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.fakes.gce.filters import getter, page_of, passes
-from tests.fakes.gce.operations import aggregated, listing
+from tests.fakes.gce.operations import AGGREGATED, aggregated, listing
 from tests.fakes.gce.records import LINK, Address, Disk, fingerprint, stamp
 from tests.fakes.gce.session import Session, operation
 from tests.fakes.google.errors import ApiError
@@ -71,7 +71,7 @@ def list_disks(session: Session) -> Any:
     return listing("compute#diskList", path, [one for _, one in page], token)
 
 
-@operation("disks.aggregatedList", *_LISTED, "includeAllScopes", permission="compute.disks.list")
+@operation("disks.aggregatedList", *AGGREGATED, permission="compute.disks.list")
 def all_disks(session: Session) -> Any:
     """The disks of all zones."""
     page, token = _page(session, _disks(session))
@@ -87,7 +87,7 @@ def list_addresses(session: Session) -> Any:
     return listing("compute#addressList", path, [one for _, one in page], token)
 
 
-@operation("addresses.aggregatedList", *_LISTED, "includeAllScopes", permission="compute.addresses.list")
+@operation("addresses.aggregatedList", *AGGREGATED, permission="compute.addresses.list")
 def all_addresses(session: Session) -> Any:
     """The static addresses of all regions."""
     page, token = _page(session, _addresses(session))

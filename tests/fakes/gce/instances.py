@@ -7,7 +7,7 @@ from typing import Any
 from tests.fakes.faults import Call, Market
 from tests.fakes.gce.filters import Get, page_of, passes
 from tests.fakes.gce.launch import check_labels, last, understand
-from tests.fakes.gce.operations import aggregated, listing
+from tests.fakes.gce.operations import AGGREGATED, aggregated, listing
 from tests.fakes.gce.project import place_of
 from tests.fakes.gce.records import Instance, Status, View, fingerprint
 from tests.fakes.gce.session import Session, operation
@@ -203,7 +203,7 @@ def listed(session: Session) -> Any:
     return listing("compute#instanceList", path, [vm.rendered(view) for vm, view in page], token)
 
 
-@operation("instances.aggregatedList", *_LISTED, "includeAllScopes", permission="compute.instances.list")
+@operation("instances.aggregatedList", *AGGREGATED, permission="compute.instances.list")
 def everywhere(session: Session) -> Any:
     """The instances of all zones."""
     page, token = page_of(session, _views(session))

@@ -7,6 +7,7 @@ from typing import Any
 from tests.fakes.gce.filters import getter, page_of, passes
 from tests.fakes.gce.records import LINK, Operation
 from tests.fakes.gce.session import Session, operation
+from tests.fakes.google.errors import ApiError
 from tests.fakes.google.schemas import Rendered
 
 
@@ -50,6 +51,8 @@ def wait(session: Session) -> Any:
 
 
 _LISTED = ("filter", "maxResults", "pageToken", "orderBy")
+#: What a list over all scopes may say.
+AGGREGATED = (*_LISTED, "includeAllScopes", "returnPartialSuccess")
 
 
 @operation("zoneOperations.list", *_LISTED, permission="compute.zoneOperations.list")
@@ -63,7 +66,7 @@ def listed(session: Session) -> Any:
     return listing("compute#operationList", path, page, token)
 
 
-@operation("globalOperations.aggregatedList", *_LISTED, "includeAllScopes", permission="compute.globalOperations.list")
+@operation("globalOperations.aggregatedList", *AGGREGATED, permission="compute.globalOperations.list")
 def everywhere(session: Session) -> Any:
     """The operations of the whole project, by zone and region."""
     test = passes(session)
@@ -86,7 +89,8 @@ def listing(kind: str, path: str, items: list[Any], token: str) -> dict[str, Any
 def aggregated(
     session: Session, what: str, member: str, page: list[tuple[str, Any]], token: str, *, zonal: bool
 ) -> dict[str, Any]:
-    """An answer by scope. A scope with nothing on the page says so, one that does not answer says that."""
+    """An answer by scope. A scope with nothing on the page says so, one that does not answer says that; who does not
+    ask for a part gets nothing where one is missing."""
     by_scope: dict[str, Any] = {}
     for scope, item in page:
         by_scope.setdefault(scope, {}).setdefault(member, []).append(item)
@@ -99,6 +103,8 @@ def aggregated(
             by_scope[scope] = {"warning": _warning("NO_RESULTS_ON_PAGE", f"There are no results for scope '{scope}' on "
                                                    "this page.", scope)}  # fmt: skip
     away = [scope for scope in places if scope.partition("/")[2] in session.cloud.unreachable]
+    if away and not session.params.get("returnPartialSuccess"):
+        raise ApiError("backendError", f"Could not reach: {', '.join(away)}")
     for scope in away:
         by_scope[scope] = {"warning": _warning("UNREACHABLE", f"The scope '{scope}' could not be reached.", scope)}
     path = f"projects/{session.project.name}/aggregated/{member}"
@@ -116,4 +122,4 @@ def _warning(code: str, message: str, scope: str) -> dict[str, Any]:
     return {"code": code, "message": message, "data": [{"key": "scope", "value": scope}]}
 
 
-__all__ = ["NotYet", "Rendered", "aggregated", "listing"]
+__all__ = ["AGGREGATED", "NotYet", "Rendered", "aggregated", "listing"]

@@ -14,6 +14,7 @@ from tests.fakes.google.errors import ApiError, Unmodelled
 from tests.fakes.google.schemas import Check, Schemas, Wrong
 
 _NAMES = re.compile(r"\{\+?([^}]+)\}")
+_ADVISED = {"returnPartialSuccess": {"type": "boolean", "location": "query"}}
 _RANGES = {"uint32": (0, 2**32 - 1), "int32": (-(2**31), 2**31 - 1)}
 
 
@@ -26,7 +27,7 @@ class Method:
         self.name: str = raw["id"].partition(".")[2]
         self.verb: str = raw["httpMethod"]
         self.path: str = raw.get("flatPath", raw["path"])
-        self.parameters: Mapping[str, Mapping[str, Any]] = raw.get("parameters", {})
+        self.parameters: Mapping[str, Mapping[str, Any]] = {**raw.get("parameters", {}), **_advised(raw)}
 
     @cached_property
     def route(self) -> re.Pattern[str]:
@@ -131,6 +132,12 @@ class Document:
             if found:
                 return method, method.parsed_path(found.groupdict())
         return None
+
+
+def _advised(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Parameters that a method's description advises to set, and its list of parameters lacks."""
+    said = raw.get("description", "")
+    return {name: parameter for name, parameter in _ADVISED.items() if f"`{name}`" in said}
 
 
 def _typed(name: str, raw: Mapping[str, Any], text: str) -> Any:

@@ -153,11 +153,19 @@ async def test_labels_that_change_meanwhile_are_not_lost(fake: FakeGce, connect:
 
 
 async def test_a_zone_that_can_not_be_reached_proves_no_absence(fake: FakeGce, connect: Connect) -> None:
+    """And hides nothing of the others, in whichever region it is."""
     driver = connect()
-    fake.unreachable.add("us-central1-b")
-    assert not (await driver.list("contract")).complete
-    fake.unreachable.clear()
-    assert (await driver.list("contract")).complete
+    spot = scenes.offering(market=Market.SPOT)
+    (vm,) = (await finished(driver, await driver.launch(asked(fake, offering=spot)))).vms
+    while any(one.status != "RUNNING" for one in fake.all_instances()):
+        await asyncio.sleep(0.01)
+    fake.hold_address(labels=dict(fake.all_instances()[0].labels))
+    fake.preempt(vm.id.partition("/")[2], notice_ms=5_000)
+    for away, complete in (({"us-central1-b", "europe-west4"}, False), ({"europe-west4-a"}, True), (set(), True)):
+        fake.unreachable = away
+        found = await driver.list("contract")
+        assert ([(one.id, one.preempted) for one in found.vms], found.complete) == ([(vm.id, True)], complete)
+        assert [one.kind for one in await driver.leftovers("contract")] == [LeftoverKind.ADDRESS]
 
 
 async def test_profiles_of_one_project_have_their_regions_to_themselves(fake: FakeGce, connect: Connect) -> None:
