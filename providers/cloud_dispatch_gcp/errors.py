@@ -31,6 +31,8 @@ from cloud_dispatch.provider.errors import (
     VmNotFound,
 )
 from cloud_dispatch.provider.unsent import never_sent
+from cloud_dispatch_gcp.machines import ORDINARY
+from cloud_dispatch_gcp.quotas import PREEMPTIBLE
 
 EXISTS = "alreadyExists"
 #: Of a label's change: somebody else has changed them since they were read.
@@ -157,17 +159,23 @@ def _refusal(code: str, message: str, text: str, offering: Offering | None) -> P
 
 
 def _quota_scope(message: str, offering: Offering | None) -> Scope:
-    """What a quota is of, as its name says: a family's cores, GPUs, everything of the project, or of the region."""
+    """What a quota is of, as its name says: spot cores, a family's, GPUs, everything of the project, or of the region.
+    Cores that are counted by a name that nobody knows here are those of the family that was refused; where that counts
+    together with others, of the type alone."""
     match = _METRIC.search(message)
     metric = match[1] if match else ""
     if offering is not None and "GPUS" in metric:
         return _gpu_scope(metric, offering)
     if offering is None or metric.endswith("_ALL_REGIONS"):
         return Scope()
-    if metric.startswith("PREEMPTIBLE_") and metric.endswith("CPUS"):
+    if metric == PREEMPTIBLE:
         return Scope(market=str(Market.SPOT), region=offering.region)
-    if metric == offering.type.family:
-        return Scope(family=metric, region=offering.region)
+    if "CPUS" in metric.split("_"):
+        market = str(Market.SPOT) if metric.startswith("PREEMPTIBLE_") else ""
+        kind = offering.type
+        if kind.family == ORDINARY != metric:
+            return Scope(type=kind.name, market=market, region=offering.region)
+        return Scope(family=kind.family, market=market, region=offering.region)
     if "LOCAL_SSD" in metric:
         return Scope(type=offering.type.name, market=str(offering.market), region=offering.region)
     return Scope(region=offering.region)

@@ -33,13 +33,10 @@ GPUS = {
 }  # fmt: skip
 #: Families with Arm processors; the field `architecture` of a machine type says it too, where it is there.
 _ARM = frozenset({"t2a", "c4a", "n4a", "a4x"})
-#: Families whose cores count against a quota of their own (`regions.get`); all others count as `CPUS`.
-_OWN_QUOTA = {
-    "a2": "A2_CPUS", "a3": "A3_CPUS", "c2": "C2_CPUS", "c2d": "C2D_CPUS", "c3": "C3_CPUS", "c3d": "C3D_CPUS",
-    "m1": "M1_CPUS", "m2": "M2_CPUS", "m3": "M3_CPUS", "n2": "N2_CPUS", "n2d": "N2D_CPUS", "t2d": "T2D_CPUS",
-    "t2a": "T2A_CPUS",
-}  # fmt: skip
 ORDINARY = "CPUS"
+#: Families whose cores count together, as `CPUS` ("Allocation quotas"). Regions tell of `E2_CPUS` too, but E2 counts
+#: here all the same.
+_ORDINARY = frozenset({"e2", "f1", "g1", "g2", "n1"})
 #: Families that boot from a persistent disk; all newer ones take Hyperdisk only
 #: (https://cloud.google.com/compute/docs/disks/hyperdisks, and the pages of each series).
 _PERSISTENT = frozenset(
@@ -115,8 +112,10 @@ def architecture_of(name: str, said: str = "") -> str:
 
 
 def quota_of(name: str) -> str:
-    """The quota of cores that the type counts against, on demand."""
-    return _OWN_QUOTA.get(family_of(name), ORDINARY)
+    """The quota of cores that the type counts against, on demand: for most families one of their own. Those that came
+    after C3 Google counts as `CPUS_PER_VM_FAMILY`, which no region tells of: their names here follow the older ones."""
+    family = family_of(name)
+    return ORDINARY if family in _ORDINARY else f"{family.upper()}_CPUS"
 
 
 def migrates(name: str, *, gpus: bool) -> bool:

@@ -49,6 +49,8 @@ def _made() -> Iterator[MachineType]:
     for kind, each in (("standard", 4096), ("highmem", 8192), ("highcpu", 2048)):
         for cpus in (4, 8, 22, 44, 88, 176):
             yield MachineType(f"c3-{kind}-{cpus}", cpus, cpus * each)
+    for cpus in (2, 4, 8):
+        yield MachineType(f"c4-standard-{cpus}", cpus, cpus * 3840)
     for gpus, cpus in ((1, 12), (2, 24), (4, 48), (8, 96)):
         yield MachineType(f"a2-highgpu-{gpus}g", cpus, cpus * 85 * 1024 // 12, "nvidia-tesla-a100", gpus)
     yield MachineType("a2-ultragpu-1g", 12, 12 * 170 * 1024 // 12, "nvidia-a100-80gb", 1)
@@ -62,9 +64,13 @@ ACCELERATORS = {"nvidia-tesla-t4": "NVIDIA_T4", "nvidia-l4": "NVIDIA_L4", "nvidi
                 "nvidia-a100-80gb": "NVIDIA_A100_80GB", "nvidia-tesla-v100": "NVIDIA_V100"}  # fmt: skip
 _OWN_CPU_QUOTA = {"a2": "A2_CPUS", "c2": "C2_CPUS", "c3": "C3_CPUS", "n2": "N2_CPUS", "n2d": "N2D_CPUS",
                   "t2d": "T2D_CPUS", "t2a": "T2A_CPUS", "e2": "CPUS", "n1": "CPUS", "g2": "CPUS"}  # fmt: skip
+#: What the cores of all newer families count against, each family's by themselves.
+_PER_FAMILY = "CPUS_PER_VM_FAMILY"
 #: What `regions.get` tells of, whatever is used.
 METRICS = (
-    *sorted({*_OWN_CPU_QUOTA.values(), "PREEMPTIBLE_CPUS", "INSTANCES", "IN_USE_ADDRESSES", "DISKS_TOTAL_GB"}),
+    *sorted(
+        {*_OWN_CPU_QUOTA.values(), "E2_CPUS", "PREEMPTIBLE_CPUS", "INSTANCES", "IN_USE_ADDRESSES", "DISKS_TOTAL_GB"}
+    ),
     *(f"{market}{name}_GPUS" for market in ("", "PREEMPTIBLE_") for name in sorted(ACCELERATORS.values())),
 )
 _CUSTOM = re.compile(r"(?:(e2|n2|n2d)-)?custom-(\d{1,3})-(\d{1,6})(-ext)?")
@@ -87,7 +93,7 @@ EVERYWHERE = ("CPUS_ALL_REGIONS", "GPUS_ALL_REGIONS")
 
 def cores_of(kind: MachineType) -> str:
     """The quota of cores that it counts against on demand."""
-    return _OWN_CPU_QUOTA[kind.family]
+    return _OWN_CPU_QUOTA.get(kind.family, _PER_FAMILY)
 
 
 def counted(kind: MachineType, spot: bool, accelerators: dict[str, int]) -> dict[str, int]:

@@ -121,6 +121,26 @@ async def test_the_catalogue_is_read_to_its_last_page(tmp_path: Path) -> None:
         assert all(one.rate and not one.estimated for one in offers)
 
 
+async def test_a_newer_family_has_a_limit_that_no_region_tells_of(
+    fake: FakeGce, quotas: dict[tuple[str, str], int], connect: Connect
+) -> None:
+    """Used up cores of the ordinary families keep none of it back; its own refusal keeps nothing else back. What counts
+    as ordinary is not taken for limited by what is told of E2 and never used."""
+    quotas[scenes.REGION, "CPUS_PER_VM_FAMILY"] = quotas[scenes.REGION, "CPUS"] = quotas[scenes.REGION, "E2_CPUS"] = 0
+    driver = connect(
+        instance_types=["c4-standard-2", "e2-standard-2", "n2-standard-2"], zones=[scenes.ZONE], spot=False
+    )
+    new, old, other = sorted(await driver.offerings(), key=lambda one: one.type.name)
+    full = [one for one in await driver.quotas() if one.limit == 0]
+    assert [(one.name, [one.scope.covers(offer) for offer in (new, old, other)]) for one in full] == [
+        ("CPUS", [False, True, False])
+    ]
+    for offer, scope in ((new, "C4_CPUS"), (old, "CPUS")):
+        with pytest.raises(QuotaExceeded) as refused:
+            await driver.launch(asked(fake, offering=offer))
+        assert refused.value.scope == Scope(family=scope, region=scenes.REGION)
+
+
 async def test_gpus_have_limits_of_their_own(tmp_path: Path) -> None:
     """Of each kind in its region, spot apart where it has one; of all regions together. What is rented counts."""
     limits = {

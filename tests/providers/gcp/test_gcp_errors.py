@@ -67,12 +67,30 @@ def test_answers_by_what_to_do(reason: str, status: int, asked: Asked, kind: typ
         ("N2_CPUS", Scope(family="N2_CPUS", region="us-central1")),
         ("PREEMPTIBLE_CPUS", Scope(market="spot", region="us-central1")),
         ("CPUS_ALL_REGIONS", Scope()),
+        ("CPUS_PER_VM_FAMILY", Scope(family="N2_CPUS", region="us-central1")),
+        ("N9_CPUS", Scope(family="N2_CPUS", region="us-central1")),
+        ("PREEMPTIBLE_N2_CPUS", Scope(family="N2_CPUS", market="spot", region="us-central1")),
         ("SSD_TOTAL_GB", Scope(region="us-central1")),
         ("IN_USE_ADDRESSES", Scope(region="us-central1")),
     ],
 )
 def test_a_quota_speaks_of_what_its_name_says(metric: str, scope: Scope) -> None:
     found = of_answer("quotaExceeded", QUOTA.format(metric), 403, "", LAUNCH)
+    assert (type(found), found.scope) == (errors.QuotaExceeded, scope)
+
+
+@pytest.mark.parametrize(
+    ("metric", "scope"),
+    [
+        ("CPUS", Scope(family="CPUS", region="us-central1")),
+        ("E2_CPUS", Scope(type="e2-medium", region="us-central1")),
+        ("CPUS_PER_VM_FAMILY", Scope(type="e2-medium", region="us-central1")),
+    ],
+)
+def test_a_quota_of_one_of_the_families_that_count_together_is_not_of_all(metric: str, scope: Scope) -> None:
+    plain = scenes.offering("e2-medium")
+    ordinary = replace(plain, type=replace(plain.type, family="CPUS"))
+    found = of_answer("quotaExceeded", QUOTA.format(metric), 403, "", Asked("instances.insert", True, ordinary))
     assert (type(found), found.scope) == (errors.QuotaExceeded, scope)
 
 

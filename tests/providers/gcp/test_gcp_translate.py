@@ -189,7 +189,9 @@ def test_leftovers_say_where_they_are() -> None:
     [
         ("n2-standard-2", "n2", "N2_CPUS", "x86_64"),
         ("e2-medium", "e2", "CPUS", "x86_64"),
-        ("c4a-standard-4", "c4a", "CPUS", "arm64"),
+        ("c4a-standard-4", "c4a", "C4A_CPUS", "arm64"),
+        ("n4-custom-4-16384", "n4", "N4_CPUS", "x86_64"),
+        ("g1-small", "g1", "CPUS", "x86_64"),
         ("t2a-standard-1", "t2a", "T2A_CPUS", "arm64"),
         ("custom-2-4096", "n1", "CPUS", "x86_64"),
         ("n2d-custom-4-16384-ext", "n2d", "N2D_CPUS", "x86_64"),
