@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+import structlog
+
 from cloud_dispatch.domain.ids import InstanceId, VmId
 from cloud_dispatch.domain.labels import filter_of, merged
 from cloud_dispatch.domain.offering import Offering
@@ -51,6 +53,8 @@ from cloud_dispatch_gcp.errors import CHANGED, EXISTS, NOT_READY, Asked, in_use,
 from cloud_dispatch_gcp.images import Images
 from cloud_dispatch_gcp.settings import GcpSettings, region_of
 
+log = structlog.get_logger(__name__)
+
 _CONSOLE_BYTES = 65_536
 _PAGE = 500
 _STORAGE = "https://storage.googleapis.com"
@@ -81,6 +85,9 @@ class GcpProvider(Lacking):
         self._catalogue = Catalogue(context.profile, self._settings, self._calls, self._images, self._now)
         self._keys = identity.Keys(self._ask_keys, self._now)
         self._requests = itertools.count()
+        #: The numbers of VMs that were taken back, as far as was told, and whether it could not be asked last time.
+        self._taken: frozenset[int] = frozenset()
+        self._blind = False
         self.traits = traits(self._settings)
 
     async def offerings(self) -> Sequence[Offering]:
@@ -217,7 +224,19 @@ class GcpProvider(Lacking):
         return await self._calls.once(Asked("instances.get", vm=True), "Instances", "get", zone=zone, instance=name)
 
     async def _taken_back(self, last_of: Any = None) -> frozenset[int]:
-        """The numbers of the VMs that Google has taken back: the VMs themselves do not say why they end."""
+        """The numbers of the VMs that Google has taken back: the VMs themselves do not say why they end. What VMs there
+        are is worth more than why they go: where that can't be asked, what was known before counts."""
+        try:
+            found = await self._preemptions(last_of)
+        except ProviderError as error:
+            if not self._blind:
+                log.warning("preemptions.not_listed", profile=self._profile, error=repr(error))
+            self._blind = True
+            return self._taken
+        self._blind, self._taken = False, found if last_of is None else self._taken | found
+        return found
+
+    async def _preemptions(self, last_of: Any) -> frozenset[int]:
         asked, wanted = Asked("operations.list"), 'operationType = "compute.instances.preempted"'
         if last_of is None:
             pages = await self._calls.pages(

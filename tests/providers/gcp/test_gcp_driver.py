@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.domain.offering import Market
@@ -191,6 +192,33 @@ async def test_a_vm_that_was_taken_back_is_told_from_one_that_was_ended(fake: Fa
     assert (found[0].state, found[0].preempted) == (VmState.STOPPING, True)
     assert (await driver.get(vms[0].id)).preempted
     assert not found[1].preempted
+
+
+async def test_vms_are_listed_though_nobody_says_why_they_end(fake: FakeGce, connect: Connect) -> None:
+    """What was known of it before counts, and it is told once."""
+    driver = connect()
+    spot = scenes.offering(market=Market.SPOT)
+    vms = (await finished(driver, await driver.launch(asked(fake, 3, offering=spot)))).vms
+    while any(vm.status != "RUNNING" for vm in fake.all_instances()):
+        await asyncio.sleep(0.01)
+    known, late, last = (vm.id for vm in vms)
+    fake.preempt(known.partition("/")[2], notice_ms=60_000)
+    assert (await driver.get(known)).preempted
+    for operation in ("globalOperations.aggregatedList", "zoneOperations.list"):
+        fake.add_faults(Fault(FaultKind.ERROR, operation=operation, code="rateLimitExceeded"))
+    fake.preempt(late.partition("/")[2], notice_ms=60_000)
+    with structlog.testing.capture_logs() as records:
+        found = await driver.list("contract")
+        assert {vm.id: (vm.state, vm.preempted) for vm in found.vms} == {
+            known: (VmState.STOPPING, True), late: (VmState.STOPPING, False), last: (VmState.RUNNING, False),
+        }  # fmt: skip
+        assert found.complete
+        assert [(await driver.get(vm)).preempted for vm in (known, late)] == [True, False]
+    assert [(one["event"], one["log_level"], one["profile"]) for one in records] == [
+        ("preemptions.not_listed", "warning", "gcp")
+    ]
+    fake.clear_faults()
+    assert {vm.id for vm in (await driver.list("contract")).vms if vm.preempted} == {known, late}
 
 
 async def test_a_token_that_has_expired_is_renewed(fake: FakeGce, connect: Connect) -> None:
