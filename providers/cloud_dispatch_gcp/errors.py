@@ -16,6 +16,7 @@ from typing import Any
 import requests
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
+from google.protobuf.json_format import ParseError
 
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.provider.errors import (
@@ -100,6 +101,9 @@ def of_exception(error: Exception, asked: Asked) -> ProviderError:
         return InvalidRequest(text, code=name)
     if isinstance(error, requests.RequestException):
         return (InDoubt if asked.changes and not never_sent(error) else Transient)(text, code=name)
+    if isinstance(error, (ParseError, UnicodeDecodeError)):
+        # Something answered that all was well, and the rest can't be read: a proxy, or an answer that was cut off.
+        return (InDoubt if asked.changes else Transient)(text, code=name)
     if isinstance(error, (FileNotFoundError, PermissionError)):
         return CredentialsRejected(text, code=name)
     raise error

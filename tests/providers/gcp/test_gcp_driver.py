@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import structlog
 
 from cloud_dispatch.domain.ids import ProfileName, VmId
@@ -63,6 +64,30 @@ async def test_one_slot_in_doubt_is_a_launch_in_doubt_and_repeated_makes_nothing
     result = await finished(driver, await driver.launch(asked(fake, 4)))
     assert sorted(vm.slot for vm in result.vms) == [0, 1, 2, 3]
     assert len(fake.ever()) == 4
+
+
+@pytest.mark.parametrize("body", [b'{"kind": "compute#', b"<html>\xff</html>"], ids=["cut off", "of a proxy"])
+async def test_an_answer_that_can_not_be_read_leaves_a_launch_in_doubt(
+    fake: FakeGce, connect: Connect, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    """It was carried out for all that anybody knows, and a listing may do better the next time."""
+    driver = connect()
+    request = asked(fake, offering=scenes.offering(image=scenes.settings().images["x86_64"]))
+    await driver.list("contract")
+    send = requests.Session.send
+
+    def unreadable(session: requests.Session, request: requests.PreparedRequest, **more: Any) -> requests.Response:
+        answer = send(session, request, **more)
+        answer._content = body
+        return answer
+
+    with monkeypatch.context() as patched:
+        patched.setattr(requests.Session, "send", unreadable)
+        with pytest.raises(InDoubt):
+            await driver.launch(request)
+        with pytest.raises(Transient):
+            await driver.list("contract")
+    assert len((await finished(driver, await driver.launch(request))).vms) == len(fake.ever()) == 1
 
 
 async def test_a_repeat_is_a_new_request_of_the_same_name(fake: FakeGce, connect: Connect) -> None:

@@ -12,6 +12,7 @@ import requests
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 from google.cloud import compute_v1
+from google.protobuf.json_format import ParseError
 from urllib3.exceptions import NameResolutionError
 
 from cloud_dispatch.domain.offering import Market
@@ -169,6 +170,9 @@ def test_an_operation_without_errors_is_none() -> None:
             LAUNCH,
             errors.Transient,
         ),
+        (ParseError("Failed to load JSON"), LAUNCH, errors.InDoubt),
+        (ParseError("Failed to load JSON"), READ, errors.Transient),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), DELETE, errors.InDoubt),
         (FileNotFoundError("key.json"), READ, errors.CredentialsRejected),
         (api.ServiceUnavailable("x"), READ, errors.Transient),
         (api.Forbidden("x", errors=[{"reason": "rateLimitExceeded"}]), READ, errors.RateLimited),
