@@ -57,6 +57,7 @@ class Offering:
     estimated: bool = False  # the price is from a table of known age, not the provider's own word
     extra_rate: Rate = Rate(0)  # of what comes with each VM and bills by itself: disks, addresses
     image: str = ""  # what its VMs boot, where the driver says
+    unlisted: bool = False  # what it boots bills too, by no list: only the operator knows what the whole costs
 
     @property
     def key(self) -> str:

@@ -1,6 +1,6 @@
 """Which price of an offering counts: its driver's, one that was asked for and kept, or the operator's own. Pure.
 
-- A kept price counts where the driver's is not known, or is of before it.
+- A kept price counts where the driver's is not known, or is of before it; for what bills more than any list says never.
 - What the operator says counts as true as long as he says it. A discount keeps the age of what it is taken off.
 
 `max_rate` is what limits are kept by, so that no change here may take it below what can be billed. On demand it is the
@@ -61,7 +61,8 @@ def priced(
     offering: Offering, own: Iterable[OwnPrice], told: Told, now_ms: int, *, bids: bool
 ) -> tuple[Offering, Source]:
     """The offering at the price that counts, and who says it. `bids`: a spot machine's `max_rate` is what is bid."""
-    source, rate = Source.DRIVER, told.rate(offering) if told.told_ms <= now_ms else None
+    listed = not offering.unlisted and told.told_ms <= now_ms
+    source, rate = Source.DRIVER, told.rate(offering) if listed else None
     if rate is not None and (offering.rate is None or offering.priced_ms < told.told_ms):
         # a bid is as good as the price that it was made from
         estimated = offering.estimated and offering.market is Market.SPOT

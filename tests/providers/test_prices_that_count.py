@@ -56,6 +56,18 @@ def test_a_kept_price_counts_where_the_drivers_is_unknown_or_of_before(
         assert found is driver
 
 
+def test_what_bills_more_than_a_list_says_costs_what_the_operator_says_alone() -> None:
+    """A kept price would be too low, and a discount has nothing that it could be taken off."""
+    driver = replace(offering(), rate=None, priced_ms=0, unlisted=True)
+    discount, price = OwnPrice("*", off=500), OwnPrice("t", Rate(150))
+    assert at(driver, of=told(90)) == (driver, Source.DRIVER)
+    assert at(driver, discount, of=told(90)) == (driver, Source.DRIVER)
+    found, source = at(driver, price, of=told(90))
+    assert (found.rate, found.highest_rate, source) == (150, 150, Source.OPERATOR)
+    own = replace(driver, rate=Rate(200), max_rate=Rate(200), priced_ms=NOW - DAY)
+    assert at(own, of=told(90, NOW - 1)) == (own, Source.DRIVER)
+
+
 @pytest.mark.parametrize(
     ("zone", "place", "holds"),
     [
