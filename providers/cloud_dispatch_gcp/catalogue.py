@@ -20,7 +20,7 @@ from cloud_dispatch.provider.kept import Kept
 from cloud_dispatch_gcp import machines, prices, translate
 from cloud_dispatch_gcp.calls import MAX_PAGES, Calls
 from cloud_dispatch_gcp.errors import Asked
-from cloud_dispatch_gcp.images import Images
+from cloud_dispatch_gcp.images import Image, Images
 from cloud_dispatch_gcp.prices import Made, Price, Rates
 from cloud_dispatch_gcp.settings import GIB, GcpSettings, region_of
 
@@ -67,7 +67,7 @@ class Catalogue:
         """All of them, with what is known of their prices."""
         sold, listed = await asyncio.gather(self._sold.get(), self._list.get())
         wanted = {one.type.architecture for one in sold} & set(self._settings.images)
-        images = {name: (await self._images.found(name)).link for name in sorted(wanted)}
+        images = {name: await self._images.found(name) for name in sorted(wanted)}
         return tuple(
             offering
             for one in sold
@@ -95,17 +95,19 @@ class Catalogue:
         ]
         return [spi.Price(name, region, market, one.rate) for name, region, market, one in found if one is not None]
 
-    def _offered(self, one: Sold, zone: str, rates: Rates | None, image: str) -> list[Offering]:
+    def _offered(self, one: Sold, zone: str, rates: Rates | None, image: Image) -> list[Offering]:
+        """Lists are of machines alone: with an image that bills too only the operator knows what both cost."""
         settings, region = self._settings, region_of(zone)
         disk_type = machines.disk_type_of(one.type.name, settings.disk_type)
         base = Offering(
             profile=self._profile, type=one.type, zone=zone, market=Market.ON_DEMAND, rate=None,
-            minimum_ms=_MINIMUM_MS, boot_ms=settings.boot, region=region, image=image,
+            minimum_ms=_MINIMUM_MS, boot_ms=settings.boot, region=region, image=image.link,
+            unlisted=bool(image.billed),
             extra_rate=prices.of_extras(
                 region, disk_type, settings.root_size, settings.local_ssds, public_address=settings.public_address
             ),
         )  # fmt: skip
-        listed = _listed(one, region, rates)
+        listed = None if image.billed else _listed(one, region, rates)
         said = settings.prices.get(one.type.name)
         full = listed if said is None else Price(Rate(said), self._now())
         found = [base if full is None else replace(base, **_facts(full), max_rate=full.rate)]

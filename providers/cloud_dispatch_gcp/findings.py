@@ -58,7 +58,7 @@ def of_network(name: str, regions: Sequence[str], *, bare: bool) -> list[Finding
 
 
 def of_images(images: Iterable[Image], settings: GcpSettings) -> list[Finding]:
-    """Whether the boot disk is large enough for each."""
+    """Whether the boot disk is large enough for each, and whether what it costs is known."""
     found = []
     for image in images:
         about = f"images.{image.architecture}"
@@ -67,6 +67,12 @@ def of_images(images: Iterable[Image], settings: GcpSettings) -> list[Finding]:
             found.append(Finding(Level.ERROR, about, f"{image.link} needs root_size = {least} at least"))
         else:
             found.append(Finding(Level.OK, about, image.link))
+        if image.billed:
+            text = (
+                f"{image.link} bills beside the machine, or may ({', '.join(image.billed)}), and no list has the price"
+                f" of both: what you pay for a type with it goes into prices or pricing; without, {_UNKNOWN}"
+            )
+            found.append(Finding(Level.WARNING, about, text))
     return found
 
 

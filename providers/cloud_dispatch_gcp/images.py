@@ -1,8 +1,10 @@
-"""Which image the VMs of an architecture boot. Owns the way from a setting to an image, and what is known of it."""
+"""Which image the VMs of an architecture boot. Owns the way from a setting to an image, and what is known of it: its
+size, and whether it bills beside the machine."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from cloud_dispatch.provider.errors import InvalidRequest, VmNotFound
@@ -14,6 +16,18 @@ from cloud_dispatch_gcp.settings import GIB, GcpSettings
 
 #: How long the image that a family names is taken for the current one.
 _NAMED_MS = 3_600_000
+#: The projects whose licences cost nothing beside the machine. An image made of another one keeps its licences.
+_FREE = frozenset(
+    {
+        "almalinux-cloud", "centos-cloud", "click-to-deploy-images", "cloud-hpc-image-public", "cos-cloud",
+        "cos-cloud-shielded", "debian-cloud", "deeplearning-platform-release", "fedora-cloud", "fedora-coreos-cloud",
+        "freebsd-org-cloud-dev", "ml-images", "opensuse-cloud", "oracle-linux-cloud", "rocky-linux-accelerator-cloud",
+        "rocky-linux-cloud", "ubuntu-os-accelerator-images", "ubuntu-os-cloud", "vm-options",
+    }
+)  # fmt: skip
+#: So end the names of licences that were bought elsewhere.
+_BROUGHT = "-byos"
+_LICENSE = re.compile(r".*projects/([^/]+)/global/licenses/([^/]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +38,8 @@ class Image:
     architecture: str
     #: The least that its boot disk can have.
     size: int = 0
+    #: The licences by which it bills, or may: nobody tells what they cost.
+    billed: tuple[str, ...] = ()
 
 
 class Images:
@@ -61,7 +77,17 @@ class Images:
             # Old images do not say what they are for: all of those are for x86.
             return Image(
                 f"projects/{project}/global/images/{found.name}", architecture_of("", found.architecture or "X86_64"),
-                int(found.disk_size_gb) * GIB,
+                int(found.disk_size_gb) * GIB, billed(found.licenses),
             )  # fmt: skip
 
         return ask
+
+
+def billed(licenses: Iterable[str]) -> tuple[str, ...]:
+    """Those of an image's licences that are not known to cost nothing, as `PROJECT/NAME`."""
+    found = []
+    for link in licenses:
+        named = _LICENSE.fullmatch(link)
+        if named is None or not (named[1] in _FREE or named[2].endswith(_BROUGHT)):
+            found.append(f"{named[1]}/{named[2]}" if named else link)
+    return tuple(found)

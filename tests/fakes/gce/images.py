@@ -46,6 +46,8 @@ def _told(image: Image) -> dict[str, Any]:
         "architecture": image.architecture, "diskSizeGb": str(image.gb), "status": image.status, "sourceType": "RAW",
         "creationTimestamp": "2026-08-01T00:00:00.000-07:00", "archiveSizeBytes": "1200000000",
     }  # fmt: skip
+    if image.licenses:
+        told["licenses"] = [LINK + "projects/{}/global/licenses/{}".format(*one.split("/")) for one in image.licenses]
     if image.deprecated:
         told["deprecated"] = {"state": image.deprecated}
     return told

@@ -40,6 +40,7 @@ class Image:
     gb: int = 10
     status: str = "READY"
     deprecated: str = ""
+    licenses: tuple[str, ...] = ()  # as "debian-cloud/debian-12-bookworm"
 
     @property
     def path(self) -> str:
@@ -48,15 +49,22 @@ class Image:
 
 
 IMAGES = (
-    Image("debian-cloud", "debian-12-bookworm-v20260801", "debian-12"),
+    Image("debian-cloud", "debian-12-bookworm-v20260801", "debian-12", licenses=("debian-cloud/debian-12-bookworm",)),
     Image("debian-cloud", "debian-12-bookworm-v20260701", "debian-12", deprecated="DEPRECATED"),
     Image("debian-cloud", "debian-12-bookworm-arm64-v20260801", "debian-12-arm64", "ARM64"),
     Image("debian-cloud", "debian-13-trixie-v20260801", "debian-13"),
-    Image("ubuntu-os-cloud", "ubuntu-2404-noble-amd64-v20260801", "ubuntu-2404-lts-amd64"),
-    Image("ubuntu-os-cloud", "ubuntu-2404-noble-arm64-v20260801", "ubuntu-2404-lts-arm64", "ARM64"),
+    Image(
+        "ubuntu-os-cloud", "ubuntu-2404-noble-amd64-v20260801", "ubuntu-2404-lts-amd64",
+        licenses=("ubuntu-os-cloud/ubuntu-2404-lts",),
+    ),
+    Image(
+        "ubuntu-os-cloud", "ubuntu-2404-noble-arm64-v20260801", "ubuntu-2404-lts-arm64", "ARM64",
+        licenses=("ubuntu-os-cloud/ubuntu-2404-lts",),
+    ),
+    Image("rhel-cloud", "rhel-9-v20260801", "rhel-9", gb=20, licenses=("rhel-cloud/rhel-9-server",)),
     Image("ubuntu-os-cloud", "ubuntu-2204-jammy-v20260801", "ubuntu-2204-lts"),
     Image(PROJECT, "own-image", "own"),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

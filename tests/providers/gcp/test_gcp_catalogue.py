@@ -12,7 +12,7 @@ from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.provider.errors import InvalidRequest, QuotaExceeded, Scope
 from cloud_dispatch.provider.spi import ProfileContext, QuotaUnit
-from cloud_dispatch_gcp import plugin, prices
+from cloud_dispatch_gcp import images, plugin, prices
 from cloud_dispatch_gcp.prices import Made
 from tests.fakes.clock import SetClock
 from tests.fakes.faults import Fault, FaultKind
@@ -100,6 +100,39 @@ async def test_spot_shares_the_ordinary_limit_without_one_of_its_own(
     quotas[scenes.REGION, "PREEMPTIBLE_CPUS"] = apart
     told_ = await connect(instance_types=["n2-standard-2"]).quotas()
     assert {(one.name, str(one.scope)) for one in told_ if one.name in ("N2_CPUS", "PREEMPTIBLE_CPUS")} == found
+
+
+RHEL = {"x86_64": "projects/rhel-cloud/global/images/family/rhel-9"}
+
+
+async def test_what_a_machine_costs_with_an_image_that_bills_too_only_the_operator_knows(connect: Connect) -> None:
+    """Neither list nor table, nor what was agreed on demand for the spot market; and no price that was kept counts."""
+    more = {"instance_types": ["n2-standard-2", "e2-standard-2"], "zones": ["us-central1-a"], "images": RHEL}
+    driver = connect(**more, prices={"n2-standard-2": "0.2"})
+    offers = {(one.type.name, one.market): one for one in await driver.offerings()}
+    known = offers.pop(("n2-standard-2", Market.ON_DEMAND))
+    assert (known.rate, known.max_rate, known.estimated, known.unlisted) == (200_000_000, 200_000_000, False, True)
+    assert len(offers) == 3
+    assert {(one.rate, one.highest_rate, one.unlisted) for one in offers.values()} == {(None, None, True)}
+
+
+@pytest.mark.parametrize(
+    ("licenses", "found"),
+    [
+        ([], ()),
+        (["debian-cloud/debian-12-bookworm", "vm-options/enable-vmx"], ()),
+        (["rhel-cloud/rhel-8-byos"], ()),
+        (["debian-cloud/debian-12-bookworm", "windows-cloud/windows-server-2022-dc"],
+         ("windows-cloud/windows-server-2022-dc",)),
+        (["ubuntu-os-pro-cloud/ubuntu-pro-2404-lts"], ("ubuntu-os-pro-cloud/ubuntu-pro-2404-lts",)),
+        (["somebodys-public/product"], ("somebodys-public/product",)),
+    ],
+    ids=["none", "free", "brought along", "one of two", "pro", "unheard of"],
+)  # fmt: skip
+def test_a_licence_bills_unless_it_is_known_not_to(licenses: list[str], found: tuple[str, ...]) -> None:
+    """An image of one's own has those of the image that it was made of."""
+    root = "https://www.googleapis.com/compute/v1/"
+    assert images.billed(root + "projects/{}/global/licenses/{}".format(*one.split("/")) for one in licenses) == found
 
 
 async def test_an_image_for_other_machines_is_refused(connect: Connect) -> None:

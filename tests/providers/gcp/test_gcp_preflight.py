@@ -95,6 +95,16 @@ async def test_images_and_places_that_nothing_could_be_rented_with(
     assert said in told(await found(tmp_path, Settings(**cloud), **more), Level.ERROR)[about]
 
 
+async def test_an_image_that_bills_is_told_with_its_licence(tmp_path: Path) -> None:
+    """Its prices are not known, but for those that the operator says."""
+    more = {"images": {"x86_64": "projects/rhel-cloud/global/images/rhel-9-v20260801"}, "spot": False}
+    warnings = told(await found(tmp_path, Settings(), **more), Level.WARNING)
+    assert "rhel-cloud/rhel-9-server" in warnings["images.x86_64"]
+    assert "n2-standard-2" in warnings["prices"]
+    said = await found(tmp_path, Settings(), **more, prices={"n2-standard-2": "0.2"})
+    assert not [one for one in said if one.about == "prices"]
+
+
 async def test_a_disk_as_large_as_its_image_will_do(tmp_path: Path) -> None:
     findings = await found(
         tmp_path, Settings(images=(LARGE,)), images={"x86_64": LARGE.path}, root_size="40GiB"
