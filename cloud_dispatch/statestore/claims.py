@@ -124,7 +124,7 @@ class Sync:
             started = hold.started_ms
             if started is None and result.ran_ms is not None:
                 started = max(now - result.ran_ms, hold.claimed_ms)
-            end_claim(batch, hold, result.outcome, started, now)
+            end_claim(batch, hold, result.outcome, started, now, result.ran_ms)
 
     def _compare(self, batch: Batch, seat: Seat, now: int) -> None:
         """The running set against the leases: what is to be killed, what has started, what the agent lacks."""

@@ -24,8 +24,11 @@ _AFTER[TaskEvent.RELEASE] = TASK_TABLE.apply(TaskState.CLAIMED, TaskEvent.RELEAS
 _AFTER[TaskEvent.CANCELLED] = TASK_TABLE.apply(TaskState.CANCELLING, TaskEvent.CANCELLED)
 
 
-def end_claim(batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int | None, now: int) -> None:
+def end_claim(
+    batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int | None, now: int, ran_ms: int | None = None
+) -> None:
     """End `hold` as its agent reports. `outcome` None: handed back. `started_ms` None: its command never started.
+    `ran_ms`: for how long that ran; it may have ended long before somebody could be told.
 
     A cancelled task ends cancelled whatever is reported. An unstarted claim goes back to its old place without an
     attempt, unless the report is of the task's own making (it can't be started): that costs an attempt, so that it is
@@ -52,10 +55,12 @@ def end_claim(batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int
         tried += 1
         ended_ms = now if started_ms is None or now > started_ms else started_ms
         batch.attempts.append(attempt_row(hold, tried, started_ms, ended_ms, outcome))
-        if outcome.cause is Cause.SUCCESS and started_ms is not None:
-            batch.memory.succeeded(lot.shape, ended_ms - started_ms, lot.expected_ms)
-        elif outcome.cause is Cause.PREEMPTED and started_ms is not None:
-            expected_ms = _outlasted(batch, hold, ended_ms - started_ms, now)
+        if started_ms is not None:
+            took_ms = ended_ms - started_ms if ran_ms is None else ran_ms
+            if outcome.cause is Cause.SUCCESS:
+                batch.memory.succeeded(lot.shape, took_ms, lot.expected_ms)
+            elif outcome.cause is Cause.PREEMPTED:
+                expected_ms = _outlasted(batch, hold, took_ms, now)
     after = _AFTER[event]
     if after is TaskState.QUEUED:
         if expected_ms != lot.expected_ms:

@@ -81,6 +81,18 @@ class LastWorkContract:
         assert await (await aged(store, 5)).claim(1) == ()  # eight hours old by now
         assert len(await young.claim(1)) == 1
 
+    async def test_what_ended_long_before_it_was_told_took_no_longer(self, store: Store, clock: ManualClock) -> None:
+        """The dispatcher was away meanwhile."""
+        await store.set_limits((), _NO_DRIVERS, _LIFE)
+        await store.submit([takes(0), takes(0)])
+        young = await aged(store, 0, "young")
+        (claim,) = await young.claim(1)
+        young.runs(claim)
+        await young.sync()
+        clock.now_ms += 5 * HOUR_MS
+        await young.sync(result(claim, ran_ms=3 * HOUR_MS))
+        assert len(await (await aged(store, 1)).claim(1)) == 1  # six hours old by now
+
     async def test_who_declines_is_told(self, store: Store, clock: ManualClock) -> None:
         """As long as nothing that comes next can be finished there; not for what its machine can't run anyway."""
         await store.set_limits((), _NO_DRIVERS, _LIFE)
