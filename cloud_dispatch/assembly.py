@@ -35,6 +35,7 @@ from cloud_dispatch.reconcile.keeping import Keeper
 from cloud_dispatch.reconcile.loop import Loop
 from cloud_dispatch.reconcile.preview import Preview
 from cloud_dispatch.reconcile.settings import Settings
+from cloud_dispatch.reconcile.spend import UNSURE, is_unsure
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.grant import timer_lease_ms
 from cloud_dispatch.spend.payers import ClaimTerms
@@ -184,7 +185,9 @@ def _problems(context: Context, in_force: InForce) -> list[str]:
     """What is wrong now, for whoever asks for the dispatcher's health."""
     refused = [f"the configuration was refused, that of before holds: {in_force.refused}"] if in_force.refused else []
     views = context.profiles.values()
-    return [*refused, *filter(None, (said for view in views for said in (view.trouble, view.hand_trouble)))]
+    silent = filter(None, (said for view in views for said in (view.trouble, view.hand_trouble)))
+    unsure = [f"limits hold launches back: {UNSURE}"] if is_unsure(context.store) else []
+    return [*refused, *silent, *foreign.words(context), *unsure]
 
 
 def reapers_in_doubt(context: Context) -> dict[str, bool]:

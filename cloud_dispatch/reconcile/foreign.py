@@ -104,6 +104,17 @@ def _most(profiles: Sequence[ProfileName], largest: Mapping[ProfileName, int]) -
     return max((largest.get(name, 1) for name in profiles), default=1)
 
 
+def words(context: Context) -> list[str]:
+    """What an operator is told of them, by statestore."""
+    count = Counter[str]()
+    for others in known(context):
+        count[others.store] += others.count
+    return [
+        f"VMs of the statestore {store} are there ({number}): `adopt --store {store}` takes them over, `reap` ends all"
+        for store, number in sorted(count.items())
+    ]
+
+
 def uncounted(context: Context) -> dict[str, str]:
     """What bills and nobody counts, in words: by the statestore, VMs that another one made; by the instance, a VM that
     was taken over and whose price nobody tells."""

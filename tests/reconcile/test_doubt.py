@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from cloud_dispatch.assembly import InForce, Rules, _problems
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
 from cloud_dispatch.domain.instance import InstanceState
@@ -18,6 +20,7 @@ from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.reconcile import foreign, restored
+from cloud_dispatch.reconcile.spend import UNSURE
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
 from cloud_dispatch.spend.doubt import AGAIN_MS
@@ -159,6 +162,24 @@ async def test_they_count_while_nobody_can_list_them(tmp_path: Path, how: str, b
             w.clock.ms += AGAIN_MS
         assert other.requests == []
         assert set(w.context.foreign) == others
+
+
+async def test_whoever_asks_how_it_goes_is_told(tmp_path: Path) -> None:
+    """Of VMs that nobody has taken over, and of limits that count as spent where there are some."""
+    async with world(tmp_path) as w:
+        await beside(w)
+        await beside(w, "third")
+        await w.passes(2)
+        in_force = InForce(cast(Rules, None))
+        told = [
+            f"VMs of the statestore {store} are there (1): `adopt --store {store}` takes them over, `reap` ends all"
+            for store in ("lost", "third")
+        ]
+        assert _problems(w.context, in_force) == told
+        await limited(w)
+        assert _problems(w.context, in_force) == [*told, f"limits hold launches back: {UNSURE}"]
+        await w.fleet.reconcile()
+        assert _problems(w.context, in_force) == told
 
 
 async def test_who_is_gone_is_forgotten(tmp_path: Path) -> None:
