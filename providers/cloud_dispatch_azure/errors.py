@@ -1,7 +1,7 @@
 """Azure's errors as the SPI's: by what the caller should do, with the scope that they speak of. Pure.
 
-Classed by code, and by status only where the code is not known: an allocation that fails after it was accepted comes
-with status 200, and the SDK calls each 409 "exists already", whatever it means.
+Classed by code, and by status only where the code is not known: the SDK calls each 409 "exists already", whatever it
+means. What fails after it was accepted has no status that says anything, and is classed by its code alone.
 """
 
 from __future__ import annotations
@@ -76,7 +76,16 @@ _AGAIN = frozenset(
         "CannotPerformOperationOnResourceBeingDeleted", "failed", "canceled", "cancelled",
     }
 )  # fmt: skip
-_WRONG = frozenset({"RequestDisallowedByPolicy", "ScopeLocked", "MissingSubscriptionRegistration"})
+#: What somebody has to mend, also where it shows late: the request, what it names, or what the subscription forbids.
+_WRONG = frozenset(
+    {
+        "RequestDisallowedByPolicy", "ScopeLocked", "MissingSubscriptionRegistration", "InvalidParameter", "BadRequest",
+        "InvalidRequestFormat", "OperationNotAllowed", "PropertyChangeNotAllowed", "InvalidResourceReference",
+        "PlatformImageNotFound", "ImageNotFound", "ImageBlobNotFound", "DiskBlobNotFound", "IncorrectDiskBlobType",
+        "VHDSizeInvalid", "OSProvisioningClientError", "VMMarketplaceInvalidInput", "KeyVaultAccessForbidden",
+        "MarketplacePurchaseEligibilityFailed", "ResourcePurchaseValidationFailed", "ResourceGroupNotFound", *_GONE,
+    }
+)  # fmt: skip
 _SERVER = frozenset(
     {"InternalServerError", "InternalExecutionError", "InternalOperationError", "ServiceUnavailable", "ServerBusy",
      "GatewayTimeout", "ServerTimeout", "NetworkingInternalOperationError"}
@@ -85,6 +94,8 @@ _PAUSE_MS = 5_000
 _FAMILY = re.compile(r"\b(standard\w+Family|\w+Family)\b", re.IGNORECASE)
 _SPOT_CORES = re.compile(r"low.?priority|spot", re.IGNORECASE)
 _REGIONAL = re.compile(r"total regional", re.IGNORECASE)
+#: What a VM on its way out is refused with, under a code that says much else.
+_ENDING = re.compile(r"marked for deletion|being deleted", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +175,30 @@ def of_answer(code: str, message: str, status: int, headers: Mapping[str, str], 
         code = "PreconditionFailed"
     text = f"{asked.call}: {code}: {message}" if code else f"{asked.call}: {status}: {message}"
     wait = retry_after_ms(headers)
-    if code in _RATE or status == 429:
+    if status == 429:
+        return RateLimited(text, code=code, retry_after_ms=wait or _PAUSE_MS)
+    known = _known(code, message, text, wait, asked)
+    if known is not None:
+        return known
+    if code in _SERVER or status >= 500 or status == 408:
+        doubted = asked.changes and asked.offering is not None
+        return (InDoubt if doubted else Transient)(text, code=code, retry_after_ms=wait)
+    if status in (401, 403) and not code:
+        return CredentialsRejected(text, code=str(status))
+    return InvalidRequest(text, code=code or str(status))
+
+
+def of_failure(code: str, message: str, asked: Asked) -> ProviderError:
+    """The class of what ended an operation that ARM had accepted. Such a request was well formed, so that a code of
+    which nothing is known speaks of Azure and not of us: the same may succeed, here or elsewhere."""
+    text = f"{asked.call}: {code}: {message}"
+    known = _known(code, message, text, 0, asked)
+    return known or (InvalidRequest if code in _WRONG else Transient)(text, code=code)
+
+
+def _known(code: str, message: str, text: str, wait: int, asked: Asked) -> ProviderError | None:
+    """The class of an error whose code says it, however it was told; None for another code."""
+    if code in _RATE:
         return RateLimited(text, code=code, retry_after_ms=wait or _PAUSE_MS)
     if code in _CREDENTIALS:
         return CredentialsRejected(text, code=code)
@@ -173,16 +207,9 @@ def of_answer(code: str, message: str, status: int, headers: Mapping[str, str], 
     refusal = _refusal(code, message, text, asked.offering)
     if refusal is not None:
         return refusal
-    if code in _WRONG:
-        return InvalidRequest(text, code=code)
-    if code in _AGAIN:
+    if code in _AGAIN or (code == "OperationNotAllowed" and _ENDING.search(message)):
         return Transient(text, code=code, retry_after_ms=wait)
-    if code in _SERVER or status >= 500 or status == 408:
-        doubted = asked.changes and asked.offering is not None
-        return (InDoubt if doubted else Transient)(text, code=code, retry_after_ms=wait)
-    if status in (401, 403) and not code:
-        return CredentialsRejected(text, code=str(status))
-    return InvalidRequest(text, code=code or str(status))
+    return None
 
 
 def _refusal(code: str, message: str, text: str, offering: Offering | None) -> ProviderError | None:

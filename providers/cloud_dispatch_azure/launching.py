@@ -29,7 +29,7 @@ from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, LeftoverKin
 from cloud_dispatch_azure import translate
 from cloud_dispatch_azure.calls import Accepted, Calls, Clients
 from cloud_dispatch_azure.catalogue import Sold
-from cloud_dispatch_azure.errors import EXISTS, Asked, of_answer
+from cloud_dispatch_azure.errors import EXISTS, Asked, of_failure
 from cloud_dispatch_azure.images import Image
 from cloud_dispatch_azure.operations import Token
 from cloud_dispatch_azure.settings import AzureSettings
@@ -172,7 +172,7 @@ class Launching:
             found = await self._shown(token.vm)
         except VmNotFound:
             if progress is not None and progress.failed:
-                return LaunchResult((), of_answer(progress.code, progress.message, 200, {}, asked))
+                return LaunchResult((), of_failure(progress.code, progress.message, asked))
             return LaunchResult((), Transient(f"resume: there is no VM {token.vm}", code="NotFound"))
         state = _state(found)
         if state in _FAILED or (progress is not None and progress.failed):

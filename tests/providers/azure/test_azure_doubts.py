@@ -135,6 +135,8 @@ async def test_a_creation_that_fails_later_is_cleared_away(fake: FakeArm, connec
     ("code", "kind"),
     [
         ("InternalExecutionError", Transient),
+        ("OSProvisioningTimedOut", Transient),
+        ("OSProvisioningClientError", InvalidRequest),
         ("OperationPreempted", Transient),
         ("canceled", Transient),
         ("AllocationFailed", CapacityUnavailable),

@@ -13,7 +13,15 @@ from urllib3.exceptions import MaxRetryError, NameResolutionError, NewConnection
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.errors import Scope
-from cloud_dispatch_azure.errors import EXISTS, Asked, of_answer, of_document, of_exception, retry_after_ms
+from cloud_dispatch_azure.errors import (
+    EXISTS,
+    Asked,
+    of_answer,
+    of_document,
+    of_exception,
+    of_failure,
+    retry_after_ms,
+)
 from tests.providers.azure.scenes import FAMILY, REGION, SIZE, ZONE, offering
 
 LAUNCH = Asked("launch", changes=True, offering=offering())
@@ -51,6 +59,48 @@ def test_a_launch_by_its_code(code: str, status: int, kind: type[errors.Provider
     found = of_answer(code, "words", status, {}, LAUNCH)
     assert type(found) is kind
     assert found.scope.covers(offering())
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("OSProvisioningTimedOut", errors.Transient),
+        ("OSProvisioningInternalError", errors.Transient),
+        ("VMStartTimedOut", errors.Transient),
+        ("InternalDiskManagementError", errors.Transient),
+        ("DiskServiceInternalError", errors.Transient),
+        ("InternalExecutionError", errors.Transient),
+        ("NetworkingInternalOperationError", errors.Transient),
+        ("OperationPreempted", errors.Transient),
+        ("canceled", errors.Transient),
+        ("SomethingNew", errors.Transient),
+        ("AllocationFailed", errors.CapacityUnavailable),
+        ("QuotaExceeded", errors.QuotaExceeded),
+        ("OperationThrottled", errors.RateLimited),
+        ("LinkedAuthorizationFailed", errors.CredentialsRejected),
+        ("OSProvisioningClientError", errors.InvalidRequest),
+        ("RequestDisallowedByPolicy", errors.InvalidRequest),
+        ("InvalidParameter", errors.InvalidRequest),
+        ("PlatformImageNotFound", errors.InvalidRequest),
+        ("ResourceNotFound", errors.InvalidRequest),
+        ("OperationNotAllowed", errors.InvalidRequest),
+    ],
+)
+def test_what_fails_after_it_was_accepted(code: str, kind: type[errors.ProviderError]) -> None:
+    """The request was well formed: only what somebody has to mend is wrong, and what nobody knows is tried again."""
+    found = of_failure(code, "words", Asked("resume", offering=offering()))
+    assert (type(found), found.code) == (kind, code)
+
+
+def test_a_server_that_fails_has_refused_nothing() -> None:
+    """Whatever code comes with it: a launch may have been carried out."""
+    assert type(of_answer("BadRequest", "words", 500, {}, LAUNCH)) is errors.InDoubt
+
+
+@pytest.mark.parametrize("words", ["since the VM is marked for deletion.", "The VM 'x' is being deleted."])
+def test_a_vm_on_its_way_out_is_no_request_that_is_wrong(words: str) -> None:
+    """It is told under a code that says much else: asked again, there is no such VM."""
+    assert type(of_answer("OperationNotAllowed", words, 409, {}, TAG)) is errors.Transient
 
 
 def test_a_question_that_a_server_failed_at_is_transient() -> None:
