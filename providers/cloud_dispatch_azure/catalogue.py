@@ -30,12 +30,18 @@ _SIZES_MS, _PRICES_MS, _PRICES_AGAIN_MS = 6 * _HOUR_MS, 6 * _HOUR_MS, 600_000
 #: Azure bills Linux by the second; the first minute is whole.
 _MINIMUM_MS = 60_000
 _ARCHITECTURES = {"x64": "x86_64", "arm64": "arm64"}
-#: Azure does not say which GPU a size has; its name does.
+#: Azure does not say which GPU a size has; its name does. It counts a part of a card as one, whose memory is the part's:
+#: where no size here says it, it is not known, and 0.
 _GPUS = (
     (re.compile(r"_T4_"), "t4", 16), (re.compile(r"_H100_"), "h100", 80), (re.compile(r"_H200_"), "h200", 141),
     (re.compile(r"_A100_"), "a100", 80), (re.compile(r"^Standard_ND96asr"), "a100", 40),
-    (re.compile(r"^Standard_NV.*_A10_"), "a10", 24), (re.compile(r"^Standard_NC\d+r?s_v3"), "v100", 16),
-    (re.compile(r"_MI300X_"), "mi300x", 192),
+    (re.compile(r"^Standard_NC\d+r?s_v3"), "v100", 16), (re.compile(r"_MI300X_"), "mi300x", 192),
+    (re.compile(r"^Standard_NV(36adm?s|72ads)_A10_v5$"), "a10", 24), (re.compile(r"^Standard_NV18ads_A10_"), "a10", 12),
+    (re.compile(r"^Standard_NV12ads_A10_"), "a10", 8), (re.compile(r"^Standard_NV6ads_A10_"), "a10", 4),
+    (re.compile(r"^Standard_NV.*_A10_"), "a10", 0),
+    (re.compile(r"^Standard_NV32as_v4$"), "mi25", 16), (re.compile(r"^Standard_NV16as_v4$"), "mi25", 8),
+    (re.compile(r"^Standard_NV8as_v4$"), "mi25", 4), (re.compile(r"^Standard_NV4as_v4$"), "mi25", 2),
+    (re.compile(r"^Standard_NV\d+as_v4$"), "mi25", 0),
 )  # fmt: skip
 _SPOT_CORES, _CORES = "lowPriorityCores", "cores"
 

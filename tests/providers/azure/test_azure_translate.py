@@ -217,6 +217,28 @@ def test_what_a_size_can_do_is_read() -> None:
     assert catalogue.size(sku(capabilities={"MemoryGB": "some"}), scenes.settings()) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "cards", "kind", "gib"),
+    [
+        ("Standard_NV6ads_A10_v5", "1", "a10", 4),
+        ("Standard_NV12ads_A10_v5", "1", "a10", 8),
+        ("Standard_NV18ads_A10_v5", "1", "a10", 12),
+        ("Standard_NV36ads_A10_v5", "1", "a10", 24),
+        ("Standard_NV36adms_A10_v5", "1", "a10", 24),
+        ("Standard_NV72ads_A10_v5", "2", "a10", 24),
+        ("Standard_NV9ads_A10_v5", "1", "a10", 0),
+        ("Standard_NV4as_v4", "1", "mi25", 2),
+        ("Standard_NV32as_v4", "1", "mi25", 16),
+        ("Standard_NV64as_v4", "1", "mi25", 0),
+    ],
+)
+def test_a_part_of_a_card_has_the_memory_of_the_part(name: str, cards: str, kind: str, gib: int) -> None:
+    """Azure counts it as one card; of a size that nobody knows the memory is not known."""
+    sold = catalogue.size(sku(name, capabilities={"GPUs": cards}), scenes.settings())
+    assert sold is not None
+    assert (sold.type.gpu_type, sold.type.gpu_memory, sold.type.capacity.gpus) == (kind, gib * 2**30, int(cards))
+
+
 def test_the_role_has_every_right_on_its_group_alone() -> None:
     """Changes are of the group; the subscription is only read; the network is only used."""
     said = policy.document(
