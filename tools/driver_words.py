@@ -39,7 +39,7 @@ AZURE: Mapping[str, tuple[str, str, str]] = {
     "prices": (
         "table of dollars an hour, as text",
         "none",
-        "What you pay for a size on demand, where that is not the list's price.",
+        "What you pay for a size on demand, with an image that bills too, where that is not the list's price.",
     ),
     "images": (
         "table of images by architecture",

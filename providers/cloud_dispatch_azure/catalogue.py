@@ -30,8 +30,8 @@ _SIZES_MS, _PRICES_MS, _PRICES_AGAIN_MS = 6 * _HOUR_MS, 6 * _HOUR_MS, 600_000
 #: Azure bills Linux by the second; the first minute is whole.
 _MINIMUM_MS = 60_000
 _ARCHITECTURES = {"x64": "x86_64", "arm64": "arm64"}
-#: Azure does not say which GPU a size has; its name does. It counts a part of a card as one, whose memory is the part's:
-#: where no size here says it, it is not known, and 0.
+#: Azure does not say which GPU a size has; its name does. A part of a card counts as one, with the memory of the part:
+#: 0 where that is not known.
 _GPUS = (
     (re.compile(r"_T4_"), "t4", 16), (re.compile(r"_H100_"), "h100", 80), (re.compile(r"_H200_"), "h200", 141),
     (re.compile(r"_A100_"), "a100", 80), (re.compile(r"^Standard_ND96asr"), "a100", 40),
@@ -80,13 +80,13 @@ class Catalogue:
     async def offerings(self) -> tuple[Offering, ...]:
         """All of them, with what is known of their prices."""
         sold, known = await asyncio.gather(self._sold.get(), self.known())
-        images = await self._images_of(sold)
+        images, own = await self._images_of(sold), self._own()
         return tuple(
             offering
             for one in sold
             if (image := images.get(one.type.architecture)) is not None and one.boots(image)
             for zone in sorted(one.zones)
-            for offering in _offered(self._profile, self._settings, one, zone, known, image.id)
+            for offering in _offered(self._profile, self._settings, one, zone, own if image.billed else known, image)
         )
 
     async def sold(self) -> Sequence[Sold]:
@@ -102,12 +102,16 @@ class Catalogue:
     async def known(self) -> Mapping[tuple[str, Market], Price]:
         """Prices by size and market: on demand what the operator says, else the list's word, else the table's."""
         table = prices.embedded(self._settings.region)
-        own = prices.of_settings(self._settings.prices, self._now())
         return {
             **{(name, Market.ON_DEMAND): price for name, price in table.items()},
             **await self._listed.get(),
-            **{(name, Market.ON_DEMAND): price for name, price in own.items()},
+            **self._own(),
         }
+
+    def _own(self) -> Mapping[tuple[str, Market], Price]:
+        """What the operator says: all that is known where the image bills too, as list and table have the machine."""
+        own = prices.of_settings(self._settings.prices, self._now())
+        return {(name, Market.ON_DEMAND): price for name, price in own.items()}
 
     async def told(self) -> list[spi.Price]:
         """What Azure says that the sizes cost now, asked for anew; ProviderError where the list can't be read."""
@@ -284,20 +288,22 @@ def _number(said: object) -> int | None:
 
 def _offered(
     profile: ProfileName, settings: AzureSettings, one: Sold, zone: str, known: Mapping[tuple[str, Market], Price],
-    image: str,
+    image: Image,
 ) -> list[Offering]:  # fmt: skip
     full, spot = known.get((one.type.name, Market.ON_DEMAND)), known.get((one.type.name, Market.SPOT))
     kept = settings.scratch if settings.ephemeral else (settings.root_size, *settings.scratch)
     base = Offering(
         profile=profile, type=one.type, zone=zone, market=Market.ON_DEMAND, rate=None, minimum_ms=_MINIMUM_MS,
-        boot_ms=settings.boot, region=settings.region, image=image,
+        boot_ms=settings.boot, region=settings.region, image=image.id, unlisted=image.billed,
         extra_rate=prices.of_extras(settings.region, settings.disk_type, kept, public_address=settings.public_address),
     )  # fmt: skip
     found = []
     if Market.ON_DEMAND in one.markets:
         found.append(base if full is None else replace(base, **_facts(full), max_rate=full.rate))
     if Market.SPOT in one.markets:
-        bid = None if full is None else Rate(full.rate * settings.spot_max_percent // 100)
+        # A bid is for the machine alone; what bounds it with its image is the whole price on demand: spot is no dearer.
+        percent = max(100, settings.spot_max_percent) if image.billed else settings.spot_max_percent
+        bid = None if full is None else Rate(full.rate * percent // 100)
         found.append(_on_spot(replace(base, market=Market.SPOT, max_rate=bid), full, spot))
     return found
 

@@ -20,6 +20,11 @@ _ARCHITECTURES = {"x64": "x86_64", "arm64": "arm64", "": "x86_64"}
 _GALLERY = re.compile(
     r"/subscriptions/[^/]+/resourceGroups/([^/]+)/providers/Microsoft\.Compute/galleries/([^/]+)/images/([^/]+)", re.I
 )
+#: Whose images Azure bills for by the hour beside the machine, by publisher, offer and SKU: without a plan no answer
+#: says it. Subscriptions that one brings oneself, and openSUSE, are not among them.
+_BILLED = re.compile(
+    r"(redhat|suse):(?!.*byos|opensuse)|canonical:.*[:_-](pro|advantage)([:_-]|$)|microsoftsqlserver:", re.I
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,10 @@ class Image:
     root_bytes: int = 0
     trusted: bool = True
     known: bool = True
+    #: Whether it costs something by the hour, or may: what a plan costs is told nowhere.
+    billed: bool = False
+    #: Of the marketplace, which has to be bought by its name: the driver names none.
+    plan: bool = False
 
     @property
     def reference(self) -> dict[str, str]:
@@ -112,12 +121,15 @@ def of_marketplace(name: str, found: Mapping[str, Any]) -> Image:
     facts = found.get("properties") or {}
     features = {one.get("name"): one.get("value") for one in facts.get("features") or ()}
     size = (facts.get("osDiskImage") or {}).get("sizeInGb") or 0
+    plan = bool(facts.get("plan"))
     return Image(
         name,
         _architecture(facts.get("architecture")),
         str(facts.get("hyperVGeneration") or "V1"),
         int(size) * GIB,
         "TrustedLaunch" in str(features.get("SecurityType", "")),
+        billed=plan or bool(_BILLED.match(name)),
+        plan=plan,
     )
 
 
@@ -127,7 +139,8 @@ def of_gallery(name: str, found: Mapping[str, Any]) -> Image:
     features = {one.get("name"): one.get("value") for one in facts.get("features") or ()}
     trusted = "TrustedLaunch" in str(features.get("SecurityType", ""))
     generation = str(facts.get("hyperVGeneration") or "V1")
-    return Image(name, _architecture(facts.get("architecture")), generation, 0, trusted)
+    plan = bool(facts.get("purchasePlan"))  # that of the marketplace's image that it was made from
+    return Image(name, _architecture(facts.get("architecture")), generation, 0, trusted, billed=plan, plan=plan)
 
 
 def _architecture(said: object) -> str:

@@ -185,12 +185,15 @@ def _matched(action: str, patterns: Iterable[str]) -> bool:
 
 
 def of_images(images: Iterable[Image], settings: AzureSettings) -> list[Finding]:
-    """Whether the root disk is large enough for each, and trusted launch can boot it."""
+    """Whether the root disk is large enough for each, trusted launch can boot it, and what it costs is known."""
     found = []
     for image in images:
         about = f"images.{image.architecture}"
         if not image.known:
             found.append(Finding(Level.WARNING, about, f"{image.id}: what machines it is for is not told"))
+        elif image.plan:
+            text = f"{image.id} has a plan of the marketplace, which this driver does not buy: Azure refuses its VMs"
+            found.append(Finding(Level.ERROR, about, text))
         elif image.root_bytes > settings.root_size:
             least = format_bytes(image.root_bytes)
             found.append(Finding(Level.ERROR, about, f"{image.id} needs root_size = {least} at least"))
@@ -198,6 +201,13 @@ def of_images(images: Iterable[Image], settings: AzureSettings) -> list[Finding]
             found.append(Finding(Level.WARNING, about, f"{image.id} can't be booted by trusted launch, and is without"))
         else:
             found.append(Finding(Level.OK, about, image.id))
+        if image.billed and not image.plan:
+            text = (
+                f"{image.id} is billed by the hour beside the machine, and no list says with how much: the prices of"
+                f" {image.architecture} machines are not known, and under a limit none is launched, until `prices` (or"
+                " `pricing`) says what they cost with it"
+            )
+            found.append(Finding(Level.WARNING, "prices", text))
     return found
 
 

@@ -222,6 +222,9 @@ def image_of(session: Session, storage: Mapping[str, Any]) -> Image:
 
 def _check_boot(asked: Mapping[str, Any], size: Size, image: Image) -> None:
     """Whether this size boots this image so."""
+    if image.plan:  # one can't be named here
+        raise ArmError("VMMarketplaceInvalidInput", "Creating a virtual machine from this Marketplace image requires "
+                       "Plan information in the request.")  # fmt: skip
     if image.architecture != size.architecture:
         raise ArmError("BadRequest", f"Cannot create a VM of size '{size.name}' because this VM size only supports a "
                        f"CPU Architecture of '{size.architecture}', but an image or disk with CPU Architecture "

@@ -157,13 +157,16 @@ def image(session: Session) -> Answer:
     if chosen is None:
         raise ArmError("NotFound", f"Artifact: VMImage was not found: version {wanted}")
     features = [{"name": "SecurityType", "value": "TrustedLaunchSupported"}] if chosen.trusted else []
+    plan = (
+        {"plan": {"name": chosen.plan, "publisher": chosen.publisher, "product": chosen.offer}} if chosen.plan else {}
+    )
     return Answer(document={
         "name": chosen.version, "location": session.at["location"],
         "id": f"{session.path.rpartition('/')[0]}/{chosen.version}",
         "properties": {
             "osDiskImage": {"operatingSystem": "Linux", "sizeInGb": chosen.disk_gb}, "dataDiskImages": [],
             "hyperVGeneration": chosen.generation, "architecture": chosen.architecture, "features": features,
-            "imageDeprecationStatus": {"imageState": "Active"},
+            "imageDeprecationStatus": {"imageState": "Active"}, **plan,
         },
     })  # fmt: skip
 

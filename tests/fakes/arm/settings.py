@@ -38,6 +38,7 @@ class Image:
     generation: str = "V2"
     disk_gb: int = 30
     trusted: bool = True  # whether trusted launch can boot it
+    plan: str = ""  # the name of its plan
 
     @property
     def urn(self) -> str:
@@ -51,6 +52,8 @@ IMAGES = (
     Image("Canonical", "ubuntu-24_04-lts", "server-arm64", "24.04.202608010", architecture="Arm64"),
     Image("Debian", "debian-12", "12-gen2", "0.20260801.2200"),
     Image("Debian", "debian-12", "12-arm64", "0.20260801.2200", architecture="Arm64"),
+    Image("RedHat", "RHEL", "9-lvm-gen2", "9.6.2026080112"),
+    Image("resf", "rockylinux-x86_64", "9-base", "9.6.20260801", plan="9-base"),
 )
 
 

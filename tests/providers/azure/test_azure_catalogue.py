@@ -14,16 +14,17 @@ from cloud_dispatch.provider.errors import InvalidRequest, Transient
 from cloud_dispatch.provider.spi import Finding, Level
 from cloud_dispatch_azure import preflight, prices
 from cloud_dispatch_azure.catalogue import Sold
-from cloud_dispatch_azure.images import Image
+from cloud_dispatch_azure.images import Image, of_gallery, of_marketplace
 from tests.fakes.arm import catalogue
 from tests.fakes.arm.fake import FakeArm
 from tests.fakes.arm.settings import Settings
 from tests.fakes.faults import Fault, FaultKind
 from tests.providers.azure import scenes
-from tests.providers.azure.steps import Connect
+from tests.providers.azure.steps import VM, Connect, launched
 
 ONE = {"sizes": ["Standard_D2s_v5"], "zones": ["1"]}
 LISTED, SPOT = Rate(115_000_000), Rate(28_750_000)
+BILLED, PLANNED = "RedHat:RHEL:9-lvm-gen2:latest", "resf:rockylinux-x86_64:9-base:latest"
 GPU, OLD = "Standard_NC24ads_A100_v4", "Canonical:ubuntu-24_04-lts:server-gen1:latest"
 
 
@@ -111,6 +112,77 @@ async def test_spot_above_the_bid_is_offered_without_a_price(connect: Connect) -
 async def test_a_size_that_is_not_sold_as_spot_is_not_offered_there(connect: Connect) -> None:
     assert set(by_market(await connect(sizes=["Standard_B2s"], zones=["1"]).offerings())) == {Market.ON_DEMAND}
     assert set(by_market(await connect(**ONE, spot=False).offerings())) == {Market.ON_DEMAND}
+
+
+async def test_an_image_that_bills_by_itself_has_no_price_but_the_operators(connect: Connect) -> None:
+    """The list has plain Linux. The preflight says so and why; of spot the whole price on demand is what bounds it."""
+    bare = connect(**ONE, images={"x86_64": BILLED})
+    found = by_market(await bare.offerings())
+    assert {(one.rate, one.highest_rate, one.unlisted) for one in found.values()} == {(None, None, True)}
+    why, unknown = said(await bare.preflight("contract"), "prices")
+    assert "RedHat:RHEL" in why
+    assert "billed by the hour beside the machine" in why
+    assert "Standard_D2s_v5 on-demand" in unknown
+    told = connect(**ONE, images={"x86_64": BILLED}, prices={"Standard_D2s_v5": "0.17"}, spot_max_percent=50)
+    found = by_market(await told.offerings())
+    assert found[Market.ON_DEMAND].rate == found[Market.SPOT].max_rate == 170_000_000
+    assert found[Market.SPOT].rate is None
+    assert [one.id for one in await launched(told)] == [VM]
+
+
+async def test_each_architecture_has_its_own_images_price(connect: Connect) -> None:
+    driver = connect(
+        sizes=["Standard_D2s_v5", "Standard_D2ps_v5"], zones=["1"], spot=False,
+        images={"x86_64": BILLED, "arm64": "Canonical:ubuntu-24_04-lts:server-arm64:latest"},
+    )  # fmt: skip
+    assert {one.type.architecture: (one.rate, one.unlisted) for one in await driver.offerings()} == {
+        "x86_64": (None, True),
+        "arm64": (92_000_000, False),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "billed"),
+    [
+        ("Canonical:ubuntu-24_04-lts:server", False),
+        ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts-gen2", False),
+        ("Canonical:ubuntu-24_04-lts:ubuntu-pro", True),
+        ("canonical:0001-com-ubuntu-pro-jammy:pro-22_04-lts-gen2", True),
+        ("Canonical:ubuntu-22_04-lts:ubuntu-pro-fips", True),
+        ("Canonical:0001-com-ubuntu-advantage-xenial:16_04-lts", True),
+        ("Debian:debian-12:12-gen2", False),
+        ("Oracle:Oracle-Linux:ol9-lvm-gen2", False),
+        ("almalinux:almalinux-x86_64:9-gen2", False),
+        ("RedHat:RHEL:9-lvm-gen2", True),
+        ("redhat:rhel-sap-ha:9_4", True),
+        ("RedHat:rhel-byos:rhel-lvm94", False),
+        ("SUSE:sles-15-sp6:gen2", True),
+        ("SUSE:sles-15-sp6-byos:gen2", False),
+        ("SUSE:opensuse-leap-15-6:gen2", False),
+        ("MicrosoftSQLServer:sql2022-ubuntu2204:standard-gen2", True),
+    ],
+)
+def test_whose_images_are_billed_for(name: str, billed: bool) -> None:
+    found = of_marketplace(f"{name}:1.2.3", {"properties": {"hyperVGeneration": "V2", "architecture": "x64"}})
+    assert (found.billed, found.plan) == (billed, False)
+
+
+async def test_an_image_with_a_plan_can_not_be_booted(connect: Connect) -> None:
+    """Azure wants it named, and what it costs is told nowhere: the preflight fails, before Azure refuses a launch."""
+    driver = connect(**ONE, images={"x86_64": PLANNED})
+    assert {one.rate for one in await driver.offerings()} == {None}
+    (text,) = said(await driver.preflight("contract"), "images.x86_64", Level.ERROR)
+    assert "plan of the marketplace" in text
+    with pytest.raises(InvalidRequest, match="Plan information"):
+        await driver.launch(scenes.request())
+
+
+def test_an_image_of_ones_own_has_the_plan_that_it_was_made_from() -> None:
+    facts = {"hyperVGeneration": "V2", "architecture": "x64"}
+    plan = {"name": "9-base", "publisher": "resf", "product": "rockylinux-x86_64"}
+    own, bought = (of_gallery("/g", {"properties": one}) for one in (facts, {**facts, "purchasePlan": plan}))
+    assert (own.billed, own.plan) == (False, False)
+    assert (bought.billed, bought.plan) == (True, True)
 
 
 # images
