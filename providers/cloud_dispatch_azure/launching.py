@@ -99,24 +99,13 @@ class Launching:
     ) -> _Slot:
         asked = Asked("launch", changes=True, offering=request.offering, vm=False)
         settings, group = self._settings, self._settings.resource_group
-        address = ""
         try:
-            if settings.public_address:
-                body = translate.address_body(request, settings)
-                address = await self._part(LeftoverKind.ADDRESS, translate.address_name(instance), body, asked)
-            body = translate.nic_body(request, settings, address)
-            nic = await self._part(LeftoverKind.NIC, translate.nic_name(instance), body, asked)
-        except InDoubt:
-            raise
-        except ProviderError:
-            await self._clear(instance)
-            raise
-        body = translate.vm_body(request, instance, settings, user_data, image, size, nic)
-        begin = dispatched(
-            "virtual_machines", "begin_create_or_update", group, instance, body,
-            etag="*", match_condition=MatchConditions.IfMissing,
-        )  # fmt: skip
-        try:
+            nic = await self._interface(request, instance, asked)
+            body = translate.vm_body(request, instance, settings, user_data, image, size, nic)
+            begin = dispatched(
+                "virtual_machines", "begin_create_or_update", group, instance, body,
+                etag="*", match_condition=MatchConditions.IfMissing,
+            )  # fmt: skip
             accepted = await self._calls.begin(asked, begin)
         except InDoubt:
             raise
@@ -124,16 +113,26 @@ class Launching:
             return await self._refused(request, instance, error)
         return self._begun(request, instance, accepted)
 
+    async def _interface(self, request: LaunchRequest, instance: InstanceId, asked: Asked) -> str:
+        """The id of its interface, with a public address where the settings want one."""
+        settings, address = self._settings, ""
+        if settings.public_address:
+            body = translate.address_body(request, settings)
+            address = await self._part(LeftoverKind.ADDRESS, translate.address_name(instance), body, asked)
+        body = translate.nic_body(request, settings, address)
+        return await self._part(LeftoverKind.NIC, translate.nic_name(instance), body, asked)
+
     async def _refused(self, request: LaunchRequest, instance: InstanceId, error: ProviderError) -> _Slot:
-        """What there is after a creation that Azure refused: the VM by that name where an earlier request for the batch
-        has made it. What it would need is cleared away only where there is none: else it is that one's."""
+        """What there is after a creation that Azure refused, of the VM or of what it needs: the VM by that name where an
+        earlier request for the batch has made it. What it would need is cleared away only where there is none: else it
+        is that one's."""
         try:
             found = await self._shown(instance)
         except VmNotFound:
             if error.code in EXISTS:
                 raise Transient(f"launch: {instance} was there, and is no more") from error
             await self._clear(instance)
-            if error.code == _LACKS and translate.nic_name(instance) in error.message:
+            if error.code == _LACKS and translate.nic_name(instance) in error.message.partition(" referenced by ")[0]:
                 text = f"launch: the interface of {instance} is still on its way out, after a launch that was refused"
                 raise Transient(text, code=error.code) from error
             raise error from None

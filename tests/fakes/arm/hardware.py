@@ -106,11 +106,11 @@ def interface_body(
     if len(configurations) != 1:
         raise ArmError("InvalidParameter", "the fake gives an interface one IP configuration")
     first = configurations[0].get("properties") or {}
-    subnet = _known(session.estate.subnet_ids(session.subscription), first.get("subnet"), "subnet")
+    subnet = _known(session, session.estate.subnet_ids(session.subscription), first.get("subnet"))
     if subnet is None:
         raise ArmError("InvalidParameter", "the IP configuration names no subnet")
     session.permit(f"{SUBNETS}/join/action", subnet)
-    group = _known(session.estate.security_group_ids(session.subscription), given.get("networkSecurityGroup"), "group")
+    group = _known(session, session.estate.security_group_ids(session.subscription), given.get("networkSecurityGroup"))
     if group:
         session.permit(f"{SECURITY_GROUPS}/join/action", group)
     address = None
@@ -159,12 +159,13 @@ def address_part(
     return Part(ADDRESSES, identity(session, ADDRESSES, name), location, body, {}, session.now)
 
 
-def _known(ids: Mapping[str, str], reference: Mapping[str, Any] | None, what: str) -> str | None:
+def _known(session: Session, ids: Mapping[str, str], reference: Mapping[str, Any] | None) -> str | None:
     if not reference:
         return None
     found = ids.get(str(reference.get("id", "")).lower())
     if found is None:
-        raise ArmError("InvalidResourceReference", f"The {what} {reference.get('id')} was not found.", 400)
+        text = f"Resource {reference.get('id')} referenced by resource {session.path} was not found."
+        raise ArmError("InvalidResourceReference", text, 400)
     return found
 
 

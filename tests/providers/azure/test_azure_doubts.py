@@ -54,14 +54,24 @@ async def test_a_repeat_whose_interface_goes_with_the_one_before_is_for_later(
     assert [vm.id for vm in await launched(driver)] == [VM]
 
 
+@pytest.mark.parametrize("what", ["VirtualMachines", "NetworkInterfaces", "PublicIPAddresses"])
 @pytest.mark.parametrize("code", ["SkuNotAvailable", "TooManyRequests", "AuthorizationFailed", "Conflict"])
-async def test_a_refusal_of_a_vm_that_is_there_is_no_refusal(fake: FakeArm, connect: Connect, code: str) -> None:
-    """A repeat is refused, and the VM of the first request lives: it is the answer, and keeps what it has."""
+async def test_a_refusal_of_a_vm_that_is_there_is_no_refusal(
+    fake: FakeArm, connect: Connect, code: str, what: str
+) -> None:
+    """A repeat is refused, whatever of it, and the VM of the first request lives: it is the answer, and keeps what it
+    has."""
     driver = connect(public_address=True)
     await launched(driver)
-    fake.add_faults(Fault(FaultKind.ERROR, operation="VirtualMachines_CreateOrUpdate", code=code, times=1))
+    fake.add_faults(Fault(FaultKind.ERROR, operation=f"{what}_CreateOrUpdate", code=code, times=1))
     assert [vm.id for vm in await launched(driver)] == [VM]
     assert fake.calls["NetworkInterfaces_Delete"] == fake.calls["PublicIPAddresses_Delete"] == 0
+
+
+async def test_a_subnet_that_is_not_there_is_a_request_that_is_wrong(connect: Connect) -> None:
+    """Azure names the interface beside it, as what refers to it: that one is not on its way out."""
+    with pytest.raises(InvalidRequest, match=r"vmsx referenced by resource .*b1-0-nic"):
+        await connect(subnet=scenes.SUBNET + "x").launch(scenes.request())
 
 
 async def test_after_a_refusal_nothing_is_cleared_while_nobody_says_that_there_is_no_vm(
