@@ -116,7 +116,8 @@ class Calls:
         return await self._threads.run(self._call, asked, start)
 
     async def progress(self, asked: Asked, poll: str) -> Progress | None:
-        """One look at a long-running call; None where Azure has forgotten it. Only ARM is asked: a token goes along."""
+        """One look at a long-running call; None where Azure has forgotten it, or says that it is over and not how. Only
+        ARM is asked: a token goes along."""
         if not same_place(poll, self._settings.endpoint_url or ARM):
             raise InvalidRequest(f"{asked.call}: {poll[:200]!r} is no place of Azure's")
 
@@ -127,7 +128,7 @@ class Calls:
             document = _told(response)
             state = str(document.get("status") or "").lower()
             if not state:
-                return Progress(done=response.status_code != 202)
+                return Progress(done=False) if response.status_code == 202 else None
             if state in ("failed", "canceled", "cancelled"):
                 code, message = of_document(document)
                 return Progress(True, True, code or state, message)

@@ -44,6 +44,8 @@ _PARTS = {
 #: What a creation refers to is not there.
 _LACKS = "InvalidResourceReference"
 _MADE, _FAILED = "succeeded", ("failed", "canceled")
+#: Of a creation: a later operation, as a change of tags, took its place, and the VM tells what became of it.
+_PREEMPTED = "OperationPreempted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +125,9 @@ class Launching:
         return await self._part(LeftoverKind.NIC, translate.nic_name(instance), body, asked)
 
     async def _refused(self, request: LaunchRequest, instance: InstanceId, error: ProviderError) -> _Slot:
-        """What there is after a creation that Azure refused, of the VM or of what it needs: the VM by that name where an
-        earlier request for the batch has made it. What it would need is cleared away only where there is none: else it
-        is that one's."""
+        """What there is after a creation that Azure refused, of the VM or of what it needs: the VM by that name where
+        an earlier request for the batch has made it. What it would need is cleared away only where there is none: else
+        it is that one's."""
         try:
             found = await self._shown(instance)
         except VmNotFound:
@@ -174,7 +176,10 @@ class Launching:
                 return LaunchResult((), of_failure(progress.code, progress.message, asked))
             return LaunchResult((), Transient(f"resume: there is no VM {token.vm}", code="NotFound"))
         state = _state(found)
-        if state in _FAILED or (progress is not None and progress.failed):
+        if progress is not None and progress.code == _PREEMPTED and state not in (*_FAILED, "deleting"):
+            progress = None
+        # The state is that of the last change: of a VM that was made, a change that failed is no failed creation.
+        if state in _FAILED if progress is None else progress.failed:
             with contextlib.suppress(RateLimited, Transient, InDoubt, VmNotFound):
                 if state != "deleting":
                     await self.delete(VmId(token.vm))

@@ -23,6 +23,7 @@ from cloud_dispatch.provider.spi import (
     Operation,
 )
 from tests.fakes.arm.fake import FakeArm
+from tests.fakes.arm.records import Condition, Phase, Power
 from tests.fakes.faults import Fault, FaultKind
 from tests.providers.azure import scenes
 from tests.providers.azure.steps import VM, Connect, clean, gone, launched, settled, until
@@ -162,6 +163,31 @@ async def test_a_creation_that_has_failed_is_not_in_doubt(
     assert result.vms == ()
     assert type(result.shortfall) is kind
     assert fake.all_vms() == []
+
+
+@pytest.mark.parametrize("pace", [{"provisioning_ms": 3_600_000}], ids=["slow"])
+async def test_a_creation_that_another_operation_took_over_has_not_failed(
+    fake: FakeArm, connect: Connect, pace: object
+) -> None:
+    """As a change of tags may, of a VM whose agent is there already: the VM itself tells, and nobody deletes it."""
+    driver = connect()
+    (operation,) = (await driver.launch(scenes.request())).pending
+    creation = fake.estate.operations[fake.vm(VM).creation]
+    fake.estate.finish(creation, {"code": "OperationPreempted", "message": "by a later one"})
+    assert (await driver.resume(operation)).pending == (operation,)
+    fake.estate.become(fake.vm(VM), Condition(Phase.SUCCEEDED, Power.RUNNING))
+    assert [vm.id for vm in (await driver.resume(operation)).vms] == [VM]
+    assert fake.calls["VirtualMachines_Delete"] == 0
+
+
+async def test_a_change_that_fails_later_is_no_failed_creation(fake: FakeArm, connect: Connect) -> None:
+    """The VM's state is that of the last thing that was done with it; how its creation ended the operation tells."""
+    driver = connect()
+    (operation,) = (await driver.launch(scenes.request())).pending
+    await settled(driver, LaunchResult((), pending=(operation,)))
+    fake.estate.become(fake.vm(VM), Condition(Phase.FAILED, Power.RUNNING))
+    assert [vm.id for vm in (await driver.resume(operation)).vms] == [VM]
+    assert fake.calls["VirtualMachines_Delete"] == 0
 
 
 async def test_an_operation_that_azure_has_forgotten_is_told_by_its_vm(fake: FakeArm, connect: Connect) -> None:
