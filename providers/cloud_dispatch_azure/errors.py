@@ -106,7 +106,7 @@ class Asked:
     call: str
     changes: bool = False
     offering: Offering | None = None
-    #: What was asked about is a VM: that there is none of it is VmNotFound.
+    #: What was asked about is a VM, or a part of one: that there is none of it is VmNotFound.
     vm: bool = False
 
 

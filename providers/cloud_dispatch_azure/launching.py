@@ -209,6 +209,7 @@ class Launching:
         group = self._settings.resource_group
         begin = dispatched(operations, "begin_create_or_update", group, name, body, service=service)
         made = (await self._calls.begin(asked, begin)).document
+        look = Asked(asked.call, vm=True)
         for _ in range(_LOOKS):
             state = _state(made)
             if state == _MADE:
@@ -216,9 +217,10 @@ class Launching:
             if state in _FAILED:
                 raise Transient(f"launch: the {kind} {name} could not be made")
             await asyncio.sleep(_LOOK_S)
-            made = await self._calls.once(
-                asked, lambda clients: getattr(getattr(clients, service), operations).get(group, name)
-            )
+            with contextlib.suppress(VmNotFound):  # it was accepted: Azure does not show it everywhere yet
+                made = await self._calls.once(
+                    look, lambda clients: getattr(getattr(clients, service), operations).get(group, name)
+                )
         raise Transient(f"launch: the {kind} {name} is not made yet")
 
     async def _clear(self, instance: str) -> None:

@@ -23,8 +23,10 @@ from cloud_dispatch.provider.spi import (
     Operation,
 )
 from tests.fakes.arm.fake import FakeArm
+from tests.fakes.arm.gateway import Gateway
 from tests.fakes.arm.records import Condition, Phase, Power
 from tests.fakes.faults import Fault, FaultKind
+from tests.fakes.server import Reply, Request
 from tests.providers.azure import scenes
 from tests.providers.azure.steps import VM, Connect, clean, gone, launched, settled, until
 
@@ -67,6 +69,24 @@ async def test_a_refusal_of_a_vm_that_is_there_is_no_refusal(
     fake.add_faults(Fault(FaultKind.ERROR, operation=f"{what}_CreateOrUpdate", code=code, times=1))
     assert [vm.id for vm in await launched(driver)] == [VM]
     assert fake.calls["NetworkInterfaces_Delete"] == fake.calls["PublicIPAddresses_Delete"] == 0
+
+
+async def test_an_interface_that_azure_does_not_show_yet_is_waited_for(
+    fake: FakeArm, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was accepted, and a look that finds none says nothing of the request."""
+    monkeypatch.setattr("cloud_dispatch_azure.launching._LOOK_S", 0)
+    handle = Gateway.handle
+
+    def slowly(gateway: Gateway, request: Request) -> Reply:
+        reply = handle(gateway, request)
+        accepted = request.method == "PUT" and "/networkInterfaces/" in request.target
+        return replace(reply, body=reply.body.replace(b"Succeeded", b"Updating")) if accepted else reply
+
+    monkeypatch.setattr(Gateway, "handle", slowly)
+    fake.add_faults(Fault(FaultKind.ERROR, operation="NetworkInterfaces_Get", code="ResourceNotFound", times=1))
+    assert [vm.id for vm in await launched(connect())] == [VM]
+    assert fake.calls["NetworkInterfaces_Get"] == 2
 
 
 async def test_a_subnet_that_is_not_there_is_a_request_that_is_wrong(connect: Connect) -> None:
