@@ -44,17 +44,14 @@ _CAPACITY = frozenset(
     {
         "AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAllocationRequest",
         "OverconstrainedZonalAllocationRequest", "SkuNotAvailable", "SpotPriceGreaterThanProvidedMaxPrice",
-        "CapacityNotAvailable",
+        "CapacityNotAvailable", "OverConstrainedAllocationRequest",  # older pages of Azure's spell it so
     }
 )  # fmt: skip
 _QUOTA = frozenset({"QuotaExceeded", "ResourceQuotaExceeded"})
-#: Of the subscription in the region, whatever the size.
-_COUNTS = frozenset(
-    {
-        "PublicIPCountLimitReached", "StaticPublicIPCountLimitReached", "NetworkInterfaceCountLimitReached",
-        "ResourceGroupResourceLimitExceeded", "MaxStorageAccountsCountPerSubscriptionExceeded", "SubnetIsFull",
-    }
-)  # fmt: skip
+#: Of the subscription in the region, whatever the size: addresses, interfaces and other things that are counted.
+_COUNTS = re.compile(
+    r"\w+LimitReached|ResourceGroupResourceLimitExceeded|MaxStorageAccountsCountPerSubscriptionExceeded"
+)
 _RATE = frozenset(
     {
         "TooManyRequests", "SubscriptionRequestsThrottled", "ResourceRequestsThrottled", "OperationThrottled",
@@ -73,7 +70,8 @@ _AGAIN = frozenset(
     {
         "RetryableError", "AnotherOperationInProgress", "Conflict", "AttachDiskWhileBeingDetached",
         "ReferencedResourceNotProvisioned", "OperationPreempted", "OperationCanceled",
-        "CannotPerformOperationOnResourceBeingDeleted", "failed", "canceled", "cancelled",
+        "CannotPerformOperationOnResourceBeingDeleted", "ConflictingConcurrentWriteNotAllowed", "DiskImageNotReady",
+        "ResourceUpdateBlockedOnPlatformUpdate", "failed", "canceled", "cancelled",
     }
 )  # fmt: skip
 #: What somebody has to mend, also where it shows late: the request, what it names, or what the subscription forbids.
@@ -82,8 +80,9 @@ _WRONG = frozenset(
         "RequestDisallowedByPolicy", "ScopeLocked", "MissingSubscriptionRegistration", "InvalidParameter", "BadRequest",
         "InvalidRequestFormat", "OperationNotAllowed", "PropertyChangeNotAllowed", "InvalidResourceReference",
         "PlatformImageNotFound", "ImageNotFound", "ImageBlobNotFound", "DiskBlobNotFound", "IncorrectDiskBlobType",
-        "VHDSizeInvalid", "OSProvisioningClientError", "VMMarketplaceInvalidInput", "KeyVaultAccessForbidden",
-        "MarketplacePurchaseEligibilityFailed", "ResourcePurchaseValidationFailed", "ResourceGroupNotFound", *_GONE,
+        "VHDSizeInvalid", "SubscriptionNotAuthorizedForImage", "OSProvisioningClientError", "VMMarketplaceInvalidInput",
+        "KeyVaultAccessForbidden", "MarketplacePurchaseEligibilityFailed", "ResourcePurchaseValidationFailed",
+        "ResourceGroupNotFound", *_GONE,
     }
 )  # fmt: skip
 _SERVER = frozenset(
@@ -94,8 +93,11 @@ _PAUSE_MS = 5_000
 _FAMILY = re.compile(r"\b(standard\w+Family|\w+Family)\b", re.IGNORECASE)
 _SPOT_CORES = re.compile(r"low.?priority|spot", re.IGNORECASE)
 _REGIONAL = re.compile(r"total regional", re.IGNORECASE)
-#: What a VM on its way out is refused with, under a code that says much else.
-_ENDING = re.compile(r"marked for deletion|being deleted", re.IGNORECASE)
+#: A VM on its way out, or one that another hand is at, under a code that says much else.
+_BUSY = re.compile(
+    r"\bVM\b.*(marked for deletion|being deleted)|another operation is in progress|\bongoing operation is changing",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ def _known(code: str, message: str, text: str, wait: int, asked: Asked) -> Provi
     refusal = _refusal(code, message, text, asked.offering)
     if refusal is not None:
         return refusal
-    if code in _AGAIN or (code == "OperationNotAllowed" and _ENDING.search(message)):
+    if code in _AGAIN or (code == "OperationNotAllowed" and _BUSY.search(message)):
         return Transient(text, code=code, retry_after_ms=wait)
     return None
 
@@ -220,7 +222,7 @@ def _refusal(code: str, message: str, text: str, offering: Offering | None) -> P
         return CapacityUnavailable(text, code=code, scope=Scope(type=type_name, zone=zone, market=market))
     if code == "SubnetIsFull":
         return CapacityUnavailable(text, code=code, scope=Scope(region=region))
-    if code in _COUNTS:
+    if _COUNTS.fullmatch(code):
         return QuotaExceeded(text, code=code, scope=Scope(region=region))
     # What the quota's own code says of cores, OperationNotAllowed says as well, and of much else.
     if code in _QUOTA or (code == "OperationNotAllowed" and "quota" in message.lower()):

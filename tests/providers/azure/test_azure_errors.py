@@ -37,7 +37,9 @@ GET, TAG = Asked("get", vm=True), Asked("tag", changes=True, vm=True)
         ("SkuNotAvailable", 409, errors.CapacityUnavailable),
         ("SpotPriceGreaterThanProvidedMaxPrice", 409, errors.CapacityUnavailable),
         ("QuotaExceeded", 409, errors.QuotaExceeded),
+        ("OverConstrainedAllocationRequest", 409, errors.CapacityUnavailable),
         ("PublicIPCountLimitReached", 400, errors.QuotaExceeded),
+        ("NetworkInterfaceLimitReached", 400, errors.QuotaExceeded),
         ("SubnetIsFull", 400, errors.CapacityUnavailable),
         ("TooManyRequests", 429, errors.RateLimited),
         ("RetryableError", 429, errors.RateLimited),
@@ -49,6 +51,8 @@ GET, TAG = Asked("get", vm=True), Asked("tag", changes=True, vm=True)
         ("OperationNotAllowed", 409, errors.InvalidRequest),
         ("ResourceGroupNotFound", 404, errors.InvalidRequest),
         ("Conflict", 409, errors.Transient),
+        ("AnotherOperationInProgress", 409, errors.Transient),
+        ("ConflictingConcurrentWriteNotAllowed", 409, errors.Transient),
         ("InternalServerError", 500, errors.InDoubt),
         ("", 503, errors.InDoubt),
         ("", 408, errors.InDoubt),
@@ -97,10 +101,20 @@ def test_a_server_that_fails_has_refused_nothing() -> None:
     assert type(of_answer("BadRequest", "words", 500, {}, LAUNCH)) is errors.InDoubt
 
 
-@pytest.mark.parametrize("words", ["since the VM is marked for deletion.", "The VM 'x' is being deleted."])
-def test_a_vm_on_its_way_out_is_no_request_that_is_wrong(words: str) -> None:
-    """It is told under a code that says much else: asked again, there is no such VM."""
-    assert type(of_answer("OperationNotAllowed", words, 409, {}, TAG)) is errors.Transient
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("is not allowed on VM 'x' since the VM is marked for deletion.", errors.Transient),
+        ("The VM 'x' is being deleted.", errors.Transient),
+        ("is not allowed on VM 'x' since another operation is in progress.", errors.Transient),
+        ("An ongoing operation is changing power state of Virtual Machine x", errors.Transient),
+        ("is not allowed on Image 'y' since the Image is marked for deletion.", errors.InvalidRequest),
+        ("Azure Spot is not supported for the VM size x.", errors.InvalidRequest),
+    ],
+)
+def test_a_vm_that_another_hand_is_at_is_no_request_that_is_wrong(words: str, kind: type[errors.ProviderError]) -> None:
+    """It is told under a code that says much else: asked again, there is no such VM, or it can be done."""
+    assert type(of_answer("OperationNotAllowed", words, 409, {}, TAG)) is kind
 
 
 def test_a_question_that_a_server_failed_at_is_transient() -> None:
