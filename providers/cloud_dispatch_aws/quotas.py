@@ -16,7 +16,7 @@ from cloud_dispatch.provider.spi import Quota, QuotaUnit
 SERVICE = "ec2"
 #: The letters that types begin with -> the bucket that they count in; all others are standard.
 _BUCKETS = {
-    "dl": "dl", "f": "f", "g": "g-vt", "vt": "g-vt", "hpc": "hpc", "inf": "inf", "p": "p", "trn": "trn",
+    "dl": "dl", "f": "f", "g": "g-vt", "gr": "g-vt", "vt": "g-vt", "hpc": "hpc", "inf": "inf", "p": "p", "trn": "trn",
     "u": "high-memory", "x": "x", "mac": "mac",
 }  # fmt: skip
 STANDARD = "standard"

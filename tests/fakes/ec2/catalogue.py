@@ -44,7 +44,10 @@ QUOTAS: dict[str, tuple[str, str]] = {
     "Trn": ("L-2C3B7624", "L-6B0D517C"),
     "X": ("L-7295265B", "L-E3A00192"),
 }
-_PREFIXES = {"dl": "DL", "f": "F", "g": "G and VT", "vt": "G and VT", "inf": "Inf", "p": "P", "trn": "Trn", "x": "X"}
+_PREFIXES = {
+    "dl": "DL", "f": "F", "g": "G and VT", "gr": "G and VT", "vt": "G and VT", "inf": "Inf", "p": "P", "trn": "Trn",
+    "x": "X",
+}  # fmt: skip
 AMPLE = 1_000_000
 
 

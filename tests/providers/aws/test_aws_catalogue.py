@@ -167,7 +167,8 @@ def test_a_machine_is_told_by_what_tasks_ask_for() -> None:
     ("name", "family"),
     [
         ("m7i.large", "standard"), ("t3.micro", "standard"), ("im4gn.large", "standard"), ("i4i.large", "standard"),
-        ("g6.xlarge", "g-vt"), ("vt1.3xlarge", "g-vt"), ("p5.48xlarge", "p"), ("inf2.xlarge", "inf"),
+        ("g6.xlarge", "g-vt"), ("gr6.4xlarge", "g-vt"), ("gr6f.4xlarge", "g-vt"), ("vt1.3xlarge", "g-vt"),
+        ("p5.48xlarge", "p"), ("inf2.xlarge", "inf"),
         ("trn1.2xlarge", "trn"), ("x2gd.large", "x"), ("u-6tb1.metal", "high-memory"),
         ("u7i-12tb.224xlarge", "high-memory"),
         ("dl1.24xlarge", "dl"), ("d3.xlarge", "standard"), ("hpc7a.96xlarge", "hpc"), ("h1.2xlarge", "standard"),
