@@ -34,9 +34,11 @@ SUBNET_FULL = "InsufficientFreeAddressesInSubnet"
 PROTECTED = "OperationNotPermitted"
 GONE = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
 
-_CAPACITY = frozenset(
-    {"InsufficientInstanceCapacity", "InsufficientCapacity", "InsufficientHostCapacity", "UnfulfillableCapacity"}
-)
+#: Of the type in the zone on the market, as is all that `_out_of` finds and that is not of everything in a place.
+_CAPACITY = frozenset({"UnfulfillableCapacity", "SpotMaxPriceTooLow"})
+#: Of every type in the zone: its disks, a subnet's addresses. Of every type in the region: its public addresses.
+_OF_ZONE = frozenset({"InsufficientVolumeCapacity", SUBNET_FULL})
+_OF_REGION = frozenset({"InsufficientAddressCapacity"})
 #: Of the type in the zone, on any market: EC2 has none of it there.
 _NOT_THERE = frozenset({"Unsupported"})
 _VCPUS = frozenset({"VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"})
@@ -130,12 +132,14 @@ def _refusal(code: str, text: str, offering: Offering | None) -> ProviderError |
     family = offering.type.family if offering else ""
     zone, region = (offering.zone, offering.region) if offering else ("", "")
     market = str(Market.SPOT) if code in _SPOT_CODES else str(offering.market) if offering else ""
-    if code in _CAPACITY or code == "SpotMaxPriceTooLow":
+    if code in _OF_ZONE:
+        return CapacityUnavailable(text, code=code, scope=Scope(zone=zone))
+    if code in _OF_REGION:
+        return CapacityUnavailable(text, code=code, scope=Scope(region=region))
+    if code in _CAPACITY or _out_of(code):
         return CapacityUnavailable(text, code=code, scope=Scope(type=type_name, zone=zone, market=market))
     if code in _NOT_THERE:
         return CapacityUnavailable(text, code=code, scope=Scope(type=type_name, zone=zone))
-    if code == SUBNET_FULL:
-        return CapacityUnavailable(text, code=code, scope=Scope(zone=zone))
     if code in _VCPUS:
         return QuotaExceeded(text, code=code, scope=Scope(family=family, market=market, region=region))
     if code == "InstanceLimitExceeded":
@@ -143,6 +147,12 @@ def _refusal(code: str, text: str, offering: Offering | None) -> ProviderError |
     if code.endswith("LimitExceeded"):  # volumes, interfaces, addresses: of everything in the region
         return QuotaExceeded(text, code=code, scope=Scope(region=region))
     return None
+
+
+def _out_of(code: str) -> bool:
+    """Whether EC2 says that it has too little of something. It answers some of these with a server's status, and has
+    more of them than its list of codes: by the status alone a launch that was refused would be in doubt."""
+    return code.startswith("Insufficient") and "Capacity" in code
 
 
 def _seconds(text: str) -> int:

@@ -31,6 +31,11 @@ def of(code: str, asked: Asked = LAUNCH, status: int = 400, retry_after: str = "
         ("InsufficientInstanceCapacity", LAUNCH, errors.CapacityUnavailable, Scope("m5.large", ZONE, "on-demand")),
         ("InsufficientInstanceCapacity", SPOT, errors.CapacityUnavailable, Scope("m5.large", ZONE, "spot")),
         ("SpotMaxPriceTooLow", SPOT, errors.CapacityUnavailable, Scope("m5.large", ZONE, "spot")),
+        ("InsufficientReservedInstanceCapacity", LAUNCH, errors.CapacityUnavailable,
+         Scope("m5.large", ZONE, "on-demand")),
+        ("InsufficientCapacityOnOutpost", SPOT, errors.CapacityUnavailable, Scope("m5.large", ZONE, "spot")),
+        ("InsufficientVolumeCapacity", LAUNCH, errors.CapacityUnavailable, Scope(zone=ZONE)),
+        ("InsufficientAddressCapacity", LAUNCH, errors.CapacityUnavailable, Scope(region=REGION)),
         ("Unsupported", LAUNCH, errors.CapacityUnavailable, Scope("m5.large", ZONE)),
         ("InsufficientFreeAddressesInSubnet", LAUNCH, errors.CapacityUnavailable, Scope(zone=ZONE)),
         ("VcpuLimitExceeded", LAUNCH, errors.QuotaExceeded,
@@ -43,8 +48,9 @@ def of(code: str, asked: Asked = LAUNCH, status: int = 400, retry_after: str = "
     ],
 )  # fmt: skip
 def test_a_refusal_speaks_of_what_it_is_about(code: str, asked: Asked, kind: type[ProviderError], scope: Scope) -> None:
-    """Capacity is of a type in a zone on a market, quotas of a family on a market in the region."""
-    error = of(code, asked, 500 if code == "InsufficientInstanceCapacity" else 400)
+    """Capacity is of a type in a zone on a market, disks of a zone, addresses of the region, quotas of a family on a
+    market in the region. That there is too little of something is a refusal with a server's status, too."""
+    error = of(code, asked, 500 if "Capacity" in code else 400)
     assert (type(error), error.scope, error.code) == (kind, scope, code)
     assert asked.offering is not None
     assert error.scope.covers(asked.offering)
