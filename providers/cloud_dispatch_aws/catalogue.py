@@ -37,11 +37,12 @@ _NAMES_OF_PRICES = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 @dataclass(frozen=True, slots=True)
 class Sold:
-    """A type, where there is any of it, and on which markets."""
+    """A type, where there is any of it, and on which markets. `burstable`: its CPUs are paid by credits."""
 
     type: InstanceType
     zones: frozenset[str]
     markets: frozenset[Market]
+    burstable: bool = False
 
 
 class Catalogue:
@@ -79,6 +80,11 @@ class Catalogue:
 
     async def sold(self) -> Sequence[Sold]:
         return await self._sold.get()
+
+    async def burstable(self, type_name: str) -> bool:
+        """Whether its CPUs are paid by credits. A type that is sold no more counts as one: EC2 refuses it then, and
+        nothing is billed that no limit knows of."""
+        return all(one.burstable for one in await self._sold.get() if one.type.name == type_name)
 
     async def on_demand(self) -> Mapping[str, Price]:
         """Prices by type: what the operator says, else the price list's word, else the embedded table's."""
@@ -162,7 +168,9 @@ def sold(
             made = instance_type(info, settings)
             usages = info.get("SupportedUsageClasses", ("on-demand", "spot"))
             if made is not None:
-                found.append(Sold(made, frozenset(zones[name]), frozenset(m for m in Market if str(m) in usages)))
+                markets = frozenset(market for market in Market if str(market) in usages)
+                bursts = bool(info.get("BurstablePerformanceSupported"))
+                found.append(Sold(made, frozenset(zones[name]), markets, bursts))
     return tuple(sorted(found, key=lambda one: one.type.name))
 
 

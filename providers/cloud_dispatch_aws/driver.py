@@ -121,7 +121,10 @@ class AwsProvider(Lacking):
         else:
             image = await self._images.of_architecture(offering.type.architecture)
         subnet = await self._subnets.choose(offering.zone, request.slots)
-        parameters = translate.launch(request, self._settings, user_data, image.id, image.root_device, subnet)
+        parameters = translate.launch(
+            request, self._settings, user_data, image.id, image.root_device, subnet,
+            burstable=await self._catalogue.burstable(offering.type.name),
+        )  # fmt: skip
         asked = Asked("RunInstances", changes=True, offering=offering)
         try:
             answer = await self._calls.once(asked, "run_instances", **parameters)

@@ -132,7 +132,10 @@ class _Examination:
         try:
             image = await self._means.images.of_id(offering.image)
             subnet = await self._means.subnets.choose(offering.zone, 1)
-            call = translate.launch(request, self._settings, b"#cloud-config", image.id, image.root_device, subnet)
+            call = translate.launch(
+                request, self._settings, b"#cloud-config", image.id, image.root_device, subnet,
+                burstable=await self._means.catalogue.burstable(offering.type.name),
+            )  # fmt: skip
             asked = Asked("RunInstances", offering=offering)
             await self._means.calls.once(asked, "run_instances", **call, DryRun=True)
         except InvalidRequest as error:

@@ -50,8 +50,9 @@ def check_tags(tags: Mapping[str, str]) -> None:
 
 
 def launch(
-    request: LaunchRequest, settings: AwsSettings, user_data: bytes, image: str, root_device: str, subnet: str = ""
-) -> dict[str, Any]:
+    request: LaunchRequest, settings: AwsSettings, user_data: bytes, image: str, root_device: str, subnet: str = "", *,
+    burstable: bool,
+) -> dict[str, Any]:  # fmt: skip
     """The parameters of RunInstances. The same request gives the same ones: the token is only good for those."""
     offering = request.offering
     call: dict[str, Any] = {
@@ -75,6 +76,9 @@ def launch(
     if settings.instance_profile:
         kind = "Arn" if settings.instance_profile.startswith("arn:") else "Name"
         call["IamInstanceProfile"] = {kind: settings.instance_profile}
+    if burstable:
+        # Unlimited is EC2's own choice for most of them: credits above what was earned cost extra, and no limit knows.
+        call["CreditSpecification"] = {"CpuCredits": "standard"}
     if not subnet:
         call["Placement"] = {"AvailabilityZone": offering.zone}
     call.update(_network(settings, subnet))

@@ -80,6 +80,8 @@ def test_what_was_asked_for_is_told(aws: FakeEc2, ec2: Any) -> None:
         ({"TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "aws:a"}]}]}, "InvalidParameterValue"),
         ({"InstanceMarketOptions": {**SPOT, "SpotOptions": {"MaxPrice": "0.01"}}}, "SpotMaxPriceTooLow"),
         ({"InstanceType": "m6i.metal", "Placement": {"AvailabilityZone": ZONE}}, "Unsupported"),
+        ({"CreditSpecification": {"CpuCredits": "standard"}}, "InstanceCreditSpecification.NotSupported"),
+        ({"InstanceType": "t3.micro", "CreditSpecification": {"CpuCredits": "some"}}, "InvalidParameterValue"),
         ({"DryRun": True}, "DryRunOperation"),
     ],
 )
@@ -91,6 +93,15 @@ def test_what_ec2_refuses_is_refused_and_launches_nothing(change: dict[str, Any]
     with FakeEc2(settings) as aws:
         assert refusal(aws.client().run_instances, **{**GOOD, **change}) == code
         assert aws.all_instances() == []
+
+
+def test_burstable_machines_go_on_without_credits_unless_it_is_said_otherwise() -> None:
+    """But for T2, which stops at what it has earned."""
+    standard = {"CreditSpecification": {"CpuCredits": "standard"}}
+    with FakeEc2(Settings(types=("t2.micro", "t3.micro", "m6i.large"))) as aws:
+        for name, more in (("m6i.large", {}), ("t2.micro", {}), ("t3.micro", {}), ("t3.micro", standard)):
+            aws.client().run_instances(**{**GOOD, "InstanceType": name}, **more)
+        assert [vm.credits for vm in aws.all_instances()] == ["", "standard", "unlimited", "standard"]
 
 
 def test_user_data_of_16384_bytes_is_taken(ec2: Any) -> None:

@@ -175,6 +175,22 @@ def cpu_options(info: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
     return {"CoreCount": cores, "ThreadsPerCore": asked.get("ThreadsPerCore", known.get("DefaultThreadsPerCore", 1))}
 
 
+def credits_of(info: dict[str, Any], asked: dict[str, str] | None) -> str:
+    """How the CPUs of the type are paid: T2 stops at what it has earned, later ones go on and bill."""
+    name = info["InstanceType"]
+    if not info["BurstablePerformanceSupported"]:
+        if asked is not None:
+            raise AwsError(
+                "InstanceCreditSpecification.NotSupported", f"The {name} instance type takes no CPU credits."
+            )
+        return ""
+    if asked is None:
+        return "standard" if name.startswith("t2.") else "unlimited"
+    if asked["CpuCredits"] not in ("standard", "unlimited"):
+        raise AwsError("InvalidParameterValue", f"Invalid value '{asked['CpuCredits']}' for CpuCredits.")
+    return asked["CpuCredits"]
+
+
 def metadata_options(asked: dict[str, Any]) -> dict[str, Any]:
     """EC2's defaults, and what was asked for."""
     defaults = {

@@ -71,7 +71,7 @@ LAUNCH = (
     "Monitoring", "Placement.AvailabilityZone", "Placement.GroupName", "Placement.Tenancy", "SecurityGroupIds",
     "SecurityGroups", "SubnetId", "UserData", "TagSpecifications", "InstanceMarketOptions.MarketType",
     "InstanceMarketOptions.SpotOptions.MaxPrice", "InstanceMarketOptions.SpotOptions.SpotInstanceType",
-    "InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior", "CreditSpecification", "CpuOptions",
+    "InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior", "CreditSpecification.CpuCredits", "CpuOptions",
     "MetadataOptions", "MaintenanceOptions", "DisableApiTermination", "InstanceInitiatedShutdownBehavior",
     "ClientToken", "EbsOptimized", "IamInstanceProfile", "NetworkInterfaces.DeviceIndex", "NetworkInterfaces.SubnetId",
     "NetworkInterfaces.Groups", "NetworkInterfaces.AssociatePublicIpAddress", "NetworkInterfaces.DeleteOnTermination",

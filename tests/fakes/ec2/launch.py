@@ -44,6 +44,7 @@ class Wish:
     user_data: bytes
     network: hardware.Network
     tags: dict[str, Tags]
+    credits: str  # "" for a type without
 
     @property
     def type_name(self) -> str:
@@ -108,7 +109,8 @@ def understand(region: Region, params: dict[str, Any]) -> Wish:
     market, max_nano = _market(params)
     tags = tags_at_launch(params.get("TagSpecifications", []), spot=market == "spot")
     data = _user_data(params.get("UserData", ""))
-    return Wish(info, image, zone, bool(zone), market, max_nano, least, most, data, network, tags)
+    paid = hardware.credits_of(info, params.get("CreditSpecification"))
+    return Wish(info, image, zone, bool(zone), market, max_nano, least, most, data, network, tags, paid)
 
 
 def _image(region: Region, params: dict[str, Any]) -> Image:
@@ -295,5 +297,5 @@ def _make(
         fixed=fixed, held=held, condition=Shown(Condition(State.PENDING), now + region.settings.appears_ms),
         tags=region.first_tags(wish.tags.get("instance") or Tags({})), volumes=volumes, interfaces=interfaces,
         shutdown_behaviour=params.get("InstanceInitiatedShutdownBehavior", "stop"),
-        protected=params.get("DisableApiTermination", False), spot=spot,
+        protected=params.get("DisableApiTermination", False), spot=spot, credits=wish.credits,
     )  # fmt: skip

@@ -196,6 +196,7 @@ class Instance:
     interfaces: list[Interface]
     shutdown_behaviour: str = "stop"
     protected: bool = False
+    credits: str = ""  # how its CPUs are paid: "standard", "unlimited", "" where they take no credits
     spot: SpotRequest | None = None
     notice: Notice | None = None
     rebalance_ms: int = 0

@@ -61,10 +61,14 @@ def script(**more: Any) -> Scripted:
     return Scripted(answers)
 
 
-async def offered(calls: Scripted, now_ms: int = NOW_MS, **said: Any) -> dict[str, Offering]:
+def catalogued(calls: Scripted, now_ms: int = NOW_MS, **said: Any) -> Catalogue:
     own = settings(**{"instance_types": ["m5.*", "m7gd.*"], **said})
     images, subnets = Images(calls, own, lambda: now_ms), Subnets(calls, own, lambda: now_ms)
-    catalogue = Catalogue(ProfileName("aws"), own, calls, images, subnets, lambda: now_ms)
+    return Catalogue(ProfileName("aws"), own, calls, images, subnets, lambda: now_ms)
+
+
+async def offered(calls: Scripted, now_ms: int = NOW_MS, **said: Any) -> dict[str, Offering]:
+    catalogue = catalogued(calls, now_ms, **said)
     return {one.key.removeprefix("aws/"): one for one in await catalogue.offerings()}
 
 
@@ -149,6 +153,15 @@ def test_patterns_choose_again_what_ec2_may_have_chosen_otherwise() -> None:
         settings(),
     )
     assert [one.type.name for one in found] == ["m5.large"]
+
+
+async def test_a_type_bursts_where_ec2_says_so_and_where_it_says_nothing_any_more() -> None:
+    """By its description and not its name."""
+    bursting = info("m5.large", BurstablePerformanceSupported=True)
+    steady = info("m7gd.large", architecture="arm64", BurstablePerformanceSupported=False)
+    catalogue = catalogued(script(describe_instance_types={"InstanceTypes": [bursting, steady]}))
+    names = ("m5.large", "m7gd.large", "m5.gone")
+    assert [await catalogue.burstable(name) for name in names] == [True, False, True]
 
 
 def test_a_machine_is_told_by_what_tasks_ask_for() -> None:

@@ -38,7 +38,18 @@ from cloud_dispatch_aws.catalogue import Sold
 from cloud_dispatch_aws.driver import AwsProvider, traits
 from cloud_dispatch_aws.images import Images
 from cloud_dispatch_aws.subnets import Subnets
-from tests.providers.aws.scenes import ACCOUNT, NOW_MS, TAGS, ZONE, certificate, document, proof, request, settings
+from tests.providers.aws.scenes import (
+    ACCOUNT,
+    NOW_MS,
+    TAGS,
+    ZONE,
+    certificate,
+    document,
+    offering,
+    proof,
+    request,
+    settings,
+)
 from tests.providers.aws.scripted import Scripted
 
 VM = VmId("i-0123456789abcdef0")
@@ -59,6 +70,13 @@ def described(*instances: dict[str, Any]) -> dict[str, Any]:
     return {"Reservations": [{"Instances": list(instances)}]}
 
 
+async def _sold() -> tuple[Sold, ...]:
+    return tuple(
+        Sold(offering(name).type, frozenset({ZONE}), frozenset(Market), burstable)
+        for name, burstable in (("m5.large", False), ("c5.burst", True))
+    )
+
+
 class Scene:
     """A driver whose answers are scripted, and a clock to be set."""
 
@@ -70,6 +88,7 @@ class Scene:
         self.driver._calls = self.calls
         self.driver._images = Images(self.calls, own, lambda: self.now_ms)
         self.driver._subnets = Subnets(self.calls, own, lambda: self.now_ms)
+        self.driver._catalogue._sold = Kept(_sold, 1, lambda: 0)
 
     def subnets(self) -> list[str]:
         """The subnets of the launches that were tried, in order."""
@@ -165,6 +184,15 @@ async def test_the_image_is_the_offerings_and_else_the_one_of_the_settings() -> 
     await scene.driver.launch(batch(2))
     images = [asked["ImageId"] for name, asked in scene.calls.asked if name == "run_instances"]
     assert images == ["ami-2", "ami-1"]
+
+
+async def test_a_machine_that_lives_on_credits_stops_at_what_it_has_earned() -> None:
+    """What it would bill above that is in no price. Other machines take no word about it."""
+    scene = Scene({"run_instances": {"Instances": [instance()]}})
+    await scene.driver.launch(batch(1))
+    await scene.driver.launch(batch(2, offering=offering("c5.burst")))
+    said = [asked.get("CreditSpecification") for name, asked in scene.calls.asked if name == "run_instances"]
+    assert said == [None, {"CpuCredits": "standard"}]
 
 
 async def test_an_image_that_is_gone_makes_nothing() -> None:
@@ -371,13 +399,8 @@ async def test_quotas_that_are_not_told_are_not_known() -> None:
             "list_service_quotas": CredentialsRejected("no"),
         }
     )
-    scene.driver._catalogue._sold = Kept(_sold, 1, lambda: 0)
     told = {quota.scope.market: (quota.limit, quota.used) for quota in await scene.driver.quotas()}
     assert told == {"on-demand": (None, 2), "spot": (None, 0)}
-
-
-async def _sold() -> tuple[Sold, ...]:
-    return (Sold(request().offering.type, frozenset({ZONE}), frozenset(Market)),)
 
 
 async def test_without_a_certificate_there_are_no_proofs() -> None:

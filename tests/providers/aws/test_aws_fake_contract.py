@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cloud_dispatch.domain.ids import ProfileName, VmId
+from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider import errors
@@ -190,6 +190,19 @@ class TestAwsOnFake(OnFake, ProviderContract):
         """As cloud-init reads it: unpacked once, it is what was to boot."""
         (vm,) = await self.launched(provider, await make_request(user_data="#cloud-config\nruncmd: [echo]\n"))
         assert gzip.decompress(fake.instance(vm.id).user_data) == b"#cloud-config\nruncmd: [echo]\n"
+
+
+async def test_a_burstable_machine_bills_no_credits_beside_its_price(fake: FakeEc2, tmp_path: Path) -> None:
+    """By EC2's own description of it: T3 would go on without credits, and a limit would not know what that costs."""
+    said = scenes.settings(endpoint_url=fake.url, instance_types=["t3.micro", "m5.large"])
+    driver = plugin.create(ProfileContext(ProfileName("aws"), said, tmp_path, now=fake.clock.now))
+    try:
+        offered = {one.type.name: one for one in await driver.offerings() if one.market is Market.ON_DEMAND}
+        for name, offering in offered.items():
+            await driver.launch(replace(scenes.request(), batch=BatchId(name), offering=offering, slots=1))
+    finally:
+        await driver.close()
+    assert {vm.type_name: vm.credits for vm in fake.all_instances()} == {"t3.micro": "standard", "m5.large": ""}
 
 
 PERIOD_MS, STOP_LAG_MS = 200, 1_000

@@ -25,8 +25,11 @@ from tests.providers.aws.scenes import NOW_MS, TAGS, ZONE, offering, request, se
 DATA = b"#cloud-config"
 
 
-def launched(market: Market = Market.ON_DEMAND, subnet: str = "", more: dict[str, Any] | None = None) -> dict[str, Any]:
-    return translate.launch(request(market), settings(**(more or {})), DATA, "ami-1", "/dev/xvda", subnet)
+def launched(
+    market: Market = Market.ON_DEMAND, subnet: str = "", more: dict[str, Any] | None = None, *, burstable: bool = False
+) -> dict[str, Any]:
+    own = settings(**(more or {}))
+    return translate.launch(request(market), own, DATA, "ami-1", "/dev/xvda", subnet, burstable=burstable)
 
 
 def tags_of(call: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -56,7 +59,7 @@ def test_the_batch_is_the_token_and_its_slots_the_most() -> None:
 def test_ec2_knows_every_parameter(market: Market, more: dict[str, Any]) -> None:
     """The request fits the SDK's own model of RunInstances."""
     shape = boto3.Session().client("ec2", region_name="us-east-1").meta.service_model.operation_model("RunInstances")
-    call = launched(market, "subnet-1", more)
+    call = launched(market, "subnet-1", more, burstable=True)
     base64_encode_user_data(call)  # as the SDK does before it looks
     report = ParamValidator().validate(call, shape.input_shape)
     assert not report.has_errors(), report.generate_report()
@@ -98,7 +101,7 @@ def test_a_spot_vm_has_a_bid_of_at_most_what_was_reserved() -> None:
     assert "InstanceMarketOptions" not in launched()
     asked = request(Market.SPOT)
     asked = replace(asked, offering=replace(asked.offering, max_rate=Rate(96_000_999)))
-    options = translate.launch(asked, settings(), DATA, "ami-1", "/dev/xvda")["InstanceMarketOptions"]
+    options = translate.launch(asked, settings(), DATA, "ami-1", "/dev/xvda", burstable=False)["InstanceMarketOptions"]
     assert options == {
         "MarketType": "spot",
         "SpotOptions": {
@@ -106,7 +109,7 @@ def test_a_spot_vm_has_a_bid_of_at_most_what_was_reserved() -> None:
         },
     }  # fmt: skip
     without = replace(asked, offering=replace(asked.offering, max_rate=None))
-    call = translate.launch(without, settings(), DATA, "ami-1", "/dev/xvda")
+    call = translate.launch(without, settings(), DATA, "ami-1", "/dev/xvda", burstable=False)
     assert "MaxPrice" not in call["InstanceMarketOptions"]["SpotOptions"]
 
 
