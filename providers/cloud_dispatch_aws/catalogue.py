@@ -19,7 +19,7 @@ from cloud_dispatch.provider.kept import Kept
 from cloud_dispatch_aws import prices
 from cloud_dispatch_aws.calls import Calls
 from cloud_dispatch_aws.errors import Asked
-from cloud_dispatch_aws.images import Images
+from cloud_dispatch_aws.images import Image, Images
 from cloud_dispatch_aws.prices import Price
 from cloud_dispatch_aws.quotas import family_of
 from cloud_dispatch_aws.settings import AwsSettings
@@ -66,17 +66,18 @@ class Catalogue:
         """All of them, with what is known of their prices."""
         sold, on_demand, zones = await asyncio.gather(self._sold.get(), self.on_demand(), self._subnets.zones())
         spot = await self._spot.get() if self._settings.spot else {}
-        images = await self._images_of(sold)
+        images, now_ms = await self._images_of(sold), self._now()
+        own = prices.of_settings(self._settings.prices, now_ms)
         return tuple(
             offering
             for one in sold
-            if one.type.architecture in images
+            if (image := images.get(one.type.architecture)) is not None
+            for full in ((own if image.billed else on_demand).get(one.type.name),)
             for zone in sorted(one.zones if zones is None else one.zones & zones)
             for offering in _offered(
-                self._profile, self._settings, one, zone, on_demand.get(one.type.name), spot.get((one.type.name, zone)),
-                images[one.type.architecture],
+                self._profile, self._settings, one, zone, full, spot.get((one.type.name, zone)), image, now_ms
             )
-        )  # fmt: skip
+        )
 
     async def sold(self) -> Sequence[Sold]:
         return await self._sold.get()
@@ -95,10 +96,10 @@ class Catalogue:
             **prices.of_settings(self._settings.prices, self._now()),
         }
 
-    async def _images_of(self, sold: Iterable[Sold]) -> Mapping[str, str]:
+    async def _images_of(self, sold: Iterable[Sold]) -> Mapping[str, Image]:
         """The image that each architecture would boot; one that has none is not offered."""
         wanted = {one.type.architecture for one in sold} & set(self._settings.images)
-        return {name: (await self._images.of_architecture(name)).id for name in sorted(wanted)}
+        return {name: await self._images.of_architecture(name) for name in sorted(wanted)}
 
     async def _ask_types(self) -> Sequence[Sold]:
         wanted = [{"Name": "instance-type", "Values": list(self._settings.instance_types)}]
@@ -133,12 +134,21 @@ class Catalogue:
         return prices.of_price_list(documents, self._now())
 
     async def told(self) -> list[spi.Price]:
-        """What AWS says that the types cost now, asked for anew; ProviderError where the list can't be read."""
-        names = {one.type.name for one in await self._sold.get()}
+        """What AWS says that the types cost now, asked for anew; ProviderError where the list can't be read. Nothing of
+        those whose image costs something beside them: it is plain Linux that AWS tells of."""
+        sold = await self._sold.get()
+        images = await self._images_of(sold)
+        names = {
+            one.type.name
+            for one in sold
+            if (image := images.get(one.type.architecture)) is not None and not image.billed
+        }
         listed, spot = await asyncio.gather(self._read_list(), self._ask_spot())
         region = self._settings.region
         full = [spi.Price(name, region, Market.ON_DEMAND, one.rate) for name, one in listed.items() if name in names]
-        return full + [spi.Price(name, zone, Market.SPOT, one.rate) for (name, zone), one in spot.items()]
+        return full + [
+            spi.Price(name, zone, Market.SPOT, one.rate) for (name, zone), one in spot.items() if name in names
+        ]
 
     async def _ask_spot(self) -> Mapping[tuple[str, str], Price]:
         names = [one.type.name for one in await self._sold.get() if Market.SPOT in one.markets]
@@ -198,18 +208,23 @@ def instance_type(info: Mapping[str, Any], settings: AwsSettings) -> InstanceTyp
 
 def _offered(
     profile: ProfileName, settings: AwsSettings, one: Sold, zone: str, full: Price | None, spot: Price | None,
-    image: str,
+    image: Image, now_ms: int,
 ) -> list[Offering]:  # fmt: skip
+    """`full` and `spot` are of plain Linux; with an image that is billed for, `full` is what the operator says. What
+    such an image costs on the spot market is not known at all: a bid is for the machine alone."""
     disks = settings.root_size + sum(settings.scratch)
     base = Offering(
         profile=profile, type=one.type, zone=zone, market=Market.ON_DEMAND, rate=None, minimum_ms=_MINIMUM_MS,
-        boot_ms=settings.boot, region=settings.region, image=image,
+        boot_ms=settings.boot, region=settings.region, image=image.id, priced_ms=now_ms if image.billed else 0,
         extra_rate=prices.of_extras(settings.region, disks, public_address=settings.public_address is not False),
     )  # fmt: skip
     found = []
     if Market.ON_DEMAND in one.markets:
         priced = base if full is None else replace(base, **_facts(full), max_rate=full.rate)
         found.append(priced)
+    if image.billed:
+        offered = settings.spot and Market.SPOT in one.markets and spot is not None
+        return [*found, replace(base, market=Market.SPOT)] if offered else found
     bid = None if full is None else Rate(full.rate * settings.spot_max_percent // 100)
     if settings.spot and Market.SPOT in one.markets and spot is not None and (bid is None or spot.rate <= bid):
         # The bid is as good as the price that it is a part of.

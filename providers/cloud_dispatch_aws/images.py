@@ -1,4 +1,5 @@
-"""Which image the VMs of an architecture boot. Owns the way from a setting to an AMI and its root device."""
+"""Which image the VMs of an architecture boot. Owns the way from a setting to an AMI, and what of it matters: its root
+device, and whether it costs anything beside the machine."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from cloud_dispatch_aws.settings import GIB, AwsSettings
 #: How long the image that a parameter names is taken for the current one.
 _NAMED_MS = 3_600_000
 PARAMETER = "ssm:"
+#: As what EC2 bills an image that costs nothing.
+_PLATFORM, _OPERATION = "Linux/UNIX", "RunInstances"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class Image:
     architecture: str
     #: The least that its root disk can have.
     root_bytes: int = 0
+    #: As what it is billed, "" where the machine is all that costs: plain Linux, nobody's product.
+    billed: str = ""
 
 
 class Images:
@@ -75,4 +80,13 @@ def of_description(found: Mapping[str, Any]) -> Image:
         for disk in found.get("BlockDeviceMappings", ())
         if disk.get("DeviceName") == root and "Ebs" in disk
     ]
-    return Image(found["ImageId"], root, found["Architecture"], max(sizes, default=0) * GIB)
+    return Image(found["ImageId"], root, found["Architecture"], max(sizes, default=0) * GIB, _billed(found))
+
+
+def _billed(found: Mapping[str, Any]) -> str:
+    """As what EC2 bills the image beside the machine, "" for not at all. What it does not say is not taken for free."""
+    platform, operation = str(found.get("PlatformDetails") or "?"), str(found.get("UsageOperation") or "?")
+    codes = sorted(str(one.get("ProductCodeId", "?")) for one in found.get("ProductCodes") or ())
+    if (platform, operation) == (_PLATFORM, _OPERATION) and not codes:
+        return ""
+    return f"{platform}, {operation}" + "".join(f", product {code}" for code in codes)

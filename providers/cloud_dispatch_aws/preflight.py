@@ -172,7 +172,7 @@ def of_settings(settings: AwsSettings) -> list[Finding]:
 
 
 def of_images(images: Iterable[Image], settings: AwsSettings) -> list[Finding]:
-    """Whether the root disk is large enough for each."""
+    """Whether the root disk is large enough for each, and whether what it costs is known."""
     found = []
     for image in images:
         about = f"images.{image.architecture}"
@@ -181,6 +181,12 @@ def of_images(images: Iterable[Image], settings: AwsSettings) -> list[Finding]:
             found.append(Finding(Level.ERROR, about, f"{image.id} needs root_size = {least} at least"))
         else:
             found.append(Finding(Level.OK, about, image.id))
+        if image.billed:
+            text = (
+                f"{image.id} is billed beside the machine ({image.billed}), and what both cost is not known: under a"
+                " limit only types are launched, on demand, whose price with it the profile's prices or pricing say"
+            )
+            found.append(Finding(Level.WARNING, about, text))
     return found
 
 

@@ -287,8 +287,8 @@ def _make(
         "MetadataOptions": hardware.metadata_options(params.get("MetadataOptions", {})),
         "IamInstanceProfile": hardware.profile(region, params.get("IamInstanceProfile")),
         "MaintenanceOptions": {"AutoRecovery": "default", **params.get("MaintenanceOptions", {})},
-        "PlatformDetails": "Linux/UNIX",
-        "UsageOperation": "RunInstances",
+        "PlatformDetails": wish.image.platform,
+        "UsageOperation": wish.image.operation,
     }
     held = hardware.held_members(region, volumes, interfaces)
     return Instance(

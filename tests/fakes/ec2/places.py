@@ -234,7 +234,9 @@ def _image(image: Image) -> dict[str, Any]:
         "VirtualizationType": "hvm",
         "Hypervisor": "xen",
         "EnaSupport": True,
-        "PlatformDetails": "Linux/UNIX",
+        "PlatformDetails": image.platform,
+        "UsageOperation": image.operation,
+        "ProductCodes": [{"ProductCodeId": image.product, "ProductCodeType": "marketplace"}] if image.product else [],
         "CreationDate": image.created,
         "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],
     }

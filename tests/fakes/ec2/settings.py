@@ -50,6 +50,9 @@ class Image:
     root_gb: int = 8
     state: str = "available"
     created: str = "2026-08-01T00:00:00.000Z"
+    platform: str = "Linux/UNIX"  # as what it is billed
+    operation: str = "RunInstances"
+    product: str = ""  # the code of a product that somebody sells
 
 
 IMAGES = (

@@ -88,6 +88,12 @@ def _lacks_the_image(client: Client) -> bool:
     return _refused(client("ssm").get_parameter, Name=DEFAULT_IMAGES["x86_64"].removeprefix("ssm:"))
 
 
+def _bills_images_as_nothing(client: Client) -> bool:
+    image = client("ssm").get_parameter(Name=_LATEST)["Parameter"]["Value"]
+    (told,) = client("ec2").describe_images(ImageIds=[image])["Images"]
+    return not {"PlatformDetails", "UsageOperation"} & set(told)
+
+
 def _tags_nothing(client: Client) -> bool:
     return not _refused(client("ec2").create_tags, Resources=["i-0123456789abcdef0"], Tags=[{"Key": "a", "Value": "b"}])
 
@@ -143,6 +149,12 @@ DIFFERENCES = (
         "of public parameters those of Amazon Linux alone are there",
         _lacks_the_image,
         settings={"images": {"x86_64": f"ssm:{_LATEST}"}},
+    ),
+    Difference(
+        "billing of images",
+        "as what an image is billed is not told, so that no price is known but what the profile says, and no bid",
+        _bills_images_as_nothing,
+        settings={"prices": {TYPE: "0.096", "m5.xlarge": "0.192", "c5.large": "0.085"}},
     ),
 )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,11 +37,15 @@ def place(name: str, zone: str) -> dict[str, str]:
     return {"InstanceType": name, "LocationType": "availability-zone", "Location": zone}
 
 
-def image(**asked: Any) -> dict[str, Any]:
-    """ami-a is for ARM, every other one is not."""
+FREE = {"PlatformDetails": "Linux/UNIX", "UsageOperation": "RunInstances"}
+MARKETPLACE = [{"ProductCodeId": "p1", "ProductCodeType": "marketplace"}]
+
+
+def image(told: Mapping[str, Any] = FREE, **asked: Any) -> dict[str, Any]:
+    """ami-a is for ARM and free, every other one is not for ARM, and what is told of it."""
     name = asked["ImageIds"][0]
-    architecture = "arm64" if name == "ami-a" else "x86_64"
-    return {"Images": [{"ImageId": name, "RootDeviceName": "/dev/xvda", "Architecture": architecture}]}
+    architecture, more = ("arm64", FREE) if name == "ami-a" else ("x86_64", told)
+    return {"Images": [{"ImageId": name, "RootDeviceName": "/dev/xvda", "Architecture": architecture, **more}]}
 
 
 def script(**more: Any) -> Scripted:
@@ -134,6 +139,38 @@ async def test_zones_are_those_of_the_settings_and_of_the_subnets() -> None:
 async def test_an_architecture_without_an_image_is_not_offered() -> None:
     found = await offered(script(), images={"arm64": "ami-a"})
     assert {one.type.name for one in found.values()} == {"m7gd.large"}
+
+
+BILLED = [
+    {"PlatformDetails": "Red Hat Enterprise Linux", "UsageOperation": "RunInstances:0010"},
+    {**FREE, "UsageOperation": "RunInstances:0100"},
+    {**FREE, "ProductCodes": MARKETPLACE},
+    {},
+]
+
+
+@pytest.mark.parametrize("told", BILLED, ids=["platform", "operation", "product", "untold"])
+async def test_what_a_machine_costs_with_an_image_that_is_billed_for_only_the_operator_knows(
+    told: Mapping[str, Any],
+) -> None:
+    """The list, the spot prices and the table are of plain Linux: none is told then, nor kept, nor bid."""
+    rows = [spot("m5.large", "us-east-1a", "0.04"), spot("m7gd.large", "us-east-1a", "0.03")]
+    products = [product("m5.large", "0.1"), product("m7gd.large", "0.2")]
+    more = {
+        "describe_images": partial(image, told),
+        "describe_spot_price_history": {"SpotPriceHistory": rows},
+        "get_products": {"PriceList": products},
+    }
+    found = await offered(script(**more))
+    for market in Market:
+        unknown = found[f"m5.large/us-east-1a/{market}"]
+        assert (unknown.rate, unknown.max_rate, unknown.priced_ms) == (None, None, NOW_MS)
+        assert found[f"m7gd.large/us-east-1a/{market}"].rate is not None
+    assert {one.type for one in await catalogued(script(**more)).told()} == {"m7gd.large"}
+    found = await offered(script(**more), prices={"m5.large": "0.25"})
+    known = found["m5.large/us-east-1a/on-demand"]
+    assert (known.rate, known.max_rate, known.priced_ms, known.estimated) == (250_000_000, 250_000_000, NOW_MS, False)
+    assert found["m5.large/us-east-1a/spot"].highest_rate is None
 
 
 async def test_an_image_for_other_machines_is_refused() -> None:

@@ -234,6 +234,20 @@ def test_a_root_disk_that_is_too_small_is_told() -> None:
     assert found.level is Level.OK
 
 
+async def test_an_image_that_is_billed_for_is_told_with_why(fake: FakeEc2) -> None:
+    """Its price is not known either, and is where the operator says it."""
+    red = replace(
+        IMAGES[0], id="ami-0a1b2c3d4e5f60009", platform="Red Hat", operation="RunInstances:0010", product="p1"
+    )
+    fake.region().images[red.id] = red
+    found = await look(fake, images={"x86_64": red.id})
+    (text,) = [text for level, text in found["images.x86_64"] if level is Level.WARNING]
+    assert "Red Hat, RunInstances:0010, product p1" in text
+    assert "m5.large" in found["prices"][0][1]
+    found = await look(fake, images={"x86_64": red.id}, prices={"m5.large": "0.2"}, spot=False)
+    assert "prices" not in found
+
+
 def test_what_the_settings_leave_out_is_told() -> None:
     assert {one.about for one in preflight.of_settings(scenes.settings())} == {"identity_certificate", "reaper"}
 
