@@ -94,7 +94,11 @@ AWS: Mapping[str, tuple[str, str, str]] = {
         "`m7i.*`, `c7i.*`, `r7i.*`, `m7g.*`, `c7g.*`, `r7g.*`, `g6.*`",
         "What EC2 is asked for; `types` chooses among these.",
     ),
-    "zones": ("list of zones", "all", "Where VMs may be."),
+    "zones": (
+        "list of zones",
+        "all of the region's own",
+        "Where VMs may be. Local and Wavelength Zones are not offered.",
+    ),
     "spot": ("true or false", "`true`", "Whether there are offerings on the spot market."),
     "spot_max_percent": (
         "1 to 1000",

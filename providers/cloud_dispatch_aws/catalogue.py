@@ -22,6 +22,7 @@ from cloud_dispatch_aws.errors import Asked
 from cloud_dispatch_aws.images import Image, Images
 from cloud_dispatch_aws.prices import Price
 from cloud_dispatch_aws.quotas import family_of
+from cloud_dispatch_aws.regions import own_zone
 from cloud_dispatch_aws.settings import AwsSettings
 from cloud_dispatch_aws.subnets import Subnets
 
@@ -166,10 +167,11 @@ class Catalogue:
 def sold(
     infos: Iterable[Mapping[str, Any]], places: Iterable[Mapping[str, Any]], settings: AwsSettings
 ) -> tuple[Sold, ...]:
-    """The types that the settings want, by name, each with the zones that the settings allow."""
+    """The types that the settings want, by name, each with the zones that the settings allow and prices are told of."""
     zones: dict[str, set[str]] = {}
     for place in places:
-        if not settings.zones or place["Location"] in settings.zones:
+        allowed = not settings.zones or place["Location"] in settings.zones
+        if allowed and own_zone(place["Location"], settings.region):
             zones.setdefault(place["InstanceType"], set()).add(place["Location"])
     found = []
     for info in infos:

@@ -51,6 +51,7 @@ from cloud_dispatch_aws.calls import Calls
 from cloud_dispatch_aws.catalogue import Catalogue
 from cloud_dispatch_aws.errors import PROTECTED, SUBNET_FULL, TOKEN_USED, Asked
 from cloud_dispatch_aws.images import Images
+from cloud_dispatch_aws.regions import own_zone
 from cloud_dispatch_aws.settings import AwsSettings
 from cloud_dispatch_aws.subnets import Subnets
 
@@ -334,7 +335,8 @@ class AwsProvider(Lacking):
         offering, settings = request.offering, self._settings
         if not any(fnmatchcase(offering.type.name, pattern) for pattern in settings.instance_types):
             raise InvalidRequest(f"profile {self._profile} has no type {offering.type.name!r}")
-        if not offering.zone.startswith(settings.region) or (settings.zones and offering.zone not in settings.zones):
+        own = own_zone(offering.zone, settings.region)
+        if not own or (settings.zones and offering.zone not in settings.zones):
             raise InvalidRequest(f"profile {self._profile} has no zone {offering.zone!r}")
         if offering.market is Market.SPOT and not settings.spot:
             raise InvalidRequest(f"profile {self._profile} has no spot market: spot = false")

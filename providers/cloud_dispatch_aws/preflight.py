@@ -191,15 +191,16 @@ def of_images(images: Iterable[Image], settings: AwsSettings) -> list[Finding]:
 
 
 def of_subnets(found: Mapping[str, Subnet], settings: AwsSettings) -> list[Finding]:
-    """Where each is, and whether it has addresses left."""
-    return [
-        Finding(
-            Level.OK if found[name].free else Level.WARNING, "subnets",
-            f"{name} in {found[name].zone} has {found[name].free} addresses left",
-        )
-        for name in settings.subnets
-        if name in found
-    ]  # fmt: skip
+    """Where each is, whether that is rented, and whether it has addresses left."""
+    return [_of_subnet(found[name], settings.region) for name in settings.subnets if name in found]
+
+
+def _of_subnet(subnet: Subnet, region: str) -> Finding:
+    if not regions.own_zone(subnet.zone, region):
+        text = f"{subnet.id} is in {subnet.zone}, whose prices are not those of {region}: nothing is rented there"
+        return Finding(Level.WARNING, "subnets", text)
+    text = f"{subnet.id} in {subnet.zone} has {subnet.free} addresses left"
+    return Finding(Level.OK if subnet.free else Level.WARNING, "subnets", text)
 
 
 def of_patterns(sold: Sequence[str], settings: AwsSettings) -> list[Finding]:

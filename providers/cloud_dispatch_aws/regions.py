@@ -1,4 +1,5 @@
-"""Which regions there are, as far as the installed SDK's own list tells. Imports no SDK: the list is a file of it."""
+"""Which regions there are, as far as the installed SDK's own list tells, and which zones are a region's own. Imports no
+SDK: the list is a file of it."""
 
 from __future__ import annotations
 
@@ -16,6 +17,12 @@ def doubt(region: str) -> str:
         return ""
     near = difflib.get_close_matches(region, sorted(known), 3)
     return f"the installed boto3 knows no region {region!r}" + (f"; nearest: {', '.join(near)}" if near else "")
+
+
+def own_zone(zone: str, region: str) -> bool:
+    """Whether it is one of the region's Availability Zones, where its prices hold: their names are the region's and one
+    letter. Local Zones and Wavelength Zones have more in theirs (us-west-2-lax-1a), and prices of their own."""
+    return zone[:-1] == region and zone[-1:].isalpha()
 
 
 @cache

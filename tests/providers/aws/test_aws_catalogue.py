@@ -136,6 +136,24 @@ async def test_zones_are_those_of_the_settings_and_of_the_subnets() -> None:
     assert {key.split("/")[1] for key in await offered(calls, subnets=["subnet-1"])} == {"us-east-1b"}
 
 
+async def test_zones_with_prices_of_their_own_are_not_offered() -> None:
+    """Local Zones and Wavelength Zones are told as zones of their region, which they cost more than."""
+    near = ("us-east-1-bos-1a", "us-east-1-wl1-nyc-wlz-1", "us-east-11a", "us-east-1")
+    places = [place("m5.large", zone) for zone in (*near, "us-east-1b")]
+    calls = script(
+        describe_instance_type_offerings={"InstanceTypeOfferings": places},
+        describe_spot_price_history={"SpotPriceHistory": [spot("m5.large", zone, "0.01") for zone in near]},
+        describe_subnets={
+            "Subnets": [
+                {"SubnetId": f"subnet-{number}", "AvailabilityZone": zone, "AvailableIpAddressCount": 9}
+                for number, zone in enumerate((near[0], "us-east-1b"))
+            ]
+        },
+    )
+    for said in ({}, {"subnets": ["subnet-0", "subnet-1"]}):
+        assert {one.zone for one in (await offered(calls, **said)).values()} == {"us-east-1b"}
+
+
 async def test_an_architecture_without_an_image_is_not_offered() -> None:
     found = await offered(script(), images={"arm64": "ami-a"})
     assert {one.type.name for one in found.values()} == {"m7gd.large"}

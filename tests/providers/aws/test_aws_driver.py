@@ -214,6 +214,10 @@ async def test_what_the_profile_does_not_rent_is_refused_before_anything_is_aske
         with pytest.raises(InvalidRequest):
             await scene.driver.launch(batch(offering=wrong))
     assert scene.calls.asked == []
+    anywhere = Scene({})
+    with pytest.raises(InvalidRequest, match="zone"):
+        await anywhere.driver.launch(batch(offering=replace(kind, zone="us-east-1-bos-1a")))
+    assert anywhere.calls.asked == []
 
 
 async def test_nothing_is_ever_asked_of_all_instances() -> None:

@@ -19,6 +19,7 @@ from cloud_dispatch.provider.spi import Level, ProfileContext, Quota, QuotaUnit
 from cloud_dispatch_aws import plugin, preflight, rights
 from cloud_dispatch_aws.images import Image
 from cloud_dispatch_aws.settings import GIB
+from cloud_dispatch_aws.subnets import Subnet
 from tests.fakes.ec2 import FakeEc2
 from tests.fakes.ec2.settings import IMAGES
 from tests.fakes.faults import Fault, FaultKind
@@ -246,6 +247,12 @@ async def test_an_image_that_is_billed_for_is_told_with_why(fake: FakeEc2) -> No
     assert "m5.large" in found["prices"][0][1]
     found = await look(fake, images={"x86_64": red.id}, prices={"m5.large": "0.2"}, spot=False)
     assert "prices" not in found
+
+
+def test_a_subnet_where_nothing_is_rented_is_told() -> None:
+    found = {one.id: one for one in (Subnet("subnet-1", "us-east-1-bos-1a", 9), Subnet("subnet-2", scenes.ZONE, 9))}
+    told = preflight.of_subnets(found, scenes.settings(subnets=list(found)))
+    assert [(one.level, "nothing is rented" in one.text) for one in told] == [(Level.WARNING, True), (Level.OK, False)]
 
 
 def test_what_the_settings_leave_out_is_told() -> None:
