@@ -67,8 +67,8 @@ class Catalogue:
         """All of them, with what is known of their prices."""
         sold, on_demand, zones = await asyncio.gather(self._sold.get(), self.on_demand(), self._subnets.zones())
         spot = await self._spot.get() if self._settings.spot else {}
-        images, now_ms = await self._images_of(sold), self._now()
-        own = prices.of_settings(self._settings.prices, now_ms)
+        images = await self._images_of(sold)
+        own = prices.of_settings(self._settings.prices, self._now())
         return tuple(
             offering
             for one in sold
@@ -76,7 +76,7 @@ class Catalogue:
             for full in ((own if image.billed else on_demand).get(one.type.name),)
             for zone in sorted(one.zones if zones is None else one.zones & zones)
             for offering in _offered(
-                self._profile, self._settings, one, zone, full, spot.get((one.type.name, zone)), image, now_ms
+                self._profile, self._settings, one, zone, full, spot.get((one.type.name, zone)), image
             )
         )
 
@@ -210,14 +210,14 @@ def instance_type(info: Mapping[str, Any], settings: AwsSettings) -> InstanceTyp
 
 def _offered(
     profile: ProfileName, settings: AwsSettings, one: Sold, zone: str, full: Price | None, spot: Price | None,
-    image: Image, now_ms: int,
+    image: Image,
 ) -> list[Offering]:  # fmt: skip
     """`full` and `spot` are of plain Linux; with an image that is billed for, `full` is what the operator says. What
     such an image costs on the spot market is not known at all: a bid is for the machine alone."""
     disks = settings.root_size + sum(settings.scratch)
     base = Offering(
         profile=profile, type=one.type, zone=zone, market=Market.ON_DEMAND, rate=None, minimum_ms=_MINIMUM_MS,
-        boot_ms=settings.boot, region=settings.region, image=image.id, priced_ms=now_ms if image.billed else 0,
+        boot_ms=settings.boot, region=settings.region, image=image.id, unlisted=bool(image.billed),
         extra_rate=prices.of_extras(settings.region, disks, public_address=settings.public_address is not False),
     )  # fmt: skip
     found = []

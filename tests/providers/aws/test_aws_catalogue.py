@@ -182,7 +182,7 @@ async def test_what_a_machine_costs_with_an_image_that_is_billed_for_only_the_op
     found = await offered(script(**more))
     for market in Market:
         unknown = found[f"m5.large/us-east-1a/{market}"]
-        assert (unknown.rate, unknown.max_rate, unknown.priced_ms) == (None, None, NOW_MS)
+        assert (unknown.rate, unknown.max_rate, unknown.unlisted) == (None, None, True)
         assert found[f"m7gd.large/us-east-1a/{market}"].rate is not None
     assert {one.type for one in await catalogued(script(**more)).told()} == {"m7gd.large"}
     found = await offered(script(**more), prices={"m5.large": "0.25"})
