@@ -35,6 +35,11 @@ class Pace:
     lifetime_ms: int
     max_tasks: int
 
+    @property
+    def ahead_ms(self) -> int:
+        """For how long what exists is given work."""
+        return max(self.drain_ms, self.worth_ms)
+
 
 class Paces:
     """The paces of one plan, so that equal ones are one object."""
@@ -116,8 +121,13 @@ class Need:
             self._rounds[pace] = known
         return known
 
+    def rounds_after(self, pace: Pace, wait_ms: int) -> int:
+        """How many of them one slot serves that comes free in `wait_ms` only, when what has it now is done."""
+        expected = self.item.expected_ms
+        return min(self.rounds(pace) - 1, (pace.ahead_ms - wait_ms) // expected) if expected > 0 else 0
+
     def slots_wanted(self, pace: Pace, *, capable: bool) -> int:
-        """How many new slots the tasks left are worth; `capable`: something that exists can run them in the end.
+        """How many new slots the tasks left are worth; `capable`: something that exists comes to run them.
 
         Enough to be done within the target drain; but where the runtime is known, each with a boot's worth of work.
         What is too little for that waits for what exists, and gets one slot where nothing that exists could run it.

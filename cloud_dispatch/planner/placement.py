@@ -1,7 +1,7 @@
 """Fitting demand onto what exists: running instances first, then those that boot. Owns which instances are capacity.
 
 Identical instances are counted, not walked one by one. On a running instance what is free now serves first; what its
-tasks will leave serves the rounds after the first. A new launch is only ever made for what remains.
+tasks leave serves from when they are expected to be done. A new launch is only ever made for what remains.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.shape import Load, Machine
-from cloud_dispatch.planner.needs import FULL, UNBOUNDED, Need, Pace, Paces, fit, fit_empty, less, room_of
+from cloud_dispatch.planner.needs import FULL, UNBOUNDED, Need, Pace, Paces, Room, fit, fit_empty, less, room_of
 from cloud_dispatch.planner.snapshot import Snapshot, Supply
 
 _S = InstanceState
@@ -110,29 +110,28 @@ class Served(Protocol):
 
 
 class Bin:
-    """`count` alike instances, and what is left on each: `now`, and `later` when what runs on it has ended."""
+    """`count` alike instances, and what is left on each: `now`, and `later`, in `wait_ms`, when all that is expected to
+    be done has ended; what `stays` keeps its room."""
 
     __slots__ = (
         "count", "fresh", "host", "later", "launch", "loaded", "now", "order", "pace", "placed", "quota", "running",
+        "stays", "wait_ms",
     )  # fmt: skip
 
-    def __init__(self, host: Host, pace: Pace, count: int, load: Load, order: tuple[Any, ...]) -> None:
+    def __init__(
+        self, host: Host, pace: Pace, count: int, load: Load, order: tuple[Any, ...], stays: Load = Load(),
+        wait_ms: int = 0,
+    ) -> None:  # fmt: skip
         self.host = host
         self.pace = pace
         self.count = count
         self.order = order
         self.loaded = load.tasks > 0
         self.fresh = True
-        self.later = host.room
-        cpus, memory, disk, gpus, tasks = host.room
-        used = load.used
-        self.now = (
-            FULL
-            if load.exclusive
-            else (
-                cpus - used.cpus_milli, memory - used.memory, disk - used.disk, gpus - used.gpus, tasks - load.tasks,
-            )
-        )  # fmt: skip
+        self.stays = stays
+        self.wait_ms = wait_ms
+        self.later = beside(host.room, stays) if stays.tasks else host.room
+        self.now = beside(host.room, load)
         self.quota = pace.max_tasks - load.tasks if pace.max_tasks else UNBOUNDED
         self.running = dict(load.limited)
         self.placed: dict[str, int] = {}
@@ -148,11 +147,10 @@ class Bin:
         return slots
 
     def slots_later(self, need: Need) -> int:
-        """Slots that come free when what runs now has ended."""
-        if need.exclusive:
-            return min(1, fit(self.later, need)) if self.fresh else 0
-        slots = fit(self.later, need)
-        return min(slots, need.limit - self.placed.get(need.key, 0)) if need.limit else slots
+        """Slots that come free when what is expected to be done has ended."""
+        if need.exclusive and not self.fresh:
+            return 0
+        return slots_beside(self.later, self.stays, need, self.placed.get(need.key, 0))
 
     def put(self, need: Need, slots: int, tasks: int) -> None:
         """Give `slots` slots of each instance to `need`, for `tasks` tasks of its quota."""
@@ -191,19 +189,28 @@ class Capacity:
             pace = paces.of(pools[one.pool], boots.get((one.profile, one.type, one.zone, one.market), 0))
             key = (
                 stand, self.host(one.machine, one.declines), pace, one.rate, load.tasks, used.cpus_milli, used.memory,
-                used.disk, used.gpus, load.exclusive, load.limited,
+                used.disk, used.gpus, load.exclusive, load.limited, one.free_in_ms, one.stays.tasks and one.stays,
             )  # fmt: skip
             known = groups.get(key)
             groups[key] = (one, count) if known is None else (known[0], known[1] + count)
         self.hosts = tuple(self._interned.values())
         self._running: list[Bin] = []
         self._booting: list[tuple[Host, Pace, int, Load, tuple[Any, ...]]] = []
+        #: What takes work at once or when it is up; what has to end something before, with what it then has.
+        self._free: dict[Host, None] = {}
+        self._loaded: dict[tuple[Host, Room, Load], None] = {}
         for (stand, host, pace, *_), (one, count) in groups.items():
             parts = (host, pace, count, one.load, order_of(one.load.tasks > 0, one.rate, host, pace))
-            if stand is Standing.RUNNING:
-                self._running.append(Bin(*parts))
-            else:
+            if stand is Standing.BOOTING:
                 self._booting.append(parts)
+            else:
+                group = Bin(*parts, one.stays, one.free_in_ms)
+                self._running.append(group)
+                if group.loaded:
+                    if group.wait_ms <= pace.ahead_ms:
+                        self._loaded[host, group.later, group.stays] = None
+                    continue
+            self._free[host] = None
         self._running.sort(key=attrgetter("order"))
 
     def host(self, machine: Machine, declines: tuple[int, ...] = ()) -> Host:
@@ -227,7 +234,9 @@ class Capacity:
         cpus = min((n.cpus for n in needs), default=0)
         memory = min((n.memory for n in needs), default=0)
         free = [b for b in self._running if b.now[4] > 0 and b.now[0] >= cpus and b.now[1] >= memory]
-        loaded = [b for b in self._running if b.loaded]
+        loaded = [
+            b for b in self._running if b.loaded and b.later[4] > 0 and b.later[0] >= cpus and b.later[1] >= memory
+        ]
         for need in needs:
             before = need.left
             need.starting += sweep(need, free, loaded)
@@ -258,6 +267,31 @@ class Capacity:
         """Whether something that runs or boots is able to run `need` when it is empty."""
         return any(host.can(need) for host in self.hosts)
 
+    def comes_to(self, need: Need) -> bool:
+        """Whether something that runs or boots has room for tasks of `need` by itself within the time that is planned
+        for: others may want that room too, but nothing of unknown or greater length holds it."""
+        return any(host.can(need) for host in self._free) or any(
+            room[0] >= need.cpus and host.can(need) and slots_beside(room, stays, need) > 0
+            for host, room, stays in self._loaded
+        )
+
+
+def beside(room: Room, load: Load) -> Room:
+    """What `load` leaves of `room`."""
+    if load.exclusive:
+        return FULL
+    cpus, memory, disk, gpus, tasks = room
+    used = load.used
+    return (cpus - used.cpus_milli, memory - used.memory, disk - used.disk, gpus - used.gpus, tasks - load.tasks)
+
+
+def slots_beside(room: Room, load: Load, need: Need, placed: int = 0) -> int:
+    """How many slots of `need` find `room`, which `load` has left, and beside so many that are given already."""
+    if need.exclusive:
+        return 0 if load.tasks else min(1, fit(room, need))
+    slots = fit(room, need)
+    return min(slots, need.limit - dict(load.limited).get(need.key, 0) - placed) if need.limit else slots
+
 
 def order_of(loaded: bool, rate: int | None, host: Host, pace: Pace) -> tuple[Any, ...]:
     """Sorts bins: those in use, then by price (unknown last), then small ones, so that the larger stay for others.
@@ -280,8 +314,8 @@ def sweep(need: Need, bins: list[Bin], mirror: list[Bin] | None = None, *, later
             continue
         if not (need.anywhere and not group.host.declines) and not group.host.can(need):
             continue
-        rounds = need.rounds(group.pace) - later
-        slots = (group.slots_later(need) if later else group.slots_now(need)) if rounds else 0
+        rounds = need.rounds_after(group.pace, group.wait_ms) if later else need.rounds(group.pace)
+        slots = (group.slots_later(need) if later else group.slots_now(need)) if rounds > 0 else 0
         each = min(slots * rounds, group.quota)
         if each <= 0:
             continue

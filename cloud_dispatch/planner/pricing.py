@@ -130,8 +130,9 @@ class Pricing:
         return [o for o in offers if o[0] * 100 <= cheapest[o[-1].pool.name] * o[-1].pool.price_factor_percent]
 
     def capable(self, need: Need) -> bool:
+        """Whether something that exists, or that this plan rents, comes to run it."""
         if need.capable is None:
-            need.capable = self._capacity.can_run(need)
+            need.capable = self._capacity.comes_to(need)
         return need.capable
 
     def room(self, kind: Kind, *, vcpus: int = 0) -> int:

@@ -59,7 +59,8 @@ class Supply:
     launch was not answered; it counts against caps, and as supply only for a short while. `asks_end`: its agent asked
     to end for want of work. `stale`: its type or pool left the configuration, with the reason. `declines`: of the
     snapshot's demand, by number, what is not begun there any more though its machine could run it: it would be cut off
-    at the end of the instance's life.
+    at the end of the instance's life. `stays`: of its load, what is not expected to be done soon, or nobody knows when;
+    the rest is done in about `free_in_ms`.
     """
 
     instance: InstanceId
@@ -81,18 +82,21 @@ class Supply:
     asks_end: bool = False
     stale: str = ""
     declines: tuple[int, ...] = ()
+    stays: Load = Load()
+    free_in_ms: int = 0
 
     @cached_property
     def kind(self) -> str:
         """Instances of equal kinds differ in their names and in moments alone. Equal kinds are one object: whoever
         sorts a large fleet by them has not to read so many texts."""
-        load, used = self.load, self.load.used
+        load, used, stays = self.load, self.load.used, self.stays
         return intern(
             repr(
                 (
                     str(self.state), str(self.behaviour), self.pool, self.profile, self.type, self.zone, self.market,
                     self.rate, self.vcpus, self.in_doubt, self.asks_end, self.stale, load.tasks, load.exclusive,
                     load.limited, used.cpus_milli, used.memory, used.disk, used.gpus, self.machine.key, self.declines,
+                    self.free_in_ms, stays.tasks and (stays if stays != load else "all"),
                 )
             )
         )  # fmt: skip

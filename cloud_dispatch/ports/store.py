@@ -378,6 +378,10 @@ class Store(Protocol):
         """Whether it holds claims, and when all of them are expected to be done: as their tasks say, else as others of
         their shape have run. None where that is not known."""
 
+    def outlook(self, instance: InstanceId, now_ms: int, within_ms: int) -> tuple[Load, int]:
+        """Of what it holds, what is not expected to be done within `within_ms` (as by `finish_of`; what is of unknown
+        length is not), and in how many milliseconds the rest is."""
+
     def typical_ms(self, shape: Shape) -> int:
         """How long tasks of this shape have run that succeeded since the store was opened, on average; 0 unknown."""
 

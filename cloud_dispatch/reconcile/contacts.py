@@ -40,6 +40,7 @@ class Contact:
     idle_seen_ms: int | None = None
     end_seen: bool = False
     declines: tuple[int, ...] = ()
+    due_ms: int = 0  # wall milliseconds: when it is looked at again though nothing changed, what runs is nearer its end
     edition: int = 0
 
     def enter(self, state: InstanceState, now_ms: int) -> None:

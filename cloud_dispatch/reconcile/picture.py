@@ -17,29 +17,30 @@ from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.reconcile import foreign, payers, quotas, restored
 from cloud_dispatch.reconcile.contacts import Contact
 from cloud_dispatch.reconcile.context import Context
-from cloud_dispatch.reconcile.stale import Stale
 
 _S = InstanceState
 #: So many take two milliseconds.
 LOOKED_AT_ONCE = 200
+#: Into so many steps the time is divided for which it is seen when what runs is done.
+OUTLOOK_STEPS = 16
+_NEVER_MS = 1 << 62
 
 
 async def look(context: Context) -> None:
     """Look at the instances that have changed, where these are many, and let others have their turns meanwhile: `take`,
     which can't, finds them looked at."""
     rows, contacts = _known(context)
-    changed = [name for name, row in rows.items() if contacts[name].row is not row]
+    now, loads = context.clock.now(), context.store.loads()
+    changed = [name for name, row in rows.items() if contacts[name].row is not row or now >= contacts[name].due_ms]
     if len(changed) <= LOOKED_AT_ONCE:
         return
-    now, loads = context.clock.now(), context.store.loads()
     for start in range(0, len(changed), LOOKED_AT_ONCE):
         await give_way()
         still = context.store.instances()
         for name in changed[start : start + LOOKED_AT_ONCE]:
             row = rows[name]
             if still.get(name) is row:
-                doubted = name in context.in_doubt
-                _looked_at(contacts[name], row, loads[name], now, in_doubt=doubted, stale=context.stale)
+                _looked_at(context, contacts[name], row, loads[name], now)
 
 
 def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
@@ -111,8 +112,7 @@ def _supply(
     """Pictures of all instances, in their order, and the same by kind. Of one of which nothing changed it is the last
     picture again, and neither that nor the row is looked into: with many instances it is that which takes time."""
     rows, contacts = _known(context)
-    loads, in_doubt, stale = context.store.loads(), context.in_doubt, context.stale
-    edition = stale.edition
+    loads, in_doubt, edition = context.store.loads(), context.in_doubt, context.stale.edition
     found: list[Supply] = []
     alike: defaultdict[str, list[Supply]] = defaultdict(list)
     for name, row in rows.items():
@@ -126,10 +126,11 @@ def _supply(
             or contact.end_seen is not contact.asks_end
             or contact.in_doubt is not doubted
             or contact.edition != edition
+            or now >= contact.due_ms
             or contact.declines != (declines.get(name, ()) if declines else ())
         ):
             contact.declines = declines.get(name, ())
-            supply = _looked_at(contact, row, load, now, in_doubt=doubted, stale=stale)
+            supply = _looked_at(context, contact, row, load, now)
         found.append(supply)
         alike[contact.kind].append(supply)
     return tuple(found), tuple(alike.values())
@@ -144,14 +145,16 @@ def _known(context: Context) -> tuple[Mapping[InstanceId, Instance], Mapping[Ins
     return rows, context.contacts.greet(rows.keys(), context.clock.monotonic())
 
 
-def _looked_at(contact: Contact, row: Instance, load: Load, now: int, *, in_doubt: bool, stale: Stale) -> Supply:
+def _looked_at(context: Context, contact: Contact, row: Instance, load: Load, now: int) -> Supply:
     """The picture of an instance of which something may have changed; the last one if it is still the same."""
     contact.enter(row.state, now)
     if load.tasks:
         contact.idle_since_ms = None
     elif contact.idle_since_ms is None and row.state is _S.IDLE:
         contact.idle_since_ms = now
-    supply = _picture(row, load, contact, in_doubt=in_doubt, stale=stale.of(row))
+    in_doubt, stale = row.id in context.in_doubt, context.stale
+    stays, free_in_ms, contact.due_ms = _outlook(context, row, load, now)
+    supply = _picture(row, load, contact, stays, free_in_ms, in_doubt=in_doubt, stale=stale.of(row))
     if contact.supply is None or contact.supply != supply:
         contact.supply, contact.kind = supply, supply.kind
     contact.row, contact.load, contact.in_doubt, contact.edition = row, load, in_doubt, stale.edition
@@ -159,7 +162,21 @@ def _looked_at(contact: Contact, row: Instance, load: Load, now: int, *, in_doub
     return contact.supply
 
 
-def _picture(row: Instance, load: Load, contact: Contact, *, in_doubt: bool, stale: str) -> Supply:
+def _outlook(context: Context, row: Instance, load: Load, now: int) -> tuple[Load, int, int]:
+    """What of `load` is not done as long as work is planned for, in about how long the rest is, and when that is to be
+    asked again. In steps, so that instances with the same work are alike."""
+    pool = context.settings.pools.get(row.pool)
+    if not load.tasks or pool is None:
+        return load, 0, _NEVER_MS
+    within_ms = max(pool.target_drain_ms, pool.boot_deadline_ms)  # what boots is not there any sooner
+    step_ms = max(within_ms // OUTLOOK_STEPS, 1)
+    stays, wait_ms = context.store.outlook(row.id, now, within_ms)
+    return stays, wait_ms // step_ms * step_ms, now + step_ms
+
+
+def _picture(
+    row: Instance, load: Load, contact: Contact, stays: Load, free_in_ms: int, *, in_doubt: bool, stale: str
+) -> Supply:
     return Supply(
         instance=row.id,
         pool=row.pool,
@@ -180,4 +197,6 @@ def _picture(row: Instance, load: Load, contact: Contact, *, in_doubt: bool, sta
         asks_end=contact.asks_end,
         stale=stale,
         declines=contact.declines,
+        stays=stays,
+        free_in_ms=free_in_ms,
     )

@@ -305,6 +305,22 @@ class Memory:
             for hold in seat.held.values()
         ]
 
+    def outlook(self, seat: Seat, now: int, within_ms: int) -> tuple[Load, int]:
+        """Of what `seat` holds, what is not expected to be done within `within_ms`, and in how long the rest is."""
+        staying: list[Hold] = []
+        wait_ms = 0
+        for hold, finish in zip(seat.held.values(), self.finishes(seat, now), strict=True):
+            if finish is None or finish - now > within_ms:
+                staying.append(hold)
+            else:
+                wait_ms = max(wait_ms, finish - now)
+        if len(staying) == len(seat.held):
+            return seat.load(), 0
+        stays = Load()
+        for hold in staying:
+            stays = stays.plus(self.shapes[hold.lot.shape])
+        return stays, wait_ms
+
     # -- instances, after the commit
     def put_instance(self, instance: Instance) -> None:
         """Insert or replace; one that is gone leaves."""

@@ -319,6 +319,10 @@ class SqlStore:
         known = [finish for finish in finishes if finish is not None]
         return bool(finishes), max(known) if known and len(known) == len(finishes) else None
 
+    def outlook(self, instance: InstanceId, now_ms: int, within_ms: int) -> tuple[Load, int]:
+        seat = self._memory.seats.get(instance)
+        return self._memory.outlook(seat, now_ms, within_ms) if seat else (Load(), 0)
+
     def typical_ms(self, shape: Shape) -> int:
         number = self._memory.shape_numbers.get(shape)
         return 0 if number is None else self._memory.typical_ms(number)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cloud_dispatch.domain.ids import PoolName, ProfileName
+from cloud_dispatch.domain.ids import PoolName, ProfileName, TaskId
 from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
 from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.resources import GIB
-from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Cause, Outcome, TaskSpec
 from cloud_dispatch.ports.store import InstanceChange, Store
 from cloud_dispatch.spend.budget import Budget
@@ -69,6 +69,25 @@ class LastWorkContract:
         await store.set_limits((), _NO_DRIVERS, _LIFE)
         await store.submit([takes(3, priority=9), takes(1, cpus_milli=500), takes(1, cpus_milli=500)])
         assert [claim.task for claim in await (await aged(store, 8)).claim(9)] == [2, 3]
+
+    async def test_what_stays_is_told_from_what_is_done_in_time(self, store: Store, clock: ManualClock) -> None:
+        """What is of unknown length stays, until others of its shape have shown it; what takes longer than it said is
+        expected to take as long again."""
+        said = [takes(1), takes(2, cpus_milli=500), takes(0, cpus_milli=250), takes(5)]
+        one, two, unknown, five = (each.shape.resources for each in said)
+        await store.submit(said)
+        agent = await adopted(store)
+        assert store.outlook(agent.id, START_MS, HOUR_MS) == (Load(), 0)
+        claims = {claim.task: claim for claim in await agent.claim(9)}
+        assert store.outlook(agent.id, START_MS, HOUR_MS // 2) == (store.load_of(agent.id), 0)
+        stays, wait_ms = store.outlook(agent.id, START_MS, 2 * HOUR_MS)
+        assert (stays.used, stays.tasks, wait_ms) == (unknown + five, 2, 2 * HOUR_MS)
+        clock.now_ms += 3 * HOUR_MS
+        await agent.sync(result(claims[TaskId(3)]))
+        await store.submit([takes(0, cpus_milli=250)])
+        await agent.claim()
+        stays, wait_ms = store.outlook(agent.id, clock.now(), 2 * HOUR_MS)
+        assert (stays.used, stays.tasks, wait_ms) == (one + two, 2, 2 * HOUR_MS)
 
     async def test_what_like_tasks_took_is_what_is_expected(self, store: Store, clock: ManualClock) -> None:
         """Where a task does not say how long it takes."""

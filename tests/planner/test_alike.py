@@ -21,7 +21,8 @@ from tests.planner.scenes import NOW, instance, snapshot
 APART = {"instance", "intended_ms", "since_ms", "idle_since_ms"}
 OTHER: dict[str, Any] = {
     "state": InstanceState.BUSY, "behaviour": Behaviour.HOLD, "in_doubt": True, "asks_end": True, "stale": "no more",
-    "rate": None, "vcpus": 64, "load": Load(Resources(500), 1), "machine": Machine(Resources(7)),
+    "rate": None, "vcpus": 64, "load": Load(Resources(500), 1), "stays": Load(Resources(500), 1),
+    "machine": Machine(Resources(7)),
 }  # fmt: skip
 
 

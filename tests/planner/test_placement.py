@@ -1,5 +1,7 @@
 """What counts as capacity: demand is fitted onto what runs and boots before anything is launched."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from tests.planner.scenes import (
     MINUTE,
     NOW,
     OTHER,
+    applied,
     busy,
     demand,
     instance,
@@ -79,6 +82,51 @@ def test_a_full_instance_serves_what_it_finishes_within_the_target_drain() -> No
     full = instance(state=S.BUSY, load=busy(shape(), 1))
     assert launched(plan(snapshot([demand(shape(), 9, expected_ms=MINUTE)], supply=[full]))) == {}
     assert launched(plan(snapshot([demand(shape(), 12, expected_ms=MINUTE)], supply=[full]))) == {"small": 1}
+
+
+@pytest.mark.parametrize(("free_in", "follow"), [(0, 9), (MINUTE, 9), (4 * MINUTE + 1, 5), (9 * MINUTE, 1)])
+def test_what_follows_begins_when_what_runs_is_done(free_in: int, follow: int) -> None:
+    """Of the ten minutes only those count that are left by then."""
+    full = instance(state=S.BUSY, load=busy(shape(), 1), free_in_ms=free_in)
+    assert launched(plan(snapshot([demand(shape(), follow, expected_ms=MINUTE)], supply=[full]))) == {}
+    assert launched(plan(snapshot([demand(shape(), follow + 1, expected_ms=MINUTE)], supply=[full]))) == {"small": 1}
+
+
+@pytest.mark.parametrize("rest", [{"stays": busy(shape(), 1)}, {"free_in_ms": 11 * MINUTE}])
+@pytest.mark.parametrize("count", [1, 30])
+def test_nothing_follows_on_what_is_not_expected_to_be_done(rest: dict[str, Any], count: int) -> None:
+    """Little work too: nobody knows that what runs makes room for it, so one more instance is rented for it."""
+    full = instance(state=S.BUSY, load=busy(shape(), 1), **rest)
+    rented = offering(boot_ms=MINUTE)
+    items = [demand(shape(), count, expected_ms=10_000)]
+    before = snapshot(items, supply=[full], offerings=[rented])
+    found = plan(before)
+    assert launched(found) == {"small": 1}
+    assert "follow" not in " ".join(w.reason for w in found.waiting)
+    assert launched(plan(applied(before, found))) == {}
+
+
+def test_what_is_done_soon_serves_beside_what_stays() -> None:
+    """One task of unknown length on a large instance: the room of the short ones beside it comes free."""
+    large = offering("large", cpus=4, boot_ms=MINUTE)
+    used = instance(rented=large, state=S.BUSY, load=busy(shape(), 4), stays=busy(shape(), 1), free_in_ms=10_000)
+    for count in (1, 3 * 59):
+        items = [demand(shape(), count, expected_ms=10_000)]
+        assert launched(plan(snapshot(items, supply=[used], offerings=[large]))) == {}
+    items = [demand(shape(), 3 * 59 + 6, expected_ms=10_000)]
+    assert launched(plan(snapshot(items, supply=[used], offerings=[large]))) == {"large": 1}
+    alone = demand(shape(exclusive=True), 1, expected_ms=10_000)
+    assert launched(plan(snapshot([alone], supply=[used], offerings=[large]))) == {"large": 1}
+
+
+def test_what_stays_counts_against_the_limit_of_its_shape() -> None:
+    """Two beside each other, one of which stays: one slot serves after the other."""
+    limited = shape(max_per_instance=2)
+    large = offering("large", cpus=4)
+    used = instance(rented=large, state=S.BUSY, load=busy(limited, 2), stays=busy(limited, 1))
+    for count, expected in ((9, {}), (10, {"large": 1})):
+        items = [demand(limited, count, expected_ms=MINUTE)]
+        assert launched(plan(snapshot(items, supply=[used], offerings=[large]))) == expected
 
 
 def test_a_full_instance_serves_nothing_of_unknown_runtime() -> None:

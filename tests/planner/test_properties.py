@@ -133,15 +133,17 @@ def _instances(draw: st.DrawFn, number: int, own: list[Pool], offerings: list[Of
         behaviour=draw(st.sampled_from([Behaviour.RUN, Behaviour.RUN, Behaviour.RUN, *Behaviour])),
         in_doubt=state is S.LAUNCHING and draw(st.booleans()), stale=draw(st.sampled_from(["", "", "", "type left"])),
     )  # fmt: skip
-    load = Load()
+    load = stays = Load()
     if state is S.BUSY and known:
         for other in draw(st.lists(st.sampled_from(known), max_size=3)):
             if room_for(made.machine, load, other, 1):
                 load = load.plus(other)
+                stays = stays.plus(other) if draw(st.booleans()) else stays
     idle_since = NOW - draw(st.sampled_from([0, MINUTE, 5 * MINUTE])) if state is S.IDLE else None
     declines = [n for n, other in enumerate(known) if not made.machine.misfit(other) and draw(st.booleans())]
     return replace(
-        made, load=load, idle_since_ms=idle_since, asks_end=state is S.IDLE and draw(st.booleans()),
+        made, load=load, stays=stays, free_in_ms=draw(st.sampled_from([0, MINUTE, 20 * MINUTE])) if load.tasks else 0,
+        idle_since_ms=idle_since, asks_end=state is S.IDLE and draw(st.booleans()),
         declines=tuple(declines) if draw(st.sampled_from([False, False, True])) else (),
     )  # fmt: skip
 

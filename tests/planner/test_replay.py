@@ -8,6 +8,8 @@ from hypothesis import given, settings
 
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import InstanceId, PoolName
+from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.again import again, only_in
 from cloud_dispatch.planner.plan import Drain, Plan, Shortfall, Terminate
@@ -20,7 +22,7 @@ from cloud_dispatch.planner.replay import (
     encode_snapshot,
 )
 from cloud_dispatch.planner.snapshot import Snapshot
-from tests.planner.scenes import demand, instance, offering, shape, snapshot
+from tests.planner.scenes import busy, demand, instance, offering, shape, snapshot
 from tests.planner.test_properties import scenes
 
 SETTINGS = settings(max_examples=80, deadline=None)
@@ -55,6 +57,18 @@ def test_what_is_kept_of_an_instance_is_what_it_is_stored_as() -> None:
     assert encode_snapshot(replace(first, supply=first.supply[1:])) == msgspec.json.encode(
         replace(first, supply=first.supply[1:])
     )
+
+
+def test_what_was_stored_before_it_was_seen_how_long_work_takes_gives_the_plan_of_then() -> None:
+    """What runs was done at once by that."""
+    full = instance(state=InstanceState.BUSY, load=busy(shape(), 1), stays=busy(shape(), 1), free_in_ms=7)
+    scene = snapshot([demand(shape(), 1, expected_ms=1_000)], supply=[full])
+    stored = msgspec.json.decode(encode_snapshot(scene))
+    del stored["supply"][0]["stays"], stored["supply"][0]["free_in_ms"]
+    old = decode_snapshot(msgspec.json.encode(stored))
+    assert old == replace(scene, supply=(replace(full, stays=Load(), free_in_ms=0),))
+    assert not plan(old).actions
+    assert plan(scene).actions
 
 
 def test_an_offering_that_is_named_often_is_stored_once() -> None:

@@ -14,6 +14,8 @@ from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.ids import InstanceId, ProfileName
 from cloud_dispatch.domain.instance import INSTANCE_TABLE, InstanceState
 from cloud_dispatch.domain.pool import TypeFilter
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.planner.replay import decode_snapshot, encode_snapshot
 from cloud_dispatch.planner.snapshot import Supply
 from cloud_dispatch.ports.fleet import Heard
@@ -21,8 +23,11 @@ from cloud_dispatch.ports.store import SyncCall
 from cloud_dispatch.reconcile import picture
 from cloud_dispatch.reconcile.contacts import NEW, Contacts
 from cloud_dispatch.reconcile.stale import Stale
+from cloud_dispatch.testing.store_builders import Agent, result
 from tests.reconcile.examples import instance, offering
 from tests.reconcile.fake import POOL, World, world
+
+MINUTE_MS = 60_000
 
 S = InstanceState
 NOBODY: Sequence[DemandSource] = ()
@@ -80,6 +85,72 @@ async def test_whatever_changes_of_an_instance_is_in_its_next_picture(
         after = seen(w)
         assert after != before
         assert after == seen_anew(w)
+
+
+async def test_what_runs_is_seen_nearer_its_end_though_nothing_changes(tmp_path: Path) -> None:
+    """First it stays for longer than is planned for, then it is done in ever less; in steps, in between it is the same
+    picture."""
+    async with world(tmp_path) as w:
+        await w.submit(1, expected_runtime_ms=20 * MINUTE_MS)
+        await w.passes()
+        await w.register(w.rows[0])
+        await claim(w, w.rows[0].id)
+        (one,) = seen(w)
+        assert (one.stays, one.free_in_ms) == (one.load, 0)
+        told: list[int] = []
+        for _ in range(20):
+            w.clock.ms += MINUTE_MS
+            (one,) = seen(w)
+            assert (one,) == seen_anew(w)
+            told.append(-1 if one.stays.tasks else one.free_in_ms)
+        assert told[:9] == [-1] * 9
+        assert all(0 <= 600_000 - 60_000 * n - ms < 60_000 for n, ms in enumerate(told[9:19]))
+        assert told[19] == -1  # it takes longer than it said: as long again, for all that is known
+        (one,) = seen(w)
+        w.clock.ms += 1_000
+        assert seen(w)[0] is one
+
+
+async def test_nothing_waits_for_what_nobody_knows_the_end_of(tmp_path: Path) -> None:
+    """A short task behind one of unknown length has a VM launched; behind one that says that it is short, none. Once
+    others of its shape have shown how long they run, it is known of those that say nothing too."""
+    long, short = Shape(Resources(2_000, GIB)), Shape(Resources(2_000, 2 * GIB))
+    async with world(tmp_path) as w:
+        await w.submit(1, shape=long)
+        await w.passes()
+        agent = Agent(w.store, await w.register(w.rows[0]))
+        (held,) = await agent.claim()
+        (task,) = await w.submit(1, shape=short, expected_runtime_ms=10_000)
+        await w.passes()
+        assert len(w.rows) == 2
+        assert (await w.fleet.explain_task(task))["reasons"] == ["1 start on instances that this plan launches"]
+        await agent.sync(result(held, ran_ms=5_000))
+        (held,) = await agent.claim()
+        await agent.sync(result(held, ran_ms=5_000))
+        await w.submit(1, shape=long)
+        await agent.claim()
+        one = next(s for s in seen(w) if s.instance == agent.id)
+        assert one.load.tasks == 1
+        assert not one.stays.tasks
+
+
+async def test_a_look_at_many_looks_at_those_whose_work_is_nearer_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of many comes at once where they were looked at together."""
+    monkeypatch.setattr(picture, "LOOKED_AT_ONCE", 1)
+    async with world(tmp_path) as w:
+        await w.submit(4, expected_runtime_ms=9 * MINUTE_MS)
+        await w.passes()
+        for row in w.rows:
+            await w.register(row)
+            await claim(w, row.id)
+        before = seen(w)
+        w.clock.ms += MINUTE_MS
+        await picture.look(w.context)
+        looked = [w.context.contact(row.id).supply for row in w.rows]
+        assert all(one is not known for one, known in zip(looked, before, strict=True))
+        assert all(one is found for one, found in zip(seen(w), looked, strict=True))
 
 
 async def test_the_supply_is_sorted_as_the_snapshot_would(tmp_path: Path) -> None:
