@@ -83,6 +83,7 @@ class Pricing:
         self._quotas = quotas
         self._capacity = capacity
         self._candidates: dict[int, _Candidates] = {}
+        self._all: dict[int, _Candidates] = {}
         self._left = MAX_INSTANCES
 
     def take(self, kind: Kind, count: int) -> None:
@@ -100,16 +101,15 @@ class Pricing:
         """Offers for `need` that may be launched now, with what keeps others away."""
         shelf = self._catalogue.shelf(need.shape.labels)
         found = self._offers(need, self._candidates_of(need, shelf))
-        if not found.offers and any(self.room(kind, vcpus=1) > 0 for kind in found.capped):
-            # the front keeps the largest at a price: a smaller one may still be within the cap on vCPUs
-            found = self._offers(need, _Candidates(shelf.kinds, need))
+        if any(self.room(kind, vcpus=1) > 0 for kind in found.capped):
+            # the front keeps the largest at a price: a smaller one may still be within the cap on vCPUs, or the quota
+            found = self._offers(need, self._all_of(need, shelf))
         return found
 
     def unit(self, need: Need) -> int:
         """What a slot of `need` costs if an instance is rented for it alone; 0 where none can be."""
         if need.unit is None:
-            shelf = self._catalogue.shelf(need.shape.labels)
-            offers = self._offers(need, self._candidates_of(need, shelf)).offers
+            offers = self.search(need).offers
             need.unit = min(offers)[0] if offers else 0
         return need.unit
 
@@ -144,6 +144,12 @@ class Pricing:
         found = self._candidates.get(need.index)
         if found is None:
             found = self._candidates[need.index] = _Candidates(shelf.front, need)
+        return found
+
+    def _all_of(self, need: Need, shelf: Shelf) -> _Candidates:
+        found = self._all.get(need.index)
+        if found is None:
+            found = self._all[need.index] = _Candidates(shelf.kinds, need)
         return found
 
     def _offers(self, need: Need, candidates: _Candidates) -> Search:

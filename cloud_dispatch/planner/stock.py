@@ -1,7 +1,8 @@
 """Offerings as they are searched, whatever the pool. Owns which may be launched now, and which types can't win.
 
 Offerings that differ in zone only are one *stock*. For a shape without labels most stocks can't win: another one is as
-large and no dearer. The *front* is what is left without them; it makes the search short.
+large and no dearer. The *front* is what is left without them; it makes the search short, while caps and quotas have
+room for all that is in it.
 """
 
 from __future__ import annotations

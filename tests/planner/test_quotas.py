@@ -49,6 +49,17 @@ def test_what_a_quota_has_no_room_for_is_not_launched(use: QuotaUse, rented: str
     assert decode_snapshot(encode_snapshot(scene)) == scene
 
 
+def test_what_a_plan_leaves_of_a_quota_is_followed_by_the_cheapest_of_the_rest() -> None:
+    """Once it is used up within the plan, what the cheaper large type covers is looked at too."""
+    offerings = [
+        of(offering("big", 16, 64, 100), "f"),
+        offering("small", 4, 16, 120),
+        offering("a", 4, 16, 3000, gpus=1),
+    ]
+    scene = snapshot([demand(shape(2), 24)], offerings=offerings, quotas=(quota(16, 0, family="f"),))
+    assert launched(plan(scene)) == {"big": 1, "small": 8}
+
+
 def card(name: str, gpus: int, price: int, **rest: Any) -> Offering:
     return replace(offering(name, 4, 16, price, gpus=gpus, gpu="t4", gpu_memory=16, **rest), region="r")
 
