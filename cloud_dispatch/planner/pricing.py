@@ -113,9 +113,9 @@ class Pricing:
             need.unit = min(offers)[0] if offers else 0
         return need.unit
 
-    def within_factor(self, search: Search, need: Need, shelf: Shelf) -> list[Offer]:
+    def within_factor(self, search: Search, need: Need, shelf: Shelf) -> tuple[list[Offer], dict[str, int]]:
         """The offers that are no dearer than their pool's factor over the cheapest that the pool lists, or over what is
-        not worth a boot: a little work is no reason to pay more."""
+        not worth a boot: a little work is no reason to pay more. Also that price a slot, by pool."""
         offers = search.offers
         cheapest: dict[str, int] = {}
         for price, *_, kind in offers:
@@ -127,7 +127,8 @@ class Pricing:
             if best is not None and listed is not None and self.room(kind) > 0:
                 wanted = max(need.slots_wanted(kind.pace, capable=True), 1)
                 cheapest[kind.pool.name] = min(best, listed * FINE // min(slots, wanted))
-        return [o for o in offers if o[0] * 100 <= cheapest[o[-1].pool.name] * o[-1].pool.price_factor_percent]
+        near = [o for o in offers if o[0] * 100 <= cheapest[o[-1].pool.name] * o[-1].pool.price_factor_percent]
+        return near, cheapest
 
     def capable(self, need: Need) -> bool:
         """Whether something that exists, or that this plan rents, comes to run it."""

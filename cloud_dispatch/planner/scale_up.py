@@ -110,7 +110,7 @@ class ScaleUp:
                 (k.stock.listed for k in kinds if k.stock.listed is not None and self._pricing.room(k) > 0), default=0
             )
             if taken > 0 and (kind.rate or 0) * 100 <= cheapest * kind.pool.price_factor_percent:
-                found.append(self._take(kind, taken, shelf, []))
+                found.append(self._take(kind, taken, shelf, [], cheapest * FINE))
                 count -= taken
         return found
 
@@ -124,12 +124,12 @@ class ScaleUp:
                 return self._open_unpriced(need, shelf, bins)
             need.why = self._pricing.why(need, search, shelf)
             return None
-        near = self._pricing.within_factor(search, need, shelf)
+        near, cheapest = self._pricing.within_factor(search, need, shelf)
         if not near:
             need.why = self._pricing.why(need, search, shelf)
             return None
         kind, fill = self._best(need, near, others)
-        return self._take_fill(kind, fill, shelf, bins)
+        return self._take_fill(kind, fill, shelf, bins, cheapest[kind.pool.name])
 
     def _best(self, need: Need, offers: list[Offer], others: Sequence[Need]) -> tuple[Kind, _Fill]:
         """The kind that is cheapest for `need` when what else waits pays its part, and what to fill it with."""
@@ -178,7 +178,7 @@ class ScaleUp:
                 kind = other
         return kind
 
-    def _take_fill(self, kind: Kind, fill: _Fill, shelf: Shelf, bins: list[Bin]) -> Opening:
+    def _take_fill(self, kind: Kind, fill: _Fill, shelf: Shelf, bins: list[Bin], cheapest: int) -> Opening:
         """As many instances, all filled alike, as what is left fills whole; at least one. What stays free on them is
         put to `bins` for the needs that come after."""
         quota = kind.pace.max_tasks or UNBOUNDED
@@ -192,7 +192,7 @@ class ScaleUp:
         whole = min(need.left // tasks for need, _, tasks in served)
         whole = min(whole, anchor.slots_wanted(kind.pace, capable=True) // slots)
         count = max(1, min(whole, self._pricing.room(kind)))
-        opening = self._take(kind, count, shelf, fill)
+        opening = self._take(kind, count, shelf, fill, cheapest)
         group = self._bin(opening)
         for need, slots, tasks in served:
             give(need, group, slots, min(tasks, need.left))
@@ -200,20 +200,23 @@ class ScaleUp:
         bins.append(group)
         return opening
 
-    def _take(self, kind: Kind, count: int, shelf: Shelf, fill: _Fill) -> Opening:
+    def _take(self, kind: Kind, count: int, shelf: Shelf, fill: _Fill, cheapest: int) -> Opening:
         offering = kind.stock.first
-        alternatives = tuple(self._alternatives(kind, offering, shelf, fill))
+        alternatives = tuple(self._alternatives(kind, offering, shelf, fill, cheapest))
         self._pricing.take(kind, count)
         return Opening(kind, offering, count, alternatives)
 
-    def _alternatives(self, kind: Kind, offering: Offering, shelf: Shelf, fill: _Fill) -> Iterator[Offering]:
-        """Other offerings of the pool that hold `fill` within the price factor, cheapest first, a bounded number."""
+    def _alternatives(
+        self, kind: Kind, offering: Offering, shelf: Shelf, fill: _Fill, cheapest: int
+    ) -> Iterator[Offering]:
+        """Other offerings of the pool that hold `fill`, cheapest first, a bounded number: within the price factor over
+        what the `cheapest` costs, a slot of what is first in `fill`."""
         if offering.rate is None:
             return
-        dearest = offering.rate * kind.pool.price_factor_percent
+        dearest, slots = cheapest * kind.pool.price_factor_percent, fill[0][1] if fill else 1
         found = 0
         for rate, _, other, of in shelf.by_price(kind.pool.name):
-            if rate * 100 > dearest or found >= MAX_ALTERNATIVES:
+            if rate * FINE // slots * 100 > dearest or found >= MAX_ALTERNATIVES:
                 return
             if other is not offering and holds(of, fill) and self._pricing.room(of) > 0:
                 found += 1
@@ -231,7 +234,7 @@ class ScaleUp:
         if wanted <= 0:
             need.why = self._pricing.why(need, Search(thin=0), shelf)
             return None
-        opening = self._take_fill(kind, [(need, min(slots, wanted))], shelf, bins)
+        opening = self._take_fill(kind, [(need, min(slots, wanted))], shelf, bins, 0)
         opening.purpose = "its price is not known, but no offering with a known price can run it"
         return opening
 

@@ -144,17 +144,6 @@ def test_what_a_pool_reserves_is_not_given_to_tasks() -> None:
     assert launched(plan(snapshot([demand(shape(1, 4), 1)], pools=pools, offerings=offerings))) == {"eight": 1}
 
 
-def test_alternatives_are_the_other_acceptable_offerings_in_order_of_price() -> None:
-    """Failover may go to what is within the price factor, cheapest first, never to what is dearer or too small."""
-    offerings = [
-        offering(zone="a", price=100), offering(zone="c", price=120), offering(zone="b", price=110),
-        offering("dear", price=151), offering("tiny", cpus=0.5, price=100),
-    ]  # fmt: skip
-    (launch,) = launches(plan(snapshot([demand(shape(), 1)], offerings=offerings)))
-    assert launch.offering.zone == "a"
-    assert [other.zone for other in launch.alternatives] == ["b", "c"]
-
-
 def test_batches_are_no_larger_than_the_provider_takes() -> None:
     """Ten instances at four a launch are three launches."""
     found = plan(snapshot([demand(shape(), 10)], max_batch=((AWS, 4),)))
