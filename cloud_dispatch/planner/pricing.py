@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.planner.caps import Ledger
 from cloud_dispatch.planner.catalogue import Catalogue, Kind, Shelf
 from cloud_dispatch.planner.needs import Need, fit_empty
@@ -86,10 +88,10 @@ class Pricing:
         self._all: dict[int, _Candidates] = {}
         self._left = MAX_INSTANCES
 
-    def take(self, kind: Kind, count: int) -> None:
-        """`count` more instances of `kind` are launched by this plan (or, negative, fewer)."""
+    def take(self, kind: Kind, offering: Offering, count: int) -> None:
+        """`count` more instances of `kind` are launched by this plan as `offering` (or, negative, fewer)."""
         self._ledger.take(kind.pool, kind.profile, kind.vcpus, count)
-        self._quotas.take(kind.stock.first, count)
+        self._quotas.take(offering, count)
         self._left -= count
 
     @property
@@ -123,7 +125,7 @@ class Pricing:
             cheapest[kind.pool.name] = min(price, known)
         for kind, slots in slots_of(shelf.dimmed, need):
             best = cheapest.get(kind.pool.name)
-            listed = kind.stock.listed
+            listed = self.listed(kind)
             if best is not None and listed is not None and self.room(kind) > 0:
                 wanted = max(need.slots_wanted(kind.pace, capable=True), 1)
                 cheapest[kind.pool.name] = min(best, listed * FINE // min(slots, wanted))
@@ -139,7 +141,26 @@ class Pricing:
     def room(self, kind: Kind, *, vcpus: int = 0) -> int:
         """How many more of `kind` (or of its pool and profile, with so many `vcpus`) may be opened."""
         room = min(self._ledger.room(kind.pool, kind.profile, vcpus or kind.vcpus), self._left)
-        return room if vcpus or room <= 0 else min(room, self._quotas.room(kind.stock.first))
+        return room if vcpus or room <= 0 else min(room, self._quotas.room(self.offering(kind)))
+
+    def offering(self, kind: Kind) -> Offering:
+        """What of `kind` would be launched now: the cheapest that quotas have room for, they may be a zone's."""
+        first = kind.stock.first
+        if self._quotas.room(first) > 0:
+            return first
+        others = kind.stock.open or kind.stock.unpriced
+        return next((other for other in others if self._quotas.room(other) > 0), first)
+
+    def listed(self, kind: Kind) -> Rate | None:
+        """The lowest price of `kind`, of what is blocked too, not of what a quota forbids."""
+        if not self._quotas:
+            return kind.stock.listed
+        left = (other.rate for other in kind.stock.offerings if self._quotas.room(other) > 0)
+        return min((rate for rate in left if rate is not None), default=None)
+
+    def admits(self, kind: Kind, offering: Offering) -> bool:
+        """Whether another instance of `kind` may be opened as `offering`."""
+        return self.room(kind, vcpus=kind.vcpus) > 0 and self._quotas.room(offering) > 0
 
     def _candidates_of(self, need: Need, shelf: Shelf) -> _Candidates:
         found = self._candidates.get(need.index)
@@ -179,6 +200,7 @@ class Pricing:
             elif self.room(kind) <= 0:
                 search.capped.append(kind)
             else:
+                rate = self.offering(kind).rate or rate
                 search.offers.append((rate * FINE // used, rate, number, used, full, kind))
                 if len(search.offers) >= TRIED:
                     dearest = sorted(offer[0] for offer in search.offers)[TRIED - 1]

@@ -27,15 +27,18 @@ class Quotas:
     def _bounds(self) -> Scopes[QuotaUse]:
         return Scopes(self._quotas)
 
+    def __bool__(self) -> bool:
+        return bool(self._bounds)
+
     def room(self, offering: Offering) -> int:
         """How many more of `offering` all the quotas admit."""
-        if not self._bounds:
+        if not self:
             return UNBOUNDED
         return min((self._left(one) // one.size(offering) for one in self._bounding(offering)), default=UNBOUNDED)
 
     def take(self, offering: Offering, count: int) -> None:
         """Count `count` more (or, negative, fewer)."""
-        for one in self._bounding(offering) if self._bounds else ():
+        for one in self._bounding(offering) if self else ():
             self._taken[id(one)] = self._taken.get(id(one), 0) + count * one.size(offering)
 
     def why(self, offering: Offering) -> str:

@@ -93,7 +93,7 @@ class ScaleUp:
     def give_back(self, opening: Opening, count: int) -> None:
         """`count` instances of `opening` turned out not to be needed."""
         opening.count -= count
-        self._pricing.take(opening.kind, -count)
+        self._pricing.take(opening.kind, opening.offering, -count)
 
     def open_plain(self, pool: str, count: int) -> list[Opening]:
         """The cheapest instances of `pool`, `count` of them or as many as caps admit, whatever waits."""
@@ -105,11 +105,11 @@ class ScaleUp:
         else:
             ranked = sorted((k for k in kinds if k.stock.unpriced), key=lambda k: (k.room, k.number))
         for kind in ranked:
-            taken = min(count, self._pricing.room(kind))
-            cheapest = min(
-                (k.stock.listed for k in kinds if k.stock.listed is not None and self._pricing.room(k) > 0), default=0
-            )
-            if taken > 0 and (kind.rate or 0) * 100 <= cheapest * kind.pool.price_factor_percent:
+            while (taken := min(count, self._pricing.room(kind))) > 0:
+                listed = [self._pricing.listed(k) for k in kinds if self._pricing.room(k) > 0]
+                cheapest = min((rate for rate in listed if rate is not None), default=0)
+                if (self._pricing.offering(kind).rate or 0) * 100 > cheapest * kind.pool.price_factor_percent:
+                    break
                 found.append(self._take(kind, taken, shelf, [], cheapest * FINE))
                 count -= taken
         return found
@@ -201,9 +201,9 @@ class ScaleUp:
         return opening
 
     def _take(self, kind: Kind, count: int, shelf: Shelf, fill: _Fill, cheapest: int) -> Opening:
-        offering = kind.stock.first
+        offering = self._pricing.offering(kind)
         alternatives = tuple(self._alternatives(kind, offering, shelf, fill, cheapest))
-        self._pricing.take(kind, count)
+        self._pricing.take(kind, offering, count)
         return Opening(kind, offering, count, alternatives)
 
     def _alternatives(
@@ -218,7 +218,7 @@ class ScaleUp:
         for rate, _, other, of in shelf.by_price(kind.pool.name):
             if rate * FINE // slots * 100 > dearest or found >= MAX_ALTERNATIVES:
                 return
-            if other is not offering and holds(of, fill) and self._pricing.room(of) > 0:
+            if other is not offering and holds(of, fill) and self._pricing.admits(of, other):
                 found += 1
                 yield other
 

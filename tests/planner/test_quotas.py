@@ -12,7 +12,7 @@ from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.replay import decode_snapshot, encode_snapshot
 from cloud_dispatch.planner.snapshot import QuotaUse
-from tests.planner.scenes import AWS, GCP, demand, launched, offering, pool, shape, snapshot
+from tests.planner.scenes import AWS, GCP, demand, launched, launches, offering, pool, shape, snapshot
 
 
 def quota(limit: int, used: int, **scope: Any) -> QuotaUse:
@@ -58,6 +58,17 @@ def test_what_a_plan_leaves_of_a_quota_is_followed_by_the_cheapest_of_the_rest()
     ]
     scene = snapshot([demand(shape(2), 24)], offerings=offerings, quotas=(quota(16, 0, family="f"),))
     assert launched(plan(scene)) == {"big": 1, "small": 8}
+
+
+def test_a_quota_of_one_zone_leaves_the_others_of_the_same_type() -> None:
+    """It is used up within the plan; the rest goes to the next zone, for demand as for what a pool shall have."""
+    zones = [offering("one", 4, 16, price, zone=zone) for zone, price in (("a", 100), ("b", 110), ("c", 200))]
+    used = (quota(8, 0, zone="a"), quota(4, 0, zone="b"))
+    for scene in (snapshot([demand(shape(4), 5)]), snapshot(pools=[pool(minimum=5)])):
+        found = plan(replace(scene, offerings=tuple(zones), quotas=used))
+        launched_in = [(launch.offering.zone, launch.slots) for launch in launches(found)]
+        assert launched_in == [("a", 2), ("b", 1), ("c", 2)]
+        assert [[other.zone for other in launch.alternatives] for launch in launches(found)] == [["b"], [], []]
 
 
 def card(name: str, gpus: int, price: int, **rest: Any) -> Offering:
