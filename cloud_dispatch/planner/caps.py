@@ -12,9 +12,11 @@ from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.instance import COUNTED
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.planner.needs import UNBOUNDED
-from cloud_dispatch.planner.snapshot import Foreign, Snapshot
+from cloud_dispatch.planner.snapshot import Foreign, Snapshot, Supply
 
 EVERYTHING = "all"
+#: How many instances, and how many vCPUs.
+Lack = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -109,9 +111,20 @@ class Ledger:
         """Which cap leaves no room, in words; "" when none does."""
         return next(filter(None, (level.why(vcpus) for _, level in self._levels(pool, profile))), "")
 
-    def binding(self, pool: Pool, profile: ProfileName, vcpus: int) -> frozenset[str]:
-        """The levels (as `levels_of` names them) that leave no room."""
-        return frozenset(name for name, level in self._levels(pool, profile) if level.why(vcpus))
+    def lacks(self, pool: Pool, profile: ProfileName, vcpus: int, count: int) -> dict[str, Lack]:
+        """What has to end for `count` more instances of `vcpus`, at each level (as `levels_of` names them) where it is
+        anything."""
+        found: dict[str, Lack] = {}
+        for name, level in self._levels(pool, profile):
+            lack = max(count - level.instances_left, 0), max(count * max(vcpus, 1) - level.vcpus_left, 0)
+            if any(lack):
+                found[name] = lack
+        return found
+
+    def end(self, one: Supply, count: int = 1) -> None:
+        """Count `count` like `one` fewer: they end."""
+        self._count(one.pool, one.profile, -count, -count * one.vcpus)
+        self._left.clear()
 
     def is_lost(self, pool: Pool, profile: ProfileName, vcpus: int) -> bool:
         """Whether a cap is full of VMs that only others can end: nothing that is drained here makes room."""

@@ -62,11 +62,11 @@ class Need:
 
     `starting` start on free slots now, `following` follow on running instances, `booting` and `opened` are served by
     instances that boot and that this plan launches. `why` and `obstacles` say what stands in the way of those left.
-    `capped` are the levels of caps that do, and `short` how many instances they keep from being launched.
+    `short`: how many instances caps keep from being launched.
     """
 
     __slots__ = (
-        "_rounds", "anywhere", "booting", "capable", "capped", "cpus", "disk", "exclusive", "following", "gpus",
+        "_rounds", "anywhere", "booting", "capable", "cpus", "disk", "exclusive", "following", "gpus",
         "index", "item", "key", "left", "limit", "memory", "obstacles", "opened", "shape", "short", "starting", "unit",
         "why",
     )  # fmt: skip
@@ -93,7 +93,6 @@ class Need:
         self.unit: int | None = None
         self.why = ""
         self.obstacles: set[Obstacle] = set()
-        self.capped: frozenset[str] = frozenset()
         self.short = 0
         self._rounds: dict[Pace, int] = {}
 

@@ -34,7 +34,8 @@ def plan(snapshot: Snapshot) -> Plan:
     paces = Paces()
     capacity = Capacity(snapshot, pools, paces)
     catalogue = Catalogue(snapshot, paces)
-    pricing = Pricing(catalogue, Ledger(snapshot), capacity, Quotas(snapshot.quotas))
+    ledger = Ledger(snapshot)
+    pricing = Pricing(catalogue, ledger, capacity, Quotas(snapshot.quotas))
     scale_up = ScaleUp(catalogue, pricing)
     needs = [
         Need(i, item)
@@ -51,7 +52,7 @@ def plan(snapshot: Snapshot) -> Plan:
             *collect(snapshot),
             *explain.launches(snapshot, [*openings, *more]),
             *scale_down.ordered(snapshot, pools),
-            *scale_down.release(snapshot, pools, targets, capacity, needs),
+            *scale_down.release(snapshot, pools, targets, capacity, needs, ledger, pricing),
         ),
         waiting=tuple(still),
         unsatisfiable=tuple(never),

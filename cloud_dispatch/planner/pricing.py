@@ -14,7 +14,7 @@ from operator import itemgetter
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.planner.caps import Ledger
-from cloud_dispatch.planner.catalogue import Catalogue, Kind, Shelf
+from cloud_dispatch.planner.catalogue import Catalogue, Group, Kind, Shelf
 from cloud_dispatch.planner.needs import Need, fit_empty
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.placement import Capacity
@@ -206,6 +206,24 @@ class Pricing:
                     dearest = sorted(offer[0] for offer in search.offers)[TRIED - 1]
         return search
 
+    def opens(self, need: Need) -> Kind | None:
+        """What is rented first for `need` as things stand, if anything is."""
+        search = self.search(need)
+        near, _ = self.within_factor(search, need, self._catalogue.shelf(need.shape.labels))
+        return min(near)[-1] if near else None
+
+    def kept_out(self, need: Need) -> Iterator[Kind]:
+        """What caps alone keep from being rented for `need`, the cheapest first when full; of what is alike to them the
+        first. Not what others hold the places of."""
+        seen: set[tuple[Group, int]] = set()
+        for *_, kind in self._all_of(need, self._catalogue.shelf(need.shape.labels)).by_full:
+            if (kind.group, kind.vcpus) in seen or self._quotas.room(self.offering(kind)) <= 0:
+                continue
+            seen.add((kind.group, kind.vcpus))
+            caps = (kind.pool, kind.profile, kind.vcpus)
+            if self._ledger.room(*caps) <= 0 and not self._ledger.is_lost(*caps):
+                yield kind
+
     # -- why not
 
     def why_plain(self, pool: str) -> str:
@@ -222,7 +240,7 @@ class Pricing:
         return "; ".join(list(reasons)[:MAX_REASONS]) or "its offerings cost more than the price factor allows"
 
     def why(self, need: Need, search: Search, shelf: Shelf) -> str:
-        """What stands in the way of renting more for `need`, in words; notes which obstacles and which caps do."""
+        """What stands in the way of renting more for `need`, in words; notes which obstacles do."""
         if search.thin is not None and not search.capped:
             need.obstacles = {Obstacle.LITTLE_WORK}
             return "too little work for another boot: it follows on what runs or boots"
@@ -232,9 +250,7 @@ class Pricing:
             full = "" if text else self._quotas.why(kind.stock.first)
             reasons[text or full or EXHAUSTED] = None
             need.obstacles.add(Obstacle.CAP if text else Obstacle.QUOTA if full else Obstacle.NEXT_PLAN)
-            if not self._ledger.is_lost(kind.pool, kind.profile, kind.vcpus):
-                need.capped |= self._ledger.binding(kind.pool, kind.profile, kind.vcpus)
-        if search.capped:
+        if Obstacle.CAP in need.obstacles:
             slots = max(fit_empty(search.capped[0].room, need), 1)
             need.short = max(1, need.slots_wanted(search.capped[0].pace, capable=True) // slots)
         for kind, _ in slots_of(shelf.dimmed, need):

@@ -13,10 +13,12 @@ from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.ids import InstanceId, PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.pool import Pool
-from cloud_dispatch.planner.caps import levels_of
+from cloud_dispatch.planner.caps import Ledger
+from cloud_dispatch.planner.exchange import Exchange
 from cloud_dispatch.planner.needs import Need, fit_empty
 from cloud_dispatch.planner.placement import Capacity, Host
 from cloud_dispatch.planner.plan import Drain
+from cloud_dispatch.planner.pricing import Pricing
 from cloud_dispatch.planner.snapshot import Snapshot, Supply
 from cloud_dispatch.planner.wanted import Wanted
 
@@ -51,40 +53,51 @@ def release(
     targets: Mapping[PoolName, Wanted],
     capacity: Capacity,
     needs: Sequence[Need],
+    ledger: Ledger,
+    pricing: Pricing,
 ) -> Iterator[Drain]:
     """Drains for want of work, the dearest instances first, never below what a pool shall have.
 
-    An instance goes when it was idle for its pool's timeout or asks to end, and at once when a cap keeps waiting tasks
-    from an instance that they could use. Nothing goes while any instance is unknown: it may hold the work or need it.
+    An instance goes when it was idle for its pool's timeout or asks to end, and at once when that lets one be launched
+    under a cap that waiting tasks can use. Nothing goes while any instance is unknown: it may hold the work or need it.
     One that is too old for these tasks is the first to make room, also where its pool keeps it: it is replaced.
     """
     if snapshot.unknowns or snapshot.stop.drains:
         return
     idle = [s for alike in snapshot.alike if _is_idle(alike[0], snapshot, pools) for s in alike]
-    short = _short(snapshot, needs)
+    short = [need for need in needs if need.left and need.short]
     reasons = {s.instance: _due(s, pools[s.pool], snapshot.now_ms) for s in idle}
     if not short:
         idle = [s for s in idle if reasons[s.instance]]
     idle.sort(key=lambda s: (not _declines_any(s, short), -(s.rate or 0), s.idle_since_ms or 0, s.instance))
     surplus = {name: capacity.serving.get(name, 0) - targets[name].count for name in pools}
     useful = _useful(idle, needs, capacity)
+    others: list[Supply] = []
     for supply in idle:
         target = targets[supply.pool]
         if supply.instance in useful or not target.may_drain:
             continue
-        if surplus[supply.pool] <= 0 and (snapshot.foreign or not _declines_any(supply, short)):
-            continue  # where others hold places it is not known that one is enough
-        reason, cause = reasons[supply.instance], "idle"
-        if not reason or surplus[supply.pool] <= 0:
-            reason, cause = _makes_room(snapshot, supply, short, only_declined=surplus[supply.pool] <= 0)
-        if reason:
+        if reasons[supply.instance] and surplus[supply.pool] > 0:
             surplus[supply.pool] -= 1
-            yield Drain(supply.instance, cause, f"{reason}{_besides(target) if cause != 'lifetime' else ''}")
+            ledger.end(supply)
+            yield Drain(supply.instance, "idle", f"{reasons[supply.instance]}{_besides(target)}")
+        else:
+            others.append(supply)
+    if short and others:
+        for alike in snapshot.alike:
+            if alike[0].state in _ENDING:
+                ledger.end(alike[0], len(alike))
+        for supply, need in Exchange(snapshot, ledger, pricing, others, surplus).makes_room(short):
+            reason = f"makes room under a cap for tasks of {need.shape.describe()}"
+            if need.index in supply.declines:
+                yield Drain(supply.instance, "lifetime", f"{reason}, which take longer than is left of its life")
+            else:
+                yield Drain(supply.instance, "surplus", f"{reason}{_besides(targets[supply.pool])}")
 
 
-def _declines_any(supply: Supply, short: Mapping[Need, int]) -> bool:
+def _declines_any(supply: Supply, short: Sequence[Need]) -> bool:
     """Whether it is too old for what a cap keeps others from being launched for."""
-    return bool(supply.declines) and any(count > 0 and need.index in supply.declines for need, count in short.items())
+    return bool(supply.declines) and any(need.index in supply.declines for need in short)
 
 
 def _besides(target: Wanted) -> str:
@@ -128,30 +141,3 @@ def _useful(idle: Sequence[Supply], needs: Sequence[Need], capacity: Capacity) -
                 kept[host] += count
                 waiting -= count * slots
     return {instance for host, count in kept.items() for instance in alike[host][:count]}
-
-
-def _short(snapshot: Snapshot, needs: Sequence[Need]) -> dict[Need, int]:
-    """How many instances caps keep from each shape, less the instances that end already."""
-    ending = [(levels_of(snapshot, a[0].pool, a[0].profile), len(a)) for a in snapshot.alike if a[0].state in _ENDING]
-    short: dict[Need, int] = {}
-    for need in needs:
-        if need.left and need.short and need.capped:
-            count = need.short - sum(many for levels, many in ending if not need.capped.isdisjoint(levels))
-            if count > 0:
-                short[need] = count
-    return short
-
-
-def _makes_room(snapshot: Snapshot, supply: Supply, short: dict[Need, int], *, only_declined: bool) -> tuple[str, str]:
-    """Why ending an instance lets waiting tasks have another one under a cap, and the cause; "" when it does not.
-    `only_declined`: tasks that it could run itself, were it younger."""
-    levels = levels_of(snapshot, supply.pool, supply.profile)
-    for need, count in short.items():
-        too_old = need.index in supply.declines
-        if count > 0 and (too_old or not only_declined) and not need.capped.isdisjoint(levels):
-            short[need] = count - 1
-            reason = f"makes room under a cap for tasks of {need.shape.describe()}"
-            if too_old:
-                return f"{reason}, which take longer than is left of its life", "lifetime"
-            return reason, "surplus"
-    return "", ""

@@ -65,7 +65,7 @@ class ScaleUp:
         """Rent for what is left of `needs`, the most urgent first; each `left` falls by what the openings would serve,
         and `why` says what stands in the way of the rest."""
         for need in needs:
-            need.unit, need.why, need.capped, need.short = None, "", frozenset(), 0
+            need.unit, need.why, need.short = None, "", 0
             need.obstacles = set()
         found: list[Opening] = []
         bins: list[Bin] = []
