@@ -16,8 +16,6 @@ from cloud_dispatch.planner.plan import Launch, Unsatisfiable, Waiting
 from cloud_dispatch.planner.scale_up import Opening
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot
 
-#: A plan has at most so many launches; more follow in the next pass.
-MAX_LAUNCHES = 1_000
 _SHAPES_NAMED = 3
 
 
@@ -29,7 +27,7 @@ def launches(snapshot: Snapshot, openings: Sequence[Opening]) -> tuple[Launch, .
         reason = _launch_reason(opening)
         left = opening.count
         batch = max(largest.get(opening.offering.profile, 1), 1)
-        while left > 0 and len(found) < MAX_LAUNCHES:
+        while left > 0:
             slots = min(left, batch)
             others = tuple(o for o in opening.alternatives if largest.get(o.profile, 1) >= slots)
             found.append(Launch(opening.kind.pool.name, opening.offering, slots, reason, others))

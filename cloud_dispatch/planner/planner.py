@@ -35,7 +35,7 @@ def plan(snapshot: Snapshot) -> Plan:
     capacity = Capacity(snapshot, pools, paces)
     catalogue = Catalogue(snapshot, paces)
     ledger = Ledger(snapshot)
-    pricing = Pricing(catalogue, ledger, capacity, Quotas(snapshot.quotas))
+    pricing = Pricing(catalogue, ledger, capacity, Quotas(snapshot.quotas), snapshot.max_batch)
     scale_up = ScaleUp(catalogue, pricing)
     needs = [
         Need(i, item)

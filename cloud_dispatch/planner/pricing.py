@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.planner.caps import Ledger
@@ -26,8 +27,10 @@ FINE = 1024
 TRIED = 8
 #: Instances that one plan may launch; what is beyond waits for the next one.
 MAX_INSTANCES = 10_000
+#: And in so many launches, each of a batch that its provider takes.
+MAX_LAUNCHES = 1_000
 MAX_REASONS = 4
-EXHAUSTED = f"a plan launches at most {MAX_INSTANCES} instances: more in the next one"
+EXHAUSTED = f"a plan launches at most {MAX_INSTANCES} instances, {MAX_LAUNCHES} batches: more in the next one"
 
 #: (price a slot, rate, number of the kind, slots, price a slot were it full, kind): sorts the cheapest first, never
 #: compares kinds.
@@ -79,7 +82,10 @@ class Search:
 class Pricing:
     """Offers of one catalogue under one ledger."""
 
-    def __init__(self, catalogue: Catalogue, ledger: Ledger, capacity: Capacity, quotas: Quotas) -> None:
+    def __init__(
+        self, catalogue: Catalogue, ledger: Ledger, capacity: Capacity, quotas: Quotas,
+        max_batch: Iterable[tuple[ProfileName, int]],
+    ) -> None:  # fmt: skip
         self._catalogue = catalogue
         self._ledger = ledger
         self._quotas = quotas
@@ -87,17 +93,26 @@ class Pricing:
         self._candidates: dict[int, _Candidates] = {}
         self._all: dict[int, _Candidates] = {}
         self._left = MAX_INSTANCES
+        self._launches_left = MAX_LAUNCHES
+        self._largest = dict(max_batch)
 
-    def take(self, kind: Kind, offering: Offering, count: int) -> None:
-        """`count` more instances of `kind` are launched by this plan as `offering` (or, negative, fewer)."""
+    def take(self, kind: Kind, offering: Offering, count: int, beside: int = 0) -> None:
+        """`count` more instances of `kind` are launched by this plan as `offering` (or, negative, fewer), together with
+        `beside` others."""
         self._ledger.take(kind.pool, kind.profile, kind.vcpus, count)
         self._quotas.take(offering, count)
         self._left -= count
+        batch = self.batch(kind.profile)
+        self._launches_left -= -(-(beside + count) // batch) - -(-beside // batch)
+
+    def batch(self, profile: ProfileName) -> int:
+        """How many instances one launch may be of."""
+        return max(self._largest.get(profile, 1), 1)
 
     @property
     def exhausted(self) -> bool:
         """Whether this plan launches as much as one plan may."""
-        return self._left <= 0
+        return self._left <= 0 or self._launches_left <= 0
 
     def search(self, need: Need) -> Search:
         """Offers for `need` that may be launched now, with what keeps others away."""
@@ -140,7 +155,8 @@ class Pricing:
 
     def room(self, kind: Kind, *, vcpus: int = 0) -> int:
         """How many more of `kind` (or of its pool and profile, with so many `vcpus`) may be opened."""
-        room = min(self._ledger.room(kind.pool, kind.profile, vcpus or kind.vcpus), self._left)
+        most = min(self._left, self._launches_left * self.batch(kind.profile))
+        room = min(self._ledger.room(kind.pool, kind.profile, vcpus or kind.vcpus), most)
         return room if vcpus or room <= 0 else min(room, self._quotas.room(self.offering(kind)))
 
     def offering(self, kind: Kind) -> Offering:
@@ -229,7 +245,7 @@ class Pricing:
     def why_plain(self, pool: str) -> str:
         """What stands in the way of another instance of `pool`, whatever it would run."""
         kinds = [kind for kind in self._catalogue.shelf(()).kinds if kind.pool.name == pool]
-        reasons: dict[str, None] = {}
+        reasons: dict[str, None] = {EXHAUSTED if self.exhausted else "": None}
         for kind in kinds:
             reasons[self._ledger.why(kind.pool, kind.profile, kind.vcpus)] = None
             found = (kind.stock.shut.get(id(o)) for o in kind.stock.offerings)

@@ -92,8 +92,8 @@ class ScaleUp:
 
     def give_back(self, opening: Opening, count: int) -> None:
         """`count` instances of `opening` turned out not to be needed."""
+        self._pricing.take(opening.kind, opening.offering, -count, opening.count)
         opening.count -= count
-        self._pricing.take(opening.kind, opening.offering, -count)
 
     def open_plain(self, pool: str, count: int) -> list[Opening]:
         """The cheapest instances of `pool`, `count` of them or as many as caps admit, whatever waits."""
