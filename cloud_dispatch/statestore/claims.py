@@ -24,9 +24,9 @@ from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.endings import end_claim, lose_claim
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.paying import claimable
-from cloud_dispatch.statestore.queue import Lot
+from cloud_dispatch.statestore.queue import Key, Lot
 from cloud_dispatch.statestore.seats import Seat
-from cloud_dispatch.statestore.timely import Key, next_for, remaining_of
+from cloud_dispatch.statestore.timely import next_for, remaining_of
 
 #: States in which an instance that speaks to us is given work, if its caller says so too.
 _TAKING = frozenset({InstanceState.IDLE, InstanceState.BUSY, InstanceState.OUT_OF_CONTACT, InstanceState.UNKNOWN})
@@ -60,9 +60,10 @@ def without_commit(call: SyncCall, memory: Memory, now: int) -> bool:
 def _fits(seat: Seat, memory: Memory, now: int) -> bool:
     """Whether a task of some line has room at `seat` now, can be finished there, and is paid for."""
     machine = seat.instance.machine
+    remaining = remaining_of(memory, seat.instance, now)
     for number, _ in memory.queue.lines():
         if seat.room(machine, memory.shapes[number], 1) and not machine.misfit(memory.shapes[number]):
-            head = next_for(memory, number, remaining_of(memory, seat.instance, now))
+            head = next_for(memory, number, remaining)
             if head is None:
                 continue
             if number > 0 or claimable(memory, seat, seat.instance, number, head[1], now) is not None:

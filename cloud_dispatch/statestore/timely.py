@@ -1,4 +1,4 @@
-"""What an instance can finish of what waits, as it will not live for ever. Owns how far a line is looked into for it.
+"""What an instance can finish of what waits, as it will not live for ever.
 
 A task that waits with others of its shape may take hours and the next one minutes: who is old passes over the first and
 is given the second, so that neither is begun where it is cut off, nor waits behind what is not begun there.
@@ -7,7 +7,6 @@ is given the second, so that neither is begun where it is cut off, nor waits beh
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import islice
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -17,14 +16,10 @@ from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.remaining import Remaining
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.statestore.memory import Memory
-
-#: So many tasks of a line are looked at; what is behind them waits for an instance that will live for longer.
-MOST_PASSED = 64
+from cloud_dispatch.statestore.queue import Key
 
 #: What was just launched is there for what it was launched for, whatever comes of that; it asks for nothing yet.
 _BOOTING = frozenset({InstanceState.INTENDED, InstanceState.LAUNCHING, InstanceState.BOOTING})
-
-Key = tuple[int, int]
 
 
 def remaining_of(memory: Memory, instance: Instance, now: int, *, count: int = 1) -> Remaining | None:
@@ -39,12 +34,11 @@ def next_for(memory: Memory, number: int, remaining: Remaining | None) -> Key | 
     head = memory.queue.head(number)
     if head is None or remaining is None:
         return head
-    lots = memory.queue.lots
-    if not remaining.is_too_short_for(memory.likely_ms(lots[head[1]])):
+    if not remaining.is_too_short_for(memory.likely_ms(memory.queue.lots[head[1]])):
         return head
-    for key in islice(memory.queue.coming(number), 1, MOST_PASSED):
-        if not remaining.is_too_short_for(memory.likely_ms(lots[key[1]])):
-            return key
+    for step in memory.queue.front(number):
+        if not remaining.is_too_short_for(memory.likely_ms(step.lot)):
+            return step.key
     return None
 
 
@@ -108,9 +102,9 @@ def _fronts(memory: Memory) -> list[_Front]:
         head = queue.head(number)
         if head is None or not memory.likely_ms(queue.lots[head[1]]):
             continue
-        lots = [queue.lots[task] for _, task in islice(queue.coming(number), MOST_PASSED)]
-        known = [memory.likely_ms(lot) for lot in lots]
-        payer = lots[0].payer if number < 0 else NOBODY
+        steps = queue.front(number)
+        known = [memory.likely_ms(step.lot) for step in steps]
+        payer = steps[0].lot.payer if number < 0 else NOBODY
         if all(known):
             found.append(_Front(min(known), max(known), number, (memory.shapes[number], payer)))
     return sorted(found, key=itemgetter(0, 1, 2))

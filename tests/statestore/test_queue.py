@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -10,7 +11,7 @@ from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Machine, Shape, room_for
 from cloud_dispatch.domain.task import RetryRules
 from cloud_dispatch.statestore.memory import Memory
-from cloud_dispatch.statestore.queue import Lot, ReadyQueue
+from cloud_dispatch.statestore.queue import MOST_PASSED, Lot, ReadyQueue
 from cloud_dispatch.statestore.seats import Hold, Seat
 from cloud_dispatch.testing.store_builders import instance
 
@@ -83,6 +84,12 @@ class QueueAndModel(RuleBasedStateMachine):
             assert self.queue.head(shape) == (order[0] if order else None)
         for shape in lines:
             assert list(self.queue.coming(shape)) == self.order(shape)
+        for shape in (1, 2, 3):
+            firsts: dict[int, list[tuple[int, int]]] = {}
+            for key in self.order(shape):
+                firsts.setdefault(self.model[key[1]].expected_ms, []).append(key)
+            front = [(step.key, step.lot, step.tasks) for step in self.queue.front(shape)]
+            assert front == [(keys[0], self.model[keys[0][1]], len(keys)) for keys in firsts.values()]
         for shape, line in lines.items():
             mine = [lot for lot in self.model.values() if lot.shape == shape]
             assert line.count == len(mine)
@@ -92,6 +99,17 @@ class QueueAndModel(RuleBasedStateMachine):
 
 TestQueueAndModel = QueueAndModel.TestCase
 TestQueueAndModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_a_line_that_has_not_changed_is_not_looked_into_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many lines each sync of an old instance asks; no further than so many tasks."""
+    queue = ReadyQueue()
+    for task in range(MOST_PASSED + 5):
+        queue.add(task, lot(1, 0, 50 + task % 2))
+    front = queue.front(1)
+    assert [step.tasks for step in front] == [MOST_PASSED // 2, MOST_PASSED // 2]
+    monkeypatch.setattr(ReadyQueue, "coming", None)
+    assert queue.front(1) is front
 
 
 def test_stale_entries_are_bounded() -> None:

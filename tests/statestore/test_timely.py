@@ -13,8 +13,8 @@ from cloud_dispatch.domain.task import RetryRules
 from cloud_dispatch.spend.payers import ClaimTerms
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.purse import Purse
-from cloud_dispatch.statestore.queue import Lot
-from cloud_dispatch.statestore.timely import MOST_PASSED, declined, next_for, remaining_of
+from cloud_dispatch.statestore.queue import MOST_PASSED, Lot
+from cloud_dispatch.statestore.timely import declined, next_for, remaining_of
 from cloud_dispatch.testing.store_builders import START_MS, instance
 
 SMALL, LARGE = Shape(Resources(1_000)), Shape(Resources(64_000))
