@@ -6,18 +6,20 @@ What claims truly cost is known where they are made; the statestore has the last
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from cloud_dispatch.domain.money import Rate
-from cloud_dispatch.domain.payer import NOBODY
+from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import DemandItem
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.offered import Offered
 from cloud_dispatch.reconcile.spend import lag_ms, stale_price
+from cloud_dispatch.spend.commitment import Key
 from cloud_dispatch.spend.ends import first_ends
-from cloud_dispatch.spend.payers import Place, Wanted, admitted, cheapest, room_for, wanted_at
+from cloud_dispatch.spend.payers import Place, Wanted, admitted, cheapest, keys_of_payer, room_for, wanted_at
 from cloud_dispatch.spend.standing import Standing
 
 _NOWHERE = "a limit covers it, and nothing is offered of which it is known now what it costs at most and when it ends"
@@ -28,6 +30,8 @@ def affordable(context: Context, demand: Sequence[DemandItem]) -> Sequence[Deman
     if not any(_is_asked(item) for item in demand):
         return demand
     standing, market = context.store.standing(), _Market(context)
+    tried: set[Key] = set()
+    stuck = _stuck(context)
     found: list[DemandItem] = []
     for item in demand:
         wanted = market.wanted(item) if _is_asked(item) else ""
@@ -36,17 +40,27 @@ def affordable(context: Context, demand: Sequence[DemandItem]) -> Sequence[Deman
         elif isinstance(wanted, str):
             found.append(item)
         else:
-            found.extend(_split(context, item, standing, wanted))
+            trying = context.store.trying(item.payer) or not tried.isdisjoint(keys_of_payer(item.payer))
+            split = _split(item, standing, wanted, trying=trying)
+            found.extend(split)
+            if wanted.trial is not None and not split[0].withheld and (item.shape, item.payer) not in stuck:
+                tried.update(keys_of_payer(item.payer))
     return found
+
+
+def _stuck(context: Context) -> Collection[tuple[Shape, Payer]]:
+    """Of what the last plan launched nothing, though its payer could pay: whoever else may be tried does not wait for
+    that."""
+    waiting = context.last[1].waiting if context.last else ()
+    return {(one.shape, one.payer) for one in waiting if one.left and Obstacle.BUDGET not in one.obstacles}
 
 
 def _is_asked(item: DemandItem) -> bool:
     return item.payer != NOBODY and not item.withheld and item.count > 0
 
 
-def _split(context: Context, item: DemandItem, standing: Standing, wanted: Wanted) -> Sequence[DemandItem]:
-    """What can be paid for, and what can't."""
-    trying = context.store.trying(item.payer)
+def _split(item: DemandItem, standing: Standing, wanted: Wanted, *, trying: bool) -> Sequence[DemandItem]:
+    """What can be paid for, and what can't. `trying`: the payer has something of unknown length already."""
     count = room_for(standing, wanted, item.count, trying=trying)
     if count == item.count:
         return (item,)

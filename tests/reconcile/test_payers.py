@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cloud_dispatch.domain.money import Amount, Rate
+from cloud_dispatch.domain.offering import InstanceType, Offering
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.provider.errors import CapacityUnavailable
 from cloud_dispatch.provider.spi import HardEnd
 from cloud_dispatch.reconcile import explain
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.windows import Window
+from cloud_dispatch.testing.store_builders import Agent
 from tests.reconcile.examples import offering
-from tests.reconcile.fake import world
+from tests.reconcile.fake import World, world
 
 POOR = Key(Scope.PROJECT, "poor")
 
@@ -56,3 +62,37 @@ async def test_where_no_hand_keeps_hard_ends_nothing_is_launched_for_who_has_a_l
         await w.passes(2)
         assert w.rows == []
         assert "what it costs at most" in str((await w.fleet.explain_task(poor))["reasons"])
+
+
+async def test_of_unknown_length_one_is_tried_whatever_its_shape(tmp_path: Path) -> None:
+    """One VM for the first of eight shapes, as claims admit one: seven others would idle."""
+    async with world(tmp_path) as w:
+        await dear(w, 20)
+        for cpus_milli in range(1_993, 2_001):
+            await w.submit(1, project="poor", shape=Shape(Resources(cpus_milli, 4 * GIB)))
+        await w.passes(3)
+        (row,) = w.rows
+        assert len(await Agent(w.store, await w.register(row)).claim(1)) == 1
+        await w.passes(2)
+        assert len(w.rows) == 1
+        waiting = w.context.last[1].waiting if w.context.last else ()
+        assert sum("another one of them is being tried" in one.reason for one in waiting) == 7
+
+
+async def test_what_nothing_is_launched_for_keeps_nothing_else_from_being_tried(tmp_path: Path) -> None:
+    """What could run the first shape is used up by a quota, say, for as long as that may take."""
+    async with world(tmp_path) as w:
+        large = replace(offering("large"), type=InstanceType("large", Resources(64_000, 64 * GIB, 10 * GIB)))
+        await dear(w, 20, (replace(large, rate=Rate(20_000_000_000)),))
+        w.context.failures.refused(large, CapacityUnavailable("no capacity"), w.clock.ms)
+        await w.submit(1, project="poor", shape=Shape(Resources(64_000, 4 * GIB)))
+        await w.submit(1, project="poor", shape=Shape(Resources(2_000, 4 * GIB)))
+        await w.passes(3)
+        assert [row.type for row in w.rows] == ["t"]
+
+
+async def dear(w: World, dollars: int, more: Sequence[Offering] = ()) -> None:
+    """VMs of a dollar an hour, and so much for the poor."""
+    w.cloud.traits = replace(w.cloud.traits, hard_end=HardEnd.EXTENDABLE)
+    w.cloud.offers = (replace(offering(), rate=Rate(1_000_000_000)), *more)
+    await w.fleet.set_limit(POOR, Window.TOTAL, Amount(dollars * 1_000_000), "")
