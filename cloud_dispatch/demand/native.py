@@ -46,4 +46,5 @@ def item_of(waiting: ShapeDemand) -> DemandItem:
         source=NAME,
         payer=waiting.payer,
         withheld=waiting.withheld,
+        front=waiting.front,
     )

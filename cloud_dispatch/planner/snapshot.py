@@ -27,7 +27,8 @@ from cloud_dispatch.planner.obstacle import Obstacle
 class DemandItem:
     """`count` waiting tasks of one shape. `expected_ms` is the mean expected runtime, `head_expected_ms` that of the
     one that comes next; 0 unknown. `payer`: whose tasks they are, where that one has a spending limit. `withheld`: why
-    none of them is begun now, whatever there is."""
+    none of them is begun now, whatever there is. `front`: how long the first of them say that they take, and how many
+    each, where that bears on what the payer can pay for."""
 
     shape: Shape
     count: int
@@ -39,6 +40,7 @@ class DemandItem:
     head_expected_ms: int = 0
     payer: Payer = NOBODY
     withheld: str = ""
+    front: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,8 @@ class InstanceChange:
 class ShapeDemand:
     """Waiting tasks of a shape: how many, the sum of their expected runtimes (known ones), the best priority, and when
     the head was submitted and how long it is expected to run (0 unknown). What waits for a payer with a spending limit
-    is apart, with its `payer`, and why none of it is begun now (`withheld`, "" when it is)."""
+    is apart, with its `payer`, why none of it is begun now (`withheld`, "" when it is), and its `front`: how long the
+    first of it say that they take, and how many each."""
 
     shape: Shape
     count: int
@@ -108,6 +109,7 @@ class ShapeDemand:
     head_expected_ms: int = 0
     payer: Payer = NOBODY
     withheld: str = ""
+    front: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,16 +34,16 @@ def affordable(context: Context, demand: Sequence[DemandItem]) -> Sequence[Deman
     stuck = _stuck(context)
     found: list[DemandItem] = []
     for item in demand:
-        wanted = market.wanted(item) if _is_asked(item) else ""
-        if wanted is None:
-            found.append(replace(item, withheld=market.old_price or _NOWHERE))
-        elif isinstance(wanted, str):
-            found.append(item)
+        place = market.cheapest(item.shape) if _is_asked(item) else ""
+        if place is None:
+            found.append(replace(item, withheld=market.old_price(item.shape) or _NOWHERE, front=()))
+        elif isinstance(place, str):
+            found.append(replace(item, front=()) if item.front else item)
         else:
             trying = context.store.trying(item.payer) or not tried.isdisjoint(keys_of_payer(item.payer))
-            split = _split(item, standing, wanted, trying=trying)
-            found.extend(split)
-            if wanted.trial is not None and not split[0].withheld and (item.shape, item.payer) not in stuck:
+            share = _Share(item, market, standing, trying=trying)
+            found.extend(share.split())
+            if share.trying and (item.shape, item.payer) not in stuck:
                 tried.update(keys_of_payer(item.payer))
     return found
 
@@ -59,18 +59,57 @@ def _is_asked(item: DemandItem) -> bool:
     return item.payer != NOBODY and not item.withheld and item.count > 0
 
 
-def _split(item: DemandItem, standing: Standing, wanted: Wanted, *, trying: bool) -> Sequence[DemandItem]:
-    """What can be paid for, and what can't. `trying`: the payer has something of unknown length already."""
-    count = room_for(standing, wanted, item.count, trying=trying)
-    if count == item.count:
-        return (item,)
-    why = admitted(standing, wanted, trying=trying or count > 0)
-    rest = replace(item, count=item.count - count, withheld=why if isinstance(why, str) else "")
-    return (replace(item, count=count), rest) if count else (rest,)
+class _Share:
+    """What of `item` its payer can pay for where that costs least, counted in `standing`. What is too dear holds up
+    nothing that is not, as far into a line as claims look; what is behind is counted by its mean. `trying`: whether
+    the payer has something of unknown length, from before or of this."""
+
+    def __init__(self, item: DemandItem, market: _Market, standing: Standing, *, trying: bool) -> None:
+        self.trying = trying
+        self._item = item
+        self._passing: list[tuple[int, int]] = []  # how long, and how many
+        self._why = ""
+        least_ms = 0  # what takes so long is refused
+        for expected_ms, count in self._lengths():
+            work_ms = market.work_ms(item.shape, expected_ms)
+            if work_ms and work_ms >= least_ms > 0:
+                continue
+            wanted = market.wanted(item, work_ms)
+            admits = room_for(standing, wanted, count, trying=self.trying)
+            if admits:
+                self._passing.append((expected_ms, admits))
+                self.trying = self.trying or wanted.trial is not None
+            if admits < count:
+                least_ms = work_ms or least_ms
+                why = admitted(standing, wanted, trying=self.trying)
+                self._why = self._why or (why if isinstance(why, str) else "")
+
+    def _lengths(self) -> Sequence[tuple[int, int]]:
+        item = self._item
+        if len(item.front) <= 1:
+            return [(item.head_expected_ms, item.count)]
+        behind = item.count - sum(count for _, count in item.front)
+        return [*item.front, (item.expected_ms, behind)] if behind > 0 else item.front
+
+    def split(self) -> Sequence[DemandItem]:
+        """What can be paid for, and what can't."""
+        item = replace(self._item, front=())
+        count = sum(admits for _, admits in self._passing)
+        if count == item.count:
+            return (item,)
+        rest = replace(item, count=item.count - count, withheld=self._why)
+        if not count:
+            return (rest,)
+        if len(self._item.front) > 1:
+            known = sum(admits for expected_ms, admits in self._passing if expected_ms)
+            mean_ms = sum(expected_ms * admits for expected_ms, admits in self._passing) // max(known, 1)
+            expected_ms = mean_ms if known * 2 >= count else 0
+            item = replace(item, expected_ms=expected_ms, head_expected_ms=self._passing[0][0])
+        return (replace(item, count=count), rest)
 
 
 class _Market:
-    """What claims would cost where they cost least, at one moment; each kind of task is looked for once."""
+    """What claims would cost where they cost least, at one moment; each shape is looked for once."""
 
     def __init__(self, context: Context) -> None:
         self._c = context
@@ -82,33 +121,39 @@ class _Market:
             if profile in context.settings.providers and (view := context.profiles.get(profile)) is not None
             for one in context.offered.of(pool, profile, view.offerings)
         ]
-        self._found: dict[tuple[Shape, int], Place | str | None] = {}
-        self._old: dict[tuple[Shape, int], str] = {}
-        #: Of what was asked for last: why a price that is known does not count there.
-        self.old_price = ""
+        self._found: dict[Shape, Offered | str | None] = {}
+        self._old: dict[Shape, str] = {}
 
-    def wanted(self, item: DemandItem) -> Wanted | str | None:
-        """What a claim wants; None where nothing is offered to those who have a limit, "" where nothing can run it at
-        all: that the planner says itself."""
-        work_ms = item.head_expected_ms or self._c.store.typical_ms(item.shape)
-        kind = (item.shape, work_ms)
-        if kind not in self._found:
-            self.old_price = ""
-            self._found[kind], self._old[kind] = self._place(item.shape, work_ms), self.old_price
-        self.old_price = self._old[kind]
-        place = self._found[kind]
-        if not isinstance(place, Place):
-            return place
+    def work_ms(self, shape: Shape, expected_ms: int) -> int:
+        """How long a task takes that says so; 0 unknown."""
+        return expected_ms or self._c.store.typical_ms(shape)
+
+    def old_price(self, shape: Shape) -> str:
+        """Why a price that is known does not count for it; "" where none is too old."""
+        return self._old.get(shape, "")
+
+    def cheapest(self, shape: Shape) -> Offered | str | None:
+        """Where a claim costs least; None where nothing is offered to those who have a limit, "" where nothing can run
+        it at all: that the planner says itself."""
+        if shape not in self._found:
+            self._found[shape] = self._cheapest(shape)
+        return self._found[shape]
+
+    def wanted(self, item: DemandItem, work_ms: int) -> Wanted:
+        """What a claim of a task of `item` wants there that takes so long."""
+        one = self.cheapest(item.shape)
+        place = self._at(one, item.shape, work_ms or None) if isinstance(one, Offered) else None
+        assert place is not None
         finish_ms = self._now + work_ms if work_ms else None
-        lease_ms = self._c.settings.pace.lease_ms
-        return wanted_at(place, "", item.payer, item.shape, self._now, finish_ms, lease_ms)
+        return wanted_at(place, "", item.payer, item.shape, self._now, finish_ms, self._c.settings.pace.lease_ms)
 
-    def _place(self, shape: Shape, work_ms: int) -> Place | str | None:
+    def _cheapest(self, shape: Shape) -> Offered | str | None:
         able = [one for one in self._offered if not one.machine.misfit(shape)]
-        places = [place for one in able if (place := self._at(one, work_ms or None)) is not None]
-        return cheapest(places, shape) if able else ""
+        places = [(one, place) for one in able if (place := self._at(one, shape, None)) is not None]
+        best = cheapest([place for _, place in places], shape)
+        return next((one for one, place in places if place is best), None) if able else ""
 
-    def _at(self, one: Offered, work_ms: int | None) -> Place | None:
+    def _at(self, one: Offered, shape: Shape, work_ms: int | None) -> Place | None:
         """Where a claim would be on a VM that is launched now for such work."""
         pool, offering = one.pool, one.offering
         settings = self._c.settings
@@ -117,7 +162,7 @@ class _Market:
             return None
         stale = stale_price(offering, self._now)
         if stale:
-            self.old_price = stale
+            self._old[shape] = stale
             return None
         lifetime_ms = pool.end.lifetime_ms
         ends = first_ends(

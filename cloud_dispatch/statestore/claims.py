@@ -23,7 +23,7 @@ from cloud_dispatch.ports.store import Claimed, SyncCall, SyncDone
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.endings import end_claim, lose_claim
 from cloud_dispatch.statestore.memory import Memory
-from cloud_dispatch.statestore.paying import claimable
+from cloud_dispatch.statestore.paying import next_paid
 from cloud_dispatch.statestore.queue import Key, Lot
 from cloud_dispatch.statestore.seats import Seat
 from cloud_dispatch.statestore.timely import next_for, remaining_of
@@ -63,10 +63,10 @@ def _fits(seat: Seat, memory: Memory, now: int) -> bool:
     remaining = remaining_of(memory, seat.instance, now)
     for number, _ in memory.queue.lines():
         if seat.room(machine, memory.shapes[number], 1) and not machine.misfit(memory.shapes[number]):
-            head = next_for(memory, number, remaining)
-            if head is None:
-                continue
-            if number > 0 or claimable(memory, seat, seat.instance, number, head[1], now) is not None:
+            if number > 0:
+                if next_for(memory, number, remaining) is not None:
+                    return True
+            elif next_paid(memory, seat, seat.instance, number, remaining, now) is not None:
                 return True
     return False
 
@@ -155,7 +155,7 @@ class Sync:
             room = seat.room(machine, memory.shapes[number], want)
             if room > 0:  # else never again in this call: claims only fill
                 if number < 0:
-                    taken = self._take_paid(batch, seat, instance, number, task, now)
+                    taken = self._take_paid(batch, seat, instance, number, heads, now)
                 else:
                     taken = self._take(batch, seat, number, heads.take(number, task, room), now)
                 want -= taken
@@ -187,12 +187,17 @@ class Sync:
             claims.append((hold.task, hold.token, lot.attempts + 1))
         return len(taken)
 
-    def _take_paid(self, batch: Batch, seat: Seat, instance: Instance, number: int, task: int, now: int) -> int:
-        """Claim a task of a payer's line, if its limits admit it."""
+    def _take_paid(self, batch: Batch, seat: Seat, instance: Instance, number: int, heads: _Heads, now: int) -> int:
+        """Claim a task of a payer's line: the first that its limits admit, once no other line has a better one."""
         memory = batch.memory
-        paid = claimable(memory, seat, instance, number, task, now)
-        if paid is None:
+        found = next_paid(memory, seat, instance, number, heads.remaining, now)
+        if found is None:
             return 0
+        key, paid = found
+        if heads.is_behind(key):
+            heads.put(number, key)
+            return 0
+        task = key[1]
         taken = self._take(batch, seat, number, [(task, memory.queue.pick(task))], now)
         memory.pay(task, paid)
         return taken
@@ -207,7 +212,7 @@ class _Heads:
         self, memory: Memory, seat: Seat, machine: Machine, remaining: Remaining | None, *, ahead: int = 0
     ) -> None:
         self._memory = memory
-        self._remaining = remaining
+        self.remaining = remaining
         self._ahead = ahead
         self._heads: list[tuple[Key, int]] = []
         misfits = seat.misfits
@@ -227,24 +232,32 @@ class _Heads:
         meanwhile may have left too little for what was good before."""
         while self._heads:
             key, number = heappop(self._heads)
-            if not self._ahead or next_for(self._memory, number, self._remaining) == key:
+            if not self._ahead or next_for(self._memory, number, self.remaining) == key:
                 return number, key[1]
             self.come_back(number)
         return None
 
     def come_back(self, number: int) -> None:
         """Put the present head of a line among the others."""
-        head = next_for(self._memory, number, self._remaining)
+        head = next_for(self._memory, number, self.remaining)
         if head is not None:
-            heappush(self._heads, (head, number))
+            self.put(number, head)
+
+    def put(self, number: int, key: Key) -> None:
+        """Put a task of a line among the others, in place of the head."""
+        heappush(self._heads, (key, number))
+
+    def is_behind(self, key: Key) -> bool:
+        """Whether another line has a better one."""
+        return bool(self._heads) and self._heads[0][0] < key
 
     def take(self, number: int, task: int, most: int) -> Sequence[tuple[int, Lot]]:
         """Take `task`, which was popped, out of its line, and what comes after it and before the other lines' heads, at
         most `most`; it alone where some of it may be too long."""
-        queue, remaining = self._memory.queue, self._remaining
+        queue, remaining = self._memory.queue, self.remaining
         if remaining is None:
             return queue.take(number, most, self._heads[0][0] if self._heads else None)
         lot = queue.pick(task)
         if self._ahead:
-            self._remaining = remaining.after(self._memory.likely_ms(lot))
+            self.remaining = remaining.after(self._memory.likely_ms(lot))
         return [(task, lot)]

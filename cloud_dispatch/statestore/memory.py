@@ -289,6 +289,10 @@ class Memory:
         told, took = self._told.get(lot.shape, (1, 1))
         return lot.expected_ms if told <= took else max(lot.expected_ms * took // told, 1)
 
+    def expected_ms(self, lot: Lot) -> int:
+        """As it says, else as others of its shape have taken; 0 unknown."""
+        return lot.expected_ms or self.typical_ms(lot.shape)
+
     def typical_ms(self, shape: int) -> int:
         """The mean of those; 0 before the first."""
         total, count = self._ran.get(shape, (0, 0))
@@ -300,7 +304,7 @@ class Memory:
             finish_of(
                 now,
                 hold.claimed_ms if hold.started_ms is None else hold.started_ms,
-                hold.lot.expected_ms or self.typical_ms(hold.lot.shape),
+                self.expected_ms(hold.lot),
             )
             for hold in seat.held.values()
         ]
@@ -396,7 +400,8 @@ class Memory:
                 )  # fmt: skip
                 if number < 0:
                     withheld = self.payers.withheld(number, lot.payer, now)
-                    found = replace(found, payer=lot.payer, withheld=withheld)
+                    front = tuple((step.lot.expected_ms, step.tasks) for step in self.queue.front(number))
+                    found = replace(found, payer=lot.payer, withheld=withheld, front=front)
                 demand.append(found)
         return demand
 
@@ -409,7 +414,7 @@ class Memory:
             if number >= 0 or not self._is_withheld(number, now)
         ]
         lots = (self.queue.lots[task] for _, task in merge(*lines))
-        return [(self.shapes[lot.shape], lot.expected_ms or self.typical_ms(lot.shape)) for lot in lots]
+        return [(self.shapes[lot.shape], self.expected_ms(lot)) for lot in lots]
 
     def _is_withheld(self, line: int, now: int) -> bool:
         head = self.queue.head(line)

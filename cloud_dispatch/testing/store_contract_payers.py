@@ -204,6 +204,38 @@ class PayersContract:
         assert stands(store, of(POOR, 1)) == (0, 750_000)
         await sound(store)
 
+    async def test_what_is_too_dear_holds_up_nothing_behind_it(self, store: Store) -> None:
+        """Two of an hour are paid for; the one of ten hours is not, nor is the third."""
+        await limited(store, of(POOR, 0.6))
+        await store.submit([quarter(hours=10), quarter(hours=1), quarter("rich"), quarter(hours=1), quarter(hours=1)])
+        assert waits(store)["project poor"] == (4, "")
+        (front,) = [demand.front for demand in store.waiting() if demand.payer != NOBODY]
+        assert front == ((10 * HOUR_MS, 1), (HOUR_MS, 3))
+        agent = await machine(store)
+        assert [claim.task for claim in await agent.claim(4)] == [2, 3, 4]
+        assert waits(store)["project poor"][0] == 2
+        assert "the budget project poor total has $0.10 left" in waits(store)["project poor"][1]
+        await sound(store)
+
+    async def test_what_is_passed_over_keeps_its_priority_among_what_can_be_paid_for(self, store: Store) -> None:
+        """Others' better tasks come before what is claimed in place of one that is too dear."""
+        await limited(store, of(POOR, 0.6))
+        tasks = [quarter(hours=10, priority=2), quarter(hours=1), quarter("rich", priority=1), quarter(hours=1)]
+        await store.submit(tasks)
+        agent = await machine(store)
+        assert [claim.task for claim in await agent.claim(2)] == [3, 2]
+        await sound(store)
+
+    async def test_of_a_payer_so_many_tasks_are_looked_at(self, store: Store) -> None:
+        """What is behind sixty-four that are too dear waits; of what is in reach the first is taken that is not."""
+        await limited(store, of(POOR, 0.6))
+        await store.submit([quarter(hours=10)] * 63 + [quarter(hours=2), quarter(hours=1)])
+        agent = await machine(store)
+        assert [claim.task for claim in await agent.claim(1)] == [64]
+        await store.submit([quarter("rich")])
+        assert [claim.task for claim in await agent.claim(4)] == [66]
+        await sound(store)
+
     async def test_who_knows_neither_end_nor_price_gets_no_task_of_a_payer_with_a_limit(self, store: Store) -> None:
         """The other project's it gets."""
         await limited(store, of(POOR, 100))

@@ -91,6 +91,22 @@ async def test_what_nothing_is_launched_for_keeps_nothing_else_from_being_tried(
         assert [row.type for row in w.rows] == ["t"]
 
 
+async def test_what_is_too_dear_holds_up_no_vm_for_what_is_behind_it(tmp_path: Path) -> None:
+    """Ten hours are not paid for, twenty minutes are, three times; each fills a VM."""
+    async with world(tmp_path) as w:
+        await dear(w, 3)
+        full = Shape(Resources(2_000, 4 * GIB))
+        (long,) = await w.submit(1, project="poor", shape=full, expected_runtime_ms=36_000_000)
+        await w.submit(5, project="poor", shape=full, expected_runtime_ms=1_200_000)
+        await w.passes(3)
+        assert len(w.rows) == 3
+        assert "the budget project poor total" in str((await w.fleet.explain_task(long))["reasons"])
+        (counted, _) = w.context.last[0].demand if w.context.last else ()
+        assert (counted.count, counted.head_expected_ms, counted.expected_ms) == (3, 1_200_000, 1_200_000)
+        for row in w.rows:
+            assert len(await Agent(w.store, await w.register(row)).claim(1)) == 1
+
+
 async def dear(w: World, dollars: int, more: Sequence[Offering] = ()) -> None:
     """VMs of a dollar an hour, and so much for the poor."""
     w.cloud.traits = replace(w.cloud.traits, hard_end=HardEnd.EXTENDABLE)
