@@ -47,4 +47,5 @@ def item_of(waiting: ShapeDemand) -> DemandItem:
         payer=waiting.payer,
         withheld=waiting.withheld,
         front=waiting.front,
+        refused=waiting.refused,
     )

@@ -11,11 +11,13 @@ from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Labels
 from cloud_dispatch.planner.needs import UNBOUNDED, Need, Pace, Paces, Room, fit_empty
 from cloud_dispatch.planner.placement import Host
 from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.planner.stock import Shut, Stock, closed, closed_to, front, stocks
+from cloud_dispatch.spend.payers import part_rate
 
 #: Kinds of one group share all their caps.
 Group = tuple[PoolName, ProfileName]
@@ -54,6 +56,16 @@ class Kind:
             and (not shape.gpu_type or shape.gpu_type == self.stock.type.gpu_type)
             and shape.gpu_memory <= self.stock.type.gpu_memory
         )
+
+    def is_paid_for(self, need: Need) -> bool:
+        """Whether the part that a task of `need` would hold here costs no more than its payer may pay."""
+        most, first, shape = need.item.most_rate, self.stock.first, need.shape
+        if not most:
+            return True
+        if first.highest_rate is None:
+            return False
+        capacity = Resources(*self.room[:4])
+        return part_rate(first.top_rate, shape.resources, exclusive=shape.exclusive, capacity=capacity) <= most
 
 
 class Shelf:

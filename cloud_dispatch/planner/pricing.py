@@ -52,7 +52,7 @@ class _Candidates:
             if rate is None or room[0] < cpus or room[1] < memory or not (anywhere or kind.serves(need)):
                 continue
             slots = fit_empty(room, need)
-            if slots > 0:
+            if slots > 0 and kind.is_paid_for(need):
                 found.append((rate * FINE // slots, rate, kind.number, slots, kind))
         found.sort()
         self.by_full = found
@@ -181,7 +181,9 @@ class Pricing:
     def _candidates_of(self, need: Need, shelf: Shelf) -> _Candidates:
         found = self._candidates.get(need.index)
         if found is None:
-            found = self._candidates[need.index] = _Candidates(shelf.front, need)
+            # the front is cheapest by what is billed now, a payer's part by the most that may be
+            kinds = shelf.kinds if need.item.most_rate else shelf.front
+            found = self._candidates[need.index] = _Candidates(kinds, need)
         return found
 
     def _all_of(self, need: Need, shelf: Shelf) -> _Candidates:
@@ -275,6 +277,9 @@ class Pricing:
             need.obstacles.update(each.obstacle for each in shut)
             if len(reasons) >= MAX_REASONS:
                 break
+        if need.item.most_rate:
+            reasons["its payer was refused where it costs as much as other offerings do"] = None
+            need.obstacles.add(Obstacle.BUDGET)
         if search.offers:
             reasons["other offerings cost more than the price factor allows"] = None
             need.obstacles.add(Obstacle.PRICE)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.ids import InstanceId, PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.payer import NOBODY
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.planner.caps import Ledger
 from cloud_dispatch.planner.exchange import Exchange
@@ -60,7 +61,8 @@ def release(
 
     An instance goes when it was idle for its pool's timeout or asks to end, and at once when that lets one be launched
     under a cap that waiting tasks can use. Nothing goes while any instance is unknown: it may hold the work or need it.
-    One that is too old for these tasks is the first to make room, also where its pool keeps it: it is replaced.
+    One that is not given these tasks, being too old or too dear for their payer, is the first to make room, also where
+    its pool keeps it: it is replaced.
     """
     if snapshot.unknowns or snapshot.stop.drains:
         return
@@ -90,13 +92,14 @@ def release(
         for supply, need in Exchange(snapshot, ledger, pricing, others, surplus).makes_room(short):
             reason = f"makes room under a cap for tasks of {need.shape.describe()}"
             if need.index in supply.declines:
-                yield Drain(supply.instance, "lifetime", f"{reason}, which take longer than is left of its life")
+                payer = f", or cost {need.item.payer} too much there" if need.item.payer != NOBODY else ""
+                yield Drain(supply.instance, "lifetime", f"{reason}, which take longer than is left of its life{payer}")
             else:
                 yield Drain(supply.instance, "surplus", f"{reason}{_besides(targets[supply.pool])}")
 
 
 def _declines_any(supply: Supply, short: Sequence[Need]) -> bool:
-    """Whether it is too old for what a cap keeps others from being launched for."""
+    """Whether it is not given what a cap keeps others from being launched for."""
     return bool(supply.declines) and any(need.index in supply.declines for need in short)
 
 

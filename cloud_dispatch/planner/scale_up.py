@@ -157,7 +157,11 @@ class ScaleUp:
         for other in others:
             if other.cpus > room[0] or other.memory > room[1] or not other.left or other is need or other.exclusive:
                 continue
-            if not kind.serves(other) or not set(other.shape.labels) <= set(need.shape.labels):
+            if (
+                not kind.serves(other)
+                or not kind.is_paid_for(other)
+                or not set(other.shape.labels) <= set(need.shape.labels)
+            ):
                 continue
             given = min(fit_empty(room, other), other.slots_wanted(kind.pace, capable=True))
             if given > 0:
@@ -224,7 +228,8 @@ class ScaleUp:
 
     def _open_unpriced(self, need: Need, shelf: Shelf, bins: list[Bin]) -> Opening | None:
         """The smallest offering without a known price: nothing that has one could ever run the shape."""
-        found = [(k.vcpus, k.room, k.number, slots, k) for k, slots in slots_of(shelf.unpriced, need)]
+        unpriced = (kind for kind in shelf.unpriced if kind.is_paid_for(need))
+        found = [(k.vcpus, k.room, k.number, slots, k) for k, slots in slots_of(unpriced, need)]
         fitting = [entry for entry in found if self._pricing.room(entry[4]) > 0]
         if not fitting:
             need.why = self._pricing.why(need, Search(capped=[entry[4] for entry in found]), shelf)
@@ -243,7 +248,12 @@ def holds(kind: Kind, fill: _Fill) -> bool:
     """Whether one instance of `kind` has room for all of `fill`; labels are the shelf's matter."""
     room: Room = kind.room
     for need, slots in fill:
-        if not kind.serves(need) or (need.exclusive and len(fill) > 1) or fit_empty(room, need) < slots:
+        if (
+            not kind.serves(need)
+            or not kind.is_paid_for(need)
+            or (need.exclusive and len(fill) > 1)
+            or fit_empty(room, need) < slots
+        ):
             return False
         room = less(room, need, slots)
     return True

@@ -16,7 +16,7 @@ from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Offering
-from cloud_dispatch.domain.payer import NOBODY, Payer
+from cloud_dispatch.domain.payer import NOBODY, Payer, Refused
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.shape import Load, Machine, Shape
 from cloud_dispatch.domain.stop import Stop
@@ -28,7 +28,8 @@ class DemandItem:
     """`count` waiting tasks of one shape. `expected_ms` is the mean expected runtime, `head_expected_ms` that of the
     one that comes next; 0 unknown. `payer`: whose tasks they are, where that one has a spending limit. `withheld`: why
     none of them is begun now, whatever there is. `front`: how long the first of them say that they take, and how many
-    each, where that bears on what the payer can pay for."""
+    each, and `refused` what was not admitted of them: both bear on what the payer can pay for. `most_rate`: what an
+    hour of the part of a machine may cost at most that one of them holds, in nano-dollars; 0: whatever."""
 
     shape: Shape
     count: int
@@ -41,6 +42,8 @@ class DemandItem:
     payer: Payer = NOBODY
     withheld: str = ""
     front: tuple[tuple[int, int], ...] = ()
+    refused: tuple[Refused, ...] = ()
+    most_rate: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,8 @@ class Supply:
     launch was not answered; it counts against caps, and as supply only for a short while. `asks_end`: its agent asked
     to end for want of work. `stale`: its type or pool left the configuration, with the reason. `declines`: of the
     snapshot's demand, by number, what is not begun there any more though its machine could run it: it would be cut off
-    at the end of the instance's life. `stays`: of its load, what is not expected to be done soon, or nobody knows when;
-    the rest is done in about `free_in_ms`.
+    at the end of the instance's life, or its payer can't pay for it there. `stays`: of its load, what is not expected to
+    be done soon, or nobody knows when; the rest is done in about `free_in_ms`.
     """
 
     instance: InstanceId

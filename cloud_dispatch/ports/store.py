@@ -17,7 +17,7 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import ArrayId, BatchId, FencingToken, InstanceId, PoolName, ProfileName, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, LaunchIntent
 from cloud_dispatch.domain.money import Amount
-from cloud_dispatch.domain.payer import NOBODY, Payer
+from cloud_dispatch.domain.payer import NOBODY, Payer, Refused
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Outcome, Task, TaskSpec, TaskState
 from cloud_dispatch.spend.budget import Budget
@@ -98,7 +98,8 @@ class ShapeDemand:
     """Waiting tasks of a shape: how many, the sum of their expected runtimes (known ones), the best priority, and when
     the head was submitted and how long it is expected to run (0 unknown). What waits for a payer with a spending limit
     is apart, with its `payer`, why none of it is begun now (`withheld`, "" when it is), and its `front`: how long the
-    first of it say that they take, and how many each."""
+    first of it say that they take, and how many each. `refused`: what of it was not admitted where it was asked for,
+    and would not be now."""
 
     shape: Shape
     count: int
@@ -110,6 +111,7 @@ class ShapeDemand:
     payer: Payer = NOBODY
     withheld: str = ""
     front: tuple[tuple[int, int], ...] = ()
+    refused: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,8 +396,9 @@ class Store(Protocol):
     def declined(self) -> Mapping[InstanceId, Collection[tuple[Shape, Payer]]]:
         """By instance, what waits of which it is given nothing although its machine could run it: so little is left of
         its life (`ClaimTerms.remaining`) that the next tasks of that shape would be cut off. Those of payers with a
-        limit are apart, as in `waiting`. Those that boot decline nothing. Equal answers are one object; who is younger
-        than anything that waits is long costs a comparison."""
+        limit are apart, as in `waiting`; so is what their limits did not admit there when it last asked. Those that
+        boot decline nothing. Equal answers are one object; who is younger than anything that waits is long costs a
+        comparison."""
 
     async def ledger(
         self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000

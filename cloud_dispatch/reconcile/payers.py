@@ -1,7 +1,7 @@
 """Demand of payers with a limit, before anything is launched for it. Owns how much of it their limits can pay for where
 it costs least: for the rest no VM is launched and none is kept.
 
-What claims truly cost is known where they are made; the statestore has the last word, and remembers whom it refused.
+What claims truly cost is known where they are made; the statestore has the last word, and remembers what it refused.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def affordable(context: Context, demand: Sequence[DemandItem]) -> Sequence[Deman
     for item in demand:
         place = market.cheapest(item.shape) if _is_asked(item) else ""
         if place is None:
-            found.append(replace(item, withheld=market.old_price(item.shape) or _NOWHERE, front=()))
+            found.append(_plain(item, market.old_price(item.shape) or _NOWHERE))
         elif isinstance(place, str):
-            found.append(replace(item, front=()) if item.front else item)
+            found.append(_plain(item, "" if _is_asked(item) else item.withheld))
         else:
             trying = context.store.trying(item.payer) or not tried.isdisjoint(keys_of_payer(item.payer))
             share = _Share(item, market, standing, trying=trying)
@@ -56,28 +56,42 @@ def _stuck(context: Context) -> Collection[tuple[Shape, Payer]]:
 
 
 def _is_asked(item: DemandItem) -> bool:
-    return item.payer != NOBODY and not item.withheld and item.count > 0
+    """Whether it is for the market to say: what a claim was refused for somewhere another place may admit."""
+    return item.payer != NOBODY and (not item.withheld or bool(item.refused)) and item.count > 0
+
+
+def _plain(item: DemandItem, withheld: str) -> DemandItem:
+    """Without what only this module asks for."""
+    return replace(item, withheld=withheld, front=(), refused=()) if item.payer != NOBODY else item
 
 
 class _Share:
     """What of `item` its payer can pay for where that costs least, counted in `standing`. What is too dear holds up
-    nothing that is not, as far into a line as claims look; what is behind is counted by its mean. `trying`: whether
-    the payer has something of unknown length, from before or of this."""
+    nothing that is not, as far into a line as claims look; what is behind is counted by its mean. What was refused
+    where a claim was made is wanted only where it costs less: so each VM that is launched in vain is a cheaper one.
+    `trying`: whether the payer has something of unknown length, from before or of this."""
 
     def __init__(self, item: DemandItem, market: _Market, standing: Standing, *, trying: bool) -> None:
         self.trying = trying
         self._item = item
         self._passing: list[tuple[int, int]] = []  # how long, and how many
         self._why = ""
+        self._most_rate = 0
         least_ms = 0  # what takes so long is refused
         for expected_ms, count in self._lengths():
             work_ms = market.work_ms(item.shape, expected_ms)
             if work_ms and work_ms >= least_ms > 0:
                 continue
             wanted = market.wanted(item, work_ms)
+            refused = next((one for one in item.refused if one.covers(work_ms)), None)
+            most_rate = (refused.cost - 1) // wanted.ms if refused is not None else 0
+            if refused is not None and most_rate < wanted.least.rate:
+                least_ms, self._why = work_ms or least_ms, self._why or refused.why
+                continue
             admits = room_for(standing, wanted, count, trying=self.trying)
             if admits:
                 self._passing.append((expected_ms, admits))
+                self._most_rate = min(most_rate or self._most_rate, self._most_rate or most_rate)
                 self.trying = self.trying or wanted.trial is not None
             if admits < count:
                 least_ms = work_ms or least_ms
@@ -93,11 +107,11 @@ class _Share:
 
     def split(self) -> Sequence[DemandItem]:
         """What can be paid for, and what can't."""
-        item = replace(self._item, front=())
+        item = replace(_plain(self._item, ""), most_rate=self._most_rate)
         count = sum(admits for _, admits in self._passing)
         if count == item.count:
             return (item,)
-        rest = replace(item, count=item.count - count, withheld=self._why)
+        rest = replace(item, count=item.count - count, withheld=self._why, most_rate=0)
         if not count:
             return (rest,)
         if len(self._item.front) > 1:

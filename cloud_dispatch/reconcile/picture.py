@@ -91,7 +91,7 @@ def _is_silent(context: Context, profile: ProfileName) -> bool:
 
 
 def _declines(context: Context, demand: Sequence[DemandItem]) -> Mapping[InstanceId, tuple[int, ...]]:
-    """By instance that is old, what of `demand` it is given no more."""
+    """By instance that is too old or too dear for it, what of `demand` it is not given."""
     declined = context.store.declined()
     if not declined:
         return {}

@@ -93,6 +93,24 @@ class Wanted:
     whole: Commitment | None
     trial: Commitment | None = None
 
+    @property
+    def cost(self) -> int:
+        """What it comes to at least until its end, in nano-dollars an hour times milliseconds: of two claims of the
+        same payer the one that costs less is admitted sooner."""
+        return self.least.rate * self.ms
+
+    @property
+    def ms(self) -> int:
+        """How long that is committed."""
+        return self.least.until_ms - self.least.from_ms
+
+    @property
+    def least(self) -> Commitment:
+        """The least that it may be content with."""
+        least = self.trial or self.whole
+        assert least is not None
+        return least
+
     def at(self, now_ms: int) -> Wanted:
         """The same, begun at another moment."""
         return Wanted(_shifted(self.whole, now_ms), _shifted(self.trial, now_ms))

@@ -11,14 +11,14 @@ read of them. Moves of tasks are made while a group is planned, so that the call
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 from itertools import islice
 
 from cloud_dispatch.domain.ids import BatchId, FencingToken, InstanceId, TaskId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceState
-from cloud_dispatch.domain.payer import Payer
+from cloud_dispatch.domain.payer import Payer, Refused
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import ShapeDemand, Target
@@ -27,7 +27,7 @@ from cloud_dispatch.spend.ends import finish_of
 from cloud_dispatch.spend.past import Past
 from cloud_dispatch.statestore.payers import Paid, Payers
 from cloud_dispatch.statestore.purse import Charge, Purse
-from cloud_dispatch.statestore.queue import Lot, ReadyQueue
+from cloud_dispatch.statestore.queue import Key, Lot, ReadyQueue
 from cloud_dispatch.statestore.seats import Hold, Seat
 
 
@@ -335,7 +335,6 @@ class Memory:
         if instance.state is InstanceState.GONE:
             if self.seats.pop(instance.id, None) is not None:
                 self._part(instance)
-            self.payers.left(instance.id)
             return
         if seat is None:
             seat = self.seats[instance.id] = Seat(instance)
@@ -399,9 +398,9 @@ class Memory:
                     lot.expected_ms,
                 )  # fmt: skip
                 if number < 0:
-                    withheld = self.payers.withheld(number, lot.payer, now)
+                    refused, withheld = self._withheld(number, lot.payer, now)
                     front = tuple((step.lot.expected_ms, step.tasks) for step in self.queue.front(number))
-                    found = replace(found, payer=lot.payer, withheld=withheld, front=front)
+                    found = replace(found, payer=lot.payer, withheld=withheld, front=front, refused=refused)
                 demand.append(found)
         return demand
 
@@ -409,16 +408,33 @@ class Memory:
         """The next tasks of each line, at most `most` of it, in the order of claims: shape, and how long they are
         expected to run, or others of their shape have; 0 unknown."""
         lines = [
-            islice(self.queue.coming(number), most)
+            islice(self.queue.coming(number), most) if number >= 0 else self._paid_for(number, most, now)
             for number, _ in self.queue.lines()
-            if number >= 0 or not self._is_withheld(number, now)
         ]
         lots = (self.queue.lots[task] for _, task in merge(*lines))
         return [(self.shapes[lot.shape], self.expected_ms(lot)) for lot in lots]
 
-    def _is_withheld(self, line: int, now: int) -> bool:
-        head = self.queue.head(line)
-        return head is not None and bool(self.payers.withheld(line, self.queue.lots[head[1]].payer, now))
+    def _withheld(self, line: int, payer: Payer, now: int) -> tuple[tuple[Refused, ...], str]:
+        """What of a payer's line would be refused as it was, and why that is all that can be begun; "" when it is
+        not."""
+        stopped = self.payers.stops(payer)
+        if stopped:
+            return (), stopped
+        refused = self.payers.refused(line, now)
+        if not refused:
+            return (), ""
+        lengths = [self.expected_ms(step.lot) for step in self.queue.front(line)]
+        whys = [next((one.why for one in refused if one.covers(length)), "") for length in lengths]
+        return refused, whys[0] if all(whys) else ""
+
+    def _paid_for(self, line: int, most: int, now: int) -> Iterable[Key]:
+        """What comes next of a payer's line, without what would be refused as it was."""
+        lots = self.queue.lots
+        refused, withheld = self._withheld(line, self.queue.front(line)[0].lot.payer, now)
+        if withheld:
+            return ()
+        keys = islice(self.queue.coming(line), most)
+        return [key for key in keys if not any(one.covers(self.expected_ms(lots[key[1]])) for one in refused)]
 
     def leases(self, instance: InstanceId) -> dict[TaskId, FencingToken]:
         seat = self.seats.get(instance)

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Instance
-from cloud_dispatch.domain.payer import NOBODY, Payer
+from cloud_dispatch.domain.payer import NOBODY, Payer, Refused
 from cloud_dispatch.spend.commitment import OF_PAYERS, Commitment, Key
 from cloud_dispatch.spend.payers import Wanted, admitted, keys_of_payer
 from cloud_dispatch.spend.standing import Refusal, Standing
@@ -35,13 +34,11 @@ class Paid(NamedTuple):
 
 
 class _Refused(NamedTuple):
-    """The last claim that a payer was refused, `at` an instance; `wanted` None where no money would have admitted it
-    there."""
+    """A claim that a payer was refused, of a task that is expected to take `expected_ms`, 0 unknown."""
 
     payer: Payer
-    wanted: Wanted | None
-    why: str
-    at: InstanceId
+    expected_ms: int
+    wanted: Wanted
 
 
 class Payers:
@@ -59,7 +56,7 @@ class Payers:
         self._paid: dict[int, Paid] = {}
         self._tried: dict[Key, int] = {}
         self._settling: dict[int, Commitment] = {}  # by token: ended, and its row not written yet
-        self._refused: dict[int, _Refused] = {}
+        self._refused: dict[tuple[int, bool], _Refused] = {}  # by line, and whether the length is known
 
     def covers(self, payer: Payer) -> bool:
         """Whether a limit bounds what `payer` spends."""
@@ -77,7 +74,7 @@ class Payers:
     # -- claims
     def judge(self, payer: Payer, wanted: Wanted, now_ms: int) -> Paid | str:
         """What is committed for a claim that is made now, or why it is not admitted."""
-        stopped = self._stopped(payer)
+        stopped = self.stops(payer)
         if stopped:
             return stopped
         self._standing.advance(now_ms)
@@ -135,40 +132,35 @@ class Payers:
         )
 
     # -- who waits for money
-    def refuse(self, line: int, payer: Payer, wanted: Wanted | None, why: str, at: InstanceId) -> None:
-        """Remember that the next task of `line` was not admitted where it wanted to go."""
-        self._refused[line] = _Refused(payer, wanted, why, at)
+    def refuse(self, line: int, payer: Payer, expected_ms: int, wanted: Wanted) -> None:
+        """Remember what was not admitted, where it wanted to go, of the tasks of `line` that take so long or longer. Of
+        two claims the one of less cost says more of other places."""
+        key = (line, expected_ms > 0)
+        known = self._refused.get(key)
+        if known is None or known.expected_ms != expected_ms or wanted.cost < known.wanted.cost:
+            self._refused[key] = _Refused(payer, expected_ms, wanted)
 
-    def left(self, instance: InstanceId) -> None:
-        """It is gone, and with it what it could not be used for."""
-        self._refused = {
-            line: refused
-            for line, refused in self._refused.items()
-            if refused.wanted is not None or refused.at != instance
-        }
+    def admit(self, line: int, expected_ms: int) -> None:
+        """One of it that takes so long was."""
+        known = self._refused.get((line, expected_ms > 0))
+        if known is not None and known.expected_ms <= expected_ms:
+            del self._refused[line, expected_ms > 0]
 
-    def admit(self, line: int) -> None:
-        """A task of it was."""
-        self._refused.pop(line, None)
+    def refused(self, line: int, now_ms: int) -> tuple[Refused, ...]:
+        """What of `line` would be refused now as it was; what would not is forgotten."""
+        found = []
+        for key in ((line, True), (line, False)):
+            one = self._refused.get(key)
+            if one is not None:
+                why = self.judge(one.payer, one.wanted.at(now_ms), now_ms)
+                if isinstance(why, str):
+                    found.append(Refused(one.expected_ms, one.wanted.cost, why))
+                else:
+                    del self._refused[key]
+        return tuple(found)
 
-    def withheld(self, line: int, payer: Payer, now_ms: int) -> str:
-        """Why nothing is to be launched for what waits in `line`, "" when there is no reason: the claim that was
-        refused would be so now."""
-        stopped = self._stopped(payer)
-        if stopped:
-            return stopped
-        refused = self._refused.get(line)
-        if refused is None:
-            return ""
-        if refused.wanted is None:
-            return refused.why
-        found = self.judge(payer, refused.wanted.at(now_ms), now_ms)
-        if isinstance(found, str):
-            return found
-        del self._refused[line]
-        return ""
-
-    def _stopped(self, payer: Payer) -> str:
+    def stops(self, payer: Payer) -> str:
+        """Why none of its tasks is begun now, whatever they cost; "" when there is no reason."""
         if not self.stopped:
             return ""
         return next((self.stopped[key] for key in keys_of_payer(payer) if key in self.stopped), "")

@@ -3,14 +3,18 @@ moves; where the sums are is in `payers`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from cloud_dispatch.domain.errors import OverBudget
+from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Instance
+from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.domain.remaining import Remaining
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.spend.commitment import Commitment
 from cloud_dispatch.spend.instances import highest_rate
-from cloud_dispatch.spend.payers import Wanted, keys_of_payer, name_of, part_rate, place_of, wanted_at
+from cloud_dispatch.spend.payers import keys_of_payer, name_of, part_rate, place_of, wanted_at
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.payers import Paid
 from cloud_dispatch.statestore.purse import RAISE
@@ -22,37 +26,71 @@ def next_paid(
     memory: Memory, seat: Seat, instance: Instance, line: int, remaining: Remaining | None, now: int
 ) -> tuple[Key, Paid] | None:
     """The first task of a payer's line that `seat` can finish and that the payer's limits admit there now, and what is
-    committed for it; None when there is none, which is remembered with the reason. What is longer costs more: it is
-    not judged where something shorter was refused."""
+    committed for it; None when there is none, which is remembered."""
     payers, head = memory.payers, memory.queue.head(line)
     if head is None:
         return None
-    lot = memory.queue.lots[head[1]]
     place = place_of(instance, payers.terms)
     if isinstance(place, str):
-        payers.refuse(line, lot.payer, None, f"a limit covers it, and {place}", instance.id)
+        seat.refused[line] = 0
         return None
     if place.last_ms <= now:
         return None  # it is being ended
     others = max([finish for finish in memory.finishes(seat, now) if finish is not None], default=now)
-    refused: list[tuple[int, Wanted, str]] = []
-    for key, lot in _first_of_each(memory, line, head):
+    refused: list[int] = []  # how long they take, 0 unknown
+
+    def judged(key: Key, lot: Lot) -> Paid | None:
         expected_ms = memory.expected_ms(lot)
-        if remaining is not None and remaining.is_too_short_for(memory.likely_ms(lot)):
-            continue
-        if any(expected_ms >= ms > 0 for ms, _, _ in refused):
-            continue
         finish_ms = max(now + expected_ms, others) if expected_ms else None
         shape, name = memory.shapes[line], name_of(key[1])
         wanted = wanted_at(place, name, lot.payer, shape, now, finish_ms, payers.terms.lease_ms)
         paid = payers.judge(lot.payer, wanted, now)
         if not isinstance(paid, str):
-            payers.admit(line)
-            return key, paid
-        refused.append((expected_ms, wanted, paid))
+            return paid
+        payers.refuse(line, lot.payer, expected_ms, wanted)
+        refused.append(expected_ms)
+        return None
+
+    found = _first_admitted(memory, _fitting(memory, line, head, remaining), judged)
+    if found is not None:
+        key, lot, paid = found
+        payers.admit(line, memory.expected_ms(lot))
+        seat.refused.pop(line, None)
+        return key, paid
     if refused:
-        payers.refuse(line, lot.payer, refused[-1][1], refused[0][2], instance.id)
+        seat.refused[line] = min(refused)
     return None
+
+
+def _first_admitted(
+    memory: Memory, fitting: Iterator[tuple[Key, Lot]], judged: Callable[[Key, Lot], Paid | None]
+) -> tuple[Key, Lot, Paid] | None:
+    """The first of them that is. What takes longer than one that was not is not judged. Once the very first was not,
+    the shortest of the others is judged before them: where that is refused, so is whatever says how long it takes."""
+    least_ms = 0
+    for key, lot in islice(fitting, 1):
+        paid = judged(key, lot)
+        if paid is not None:
+            return key, lot, paid
+        least_ms = memory.expected_ms(lot)
+    others = [(memory.expected_ms(lot), key, lot) for key, lot in fitting]
+    known = [one for one in others if one[0] > 0 and not one[0] >= least_ms > 0]
+    if known and judged(*min(known)[1:]) is None:
+        least_ms = min(known)[0]
+    for expected_ms, key, lot in others:
+        if not expected_ms >= least_ms > 0:
+            paid = judged(key, lot)
+            if paid is not None:
+                return key, lot, paid
+            least_ms = expected_ms or least_ms
+    return None
+
+
+def _fitting(memory: Memory, line: int, head: Key, remaining: Remaining | None) -> Iterator[tuple[Key, Lot]]:
+    """Those of the first tasks of a line that can be finished."""
+    for key, lot in _first_of_each(memory, line, head):
+        if remaining is None or not remaining.is_too_short_for(memory.likely_ms(lot)):
+            yield key, lot
 
 
 def _first_of_each(memory: Memory, line: int, head: Key) -> Iterator[tuple[Key, Lot]]:
@@ -60,6 +98,32 @@ def _first_of_each(memory: Memory, line: int, head: Key) -> Iterator[tuple[Key, 
     yield head, memory.queue.lots[head[1]]
     for step in memory.queue.front(line)[1:]:
         yield step.key, step.lot
+
+
+def refusing(memory: Memory) -> dict[InstanceId, tuple[tuple[Shape, Payer], ...]]:
+    """By instance, the lines of which the payers' limits admitted nothing when it last asked, as long as nothing
+    shorter waits there since. Equal answers are one object."""
+    if not memory.payers.keys:
+        return {}
+    answers: dict[tuple[int, ...], tuple[tuple[Shape, Payer], ...]] = {}
+    found = {}
+    for seat in memory.seats.values():
+        lines = refused_at(memory, seat) if seat.refused else ()
+        if lines:
+            if lines not in answers:
+                answers[lines] = tuple((memory.shapes[line], memory.queue.front(line)[0].lot.payer) for line in lines)
+            found[seat.instance.id] = answers[lines]
+    return found
+
+
+def refused_at(memory: Memory, seat: Seat) -> tuple[int, ...]:
+    """The numbers of these lines at one instance."""
+    fronts = ((line, least_ms, memory.queue.front(line)) for line, least_ms in sorted(seat.refused.items()))
+    return tuple(
+        line
+        for line, least_ms, front in fronts
+        if front and min(memory.expected_ms(step.lot) for step in front) >= least_ms
+    )
 
 
 def raise_all(memory: Memory, changed: Iterable[Instance], now: int) -> None:

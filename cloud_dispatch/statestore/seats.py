@@ -49,7 +49,7 @@ class Seat:
     Its stored state is `idle` for both idle and busy: claims alone tell which, so that a claim writes no instance.
     """
 
-    __slots__ = ("_busy", "_load", "exclusive", "held", "instance", "limited", "misfits", "order", "used")
+    __slots__ = ("_busy", "_load", "exclusive", "held", "instance", "limited", "misfits", "order", "refused", "used")
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -59,6 +59,8 @@ class Seat:
         self.limited: dict[str, int] = {}
         self.order = 0
         self.misfits: dict[int, bool] = {}  # by shape number, for this machine
+        #: The payers' lines of which nothing was admitted when it last asked, with the shortest of each, 0 unknown.
+        self.refused: dict[int, int] = {}
         self._busy: Instance | None = None
         self._load: Load | None = None
 

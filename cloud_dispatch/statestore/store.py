@@ -55,6 +55,7 @@ from cloud_dispatch.statestore.lineage import RESTORED_FACT
 from cloud_dispatch.statestore.loading import STORE_ID
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 from cloud_dispatch.statestore.memory import Memory
+from cloud_dispatch.statestore.paying import refusing
 from cloud_dispatch.statestore.purse import OTHERS_FACT, RECKONED_FACT, RECONCILED_FACT, UNSURE_FACT, Configured, doubts
 from cloud_dispatch.statestore.tasks import Cancel, Prioritise, Submit
 from cloud_dispatch.statestore.timely import declined
@@ -331,7 +332,11 @@ class SqlStore:
         return self._memory.coming(most, self._clock.now())
 
     def declined(self) -> Mapping[InstanceId, Collection[tuple[Shape, Payer]]]:
-        return declined(self._memory, self._clock.now())
+        old, refused = declined(self._memory, self._clock.now()), refusing(self._memory)
+        if not refused:
+            return old
+        both = {(id(old.get(name)), id(lines)): (*old.get(name, ()), *lines) for name, lines in refused.items()}
+        return {**old, **{name: both[id(old.get(name)), id(lines)] for name, lines in refused.items()}}
 
     async def ledger(
         self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.domain.errors import OverBudget
-from cloud_dispatch.domain.ids import BatchId, PoolName, ProfileName, instance_id
+from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
 from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.domain.task import Cause, Outcome, RetryRules, TaskSpec
-from cloud_dispatch.ports.store import InstanceChange, Retention, Store
+from cloud_dispatch.ports.store import InstanceChange, Retention, Store, TaskFilter
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.payers import ClaimTerms
@@ -236,19 +236,62 @@ class PayersContract:
         assert [claim.task for claim in await agent.claim(4)] == [66]
         await sound(store)
 
+    async def test_a_refusal_holds_for_what_takes_no_less(self, store: Store) -> None:
+        """Of an hour, and of ten when that is cancelled; what is shorter waits for nothing but a VM."""
+        await limited(store, of(POOR, 0.5))
+        _, short = await store.submit([quarter(hours=10), quarter(hours=1)])
+        dear = await machine(store, max_rate=Rate(8_000_000_000))
+        assert not await dear.claim(4)
+        assert "$2.00 wanted" in waits(store)["project poor"][1]
+        await store.cancel(TaskFilter(ids=(short,)))
+        assert "$2.00 wanted" in waits(store)["project poor"][1]
+        await store.submit([replace(quarter(), expected_runtime_ms=60_000)])
+        assert waits(store)["project poor"] == (2, "")
+        assert [ms for _, ms in store.coming(10)] == [60_000]  # the other one is begun by nobody
+        assert store.declined() == {}
+        await sound(store)
+
+    async def test_who_was_refused_is_told_for_how_much_and_where(self, store: Store) -> None:
+        """At eight dollars an hour: that VM declines, one of a dollar takes it. The cheapest refusal counts."""
+        await limited(store, of(POOR, 0.5))
+        await store.submit([quarter(), quarter()])
+        dear, dearer = [await machine(store, name, max_rate=Rate(rate * 10**9)) for name, rate in (("d", 8), ("e", 16))]
+        for agent in (dear, dearer):
+            assert not await agent.claim(4)
+        ((refused,),) = [demand.refused for demand in store.waiting()]
+        assert (refused.expected_ms, refused.cost) == (HOUR_MS, 2_000_000_000 * HOUR_MS)
+        assert set(store.declined()) == {dear.id, dearer.id}
+        assert len(await (await machine(store)).claim(1)) == 1
+        assert [demand.refused for demand in store.waiting()] == [()]
+        assert set(store.declined()) == {dear.id, dearer.id}
+        await sound(store)
+
+    async def test_who_is_long_in_use_declines_what_another_one_like_it_would_take(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """What runs there besides is to be finished, and would be paid for as long."""
+        await limited(store, of(POOR, 0.5))
+        await store.submit([quarter("rich", hours=10), quarter(hours=1)])
+        agent = await machine(store)
+        assert [claim.task for claim in await agent.claim(4)] == [1]
+        (refused,) = next(demand.refused for demand in store.waiting() if demand.payer != NOBODY)
+        assert refused.cost == 250_000_000 * 10 * HOUR_MS
+        assert list(store.declined()) == [agent.id]
+        await sound(store)
+
     async def test_who_knows_neither_end_nor_price_gets_no_task_of_a_payer_with_a_limit(self, store: Store) -> None:
         """The other project's it gets."""
         await limited(store, of(POOR, 100))
         await store.submit([quarter(), quarter("rich"), quarter("rich")])
         unpriced = await machine(store, "unpriced", max_rate=None)
         assert [claim.task for claim in await unpriced.claim(1)] == [2]
-        assert "nobody knows what unpriced-0 costs at most" in waits(store)["project poor"][1]
+        assert store.declined() == {unpriced.id: ((quarter().shape, Payer("poor")),)}
         endless = await machine(store, "endless", end_lag_ms=None)
         assert [claim.task for claim in await endless.claim(2)] == [3]
-        assert "no hand keeps the hard end" in waits(store)["project poor"][1]
-        await store.change([InstanceChange(instance_id(BatchId("endless"), 0), InstanceEvent.GONE)])
+        assert set(store.declined()) == {unpriced.id, endless.id}
         assert waits(store)["project poor"][1] == ""  # another one may do
-        assert {claim.task for claim in await (await machine(store)).claim(2)} == {1, 3}  # what it held comes back
+        assert [claim.task for claim in await (await machine(store)).claim(2)] == [1]
+        assert store.declined() == {}
         await sound(store)
 
     async def test_an_end_that_was_seen_later_counts_for_the_claims_there(self, store: Store) -> None:

@@ -5,9 +5,11 @@ from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.plan import Waiting
 from cloud_dispatch.planner.replay import decode_plan, decode_snapshot, encode_plan, encode_snapshot
-from tests.planner.scenes import MINUTE, NOW, demand, drained, instance, launched, shape, snapshot
+from cloud_dispatch.spend.payers import part_rate
+from tests.planner.scenes import MINUTE, NOW, demand, drained, instance, launched, offering, shape, snapshot
 
 POOR = Payer("poor", "ann")
+SMALL, LARGE = offering(), offering("large", 8, 32, price=400)
 WITHHELD = demand(shape(), 3, payer=POOR, withheld="its limit")
 
 
@@ -24,6 +26,22 @@ def test_nothing_is_kept_for_what_is_withheld() -> None:
     due = instance(0, idle_since_ms=NOW - MINUTE)
     assert drained(plan(snapshot([WITHHELD], supply=[due]))) == {due.instance: "idle"}
     assert drained(plan(snapshot([demand(shape(), 1, payer=POOR)], supply=[due]))) == {}
+
+
+def test_nothing_is_launched_where_it_costs_its_payer_more_than_it_may() -> None:
+    """For one task the small VM is cheaper, its part of the large one: that is launched, and nothing where even that
+    costs too much."""
+    part = part_rate(LARGE.top_rate, shape().resources, exclusive=False, capacity=LARGE.type.capacity)
+    assert part < part_rate(SMALL.top_rate, shape().resources, exclusive=False, capacity=SMALL.type.capacity)
+    both = (SMALL, LARGE)
+    assert launched(plan(snapshot([demand(shape(), 1, payer=POOR)], offerings=both))) == {"small": 1}
+    few = demand(shape(), 1, payer=POOR, most_rate=part)
+    assert launched(plan(snapshot([few], offerings=both))) == {"large": 1}
+    none = plan(snapshot([demand(shape(), 1, payer=POOR, most_rate=part - 1)], offerings=both))
+    assert launched(none) == {}
+    (said,) = none.waiting
+    assert (said.left, said.obstacles) == (1, (Obstacle.BUDGET,))
+    assert "its payer was refused" in said.reason
 
 
 def test_what_is_withheld_is_kept_with_a_plan() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from cloud_dispatch.domain.money import Amount, Rate
 from cloud_dispatch.domain.offering import InstanceType, Offering
 from cloud_dispatch.domain.resources import GIB, Resources
@@ -105,6 +107,58 @@ async def test_what_is_too_dear_holds_up_no_vm_for_what_is_behind_it(tmp_path: P
         assert (counted.count, counted.head_expected_ms, counted.expected_ms) == (3, 1_200_000, 1_200_000)
         for row in w.rows:
             assert len(await Agent(w.store, await w.register(row)).claim(1)) == 1
+
+
+async def test_who_is_too_dear_keeps_nobody_from_a_cheaper_vm(tmp_path: Path) -> None:
+    """It was rented for others while prices were high, has room and asks first: it is refused, and declines."""
+    async with world(tmp_path) as w:
+        await dear(w, 1)
+        w.cloud.offers = (replace(offering(), rate=Rate(30_000_000_000)),)
+        await w.submit(1, project="rich", expected_runtime_ms=600_000)
+        await w.passes(2)
+        agent = Agent(w.store, await w.register(w.rows[0]))
+        assert len(await agent.claim(1)) == 1
+        w.cloud.offers = (replace(offering(), rate=Rate(100_000_000)),)
+        w.context.profiles.clear()
+        await w.submit(1, project="poor", expected_runtime_ms=600_000)
+        assert not await agent.claim(1)
+        await w.passes(2)
+        (_, cheap) = w.rows
+        assert len(await Agent(w.store, await w.register(cheap)).claim(1)) == 1
+
+
+async def test_what_was_refused_is_launched_for_only_where_it_costs_less(tmp_path: Path) -> None:
+    """For one task a small VM is cheaper, a part of a large one costs its payer less: the small one is launched once
+    in vain, whatever the planner makes of prices."""
+    async with world(tmp_path) as w:
+        kind = InstanceType("large", Resources(8_000, 16 * GIB, 40 * GIB))
+        await dear(w, 1, (replace(offering("large"), type=kind, rate=Rate(1_600_000_000)),))
+        await w.submit(1, project="poor", shape=Shape(Resources(2_000, 4 * GIB)), expected_runtime_ms=2_400_000)
+        await w.passes(2)
+        (small,) = w.rows
+        agent = Agent(w.store, await w.register(small))
+        assert not await agent.claim(1)
+        await w.passes(3)
+        assert [row.type for row in w.rows] == ["t", "large"]
+        assert not await agent.claim(1)
+        assert len(await Agent(w.store, await w.register(w.rows[1])).claim(1)) == 1
+
+
+async def test_where_nothing_costs_less_than_what_was_refused_nothing_is_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is reckoned beforehand: another one would be refused as the first was."""
+    async with world(tmp_path) as w:
+        await dear(w, 1)
+        monkeypatch.setattr("cloud_dispatch.reconcile.payers.room_for", lambda standing, wanted, most, trying: most)
+        (task,) = await w.submit(1, project="poor", expected_runtime_ms=36_000_000)
+        await w.passes(2)
+        agent = Agent(w.store, await w.register(w.rows[0]))
+        for _ in range(3):
+            assert not await agent.claim(1)
+            await w.passes(2)
+        assert len(w.rows) == 1
+        assert "the budget project poor total" in str((await w.fleet.explain_task(task))["reasons"])
 
 
 async def dear(w: World, dollars: int, more: Sequence[Offering] = ()) -> None:
