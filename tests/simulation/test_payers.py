@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -117,6 +118,21 @@ def test_a_hard_end_that_is_moved_on_whatever_claims_may_cost_is_found(monkeypat
     assert 0 < len(told) <= len({line.batch for line in outcome.bill})
     monkeypatch.setattr(paying, "raise_all", lambda *_: None)
     assert found(run(under(overstaying(), total(1.0, POOR))))
+
+
+def test_a_short_task_is_done_before_a_long_one_that_its_limit_does_not_pay_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: who claims looks no further than the first of a line. It is seen that VMs have room."""
+    long = of("poor", 1, 36_000_000, 36_000_000)
+    work = (long, *(of(project, 3, 300_000, 300_000) for project in ("poor", "rich")))
+    scenario = under(scene(Cloud.EC2, work=work, horizon_ms=3_600_000), total(2, POOR))
+    outcome = run(scenario)
+    assert outcome.ok, outcome.findings
+    assert done(outcome) == 6
+    looked = paying._first_of_each
+    monkeypatch.setattr(paying, "_first_of_each", lambda *of_line: islice(looked(*of_line), 1))
+    assert found(run(scenario), "starvation")
 
 
 def test_an_end_that_is_not_counted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
