@@ -64,8 +64,8 @@ class Supply:
     launch was not answered; it counts against caps, and as supply only for a short while. `asks_end`: its agent asked
     to end for want of work. `stale`: its type or pool left the configuration, with the reason. `declines`: of the
     snapshot's demand, by number, what is not begun there any more though its machine could run it: it would be cut off
-    at the end of the instance's life, or its payer can't pay for it there. `stays`: of its load, what is not expected to
-    be done soon, or nobody knows when; the rest is done in about `free_in_ms`.
+    at the end of the instance's life, or its payer can't pay for it there. `stays`: of its load, what is not expected
+    to be done soon, or nobody knows when; the rest is done in about `free_in_ms`.
     """
 
     instance: InstanceId
