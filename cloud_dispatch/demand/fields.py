@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from cloud_dispatch.domain.durations import parse_duration
 from cloud_dispatch.domain.resources import parse_bytes, parse_cpus
@@ -163,9 +164,18 @@ def folder(value: str) -> str:
 
 
 def url(value: str) -> str:
-    """A URL with its scheme."""
+    """A URL with its scheme, which an agent can take to pieces once `{token}` is a number."""
     if not _SCHEME.fullmatch(value):
         raise ValueError("expected a URL with its scheme (e.g. https://host/data.bin)")
+    try:
+        parts = urlsplit(value.replace("{token}", "1"))
+        named = parts.hostname if parts.scheme in ("http", "https") else parts.path
+        if not named or parts.port == 0:
+            raise ValueError
+    except ValueError:  # what it says may quote the URL, and with it a password
+        raise ValueError(
+            "expected a URL whose host and port can be read (e.g. https://host:8443/data.bin, http://[::1]/data.bin)"
+        ) from None
     return value
 
 

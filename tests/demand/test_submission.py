@@ -112,6 +112,13 @@ BAD: list[tuple[dict[str, Any] | Any, str]] = [
     ({"command": "a", "outputs": [{"url": "https://h/x", "path": "x"}]}, "outputs[0].url"),
     ({"command": "a", "inputs": [{"url": "nothing", "path": "x"}]}, "inputs[0].url"),
     ({"command": "a", "inputs": [{"path": "x", "url": 3}]}, "inputs[0].url"),
+    ({"command": "a", "inputs": [{"url": "http://[x/y", "path": "x"}]}, "inputs[0].url"),
+    ({"command": "a", "inputs": [{"url": "http://h:port/y", "path": "x"}]}, "inputs[0].url"),
+    ({"command": "a", "inputs": [{"url": "http://h:99999/y", "path": "x"}]}, "inputs[0].url"),
+    ({"command": "a", "inputs": [{"url": "http:///y", "path": "x"}]}, "inputs[0].url"),
+    ({"command": "a", "outputs": [{"url": "http://[{token}]/y", "path": "x"}]}, "outputs[0].url"),
+    ({"command": "a", "outputs": ["a", {"url": "https://[h/{token}", "path": "x"}]}, "outputs[1].url"),
+    ({"command": "a", "outputs": [{"url": "file://[h/y", "path": "x"}]}, "outputs[0].url"),
     ({"command": "a", "outputs": ["a", "/etc/passwd"]}, "outputs[1]"),
     ({"command": "a", "outputs": ["a", "b/../../c"]}, "outputs[1]"),
     ({"command": "a", "outputs": ["a", "./a"]}, "outputs[1]"),
@@ -266,3 +273,10 @@ def test_tasks_that_ask_for_the_same_share_one_shape() -> None:
     """Fifty thousand equal tasks must not hold fifty thousand shapes."""
     one, two = parse([{"command": "a", "cpus": 2, "labels": {"b": "1", "a": "2"}}] * 2)
     assert one.shape is two.shape
+
+
+def test_a_url_may_have_the_token_in_any_part_of_it() -> None:
+    """It is read as an agent will: with a number in its place."""
+    urls = ["https://h:443/{token}/y", "https://u:p@t{token}.h/", "http://[::1]:8000/y?t={token}", "file:///r/{token}"]
+    (task,) = parse([{"command": "a", "outputs": [{"path": f"o{i}", "url": url} for i, url in enumerate(urls)]}])
+    assert [output.url for output in task.outputs] == urls
