@@ -12,7 +12,7 @@ import contextlib
 import http.client
 import ssl
 from socket import SocketIO
-from typing import IO, Callable, Optional, Tuple  # noqa: UP035
+from typing import IO, Callable, Tuple  # noqa: UP035
 from urllib.parse import urlsplit
 
 from cloud_dispatch.agent.channel import check_pin
@@ -25,6 +25,11 @@ _BLOCK = 1 << 20
 _LINE_BYTES = 8192
 #: Most that is read of what the dispatcher says of an error.
 _SAID_BYTES = 4096
+_GO_ON = 100
+_OK = 200
+_NOT_OK = 300
+#: A server may say that it is still there, but not for ever.
+_MOST_HEADS = 16
 
 
 class Refused(OSError):
@@ -39,7 +44,8 @@ def put(depot: Depot, path: str, file: IO[bytes], size: int, timeout_s: float, c
     """Store the `size` bytes of `file` at `path`. `check` is called between blocks; what it raises ends it.
 
     Refused for an answer that is not 2xx; Unreachable for one who does not prove to be the dispatcher, and is told
-    nothing; OSError or HTTPException where there is no answer, or the file has become shorter.
+    nothing; OSError or HTTPException where there is no answer, or one that nobody can give, or the file has become
+    shorter.
     """
     connection = _connection(depot, timeout_s)
     with contextlib.closing(connection):
@@ -51,15 +57,28 @@ def put(depot: Depot, path: str, file: IO[bytes], size: int, timeout_s: float, c
         connection.putheader("Authorization", "Bearer " + depot.token())
         connection.putheader("Content-Type", "application/octet-stream")
         connection.putheader("Content-Length", str(size))
-        connection.putheader("Expect", "100-continue")
+        if size:
+            connection.putheader("Expect", "100-continue")
         connection.endheaders()
-        early = _early(connection)
-        if early is None:
+        if size:
+            _ask(connection)
             _send(connection, file, size, check)
-            answer = connection.getresponse()
-            early = answer.status, answer.read(_SAID_BYTES)
-        if early[0] >= 300:
-            raise Refused(early[0], _words(*early))
+        answer = connection.getresponse()
+        if not _OK <= answer.status < _NOT_OK:
+            raise Refused(answer.status, _words(answer.status, answer.read(_SAID_BYTES)))
+
+
+def _ask(connection: http.client.HTTPConnection) -> None:
+    """Returns where the body may come. Who says that all is well without it has not stored it."""
+    for _ in range(_MOST_HEADS):
+        status, said = _early(connection)
+        if status == _GO_ON:
+            return
+        if status >= _NOT_OK:
+            raise Refused(status, _words(status, said))
+        if status >= _OK:
+            break
+    raise http.client.HTTPException("it answered %d before it had the file" % status)
 
 
 def _connection(depot: Depot, timeout_s: float) -> http.client.HTTPConnection:
@@ -71,16 +90,16 @@ def _connection(depot: Depot, timeout_s: float) -> http.client.HTTPConnection:
     return http.client.HTTPSConnection(host, parts.port, context=depot.tls, timeout=timeout_s)
 
 
-def _early(connection: http.client.HTTPConnection) -> Optional[Tuple[int, bytes]]:
-    """The answer to the head alone; None where the body may come. Read byte by byte, so that nothing is taken of what
+def _early(connection: http.client.HTTPConnection) -> Tuple[int, bytes]:
+    """An answer to the head alone, which may be one of several. Read byte by byte, so that nothing is taken of what
     `getresponse` will read."""
     with connection.sock.makefile("rb", buffering=0) as wire:
         line = wire.readline(_LINE_BYTES).split(None, 2)
         if len(line) < 2 or not line[0].startswith(b"HTTP/1.") or not line[1].isdigit():
             raise http.client.BadStatusLine(repr(line))
         headers = http.client.parse_headers(wire)
-        if int(line[1]) == 100:
-            return None
+        if int(line[1]) < _OK:
+            return int(line[1]), b""
         length = headers.get("Content-Length", "")
         return int(line[1]), _whole(wire, min(int(length), _SAID_BYTES) if length.isdigit() else 0)
 

@@ -105,6 +105,35 @@ def test_what_is_refused_is_not_sent_and_the_reason_is_heard() -> None:
     assert dispatcher.body == 0
 
 
+@pytest.mark.parametrize("said", [DONE, b"HTTP/1.1 204 X\r\n\r\n", b"HTTP/1.1 102 Processing\r\n\r\n" * 50])
+def test_nothing_is_stored_that_was_not_sent(said: bytes) -> None:
+    """Whatever a server, or who stands between, says to the head alone."""
+    with server(said) as dispatcher, pytest.raises(http.client.HTTPException, match="before it had the file"):
+        store(dispatcher, 1000)
+    assert dispatcher.body == 0
+
+
+def test_the_word_to_go_on_may_come_after_others() -> None:
+    """Which say only that somebody is there."""
+    with server(b"HTTP/1.1 103 X\r\nLink: a\r\n\r\n", GO_ON, 10, DONE) as dispatcher:
+        store(dispatcher, 10)
+    assert dispatcher.body == 10
+
+
+def test_an_answer_to_the_file_that_is_none_counts_as_refused() -> None:
+    """It says nothing of whether it is stored."""
+    with server(GO_ON, 10, b"HTTP/1.1 102 X\r\n\r\n") as dispatcher, pytest.raises(Refused) as caught:
+        store(dispatcher, 10)
+    assert caught.value.status == 102
+
+
+def test_for_an_empty_file_nobody_is_asked() -> None:
+    """Nothing comes after its head."""
+    with server(DONE) as dispatcher:
+        store(dispatcher, 0)
+    assert b"Expect" not in dispatcher.head
+
+
 def test_a_refusal_after_the_file_counts_as_well() -> None:
     """As of a disk that filled up meanwhile."""
     full = b"HTTP/1.1 507 X\r\nContent-Length: 4\r\n\r\nfull"
