@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, List, Optional  # noqa: UP035
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional  # noqa: UP035
 
 from cloud_dispatch.agent.baggage import Moved
 from cloud_dispatch.agent.depot import TransferFailed, TransferStopped
@@ -120,9 +120,10 @@ class Attempt:
         self._task.add_done_callback(self._host.check)
 
     async def _bring(self) -> None:
+        inputs = self.order.spec.inputs
         try:
-            await self._host.in_thread(self._transfers().bring, self.order.spec.inputs)
-        except (TransferFailed, OSError) as error:
+            await self._carried(lambda transfers: transfers.bring(inputs))
+        except TransferFailed as error:
             self._over("cannot-start", detail=str(error))
             return
         except TransferStopped:
@@ -220,13 +221,24 @@ class Attempt:
         if brings:
             try:
                 await self._host.folders.reclaim(self.folder)
-                result.outputs = await self._host.in_thread(self._transfers().take, self.order.spec.outputs)
+                result.outputs = await self._carried(lambda transfers: transfers.take(self.order.spec.outputs))
             except (TransferFailed, OSError) as error:
                 result.cause, result.detail = "output-failed", str(error)
             except TransferStopped:
                 result.cause, result.detail = "cancelled", "killed while its outputs were stored"
         await self.log.linger(lambda: self._host.in_contact, lambda: self._hurry)
         self._report(result)
+
+    async def _carried(self, work: Callable[[Transfers], Any]) -> Any:
+        """What `work` gives. Whatever goes wrong with it is TransferFailed: it ends this attempt, not its agent."""
+        try:
+            return await self._host.in_thread(lambda: work(self._transfers()))
+        except (TransferFailed, TransferStopped):
+            raise
+        except OSError as error:
+            raise TransferFailed(str(error)) from error
+        except Exception as error:  # what it says is not told: it may quote a URL, with its secrets
+            raise TransferFailed("its transfer failed unexpectedly: %s" % type(error).__name__) from error
 
     def _over(self, cause: str, detail: str) -> None:
         self._report(Result(self.order.task, self.token, cause, detail=detail))

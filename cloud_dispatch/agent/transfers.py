@@ -53,7 +53,7 @@ class Transfers:
         """Every input under its name; TransferFailed names the first that is not to be had."""
         for item in inputs:
             target = self._inside(item.path)
-            _check_scheme(item.url, "input %s" % item.path)
+            _check_url(item.url, "input %s" % item.path)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             self._retried("input %s from %s" % (item.path, shown(item.url)), partial(self._fetch, item.url, target))
 
@@ -121,7 +121,6 @@ class Transfers:
         url = item.url
         if not url:
             return url
-        _check_scheme(url, "output %s" % path)
         if url.endswith("/"):
             url += quote(path)
         elif path != os.path.normpath(item.path):
@@ -129,6 +128,7 @@ class Transfers:
         marked = url.replace("{token}", str(self._token))
         if marked == url and url.startswith("file:"):
             marked = "%s.%d" % (url, self._token)
+        _check_url(marked, "output %s" % path)
         return marked
 
     # Movement
@@ -245,13 +245,19 @@ class _Stoppable:
         return self._file.read(count)
 
 
-def _check_scheme(url: str, what: str) -> None:
-    if urlsplit(url).scheme not in ("http", "https", "file"):
+def _check_url(url: str, what: str) -> None:
+    """Whatever the dispatcher's Python thought of it: they differ in what they take for a URL."""
+    try:
+        known = urlsplit(url).scheme in ("http", "https", "file")
+    except ValueError:
+        raise TransferFailed("%s: its URL can't be read" % what) from None
+    if not known:
         raise TransferFailed("%s: %r is not a http, https or file URL" % (what, shown(url)))
 
 
 def shown(url: str) -> str:
-    """`url` for people: without who is named in it, and without its query, where signatures stand."""
+    """`url`, which can be read, for people: without who is named in it, and without its query, where signatures
+    stand."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query and "...", ""))
 

@@ -146,7 +146,9 @@ def test_an_input_that_was_cut_off_is_tried_again(shelf: Shelf, made: Callable[.
     assert {path.name for path in (tmp_path / "attempt").iterdir()} == {"a"}
 
 
-@pytest.mark.parametrize("url", ["ftp://h/x", "no-url", "http://127.0.0.1:9/none", "file:///no/such/file"])
+@pytest.mark.parametrize(
+    "url", ["ftp://h/x", "no-url", "http://127.0.0.1:9/none", "file:///no/such/file", "http://[x/y", "http://h:p/y"]
+)
 def test_an_input_that_is_not_to_be_had_says_so(shelf: Shelf, made: Callable[..., Transfers], url: str) -> None:
     """The message names the input and its URL."""
     with pytest.raises(TransferFailed, match=r"input a"):
@@ -255,6 +257,27 @@ def test_a_stopped_transfer_ends_at_once(shelf: Shelf, made: Callable[..., Trans
     with pytest.raises(TransferStopped):
         made(stop).bring([FileTransfer("a", f"{shelf.url}/a")])
     assert list((tmp_path / "attempt").iterdir()) == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("fields", "cause", "words"),
+    [
+        ({"inputs": [FileTransfer("in", "http://[x/y")]}, "cannot-start", "input in: its URL can't be read"),
+        ({"inputs": [FileTransfer("a\0b", "file:///x")]}, "cannot-start", "failed unexpectedly: ValueError"),
+        ({"outputs": [FileTransfer("f", "http://[x/{token}")]}, "output-failed", "output f: its URL can't be read"),
+    ],
+)
+def test_whatever_goes_wrong_with_a_transfer_ends_its_attempt_alone(
+    stub: StubDispatcher, agent: RunningAgent, fields: dict[str, Any], cause: str, words: str
+) -> None:
+    """What nobody has thought of, too: the agent lives, and says why."""
+    other = stub.submit("sleep", "3")
+    stub.wait_started(other)
+    result = stub.result(stub.submit(shell="echo > f", **fields))
+    assert result.cause == cause
+    assert words in result.detail
+    assert stub.result(other).cause == "success"
 
 
 @pytest.mark.process
