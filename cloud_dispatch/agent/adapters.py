@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 if TYPE_CHECKING:
     import asyncio
 
 _THREADS = 4
+_TRANSFERS = 4
 
 
 def now_ms() -> int:
@@ -38,12 +42,12 @@ def new_name() -> str:
 
 
 class Threads:
-    """A bounded number of threads for blocking work on files and the slow ends of transfers."""
+    """A bounded number of threads for blocking work on files."""
 
     def __init__(self) -> None:
         from concurrent.futures import ThreadPoolExecutor  # not at the top: the supervisor stays small
 
-        self._pool = ThreadPoolExecutor(_THREADS, "transfer")
+        self._pool = ThreadPoolExecutor(_THREADS, "files")
 
     def run(self, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run `work(*args)` beside the event loop."""
@@ -54,3 +58,53 @@ class Threads:
     def close(self) -> None:
         """Take no more work; what runs is not waited for."""
         self._pool.shutdown(wait=False)
+
+
+class Carriers:
+    """Threads for work that waits for other machines: so many at once, those not counted that were given up."""
+
+    def __init__(self, most: int) -> None:
+        import asyncio
+
+        self._free = asyncio.Semaphore(most)
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives or raises, in a thread of its own. Cancelled, it is given up: the thread comes to its end
+        alone, and nothing waits for it, not even the end of the process."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        async with self._free:
+            outcome: asyncio.Future[Callable[[], Any]] = loop.create_future()
+            threading.Thread(target=_carry, args=(work, loop, outcome), name="transfer", daemon=True).start()
+            told = await outcome
+        return told()
+
+
+@lru_cache(maxsize=1)
+def carriers() -> Carriers:
+    """Those of this agent."""
+    return Carriers(_TRANSFERS)
+
+
+def _carry(
+    work: Callable[[], Any], loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[Callable[[], Any]]
+) -> None:
+    failure: Optional[BaseException] = None
+    value = None
+    try:
+        value = work()
+    except BaseException as error:
+        failure = error
+
+    def told() -> Any:
+        if failure is not None:
+            raise failure
+        return value
+
+    def tell() -> None:
+        if not outcome.done():
+            outcome.set_result(told)
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(tell)

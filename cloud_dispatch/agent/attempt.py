@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional  # noqa: UP035
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional  # noqa: UP035
 
+from cloud_dispatch.agent.adapters import carriers
 from cloud_dispatch.agent.baggage import Moved
-from cloud_dispatch.agent.depot import TransferFailed, TransferStopped
+from cloud_dispatch.agent.depot import Stop, TransferFailed, TransferStopped
 from cloud_dispatch.agent.folders import TEMPORARY
 from cloud_dispatch.agent.logs import LogStream
 from cloud_dispatch.agent.processes import Exit, describe_failure
@@ -39,11 +39,12 @@ class Attempt:
         self.order = order
         self.token = order.token
         self.folder = ""
-        self.stopped = threading.Event()  # its transfers stop
+        self._stop = Stop()  # of its transfers
         self.out_of_memory = ""
         self.pid: Optional[int] = None
         self._host = host
         self._task: Optional[asyncio.Task[None]] = None
+        self._transfer: Optional[asyncio.Task[Any]] = None
         self._pipe: Optional[int] = None
         self._hurry = False  # SIGKILL was asked for
         self._gone = False  # its command has ended
@@ -72,7 +73,9 @@ class Attempt:
         if self.pid is not None:
             self._host.processes.signal(self.token, number)
         if self.pid is None or self._hurry:
-            self.stopped.set()
+            self._stop.set()
+            if self._transfer is not None:
+                self._transfer.cancel()
 
     def prod(self, number: int) -> None:
         """Let its main process know; whatever that does about it, the attempt goes on."""
@@ -122,7 +125,7 @@ class Attempt:
     async def _bring(self) -> None:
         inputs = self.order.spec.inputs
         try:
-            await self._carried(lambda transfers: transfers.bring(inputs))
+            await self._unless_stopped(lambda: self._carried(lambda transfers: transfers.bring(inputs)))
         except TransferFailed as error:
             self._over("cannot-start", detail=str(error))
             return
@@ -220,8 +223,7 @@ class Attempt:
     async def _deliver(self, result: Result, brings: bool) -> None:
         if brings:
             try:
-                await self._host.folders.reclaim(self.folder)
-                result.outputs = await self._carried(lambda transfers: transfers.take(self.order.spec.outputs))
+                result.outputs = await self._unless_stopped(self._take)
             except (TransferFailed, OSError) as error:
                 result.cause, result.detail = "output-failed", str(error)
             except TransferStopped:
@@ -229,16 +231,31 @@ class Attempt:
         await self.log.linger(lambda: self._host.in_contact, lambda: self._hurry)
         self._report(result)
 
+    async def _take(self) -> Any:
+        await self._host.folders.reclaim(self.folder)
+        return await self._carried(lambda transfers: transfers.take(self.order.spec.outputs))
+
     async def _carried(self, work: Callable[[Transfers], Any]) -> Any:
         """What `work` gives. Whatever goes wrong with it is TransferFailed: it ends this attempt, not its agent."""
         try:
-            return await self._host.in_thread(lambda: work(self._transfers()))
+            return await carriers().run(lambda: work(self._transfers()))
         except (TransferFailed, TransferStopped):
             raise
         except OSError as error:
             raise TransferFailed(str(error)) from error
         except Exception as error:  # what it says is not told: it may quote a URL, with its secrets
             raise TransferFailed("its transfer failed unexpectedly: %s" % type(error).__name__) from error
+
+    async def _unless_stopped(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """What `work` gives. TransferStopped as soon as it is to stop: nothing of the attempt lives, and a thread that
+        waits for another machine, or for its turn, is not waited for."""
+        self._stop.check()
+        self._transfer = asyncio.get_running_loop().create_task(work())
+        try:
+            return await self._transfer
+        except asyncio.CancelledError:
+            self._stop.check()
+            raise
 
     def _over(self, cause: str, detail: str) -> None:
         self._report(Result(self.order.task, self.token, cause, detail=detail))
@@ -256,7 +273,7 @@ class Attempt:
         self._close_pipe()
         folder, self.folder = self.folder, ""
         if folder:
-            self._host.folders.give_back(folder)
+            self._host.folders.give_back(folder, bool(self.order.spec.inputs))
 
     # Its surroundings
 
@@ -269,7 +286,7 @@ class Attempt:
         depot, own = self._host.depot, self.order.task_token
         if own:
             depot = replace(depot, token=lambda: own)
-        return Transfers(self._working_folder(), self.order.task, self.token, depot, self.stopped)
+        return Transfers(self._working_folder(), self.order.task, self.token, depot, self._stop)
 
     def _environment(self) -> Dict[str, str]:
         """A clean base, the task's own, and what tells it where it is: with the attempt's token, never the agent's."""

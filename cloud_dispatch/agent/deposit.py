@@ -8,15 +8,13 @@ and a file that is refused costs neither its transfer nor the reason.
 
 from __future__ import annotations
 
-import contextlib
 import http.client
-import ssl
 from socket import SocketIO
-from typing import IO, Callable, Tuple  # noqa: UP035
+from typing import Protocol, Tuple  # noqa: UP035
 from urllib.parse import urlsplit
 
-from cloud_dispatch.agent.channel import check_pin
-from cloud_dispatch.agent.depot import Depot
+from cloud_dispatch.agent.connections import to_depot
+from cloud_dispatch.agent.depot import Depot, Stop
 from cloud_dispatch.wire.codec import decode
 from cloud_dispatch.wire.messages import ErrorReply
 
@@ -32,6 +30,12 @@ _NOT_OK = 300
 _MOST_HEADS = 16
 
 
+class Readable(Protocol):
+    """What is read of a file."""
+
+    def read(self, count: int = ..., /) -> bytes: ...
+
+
 class Refused(OSError):
     """The dispatcher's answer was `status`; the text is its own."""
 
@@ -40,20 +44,18 @@ class Refused(OSError):
         self.status = status
 
 
-def put(depot: Depot, path: str, file: IO[bytes], size: int, timeout_s: float, check: Callable[[], None]) -> None:
-    """Store the `size` bytes of `file` at `path`. `check` is called between blocks; what it raises ends it.
+def put(depot: Depot, path: str, file: Readable, size: int, timeout_s: float, stop: Stop) -> None:
+    """Store the `size` bytes of `file` at `path`, unless it is to `stop`.
 
     Refused for an answer that is not 2xx; Unreachable for one who does not prove to be the dispatcher, and is told
     nothing; OSError or HTTPException where there is no answer, or one that nobody can give, or the file has become
     shorter.
     """
-    connection = _connection(depot, timeout_s)
-    with contextlib.closing(connection):
+    parts = urlsplit(depot.url)
+    connection = to_depot(depot, parts.hostname or "", parts.port, timeout_s, stop)
+    try:
         connection.connect()
-        if isinstance(connection.sock, ssl.SSLSocket) and depot.fingerprint:
-            check_pin(connection.sock.getpeercert(binary_form=True), depot.fingerprint)
-        prefix = urlsplit(depot.url).path.rstrip("/")
-        connection.putrequest("PUT", prefix + path)
+        connection.putrequest("PUT", parts.path.rstrip("/") + path)
         connection.putheader("Authorization", "Bearer " + depot.token())
         connection.putheader("Content-Type", "application/octet-stream")
         connection.putheader("Content-Length", str(size))
@@ -62,10 +64,13 @@ def put(depot: Depot, path: str, file: IO[bytes], size: int, timeout_s: float, c
         connection.endheaders()
         if size:
             _ask(connection)
-            _send(connection, file, size, check)
+            _send(connection, file, size, stop)
         answer = connection.getresponse()
         if not _OK <= answer.status < _NOT_OK:
             raise Refused(answer.status, _words(answer.status, answer.read(_SAID_BYTES)))
+    finally:
+        stop.unwatch()
+        connection.close()
 
 
 def _ask(connection: http.client.HTTPConnection) -> None:
@@ -79,15 +84,6 @@ def _ask(connection: http.client.HTTPConnection) -> None:
         if status >= _OK:
             break
     raise http.client.HTTPException("it answered %d before it had the file" % status)
-
-
-def _connection(depot: Depot, timeout_s: float) -> http.client.HTTPConnection:
-    """A connection to be made to the dispatcher, through no proxy."""
-    parts = urlsplit(depot.url)
-    host = parts.hostname or ""
-    if depot.tls is None:
-        return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
-    return http.client.HTTPSConnection(host, parts.port, context=depot.tls, timeout=timeout_s)
 
 
 def _early(connection: http.client.HTTPConnection) -> Tuple[int, bytes]:
@@ -115,10 +111,10 @@ def _whole(wire: SocketIO, size: int) -> bytes:
     return found
 
 
-def _send(connection: http.client.HTTPConnection, file: IO[bytes], size: int, check: Callable[[], None]) -> None:
+def _send(connection: http.client.HTTPConnection, file: Readable, size: int, stop: Stop) -> None:
     left = size
     while left:
-        check()
+        stop.check()
         block = file.read(min(left, _BLOCK))
         if not block:
             raise OSError("it has become shorter while it was sent")

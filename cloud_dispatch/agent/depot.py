@@ -1,12 +1,15 @@
-"""What an attempt knows of transfers before it has any: where outputs go, and how a transfer fails.
+"""What an attempt knows of transfers before it has any: where outputs go, how a transfer fails, how it is ended early.
 
 Apart from `transfers`, whose part of the standard library takes long to load, and which most tasks never need.
 """
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Callable, List, Optional  # noqa: UP035
 
 if TYPE_CHECKING:
     import ssl
@@ -18,6 +21,48 @@ class TransferFailed(Exception):
 
 class TransferStopped(Exception):
     """The attempt is killed: its transfers stop."""
+
+
+class Stop:
+    """Whether an attempt's transfers are to end. Set by the event loop, asked by the thread that transfers: one that
+    waits for another machine can't ask, so the connections that it waits on end with it."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._watched: List[socket.socket] = []
+
+    def set(self) -> None:
+        """From now on `check` raises, and nothing more goes or comes over what is watched."""
+        with self._lock:
+            self._event.set()
+            for each in self._watched:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep so long at most; whether it is set."""
+        return self._event.wait(seconds)
+
+    def check(self) -> None:
+        if self._event.is_set():
+            raise TransferStopped
+
+    def watch(self, connection: socket.socket) -> None:
+        """`connection` ends when this is set, until `unwatch`."""
+        own = connection.dup()  # of its own: the other may be closed at any time, and its number given to another
+        with self._lock:
+            self._watched.append(own)
+        self.check()
+
+    def unwatch(self) -> None:
+        """What was watched is over."""
+        with self._lock:
+            while self._watched:
+                self._watched.pop().close()
 
 
 @dataclass(frozen=True)

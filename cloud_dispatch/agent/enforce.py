@@ -3,7 +3,7 @@
 A kill is SIGTERM (where the VM goes: the signal that the task wants), then SIGKILL after the grace and never later than
 the lease's end, then the finding that something can't be killed. What only brings its outputs or log away is not
 signalled: it gets the grace to finish. A log alone may go on past the lease's end: nothing lives, and what it touches
-is the attempt's own.
+is the attempt's own. What has no process can't withstand SIGKILL, however long its transfer takes to notice.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Enforcer:
             self._out.append(events.Kill(attempt.order.token, signal.SIGKILL))
         if attempt.stuck_at is not None and now_ms >= attempt.stuck_at:
             attempt.stuck_at = None
-            attempt.stuck = True
-            return True
+            attempt.stuck = _may_live(attempt)
+            return attempt.stuck
         return False
 
     def next_ms(self, now_ms: int) -> int:
@@ -121,6 +121,11 @@ class Enforcer:
         if not limit or attempt.started_ms is None or attempt.vacant:
             return None
         return attempt.started_ms + limit
+
+
+def _may_live(attempt: Attempt) -> bool:
+    """Whether there is a process that may withstand SIGKILL: what only brings its files ends by being given up."""
+    return attempt.started_ms is not None and not attempt.vacant
 
 
 def _log_alone(attempt: Attempt) -> bool:

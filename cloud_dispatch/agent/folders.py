@@ -58,9 +58,10 @@ class Folders:
         os.mkdir(os.path.join(folder, TEMPORARY), 0o700)
         return folder
 
-    def give_back(self, folder: str) -> None:
-        """The attempt is settled, or left its folder empty: nothing of it stays."""
-        if len(self._spare) < _MOST_SPARE and is_untouched(folder):
+    def give_back(self, folder: str, filled: bool = False) -> None:
+        """The attempt is settled, or left its folder empty: nothing of it stays. `filled`: the agent puts files there,
+        and a transfer that was given up may be about to put one more."""
+        if not filled and len(self._spare) < _MOST_SPARE and is_untouched(folder):
             self._spare.append(folder)
         else:
             self._in_thread(remove_tree, folder)

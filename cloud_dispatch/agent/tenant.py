@@ -76,7 +76,7 @@ class LentFolders(Folders):
             raise OSError(os.strerror(int(rest[0])) if rest else "every uid of task_uids is in use")
         return os.path.join(self._attempts, rest[0])
 
-    def give_back(self, folder: str) -> None:
+    def give_back(self, folder: str, filled: bool = False) -> None:
         self._line.tell("leave %d" % self.uid(folder))
 
     def costs_nothing(self, folder: str) -> bool:

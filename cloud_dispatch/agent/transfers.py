@@ -8,30 +8,29 @@ serves them as inputs of other tasks, is asked with a token; nobody else is sent
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import http.client
 import os
-import ssl
-import threading
+import shutil
 import urllib.error
 import urllib.request
 from functools import partial
-from typing import IO, Any, Callable, Iterator, List, Optional, Tuple  # noqa: UP035
+from typing import IO, Any, Callable, List, TypeVar  # noqa: UP035
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from cloud_dispatch.agent import deposit
-from cloud_dispatch.agent.channel import check_pin
-from cloud_dispatch.agent.depot import Depot, TransferFailed, TransferStopped
+from cloud_dispatch.agent.connections import opener
+from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed
+from cloud_dispatch.agent.findings import MOST_OUTPUTS, found, inside
 from cloud_dispatch.wire.messages import OUTPUTS_PATH, FileTransfer, OutputFile, weight
 
+T = TypeVar("T")
 ATTEMPTS = 4
 #: For outputs that the dispatcher keeps: it may be away, or its disk full, for some minutes.
 DEPOT_ATTEMPTS = 60
 RETRY_FIRST_S = 0.5
 RETRY_MOST_S = 5.0
 ANSWER_S = 60.0
-MOST_OUTPUTS = 10_000
 #: Of a manifest, by `weight`: the dispatcher takes no request that is too long, and would hear no more of the VM.
 MOST_MANIFEST = 4 << 20
 _BLOCK = 1 << 20
@@ -42,7 +41,7 @@ _FINAL = frozenset({400, 401, 403, 404, 409, 410, 413})
 class Transfers:
     """The transfers of one attempt in `folder`, its working folder. `stop` ends them early."""
 
-    def __init__(self, folder: str, task: int, token: int, depot: Depot, stop: threading.Event) -> None:
+    def __init__(self, folder: str, task: int, token: int, depot: Depot, stop: Stop) -> None:
         self._folder = os.path.realpath(folder)
         self._task = task
         self._token = token
@@ -62,7 +61,7 @@ class Transfers:
         manifest: List[OutputFile] = []
         heavy = 0
         for item in outputs:
-            for path in self._found(item.path):
+            for path in found(self._folder, item.path, self._stop.check):
                 if len(manifest) >= MOST_OUTPUTS:
                     raise TransferFailed("more than %d output files" % MOST_OUTPUTS)
                 url = self._target(item, path)
@@ -75,46 +74,7 @@ class Transfers:
     # Names
 
     def _inside(self, path: str) -> str:
-        full = os.path.realpath(os.path.join(self._folder, path))
-        if not path or not full.startswith(self._folder.rstrip("/") + "/"):
-            raise TransferFailed("path %r leaves the working folder" % path)
-        return full
-
-    def _found(self, path: str) -> List[str]:
-        """`_matches`, where what the task has made can be followed and named at all."""
-        try:
-            found = self._matches(path)
-        except RecursionError:
-            raise TransferFailed("output %s: its folders are nested too deeply" % path) from None
-        for name in found:
-            try:
-                name.encode("utf-8")
-            except UnicodeEncodeError:  # noqa: PERF203
-                raise TransferFailed("output %s: the name of %s is no UTF-8" % (path, ascii(name))) from None
-        return found
-
-    def _matches(self, path: str) -> List[str]:
-        """The files that an output's path means, relative to the folder: itself, all of a folder, or a pattern's."""
-        full = os.path.join(self._folder, path)
-        names = [full] if os.path.lexists(full) else sorted(glob.glob(full, recursive=True))
-        found: List[str] = []
-        for name in names:
-            relative = os.path.relpath(name, self._folder)
-            self._inside(relative)
-            if os.path.isdir(name):
-                found.extend(self._walk(name))
-            else:
-                found.append(relative)
-        if not found:
-            raise TransferFailed("output %s is missing" % path)
-        return found
-
-    def _walk(self, folder: str) -> Iterator[str]:
-        for root, _, names in os.walk(folder):
-            for name in sorted(names):
-                relative = os.path.relpath(os.path.join(root, name), self._folder)
-                self._inside(relative)
-                yield relative
+        return inside(self._folder, path)
 
     def _target(self, item: FileTransfer, path: str) -> str:
         """Where `path` goes. `{token}` in a URL becomes the attempt's token; a URL that ends in / gets the path."""
@@ -136,113 +96,122 @@ class Transfers:
     def _fetch(self, url: str, target: str) -> None:
         unfinished = "%s.%d.part" % (target, self._token)
         try:
-            with self._open(url) as source, open(unfinished, "wb") as file:
-                size = self._copy(source, file.write)
-                promised = getattr(source, "headers", {}).get("Content-Length")
-                if promised is not None and int(promised) != size:
-                    raise OSError("got %d of %s bytes" % (size, promised))
+            with self._open(url) as source:
+                self._stop.check()
+                with open(unfinished, "wb") as file:
+                    self._receive(source, file)
+            self._stop.check()  # a connection that was ended may look like one that came to its end
             os.replace(unfinished, target)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
 
-    def _open(self, url: str) -> IO[bytes]:
+    def _open(self, url: str) -> Any:
         if url.startswith("file:"):
             return open(unquote(urlsplit(url).path), "rb")
         depot = self._depot if url.startswith(self._depot.url + "/") else None
         request = urllib.request.Request(url)
         if depot is not None:
             request.add_unredirected_header("Authorization", "Bearer " + depot.token())
-        source: IO[bytes] = _opener(depot).open(request, timeout=ANSWER_S)
-        return source
+        return opener(self._stop, depot).open(request, timeout=ANSWER_S)
+
+    def _receive(self, source: Any, file: IO[bytes]) -> None:
+        """All of `source`, as it comes: a block that fills slowly would keep the attempt from being stopped."""
+        promised = getattr(source, "length", None)
+        size = 0
+        while size != promised:
+            self._stop.check()
+            block = source.read1(_BLOCK)
+            if not block:
+                break
+            file.write(block)
+            size += len(block)
+        if promised is not None and promised != size:
+            raise OSError("got %d of %d bytes" % (size, promised))
 
     def _store(self, path: str, url: str) -> OutputFile:
         full = self._inside(path)
         what = "output %s to %s" % (path, shown(url) or "the dispatcher")
         if not os.path.isfile(full):
             raise TransferFailed("output %s is not a file" % path)
-        size, digest = self._measure(full)
+        attempts = ATTEMPTS
         if url.startswith("file:"):
-            self._retried(what, partial(self._place, full, unquote(urlsplit(url).path)))
+            send: Callable[[_Sent], None] = partial(self._place, unquote(urlsplit(url).path))
         elif url:
-            self._retried(what, partial(self._put, full, size, url))
+            send = partial(self._put, url)
         else:
             query = "?task=%d&token=%d&path=%s" % (self._task, self._token, quote(path, safe=""))
-            self._retried(what, partial(self._deposit, full, size, OUTPUTS_PATH + query), DEPOT_ATTEMPTS)
-        return OutputFile(path, url, size, digest)
+            send, attempts = partial(self._deposit, OUTPUTS_PATH + query), DEPOT_ATTEMPTS
+        return self._retried(what, partial(self._sent, path, url, full, send), attempts)
 
-    def _measure(self, full: str) -> Tuple[int, str]:
-        digest = hashlib.sha256()
+    def _sent(self, path: str, url: str, full: str, send: Callable[[_Sent], None]) -> OutputFile:
         with open(full, "rb") as file:
-            size = self._copy(file, digest.update)
-        return size, digest.hexdigest()
+            sent = _Sent(file, os.fstat(file.fileno()).st_size, self._stop)
+            send(sent)
+        return OutputFile(path, url, sent.size, sent.digest.hexdigest())
 
-    def _place(self, full: str, target: str) -> None:
+    def _place(self, target: str, source: _Sent) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         unfinished = target + ".part"
         try:
-            with open(full, "rb") as source, open(unfinished, "wb") as file:
-                self._copy(source, file.write)
+            with open(unfinished, "wb") as file:
+                shutil.copyfileobj(source, file, _BLOCK)
                 file.flush()
                 os.fsync(file.fileno())
+            self._stop.check()
             os.replace(unfinished, target)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
 
-    def _deposit(self, full: str, size: int, path: str) -> None:
-        with open(full, "rb") as file:
-            deposit.put(self._depot, path, file, size, ANSWER_S, self._check)
+    def _deposit(self, path: str, source: _Sent) -> None:
+        deposit.put(self._depot, path, source, source.size, ANSWER_S, self._stop)
 
-    def _check(self) -> None:
-        if self._stop.is_set():
-            raise TransferStopped
+    def _put(self, url: str, source: _Sent) -> None:
+        request = urllib.request.Request(url, data=source, method="PUT")
+        request.add_header("Content-Length", str(source.size))
+        request.add_header("Content-Type", "application/octet-stream")
+        with opener(self._stop, None).open(request, timeout=ANSWER_S):
+            pass
 
-    def _put(self, full: str, size: int, url: str) -> None:
-        with open(full, "rb") as file:
-            request = urllib.request.Request(url, data=_Stoppable(file, self._stop), method="PUT")
-            request.add_header("Content-Length", str(size))
-            request.add_header("Content-Type", "application/octet-stream")
-            with _opener(None).open(request, timeout=ANSWER_S):
-                pass
-
-    def _copy(self, source: IO[bytes], sink: Callable[[Any], Any]) -> int:
-        total = 0
-        while True:
-            self._check()
-            block = source.read(_BLOCK)
-            if not block:
-                return total
-            sink(block)
-            total += len(block)
-
-    def _retried(self, what: str, action: Callable[[], None], attempts: int = ATTEMPTS) -> None:
+    def _retried(self, what: str, action: Callable[[], T], attempts: int = ATTEMPTS) -> T:
         for attempt in range(attempts):
             try:
-                action()
-                return
+                return action()
             except (OSError, ValueError, http.client.HTTPException) as error:  # URLError and HTTPError are OSErrors
+                self._stop.check()
                 final = isinstance(error, deposit.Refused) and error.status in _FINAL
                 if isinstance(error, urllib.error.HTTPError):
                     error.close()
                     final = error.code in _FINAL
                 if final or isinstance(error, (FileNotFoundError, PermissionError)) or attempt == attempts - 1:
                     raise TransferFailed("%s: %s" % (what, _why(error))) from None
-            if self._stop.wait(min(RETRY_FIRST_S * (1 << min(attempt, 10)), RETRY_MOST_S)):
-                raise TransferStopped
+            finally:
+                self._stop.unwatch()
+            self._stop.wait(min(RETRY_FIRST_S * (1 << min(attempt, 10)), RETRY_MOST_S))
+            self._stop.check()
+        raise AssertionError("the last attempt ends in a result or an error")
 
 
-class _Stoppable:
-    """A file for urllib to send that ends with TransferStopped when the attempt is killed."""
+class _Sent:
+    """A file on its way, of the size that it had: no byte more, and OSError if it has fewer. `digest` is of what was
+    read: whoever takes it is asked first, and it is read once."""
 
-    def __init__(self, file: IO[bytes], stop: threading.Event) -> None:
+    def __init__(self, file: IO[bytes], size: int, stop: Stop) -> None:
+        self.size = size
+        self.digest = hashlib.sha256()
+        self._left = size
         self._file = file
         self._stop = stop
 
     def read(self, count: int = -1) -> bytes:
-        if self._stop.is_set():
-            raise TransferStopped
-        return self._file.read(count)
+        self._stop.check()
+        block = self._file.read(self._left if count < 0 else min(count, self._left))
+        if self._left and count and not block:
+            raise OSError("it has become shorter while it was sent")
+        self._left -= len(block)
+        self.digest.update(block)
+        return block
 
 
 def _check_url(url: str, what: str) -> None:
@@ -267,26 +236,3 @@ def _why(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return "HTTP Error %d: %s" % (error.code, http.client.responses.get(error.code, ""))
     return "its URL can't be used" if isinstance(error, (ValueError, http.client.InvalidURL)) else str(error)
-
-
-def _opener(depot: Optional[Depot]) -> urllib.request.OpenerDirector:
-    if depot is None:
-        return urllib.request.build_opener()
-    handlers: List[Any] = [urllib.request.ProxyHandler({})]
-    if depot.tls is not None:
-        handlers.append(_pinned_handler(depot.tls, depot.fingerprint))
-    return urllib.request.build_opener(*handlers)
-
-
-def _pinned_handler(tls: ssl.SSLContext, fingerprint: str) -> urllib.request.HTTPSHandler:
-    class Connection(http.client.HTTPSConnection):
-        def connect(self) -> None:
-            super().connect()
-            if fingerprint:
-                check_pin(self.sock.getpeercert(binary_form=True), fingerprint)
-
-    class Handler(urllib.request.HTTPSHandler):
-        def https_open(self, req: urllib.request.Request) -> Any:
-            return self.do_open(lambda host, **kw: Connection(host, context=tls, timeout=kw.get("timeout")), req)
-
-    return Handler(context=tls)

@@ -8,7 +8,7 @@ import io
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import pytest
 from cloud_dispatch.adapters import certificates
 from cloud_dispatch.agent.channel import Unreachable, tls_context
 from cloud_dispatch.agent.deposit import Refused, put
-from cloud_dispatch.agent.depot import Depot, TransferStopped
+from cloud_dispatch.agent.depot import Depot, Stop, TransferStopped
 
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 DONE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -80,9 +80,9 @@ def server(*steps: bytes | int, tls: ssl.SSLContext | None = None) -> Iterator[S
         made.close()
 
 
-def store(to: Server, size: int, check: Callable[[], None] = lambda: None, content: bytes | None = None) -> None:
+def store(to: Server, size: int, stop: Stop | None = None, content: bytes | None = None) -> None:
     depot = Depot(f"http://127.0.0.1:{to.port}/lab", lambda: "secret", None, "")
-    put(depot, "/v1/x?path=a", io.BytesIO(bytes(size) if content is None else content), size, 5, check)
+    put(depot, "/v1/x?path=a", io.BytesIO(bytes(size) if content is None else content), size, 5, stop or Stop())
 
 
 def test_the_file_follows_the_word_to_go_on() -> None:
@@ -159,16 +159,18 @@ def test_a_file_that_became_shorter_is_an_error() -> None:
 
 def test_a_killed_attempt_sends_no_more() -> None:
     """Between two blocks."""
-    asked = 0
 
-    def check() -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 3:
-            raise TransferStopped
+    class Third(Stop):
+        asked = 0
+
+        def check(self) -> None:
+            self.asked += 1
+            if self.asked == 4:  # the first was for the connection
+                self.set()
+            super().check()
 
     with server(GO_ON, LARGE, DONE) as dispatcher, pytest.raises(TransferStopped):
-        store(dispatcher, LARGE, check)
+        store(dispatcher, LARGE, Third())
     assert dispatcher.body <= 2 << 20
 
 
@@ -183,8 +185,8 @@ def test_an_impostor_hears_nothing(tmp_path: Path) -> None:
             url = f"https://127.0.0.1:{other.port}"
             depot = Depot(url, lambda: "secret", tls_context("", fingerprint), fingerprint)
             if fingerprint == right:
-                put(depot, "/x", io.BytesIO(bytes(10)), 10, 5, lambda: None)
+                put(depot, "/x", io.BytesIO(bytes(10)), 10, 5, Stop())
             else:
                 with pytest.raises(Unreachable, match="fingerprint"):
-                    put(depot, "/x", io.BytesIO(bytes(10)), 10, 5, lambda: None)
+                    put(depot, "/x", io.BytesIO(bytes(10)), 10, 5, Stop())
         assert (b"secret" in other.head, other.body) == ((True, 10) if fingerprint == right else (False, 0))

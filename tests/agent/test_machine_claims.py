@@ -345,6 +345,26 @@ def test_a_command_that_can_not_be_killed_fails_the_instance() -> None:
     assert agent.end == "unkillable"
 
 
+@pytest.mark.parametrize("vacant", [True, False])
+def test_an_attempt_without_a_process_is_never_beyond_killing(vacant: bool) -> None:
+    """Its inputs may be long in coming, and its outputs in going, without a word against the machine."""
+    agent = VirtualAgent(kill_grace_ms=1000)
+    if vacant:
+        agent.run(order(1), order(2))
+        agent.feed(events.Vacated(1))
+    else:
+        agent.reply(order(1), order(2))
+        agent.started(2)
+    agent.reply(kill=[1])
+    for _ in range(10):
+        agent.pass_ms(5_000)
+        agent.reply(kill=[1])
+    assert agent.kills(1)[-1] == KILL
+    assert (agent.request.state, agent.request.ending, agent.kills(2)) == ("busy", "", [])
+    agent.ended(1, "cancelled")
+    assert causes(agent)[1] == "cancelled"
+
+
 def test_an_answer_to_an_abandoned_request_is_not_used() -> None:
     """Its claims were never held here: the running set of the newer request says so."""
     agent = VirtualAgent()

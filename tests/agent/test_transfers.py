@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.agent import transfers
+from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed, TransferStopped
 from cloud_dispatch.agent.folders import remove_tree
-from cloud_dispatch.agent.transfers import Depot, TransferFailed, Transfers, TransferStopped
+from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.wire.messages import FileTransfer
-from tests.agent.conftest import RunningAgent
+from tests.agent.conftest import RunningAgent, until
 from tests.agent.stub import StubDispatcher
+from tests.agent.test_deposit import NO, WORDS, server
 
 TOKEN = 42
 
@@ -106,8 +109,8 @@ def made(tmp_path: Path) -> Callable[..., Transfers]:
     folder = tmp_path / "attempt"
     folder.mkdir()
 
-    def make(stop: threading.Event | None = None, dispatcher: str = "http://127.0.0.1:9") -> Transfers:
-        return Transfers(str(folder), 7, TOKEN, Depot(dispatcher, lambda: "t", None, ""), stop or threading.Event())
+    def make(stop: Stop | None = None, dispatcher: str = "http://127.0.0.1:9") -> Transfers:
+        return Transfers(str(folder), 7, TOKEN, Depot(dispatcher, lambda: "t", None, ""), stop or Stop())
 
     return make
 
@@ -251,12 +254,108 @@ def test_names_that_are_too_long_for_so_many_files_fail_the_output(
 
 def test_a_stopped_transfer_ends_at_once(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
     """Nothing of it is left under any name."""
-    stop = threading.Event()
+    stop = Stop()
     stop.set()
     shelf.files["/a"] = b"x"
     with pytest.raises(TransferStopped):
         made(stop).bring([FileTransfer("a", f"{shelf.url}/a")])
     assert list((tmp_path / "attempt").iterdir()) == []
+
+
+class Tarpit:
+    """Serves one byte after the other, for as long as somebody reads."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/x"
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while not self._over.is_set():
+            connection = self._listening.accept()[0]
+            self._threads.append(threading.Thread(target=self._serve, args=(connection,)))
+            self._threads[-1].start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+            while not self._over.wait(0.05):
+                connection.sendall(b"x")
+
+    def close(self) -> None:
+        self._over.set()
+        socket.create_connection(self._listening.getsockname()).close()
+        for thread in list(self._threads):
+            thread.join()
+        self._listening.close()
+
+
+@pytest.fixture
+def tarpit() -> Iterator[Tarpit]:
+    made = Tarpit()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("bytes_come", [True, False])
+def test_a_transfer_that_waits_for_another_machine_is_stopped(
+    made: Callable[..., Transfers], tmp_path: Path, tarpit: Tarpit, bytes_come: bool
+) -> None:
+    """One that never fills a block, and one that says nothing at all: the connection ends with the attempt."""
+    stop, ended = Stop(), []
+    silent = socket.create_server(("127.0.0.1", 0))
+    url = tarpit.url if bytes_come else f"http://127.0.0.1:{silent.getsockname()[1]}/x"
+
+    def bring() -> None:
+        try:
+            made(stop).bring([FileTransfer("a", url)])
+        except TransferStopped as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=bring, daemon=True)
+    thread.start()
+    if bytes_come:
+        until(lambda: (tmp_path / f"attempt/a.{TOKEN}.part").exists())
+    else:
+        other = silent.accept()[0]
+        assert other.recv(3) == b"GET"
+    stop.set()
+    thread.join(30)
+    assert len(ended) == 1
+    assert list((tmp_path / "attempt").iterdir()) == []
+    if not bytes_come:
+        other.close()
+    silent.close()
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """Reading this one would take longer than the test may."""
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(1 << 43)
+    with server(NO, WORDS) as dispatcher:
+        depot = Depot(f"http://127.0.0.1:{dispatcher.port}", lambda: "t", None, "")
+        with pytest.raises(TransferFailed, match="output large to the dispatcher: a file has at most 1GiB"):
+            Transfers(str(tmp_path), 1, TOKEN, depot, Stop()).take([FileTransfer("large")])
+
+
+@pytest.mark.process
+def test_a_cancelled_task_whose_input_comes_slowly_costs_no_other_its_machine(
+    stub: StubDispatcher, agent: RunningAgent, tarpit: Tarpit, tmp_path: Path
+) -> None:
+    """Nothing of it lives, whatever the transfer waits for: it is reported, and the others go on."""
+    go = tmp_path / "go"
+    other = stub.submit(shell=f"while [ ! -e {go} ]; do sleep 0.05; done")
+    stub.wait_started(other)
+    slow = stub.submit("true", inputs=[FileTransfer("in", tarpit.url)])
+    token = stub.token_of(slow)
+    until(lambda: any(token == claim.token for sync in list(stub.syncs) for claim in sync.held))
+    stub.change(kills=stub.kills | {token})
+    assert stub.result(slow).cause == "cancelled"
+    go.touch()
+    assert stub.result(other).cause == "success"
 
 
 @pytest.mark.process
@@ -362,6 +461,6 @@ def test_a_failed_transfer_tells_no_secret_of_its_url(
     depot = Depot(shelf.url, lambda: "token", None, "")
     given = f"{shelf.url}/in.txt?sig=hunter2" if url == "FILE" else url
     with pytest.raises(TransferFailed) as caught:
-        Transfers(str(tmp_path), 1, TOKEN, depot, threading.Event()).bring([FileTransfer("in.txt", given)])
+        Transfers(str(tmp_path), 1, TOKEN, depot, Stop()).bring([FileTransfer("in.txt", given)])
     assert "in.txt" in str(caught.value)
     assert "hunter2" not in str(caught.value)

@@ -1,0 +1,77 @@
+"""The HTTP connections of transfers. Owns whom they trust, and that they end when their attempt is to stop.
+
+Those to the dispatcher go through no proxy, and may be bound to the fingerprint of its certificate.
+"""
+
+from __future__ import annotations
+
+import http.client
+import urllib.request
+from typing import Any, List, Optional  # noqa: UP035
+
+from cloud_dispatch.agent.channel import check_pin
+from cloud_dispatch.agent.depot import Depot, Stop
+
+
+class Plain(http.client.HTTPConnection):
+    """Ends with `stop`."""
+
+    stop: Stop
+
+    def connect(self) -> None:
+        super().connect()
+        self.stop.watch(self.sock)
+
+
+class Encrypted(http.client.HTTPSConnection, Plain):
+    """The same below TLS: watched before anything is said of it. Unreachable if a pin is not the other's."""
+
+    fingerprint = ""
+
+    def connect(self) -> None:
+        super().connect()
+        if self.fingerprint:
+            check_pin(self.sock.getpeercert(binary_form=True), self.fingerprint)
+
+
+def to_depot(depot: Depot, host: str, port: Optional[int], timeout_s: float, stop: Stop) -> Plain:
+    """One to the dispatcher, not made yet."""
+    connection = Plain(host, port, timeout=timeout_s) if depot.tls is None else _pinned(depot, host, port, timeout_s)
+    connection.stop = stop
+    return connection
+
+
+def opener(stop: Stop, depot: Optional[Depot]) -> urllib.request.OpenerDirector:
+    """For URLs of anybody's; of the dispatcher's with `depot`."""
+
+    def plain(host: str, **given: Any) -> Plain:
+        connection = Plain(host, timeout=given["timeout"])
+        connection.stop = stop
+        return connection
+
+    def encrypted(host: str, **given: Any) -> Plain:
+        if depot is None or depot.tls is None:
+            connection = Encrypted(host, timeout=given["timeout"])
+        else:
+            connection = _pinned(depot, host, None, given["timeout"])
+        connection.stop = stop
+        return connection
+
+    class Http(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> Any:
+            return self.do_open(plain, req)
+
+    class Https(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> Any:
+            return self.do_open(encrypted, req)
+
+    handlers: List[Any] = [Http(), Https()]
+    if depot is not None:
+        handlers.append(urllib.request.ProxyHandler({}))
+    return urllib.request.build_opener(*handlers)
+
+
+def _pinned(depot: Depot, host: str, port: Optional[int], timeout_s: float) -> Encrypted:
+    connection = Encrypted(host, port, context=depot.tls, timeout=timeout_s)
+    connection.fingerprint = depot.fingerprint
+    return connection
