@@ -1,10 +1,14 @@
-"""Which files an output's path means. Owns that all of them are within the working folder, and can be named."""
+"""Which files an output's path means. Owns that none of them is left out without a word: what can't be looked into or
+named fails the output.
+
+A link is what it leads to, as long as that is within the working folder.
+"""
 
 from __future__ import annotations
 
 import glob
 import os
-from typing import Callable, Iterator, List  # noqa: UP035
+from typing import Callable, Iterator, List, Tuple  # noqa: UP035
 
 from cloud_dispatch.agent.depot import TransferFailed
 
@@ -21,11 +25,14 @@ def inside(folder: str, path: str) -> str:
 
 def found(folder: str, path: str, check: Callable[[], None]) -> List[str]:
     """The files that `path` means, relative to `folder`: itself, all of a folder, or a pattern's. `check` is called at
-    every one of them that is a folder; what it raises ends it."""
+    every folder; what it raises ends it."""
     try:
         names = _matches(folder, path, check)
     except RecursionError:
         raise TransferFailed("output %s: its folders are nested too deeply" % path) from None
+    except OSError as error:
+        where = os.path.relpath(os.fsdecode(error.filename), folder) if error.filename else path
+        raise TransferFailed("output %s: can't look into %s: %s" % (path, ascii(where), error.strerror)) from None
     for name in names:
         try:
             name.encode("utf-8")
@@ -42,8 +49,7 @@ def _matches(folder: str, path: str, check: Callable[[], None]) -> List[str]:
         relative = os.path.relpath(name, folder)
         inside(folder, relative)
         if os.path.isdir(name):
-            check()
-            files.extend(_walk(folder, name))
+            files.extend(_Walk(folder, path, check).below(relative, ()))
         else:
             files.append(relative)
     if not files:
@@ -51,9 +57,31 @@ def _matches(folder: str, path: str, check: Callable[[], None]) -> List[str]:
     return files
 
 
-def _walk(folder: str, top: str) -> Iterator[str]:
-    for root, _, names in os.walk(top):
-        for name in sorted(names):
-            relative = os.path.relpath(os.path.join(root, name), folder)
-            inside(folder, relative)
-            yield relative
+class _Walk:
+    """All files below a folder. Bounded, since links can make many folders of few."""
+
+    def __init__(self, folder: str, path: str, check: Callable[[], None]) -> None:
+        self._folder = folder
+        self._path = path
+        self._check = check
+        self._entered = 0
+
+    def below(self, relative: str, above: Tuple[Tuple[int, int], ...]) -> Iterator[str]:
+        """The files below the folder `relative`; `above` are those that it was reached through."""
+        self._check()
+        self._entered += 1
+        if self._entered > MOST_OUTPUTS:
+            raise TransferFailed("output %s: more than %d folders" % (self._path, MOST_OUTPUTS))
+        status = os.stat(os.path.join(self._folder, relative))
+        mark = (status.st_dev, status.st_ino)
+        if mark in above:
+            raise TransferFailed("output %s: %s leads back to a folder above it" % (self._path, ascii(relative)))
+        with os.scandir(os.path.join(self._folder, relative)) as entries:
+            kinds = sorted((entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries)
+        for name, _, is_link in kinds:
+            if is_link:
+                inside(self._folder, os.path.join(relative, name))
+        yield from (os.path.join(relative, name) for name, is_folder, _ in kinds if not is_folder)
+        for name, is_folder, _ in kinds:
+            if is_folder:
+                yield from self.below(os.path.join(relative, name), (*above, mark))

@@ -17,11 +17,16 @@ from typing import Any
 
 import pytest
 
+from cloud_dispatch.agent.depot import Depot, Stop
 from cloud_dispatch.agent.incarnation import NAME
 from cloud_dispatch.agent.privileges import Unseparated, python_for_all
+from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.agentzip import build
 from cloud_dispatch.wire.messages import Policy
 from tests.agent.stub import StubDispatcher
+
+#: The fencing token of what `made` transfers for.
+TOKEN = 42
 
 
 @pytest.fixture(scope="session")
@@ -210,3 +215,15 @@ def start_agent(
 def agent(start_agent: Callable[..., RunningAgent]) -> RunningAgent:
     """A running agent."""
     return start_agent()
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Transfers]:
+    """Makes the transfers of an attempt whose working folder is `attempt`."""
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+
+    def make(stop: Stop | None = None, dispatcher: str = "http://127.0.0.1:9") -> Transfers:
+        return Transfers(str(folder), 7, TOKEN, Depot(dispatcher, lambda: "t", None, ""), stop or Stop())
+
+    return make

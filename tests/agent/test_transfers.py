@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,14 +15,11 @@ import pytest
 
 from cloud_dispatch.agent import transfers
 from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed, TransferStopped
-from cloud_dispatch.agent.folders import remove_tree
 from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.wire.messages import FileTransfer
-from tests.agent.conftest import RunningAgent, until
+from tests.agent.conftest import TOKEN, RunningAgent, until
 from tests.agent.stub import StubDispatcher
 from tests.agent.test_deposit import NO, WORDS, server
-
-TOKEN = 42
 
 
 class Shelf(ThreadingHTTPServer):
@@ -102,17 +96,6 @@ def opened() -> Iterator[Shelf]:
     server.shutdown()
     thread.join()
     server.server_close()
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Callable[..., Transfers]:
-    folder = tmp_path / "attempt"
-    folder.mkdir()
-
-    def make(stop: Stop | None = None, dispatcher: str = "http://127.0.0.1:9") -> Transfers:
-        return Transfers(str(folder), 7, TOKEN, Depot(dispatcher, lambda: "t", None, ""), stop or Stop())
-
-    return make
 
 
 def test_inputs_arrive_whole_under_their_names(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
@@ -204,37 +187,6 @@ def test_patterns_and_folders_take_every_file(made: Callable[..., Transfers], tm
         made().take([FileTransfer("out/*.txt", f"file://{tmp_path}/one")])
     with pytest.raises(TransferFailed, match=r"output none\* is missing"):
         made().take([FileTransfer("none*", store)])
-
-
-def nested(folder: Path, depth: int) -> None:
-    """Folders within each other, deeper than a path may name, with a file in the last."""
-    folder.mkdir()
-    code = "import os, sys\nos.chdir(sys.argv[1])\n"
-    code += "for _ in range(int(sys.argv[2])):\n    os.mkdir('d'); os.chdir('d')\nopen('f', 'w').close()\n"
-    subprocess.run([sys.executable, "-c", code, str(folder), str(depth)], check=True)
-
-
-@pytest.mark.parametrize("url", ["", "STORE"])
-def test_what_a_task_has_made_that_can_not_be_named_fails_its_output_alone(
-    made: Callable[..., Transfers], tmp_path: Path, url: str
-) -> None:
-    """A name that is no text, folders that are too deep, whatever kind of output: the attempt hears of it."""
-    url = url and f"file://{tmp_path}/store/"
-    folder = tmp_path / "attempt"
-    (folder / "odd").mkdir()
-    (folder / os.fsdecode(b"odd/a\xffb")).write_text("x")
-    (folder / "pipe").mkdir()
-    os.mkfifo(folder / os.fsdecode(b"pipe/a\xffb"))
-    nested(folder / "deep", 1500)
-    with pytest.raises(TransferFailed, match=r"output odd: the name of 'odd/a.udcffb' is no UTF-8"):
-        made().take([FileTransfer("odd", url)])
-    with pytest.raises(TransferFailed, match="is no UTF-8"):
-        made().take([FileTransfer("pipe/*", url)])
-    for path in ("deep", "deep/**/f"):
-        with pytest.raises(TransferFailed, match="nested too deeply"):
-            made().take([FileTransfer(path, url)])
-    remove_tree(str(folder))
-    assert not folder.exists()
 
 
 def test_names_that_are_too_long_for_so_many_files_fail_the_output(
