@@ -9,7 +9,10 @@ from typing import Callable, Dict, Optional  # noqa: UP035
 from cloud_dispatch.agent.processes import Exit, Processes, describe_failure
 from cloud_dispatch.wire.messages import HealthCheck
 
-_OUTPUT_BYTES = 2_000
+#: So much of the end of its output is told: no more fits into the reason of a condemned instance.
+_OUTPUT_BYTES = 400
+#: What a pipe holds, unless somebody made it larger.
+_READ_BYTES = 65_536
 
 
 class CheckRun:
@@ -27,11 +30,13 @@ class CheckRun:
         self._done = done
         self._late = False
         self._pipe = -1
+        self._said = b""
         self._timer: Optional[asyncio.TimerHandle] = None
 
     def begin(self) -> bool:
         """Start the command; False when it could not start, which is a failure told at once."""
-        self._pipe, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._pipe, writing = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._pipe, False)  # the check's own end blocks: programs do not expect another
         try:
             self.pid = self._processes.spawn(self._check.argv, self._env, "/", writing, "")
         except (OSError, ValueError) as error:
@@ -41,8 +46,20 @@ class CheckRun:
         finally:
             os.close(writing)
         self._processes.own_check(self.pid)
-        self._timer = asyncio.get_running_loop().call_later(self._check.timeout_ms / 1000, self._expire)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._pipe, self._read)
+        self._timer = loop.call_later(self._check.timeout_ms / 1000, self._expire)
         return True
+
+    def _read(self) -> None:
+        """Take what it has printed, so that it never waits for us; the end of it is kept."""
+        try:
+            piece = os.read(self._pipe, _READ_BYTES)
+        except OSError:
+            return
+        if not piece:
+            asyncio.get_running_loop().remove_reader(self._pipe)
+        self._said = (self._said + piece)[-_OUTPUT_BYTES:]
 
     def _expire(self) -> None:
         self._late = True
@@ -54,10 +71,9 @@ class CheckRun:
             self._timer.cancel()
         self._processes.end_check(self.pid)
         self._processes.disown_check(self.pid)
-        try:
-            said = os.read(self._pipe, _OUTPUT_BYTES).decode("utf-8", "replace").strip()
-        except OSError:
-            said = ""
+        self._read()
+        asyncio.get_running_loop().remove_reader(self._pipe)
         os.close(self._pipe)
+        said = self._said.decode("utf-8", "replace").strip()
         how = "no end within %d ms" % self._check.timeout_ms if self._late else "wait status %d" % end.status
         self._done(self._index, end.exit_code == 0 and not self._late, (how + " " + said).strip())

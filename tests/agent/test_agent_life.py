@@ -213,6 +213,18 @@ def test_a_failing_health_check_ends_the_instance(stub: StubDispatcher, start_ag
     assert agent.ended.exists()
 
 
+def test_a_health_check_may_print_much(stub: StubDispatcher, start_agent: Start) -> None:
+    """More than a pipe holds: it is read meanwhile. Of one that fails the end is told, which says why."""
+    much = "set -e; seq 100000; echo the end"
+    stub.policy = quick_policy(health_checks=[HealthCheck(["sh", "-c", much], 200, 20_000, 2)])
+    agent = start_agent()
+    assert stub.result(stub.submit("true")).cause == "success"
+    bad = HealthCheck(["sh", "-c", f"{much}; exit 3"], 200, 20_000, 2)
+    stub.change(new_policy=quick_policy(health_checks=[bad]))
+    assert agent.wait() == 0
+    assert stub.syncs[-1].detail.endswith("100000\nthe end")
+
+
 def test_a_health_check_that_hangs_fails(stub: StubDispatcher, start_agent: Start) -> None:
     """It is killed at its deadline; without one pass no work is taken."""
     stub.policy = quick_policy(health_checks=[HealthCheck(["sleep", "100"], 100, 200, 2)])
