@@ -68,13 +68,11 @@ class Machine:
 
     def answers_by(self, now_ms: int) -> Optional[int]:
         """The moment after which a supervisor that has heard nothing more must take this agent for hung and end what it
-        runs: the lease's end, with time for the sign of life that would say otherwise (promise P1). None while nothing
-        lives that a lease bounds."""
-        lease_end_ms = self.enforcer.lease_end_ms
-        bound = any(not attempt.vacant and not attempt.stuck for attempt in self.claims.running.values())
-        if not bound or now_ms >= lease_end_ms:
-            return None  # at the lease's end the agent itself has killed everything
-        return lease_end_ms + beat_ms(self.policy) * 3 // 2
+        runs: the lease's end, with time for the sign of life that would say otherwise (promise P1); past that, while
+        something does not die yet, the next sign of life. None while nothing lives that a lease bounds."""
+        if all(attempt.vacant or attempt.stuck for attempt in self.claims.running.values()):
+            return None
+        return max(self.enforcer.lease_end_ms, now_ms) + beat_ms(self.policy) * 3 // 2
 
     @property
     def in_contact(self) -> bool:

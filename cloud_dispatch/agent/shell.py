@@ -173,8 +173,16 @@ class Shell:
         self._timer = None
         self.feed(events.Timer(fraction()))
 
+    def _catch_up(self) -> None:
+        """Do what is due by now, and wait anew for what is next: the loop's clock stands still while the VM is
+        suspended, that of leases does not."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._tick()
+
     def _beat(self) -> None:
-        self._vow()
+        self._catch_up()
+        self._vow()  # after it: a lease that ended meanwhile has been acted on
         self._look_for_notice()
         asyncio.get_running_loop().call_later(beat_ms(self.policy) / 1000, self._beat)
 

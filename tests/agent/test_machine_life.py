@@ -347,7 +347,8 @@ def test_room_is_free_as_soon_as_nothing_of_an_attempt_lives() -> None:
 
 
 def test_the_supervisor_waits_no_longer_than_the_lease_of_what_runs() -> None:
-    """A sign of life says until when the next must come: a little after the lease; never, where nothing lives."""
+    """A sign of life says until when the next must come: a little after the lease; soon, while what is past it still
+    dies; never, where nothing lives."""
     agent = VirtualAgent(lease_ms=60_000, heartbeat_ms=10_000)
     assert agent.machine.answers_by(agent.now) is None
     agent.until_request()
@@ -360,6 +361,8 @@ def test_the_supervisor_waits_no_longer_than_the_lease_of_what_runs() -> None:
     agent.run(order(2))
     agent.pass_ms(60_001)
     assert agent.kills(2)[-1] == KILL
+    assert 0 < agent.machine.answers_by(agent.now) - agent.now < 10_000
+    agent.ended(2)
     assert agent.machine.answers_by(agent.now) is None
 
 
