@@ -22,7 +22,8 @@ TAIL_BYTES = 65_536
 
 
 class LogStream:
-    """Bytes in by `feed`, out by `peek` and `advance`, at offsets that count from 0 without holes."""
+    """Bytes in by `feed`, out by `peek` and `advance`, at offsets that count from 0 without holes. What is in memory
+    comes before what is on disk."""
 
     def __init__(self, spill_path: str, limit: int) -> None:
         self.offset = 0  # of the next byte to send
@@ -97,20 +98,26 @@ class LogStream:
 
     def peek(self) -> bytes:
         """The next bytes to send, from `offset` on; empty when there is none."""
-        if self._spill_size > self._spill_read and self._spill is not None:
+        if not self._memory and self._spill_size > self._spill_read and self._spill is not None:
             return os.pread(self._spill, CHUNK_BYTES, self._spill_read)
         return bytes(self._memory[:CHUNK_BYTES])
 
     def advance(self, count: int) -> None:
         """The dispatcher has the next `count` bytes."""
         self.offset += count
-        if self._spill_size > self._spill_read and self._spill is not None:
+        if not self._memory and self._spill_size > self._spill_read and self._spill is not None:
             self._spill_read += count
             if self._spill_read == self._spill_size:
                 os.ftruncate(self._spill, 0)
                 self._spill_read = self._spill_size = 0
         else:
             del self._memory[:count]
+
+    def go_back(self, offset: int) -> None:
+        """The dispatcher has lost what it had beyond `offset`, and it is not here any more: go on there, with a line
+        that says how much is missing."""
+        self._memory[:0] = b"\n[cloud-dispatch: %d bytes of output were lost here]\n" % (self.offset - offset)
+        self.offset = offset
 
     def close(self) -> None:
         """Give everything up that is not sent, and the file on disk."""
@@ -138,11 +145,11 @@ class LogStream:
             return
         if self._spill is None:
             self._spill = os.open(self._spill_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        # What is in memory comes before what is on disk: it goes there first.
-        block = bytes(self._memory) + piece
+        block = piece if on_disk else bytes(self._memory) + piece
         written = os.pwrite(self._spill, block, self._spill_size)
         if written != len(block):
             os.ftruncate(self._spill, self._spill_size)
             raise OSError("the disk is full")
-        self._memory.clear()
+        if not on_disk:
+            self._memory.clear()
         self._spill_size += len(block)

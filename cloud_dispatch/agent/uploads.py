@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Callable, List, Optional, Tuple  # noqa: UP035
+import json
+from typing import Any, Callable, List, Optional, Tuple  # noqa: UP035
 
 from cloud_dispatch.agent.channel import Channel, Unreachable
 from cloud_dispatch.agent.logs import CHUNK_BYTES, LogStream
@@ -24,6 +25,8 @@ _RETRY_FIRST_S = 0.2
 _RETRY_MOST_S = 5.0
 #: Answers after which the same bytes need not be offered again: refused, unknown, stale, too large, over the limit.
 _FINAL = frozenset({400, 404, 409, 410, 413})
+#: Unless they say that what was sent before is not there any more.
+_CONFLICT, _GAP = 409, "gap"
 
 
 class ChannelPool:
@@ -111,10 +114,14 @@ class LogUpload:
             if piece:
                 try:
                     path = self._path + str(self.stream.offset)
-                    status, _ = await self._pool.request("POST", path, piece, self._bearer)
+                    status, body = await self._pool.request("POST", path, piece, self._bearer)
                     self.unreachable = False
                 except Unreachable:
-                    status, self.unreachable = 503, True
+                    status, body, self.unreachable = 503, b"", True
+                if status == _CONFLICT and _said(body, "code") == _GAP:
+                    if await self._go_back():
+                        continue
+                    status = 503
                 if status in _FINAL:
                     break
                 if status >= 300:
@@ -142,3 +149,23 @@ class LogUpload:
             self._news.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._news.wait(), GATHER_S)
+
+    async def _go_back(self) -> bool:
+        """Set the stream to where the dispatcher's part of the log ends, before `offset`, as it has lost the rest. An
+        empty chunk asks for that. Whether it could be done."""
+        try:
+            _, body = await self._pool.request("POST", self._path + "0", b"", self._bearer)
+        except Unreachable:
+            return False
+        stored = _said(body, "offset")
+        if not isinstance(stored, int) or not 0 <= stored < self.stream.offset:
+            return False
+        self.stream.go_back(stored)
+        return True
+
+
+def _said(body: bytes, name: str) -> Any:
+    try:
+        return json.loads(body).get(name)
+    except (ValueError, AttributeError):
+        return None

@@ -90,3 +90,20 @@ def test_the_file_on_disk_goes(tmp_path: Path) -> None:
     assert path.stat().st_size == 0
     stream.close()
     assert not path.exists()
+
+
+@pytest.mark.parametrize("more", [1_000, MEMORY_BYTES + 1], ids=["in memory", "on disk"])
+def test_what_was_lost_at_the_other_end_is_said(tmp_path: Path, more: int) -> None:
+    """A line in its place; what was not sent yet follows it, and what comes later that."""
+    stream = LogStream(str(tmp_path / "spill"), 1 << 30)
+    stream.feed(b"a" * 500)
+    stream.advance(500)
+    stream.feed(b"b" * more)
+    stream.go_back(100)
+    assert stream.offset == 100
+    stream.feed(b"c" * 10)
+    stream.finish()
+    said = b"\n[cloud-dispatch: 400 bytes of output were lost here]\n"
+    assert drain(stream) == said + b"b" * more + b"c" * 10
+    assert stream.offset == 100 + len(said) + more + 10
+    stream.close()

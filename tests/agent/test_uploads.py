@@ -12,6 +12,8 @@ from cloud_dispatch.agent import uploads
 from cloud_dispatch.agent.channel import Unreachable
 from cloud_dispatch.agent.logs import LogStream
 from cloud_dispatch.agent.uploads import LogUpload
+from cloud_dispatch.wire.codec import encode
+from cloud_dispatch.wire.messages import ErrorReply
 
 
 class Line:
@@ -97,3 +99,46 @@ async def test_a_command_that_says_nothing_costs_nothing(tmp_path: Path, monkeyp
     upload.finish()
     await asyncio.wait_for(upload.done.wait(), 5)
     assert b"".join(line.bodies) == b"one two three end"
+
+
+class Forgetful:
+    """Keeps a log by the protocol; `lose` cuts its end off. `ended`: whatever comes is stale."""
+
+    def __init__(self) -> None:
+        self.stored = b""
+        self.refused = 0
+        self.ended = False
+
+    def lose(self, left: int) -> None:
+        self.stored = self.stored[:left]
+
+    async def request(self, method: str, path: str, body: bytes, bearer: str) -> tuple[int, bytes]:
+        offset = int(path.rpartition("=")[2])
+        if self.ended or offset > len(self.stored):
+            self.refused += 1
+            return 409, encode(ErrorReply("stale-lease") if self.ended else ErrorReply("gap"))
+        self.stored += body[len(self.stored) - offset :]
+        return 200, b'{"offset":%d}' % len(self.stored)
+
+
+async def test_a_log_whose_end_the_dispatcher_lost_goes_on(tmp_path: Path) -> None:
+    """At what is left there, with a line that says how much is missing; it ends for good where the claim has."""
+    line = Forgetful()
+    upload = LogUpload(LogStream(str(tmp_path / "log"), 1 << 20), line, 1, 1)
+    upload.stream.feed(b"one two ")
+    upload.fed()
+    while not line.stored:
+        await asyncio.sleep(0)
+    line.lose(left=4)
+    upload.stream.feed(b"three")
+    upload.finish()
+    await asyncio.wait_for(upload.done.wait(), 5)
+    assert line.stored == b"one \n[cloud-dispatch: 4 bytes of output were lost here]\nthree"
+    assert line.refused == 1
+
+
+async def test_a_log_of_a_claim_that_ended_is_given_up(tmp_path: Path) -> None:
+    line = Forgetful()
+    line.ended = True
+    assert await lingered(line, tmp_path) < 5
+    assert line.refused == 1

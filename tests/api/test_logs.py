@@ -56,6 +56,7 @@ async def test_a_gap_is_refused_with_the_offset_to_continue_at(house: House) -> 
     response = await house.http.post(LOGS_PATH, params=query, content=b"x", headers=agent.headers)
     assert error_of(response) == (409, "gap", "offset")
     assert response.headers["x-offset"] == "3"
+    assert await send(house, agent, claim, 0, b"") == (200, {"offset": 3}), "who has not seen the header asks so"
 
 
 async def test_a_chunk_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
