@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,8 @@ from cloud_dispatch.domain.ids import FencingToken, TaskId
 #: Room for the line that says that a log was cut.
 _SLACK = 4096
 READ_BYTES = 1 << 20
+#: Whether a claim is a current one.
+Held = Callable[[TaskId, FencingToken], bool]
 
 
 class LogStore:
@@ -110,8 +112,9 @@ class LogStore:
         for task in list(self._watches):
             self.notify(task)
 
-    def prune(self, before_ms: int, *, batch: int = 1000) -> bool:
-        """Delete logs that were last written before the moment `before_ms`; returns whether others are to be looked at.
+    def prune(self, before_ms: int, held: Held, *, batch: int = 1000) -> bool:
+        """Delete logs that were last written before the moment `before_ms`, but for those of claims that are `held`,
+        which may go on; returns whether others are to be looked at.
 
         Looks at no more than `batch` files a call; the next call goes on from there, and after the last one anew.
         """
@@ -119,7 +122,7 @@ class LogStore:
         if len(looked) < batch:
             self._sweep = self._files()
         for path in looked:
-            if path.stat().st_mtime_ns // 1_000_000 < before_ms:
+            if path.stat().st_mtime_ns // 1_000_000 < before_ms and not held(*_claim(path)):
                 path.unlink()
                 with suppress(OSError):  # other logs are still there
                     path.parent.rmdir()
@@ -130,6 +133,12 @@ class LogStore:
 
     def _path(self, task: TaskId, token: FencingToken) -> Path:
         return task_group(self._root, task) / f"{task}.{token}.log"
+
+
+def _claim(path: Path) -> tuple[TaskId, FencingToken]:
+    """Whose log it is, by its name."""
+    task, token, _ = path.name.split(".")
+    return TaskId(int(task)), FencingToken(int(token))
 
 
 def _gap(size: int, offset: int) -> Gap:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
 
 from cloud_dispatch.domain.errors import DispatchError
+from cloud_dispatch.domain.ids import FencingToken, TaskId
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Retention, Store
 
@@ -19,18 +21,19 @@ OUTPUTS_LONGER_MS = 86_400_000
 
 
 class Prunable(Protocol):
-    def prune(self, before_ms: int) -> bool:
-        """Delete files older than `before_ms`, of a bounded number of them; returns whether there are others."""
+    def prune(self, before_ms: int, held: Callable[[TaskId, FencingToken], bool]) -> bool:
+        """Delete files older than `before_ms`, of a bounded number of them, but none of a claim that is `held`; returns
+        whether there are others."""
 
 
 class SlowlyPrunable(Protocol):
     async def prune(self, before_ms: int) -> bool:
-        """As `Prunable.prune`, waiting for the disk beside the loop."""
+        """Delete files older than `before_ms`, as `Prunable.prune`, waiting for the disk beside the loop."""
 
 
 class Keeper:
-    """Prunes the store by its retention settings, logs by theirs (`logs_ms` None: for ever), and outputs a little after
-    the tasks that they belong to."""
+    """Prunes the store by its retention settings, logs by theirs (`logs_ms` None: for ever; those of held claims stay),
+    and outputs a little after the tasks that they belong to."""
 
     def __init__(
         self, store: Store, clock: Clock, retention: Retention, logs: Prunable, logs_ms: int | None,
@@ -74,9 +77,12 @@ class Keeper:
         # To the last file, whichever are old: where more are written than looked at they would grow without bound.
         more = self._logs_ms is not None
         while more and not self._stopped.is_set():
-            more = self._logs.prune(now - (self._logs_ms or 0))
+            more = self._logs.prune(now - (self._logs_ms or 0), self._held)
             await asyncio.sleep(0.05)
         more = self._retention.tasks_ms is not None
         while more and not self._stopped.is_set():
             more = await self._outputs.prune(now - (self._retention.tasks_ms or 0) - OUTPUTS_LONGER_MS)
             await asyncio.sleep(0.05)
+
+    def _held(self, task: TaskId, token: FencingToken) -> bool:
+        return self._store.token_of(task) == token

@@ -10,7 +10,7 @@ from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.domain.ids import FencingToken, TaskId
-from cloud_dispatch.ports.store import Retention
+from cloud_dispatch.ports.store import Retention, SyncCall
 from cloud_dispatch.reconcile.keeping import PIECE, Keeper
 from tests.reconcile.fake import world
 
@@ -36,3 +36,19 @@ async def test_a_round_looks_at_every_log(tmp_path: Path) -> None:
         async with asyncio.timeout(10):
             await keeper.prune()
         assert len(list((tmp_path / "logs").rglob("*.log"))) == total - 3, "whoever stops waits for no round"
+
+
+async def test_the_log_of_a_held_claim_stays(tmp_path: Path) -> None:
+    """However long ago it was written: what its task says next belongs behind it."""
+    async with world(tmp_path) as w:
+        await w.booted()
+        (row,) = w.rows
+        (claim,) = (await w.store.sync(SyncCall(row.id, 1, want=1))).claims
+        logs, outputs = LogStore(tmp_path / "logs", 1000), OutputStore(tmp_path / "outputs", 1000, Inline())
+        before = FencingToken(claim.token - 1)
+        for token in (before, claim.token):
+            logs.append(claim.task, token, 0, b"x")
+        for path in (tmp_path / "logs").rglob("*.log"):
+            os.utime(path, (1, 1))
+        await Keeper(w.store, w.clock, Retention(None, None, None, None), logs, 0, outputs).prune()
+        assert (logs.size(claim.task, claim.token), logs.size(claim.task, before)) == (1, 0)
