@@ -80,14 +80,30 @@ class Folders:
 
 def remove_tree(folder: str) -> None:
     """Remove `folder` with all that is in it, as far as that is allowed. What a task has nested deeper than Python can
-    follow is left to `rm`, which knows no depth that is too deep."""
+    follow, or has made so that its owner may not write, is left to `remove_by_force`."""
     import shutil  # not at the top: the supervisor, which needs the rest of this module, stays small
-    import subprocess
 
-    try:
+    with contextlib.suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
-    except RecursionError:
-        subprocess.run(["/bin/rm", "-rf", "--", folder], stdin=subprocess.DEVNULL, check=False)
+    if os.path.isdir(folder) and not os.path.islink(folder):
+        remove_by_force(folder)
+
+
+def remove_by_force(folder: str) -> None:
+    """Remove `folder`, however deep it is; what its owner may not write to is made so, where that is in the way. Only
+    for whoever has the rights of that owner and no more: then no mode of anybody else's can change."""
+    remove = ["/bin/rm", "-rf", "--", folder]
+    for command in (remove, ["/bin/chmod", "-R", "u+rwx", "--", folder], remove):
+        if _run(command) and command is remove:
+            return
+
+
+def _run(command: List[str]) -> bool:
+    """Whether it succeeds; what it has to say is nobody's, least of all the next task's."""
+    import subprocess  # as above
+
+    null = subprocess.DEVNULL
+    return subprocess.run(command, stdin=null, stdout=null, stderr=null, check=False).returncode == 0
 
 
 def is_untouched(folder: str, owner: Optional[int] = None) -> bool:

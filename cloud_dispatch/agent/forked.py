@@ -10,9 +10,9 @@ import contextlib
 import os
 import resource
 import signal
-import subprocess
 from typing import Callable, List, Optional, Sequence  # noqa: UP035
 
+from cloud_dispatch.agent.folders import remove_by_force
 from cloud_dispatch.agent.handing import hand_on
 from cloud_dispatch.agent.lending import read_order, write_failure
 from cloud_dispatch.agent.memory import proportional
@@ -73,14 +73,16 @@ def forget(uid: int, folders: Sequence[str]) -> None:
     for folder in folders:
         try:
             with os.scandir(folder) as entries:
-                left = [entry for entry in entries if entry.stat(follow_symlinks=False).st_uid == uid]
+                found = list(entries)
         except OSError:
             continue
-        for entry in left:
-            if entry.is_dir(follow_symlinks=False):
-                subprocess.run(["/bin/rm", "-rf", "--", entry.path], stdin=subprocess.DEVNULL, check=False)
-            else:
-                with contextlib.suppress(OSError):
+        for entry in found:
+            with contextlib.suppress(OSError):  # others come and go meanwhile
+                if entry.stat(follow_symlinks=False).st_uid != uid:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    remove_by_force(entry.path)
+                else:
                     os.unlink(entry.path)
 
 

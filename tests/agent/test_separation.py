@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,6 +17,8 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from cloud_dispatch.agent import forked
+from cloud_dispatch.agent.folders import remove_tree
 from cloud_dispatch.agent.forked import MOST_PROCESSES
 from cloud_dispatch.agent.handing import hand_on
 from cloud_dispatch.agent.lending import parse, read_failure, read_order, write_failure, write_order
@@ -282,12 +285,15 @@ def test_an_attempt_has_so_many_processes_and_no_more(stub: StubDispatcher, agen
 def test_what_an_attempt_left_where_everybody_may_write_is_gone_for_the_next_of_its_uid(
     stub: StubDispatcher, start_agent: Start
 ) -> None:
-    """A file, a folder and a link in /tmp and /dev/shm; what a link led to stays."""
+    """A file, a link and folders in /tmp and /dev/shm, also such as nobody may write to or enter; what a link led to
+    stays, and nothing is said of it."""
     stub.policy = quick_policy(max_tasks_at_once=1)
     agent = start_agent()
     name = f"left-{agent.process.pid}"
     left = (
-        f"echo secret > /tmp/{name}; mkdir -p /dev/shm/{name}/d; echo x > /dev/shm/{name}/d/f; ln -s /etc /tmp/{name}.l"
+        f"echo secret > /tmp/{name}; mkdir -p /dev/shm/{name}/d; echo x > /dev/shm/{name}/d/f;"
+        f"ln -s /etc /tmp/{name}.l;"
+        f"mkdir -p /tmp/{name}.d/e/f; echo x > /tmp/{name}.d/e/f/g; chmod 0 /tmp/{name}.d/e; chmod 555 /tmp/{name}.d"
     )
     leaves = stub.submit(shell=f"id -u; {left}")
     assert stub.result(leaves).cause == "success"
@@ -296,6 +302,19 @@ def test_what_an_attempt_left_where_everybody_may_write_is_gone_for_the_next_of_
     assert stub.result(looks).cause == "success"
     first, second = (stub.logs[token].decode().split() for token in (1, 2))
     assert second == [*first, "/etc/passwd"], "the same user, and nothing of before"
+
+
+def test_what_vanishes_meanwhile_keeps_nothing_else_from_going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others come and go in such a folder all the time."""
+    for name in "abc":
+        (tmp_path / name).touch()
+    listed = os.scandir(tmp_path)
+    entries = list(listed)
+    listed.close()
+    (tmp_path / "b").unlink()
+    monkeypatch.setattr(forked.os, "scandir", lambda _: contextlib.nullcontext(iter(entries)))
+    forked.forget(os.getuid(), [str(tmp_path)])
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.process
@@ -343,3 +362,30 @@ def test_what_a_killed_supervisor_left_dies_when_the_next_one_starts(
     assert not dead(left), "its main process went with the supervisor, this one did not"
     start_agent()
     until(lambda: dead(left))
+
+
+@separately
+def test_a_folder_goes_though_its_owner_may_not_write_to_it(users: dict[str, str], tmp_path: Path) -> None:
+    """As is the case of what package managers unpack; and what its links lead to is left alone."""
+    uid = int(users["agent_user"])
+    kept = tmp_path / "kept"
+    kept.touch(0o400)
+    place = tmp_path / "place"
+    inner = place / "folder/inner"
+    inner.mkdir(parents=True)
+    (inner / "file").touch()
+    (inner / "link").symlink_to(kept)
+    for path in (place, place / "folder", inner, inner / "file", kept):
+        os.chown(path, uid, uid)
+    inner.chmod(0)
+    (place / "folder").chmod(0o555)
+
+    def remove() -> None:
+        os.setgroups([])
+        os.setgid(uid)
+        os.setuid(uid)
+        remove_tree(str(place / "folder"))
+
+    os.waitpid(forked.fork(remove), 0)
+    assert os.listdir(place) == []
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o400
