@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import List, Optional  # noqa: UP035
+from collections import deque
+from typing import Deque, List, Optional  # noqa: UP035
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 #: Between two looks at an attempt, in milliseconds: the longest, and the shortest for one that grows fast.
 LOOK_MOST_MS = 1_000
 LOOK_LEAST_MS = 50
+#: So many looks back is lately: a process that the kernel killed may take seconds to be gone.
+_LOOKS = 4
 
 
 def resident(pids: List[int]) -> int:
@@ -45,18 +48,22 @@ def next_look_ms(used: int, before: int, elapsed_ms: int, limit: int) -> int:
 
 
 class KernelKills:
-    """The kernel's counter of out-of-memory kills: of our control group where there is one, else of the machine."""
+    """The kernel's counter of out-of-memory kills: of our control group where there is one, else of the machine. It
+    does not say who was killed: what tells is that it was lately."""
 
     def __init__(self) -> None:
         self._path, self._key = _counter()
-        self._seen = self._read()
+        self._seen: Deque[Optional[int]] = deque([self._read()], maxlen=_LOOKS)
+
+    def look(self) -> None:
+        """To be called at intervals."""
+        self._seen.append(self._read())
 
     def rose(self) -> bool:
-        """Whether the kernel killed something since the last question."""
-        now = self._read()
-        rose = now is not None and self._seen is not None and now > self._seen
-        self._seen = now
-        return rose
+        """Whether the kernel killed something within the last few intervals, however many ask: it may have killed
+        several at once, and one that it killed earlier says nothing of what ends now."""
+        now, before = self._read(), self._seen[0]
+        return now is not None and before is not None and now > before
 
     def _read(self) -> Optional[int]:
         try:

@@ -183,6 +183,7 @@ class Shell:
     def _beat(self) -> None:
         self._catch_up()
         self._vow()  # after it: a lease that ended meanwhile has been acted on
+        self.kernel_kills.look()
         self._look_for_notice()
         asyncio.get_running_loop().call_later(beat_ms(self.policy) / 1000, self._beat)
 
