@@ -39,6 +39,8 @@ _END_COMMAND_S = 60
 _LOOK_MS = 1_000
 #: Whoever did not look for so long was not running, and nor was the agent: it gets one more look's time.
 _STALL_MS = 3_000
+#: Of a number of milliseconds in an agent's report.
+_MOST_DIGITS = 15
 #: What the boot script says: when the VM's life began (the first number of /proc/uptime), and which process holds the
 #: timer until the supervisor does.
 BORN_VARIABLE = "CLOUD_DISPATCH_BORN"
@@ -197,9 +199,10 @@ class Supervisor:
             word, _, value = line.decode("ascii", "replace").partition(" ")
             self._beat_ms, self._spoke = now_ms(), True
             if word == "beat":
-                self._until_ms = int(value) if value.isdigit() else 0
-            elif word == "lifetime" and value.isdigit():
-                self._lifetime_ms = int(value)
+                self._until_ms = _milliseconds(value) or 0
+            elif word == "lifetime":
+                told_ms = _milliseconds(value)
+                self._lifetime_ms = self._lifetime_ms if told_ms is None else told_ms
             elif word == "timer":
                 said = value
             elif word == "end":
@@ -272,6 +275,11 @@ class Supervisor:
             spared = killers if now_ms() < deadline - _SWEEP_MS + _KILLERS_MS else []
             kill_each([pid for pid in left if pid not in spared], signal.SIGKILL)
             pause(0.005)
+
+
+def _milliseconds(said: str) -> Optional[int]:
+    """The number that `said` is; None for anything else, as an agent that was taken over may say what it likes."""
+    return int(said) if said.isdigit() and len(said) <= _MOST_DIGITS else None
 
 
 def _born_ms(said: str) -> int:
