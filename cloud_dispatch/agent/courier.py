@@ -66,7 +66,7 @@ class Courier:
     sent_ms: Optional[int] = None
     unsent_ms: Optional[int] = None  # since when a result waits that no request carried
     said: Optional[Word] = None
-    _heard: bool = False  # the dispatcher has answered this program
+    heard: int = 0  # the request whose answer was the last to be used by this program
     patient_from_ms: int = 0  # a patient request before then would only be abandoned for the news of a start
 
     def starts(self, now_ms: int) -> None:
@@ -87,7 +87,7 @@ class Courier:
         if sent is None or sent.seq != seq:
             return None
         self.outstanding = None
-        self._heard = True
+        self.heard = seq
         self.pace.answered(now_ms, sent, brought)
         return sent
 
@@ -159,7 +159,7 @@ class Courier:
         request = SyncRequest(
             self.incarnation, self.seq, standing.state, claims.held(now_ms), results, standing.want, standing.ahead,
             wait_ms, standing.drain_token, standing.ask_end, standing.ending, standing.detail, timer=ask,
-            program="" if self._heard else self.program,
+            program="" if self.heard else self.program, heard=self.heard,
         )  # fmt: skip
         claims.starts_told()
         self.said = word = standing.word

@@ -20,10 +20,10 @@ _FIRST_SWEEP = 4096
 
 class Session:
     """The conversation with one instance. `order` counts its calls to the store. `hold`: whether it was last told to
-    hold. `terms`: those of which it has its policy, None while it has none of this process; `bare`: that was made
-    before anybody knew what its machine has."""
+    hold. `terms`: those of which it was given its policy, None while it was given none of this process, `told` by the
+    answer to which sync first; `bare`: that was made before anybody knew what its machine has."""
 
-    __slots__ = ("bare", "hold", "incarnation", "order", "poll", "retired", "seq", "terms")
+    __slots__ = ("bare", "hold", "incarnation", "order", "poll", "retired", "seq", "terms", "told")
 
     def __init__(self, incarnation: str) -> None:
         self.incarnation = incarnation
@@ -32,6 +32,7 @@ class Session:
         self.hold = False
         self.terms: Terms | None = None
         self.bare = False
+        self.told = 0
         self.poll: Poll | None = None
         self.retired: deque[str] = deque(maxlen=_RETIRED)
 
@@ -48,9 +49,15 @@ class Session:
         self.hold, self.terms = False, None
         self.supersede()
 
-    def told(self, terms: Terms, *, bare: bool) -> None:
-        """It is just being given its policy."""
-        self.terms, self.bare = terms, bare
+    def tell(self, terms: Terms, *, bare: bool) -> None:
+        """It is just being given its policy: for the first time, or again as that answer may be lost."""
+        if self.terms is not terms or self.bare != bare:
+            self.terms, self.bare, self.told = terms, bare, max(self.seq, 0)
+
+    def heeds(self, request: SyncIn) -> bool:
+        """Whether the agent has the policy that it was given last: it has used the answer that brought it first, or a
+        later one, which all bring it until then. One of before does not say what it used."""
+        return self.terms is not None and (request.heard < 0 or request.heard >= self.told)
 
     def hears(self, request: SyncIn) -> bool:
         """Whether `request` is still the newest sync."""
@@ -80,7 +87,7 @@ class Sessions:
         if incarnation in session.retired:
             session.retired.remove(incarnation)
         session.switch(incarnation)
-        session.told(terms, bare=bare)
+        session.tell(terms, bare=bare)
 
     def accept(self, instance: InstanceId, incarnation: str, seq: int) -> Session | None:
         """The session in which this sync is the newest, its predecessor superseded; None for a sync that is itself out

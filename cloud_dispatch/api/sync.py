@@ -92,7 +92,7 @@ class SyncService:
             await self._written(news, request)
         program = self._program(session, request)
         terms = self._terms()
-        policy = None if self._knows(session, instance, terms) else self._policy(session, instance, terms)
+        policy = None if self._knows(session, request, instance, terms) else self._policy(session, instance, terms)
         directive = self._fleet.directive(instance)
         news_of_ours = policy is not None or program is not None
         waits = request.wait_ms > 0 and not results and not news_of_ours and session.hears(request)
@@ -154,18 +154,18 @@ class SyncService:
         """The agent that this dispatcher has, for one that says that it is another, or that another dispatcher may have
         started."""
         ours = self._services.agent.sha256
-        other = ours != request.program and bool(request.program or session.terms is None)
+        other = ours != request.program and bool(request.program or not session.heeds(request))
         return Program(ours) if ours and other else None
 
     def _policy(self, session: Session, instance: InstanceId, terms: Terms) -> Policy | None:
-        """The policy for an agent that this process has not told it yet: the configuration may be another one now."""
+        """The policy for an agent that has not heard it of this process: the configuration may be another one now."""
         row = self._store.living(instance)
-        session.told(terms, bare=row is not None and bare(row))
+        session.tell(terms, bare=row is not None and bare(row))
         return None if row is None else policy_for(row, terms)
 
-    def _knows(self, session: Session, instance: InstanceId, terms: Terms) -> bool:
+    def _knows(self, session: Session, request: SyncIn, instance: InstanceId, terms: Terms) -> bool:
         """Whether the agent has its policy by these terms, and by what is known now of its machine."""
-        if session.terms is not terms:
+        if session.terms is not terms or not session.heeds(request):
             return False
         row = self._store.living(instance) if session.bare else None
         return row is None or bare(row)

@@ -91,6 +91,7 @@ class SyncIn(msgspec.Struct):
     disk_free: int = -1
     timer: TimerIn | None = None
     program: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    heard: int = -1
 
 
 class OrderOut(msgspec.Struct, omit_defaults=True):

@@ -233,7 +233,9 @@ class SyncRequest:
     failed. `drain_token`: the drain that `draining`/`drained` answers to. `ask_end`: may I end for want of work?
     `ending`: it is ending now, and why (idle, max-tasks, empty-claims, lifetime, silence, drained, shutdown, preempted,
     advised, health, unkillable, timer, ...), the last message of this incarnation. `timer`: only when a word is due.
-    `program`: the sha256 of the agent's zipapp, until it was answered.
+    `program`: the sha256 of the agent's zipapp, until it was answered. `heard`: the `seq` of the newest answer that it
+    has used, 0 before the first; -1: an agent of before does not say. What no later answer would say is repeated until
+    one is heard.
     """
 
     incarnation: str = ""
@@ -251,6 +253,7 @@ class SyncRequest:
     disk_free: int = -1
     timer: Optional[TimerAsk] = None
     program: str = ""
+    heard: int = -1
 
 
 @dataclass

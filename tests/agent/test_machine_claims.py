@@ -393,3 +393,16 @@ def test_what_stood_behind_a_claim_that_goes_back_starts_in_the_same_moment() ->
     agent.pass_ms(1_000)
     assert agent.machine.claims.results[2].cause == "released"
     assert 3 in agent.running
+
+
+def test_each_request_says_which_answer_was_used_last() -> None:
+    """Whether one was lost on its way, the dispatcher can't know otherwise."""
+    agent = VirtualAgent()
+    assert agent.request.heard == 0
+    agent.reply()
+    agent.fail()
+    agent.until_request()
+    assert (agent.request.seq, agent.request.heard) == (3, 1)
+    agent.reply()
+    agent.until_request()
+    assert (agent.request.seq, agent.request.heard) == (4, 3)

@@ -197,6 +197,7 @@ class Agent:
     policy: Policy
     incarnation: str = "one"
     seq: int = 0
+    heard: int = 0
     held: list[HeldClaim] = field(default_factory=list)
 
     @property
@@ -209,13 +210,15 @@ class Agent:
     def request(self, **said: Any) -> SyncRequest:
         """The next sync: a rising seq, what is held, and `said`."""
         self.seq += 1
-        return SyncRequest(**{"incarnation": self.incarnation, "seq": self.seq, "held": list(self.held), **said})
+        known = {"incarnation": self.incarnation, "seq": self.seq, "held": list(self.held), "heard": self.heard}
+        return SyncRequest(**{**known, **said})
 
     async def sync(self, **said: Any) -> SyncReply:
         """One round trip that must succeed; decoded with the agent's own codec."""
         response = await self.post(self.request(**said))
         assert response.status_code == 200, response.text
         reply = codec.decode(SyncReply, response.content)
+        self.heard = reply.seq
         self.held.extend(HeldClaim(order.task, order.token, -1) for order in reply.claims)
         return reply
 

@@ -266,6 +266,20 @@ async def test_an_agent_is_given_another_policy_once(house: House) -> None:
     assert (await agent.sync()).policy is None
 
 
+async def test_a_policy_whose_answer_was_lost_is_given_again_until_it_is_heard(house: House) -> None:
+    """So is the name of the program that the dispatcher has. An agent of before, which does not say what it heard, is
+    given both once."""
+    for says, again in ((True, True), (False, False)):
+        agent = await house.agent()
+        house.api.sync.sessions._sessions.clear()
+        first = await agent.sync()
+        agent.heard = 0  # it was lost
+        second = await agent.sync(**({} if says else {"heard": -1}))
+        third = await agent.sync()
+        assert [reply.policy is not None for reply in (first, second, third)] == [True, again, False]
+        assert [reply.program is not None for reply in (first, second, third)] == [True, again, False]
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_an_agent_is_given_its_policy_again_when_it_is_known_what_its_machine_has(
     house: House, restarted: bool
