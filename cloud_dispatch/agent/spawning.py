@@ -38,8 +38,9 @@ class Spawner:
             except NotImplementedError:  # no sessions in this C library's posix_spawn
                 self._plain = False
         child = subprocess.Popen(
-            argv, env=env, cwd=cwd, stdin=self._null, stdout=output, stderr=output, start_new_session=True
-        )
+            argv, env=env, cwd=cwd, stdin=self._null, stdout=output, stderr=output, start_new_session=True,
+            preexec_fn=_hear_all,
+        )  # fmt: skip
         child.returncode = 0  # reaped by the caller, not by Popen
         return child.pid
 
@@ -49,9 +50,16 @@ class Spawner:
         os.chdir(cwd)
         try:
             program = find(argv[0], env)
-            return os.posix_spawn(program, argv, env, file_actions=descriptors, setsid=True, setsigdef=RESTORED)
+            return os.posix_spawn(
+                program, argv, env, file_actions=descriptors, setsid=True, setsigmask=(), setsigdef=RESTORED
+            )
         finally:
             os.fchdir(self._home)
+
+
+def _hear_all() -> None:
+    """Whatever this process itself holds back, a child gets."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def find(name: str, env: Dict[str, str]) -> str:

@@ -86,6 +86,15 @@ def test_signals_that_python_ignores_are_as_usual(run: Run) -> None:
     assert not ignored & (1 << (signal.SIGXFSZ - 1))
 
 
+def test_signals_that_are_held_back_here_are_not_there(run: Run) -> None:
+    """An agent that takes over starts tasks while its own signals wait."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+    try:
+        assert int(run(["grep", "SigBlk", "/proc/self/status"]).split()[1], 16) == 0
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def test_programs_are_looked_for_in_the_path_of_the_task(run: Run, tmp_path: Path) -> None:
     """In order; folders of that name and files that may not be run are passed by, an empty entry is the folder."""
     (tmp_path / "a" / "tool").mkdir(parents=True)
