@@ -214,6 +214,8 @@ class Shell:
             if status >= 300:
                 raise Unreachable(explain_error(status, body))
             reply = decode(SyncReply, body)
+            if reply.seq != request.seq:  # what stands between may answer as well, with JSON that says nothing
+                raise Unreachable("that is no answer to sync %d" % request.seq)
         except (Unreachable, ValueError) as error:
             self.feed(events.Failed(request.seq, fraction(), str(error)))
             return

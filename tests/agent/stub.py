@@ -68,6 +68,7 @@ class StubDispatcher:
         self.serve_other = False  # than that
         self.timer = ""  # what a sync that asks for a word of the guest timer is told
         self.refuse_logs = False
+        self.instead = b""  # what something between answers every sync with
         self.task_tokens = True  # False: a dispatcher of before, which has none
         self.knows_tokens = True  # False: an agent of before, which uses the token of its instance for all
         self.result_delay_s = 0.0
@@ -301,6 +302,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(401, b'{"code":"denied","message":"wrong token"}')
         elif parts.path == REGISTER_PATH:
             self._answer(200, encode(self.dispatcher.register(decode(RegisterRequest, body))))
+        elif parts.path == SYNC_PATH and self.dispatcher.instead:
+            self._answer(200, self.dispatcher.instead)
         elif parts.path == SYNC_PATH:
             reply = self.dispatcher.sync(decode(SyncRequest, body))
             if reply is None:

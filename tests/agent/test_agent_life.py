@@ -85,6 +85,23 @@ def test_an_agent_that_hangs_is_killed_and_started_again(stub: StubDispatcher, s
     assert len({request.incarnation for request in stub.syncs}) == 2
 
 
+@pytest.mark.parametrize("said", [b'{"status":"maintenance"}', b'{"seq":1,"lease_ms":60000}'])
+def test_what_answers_in_the_dispatchers_place_renews_no_lease(
+    stub: StubDispatcher, start_agent: Start, tmp_path: Path, said: bytes
+) -> None:
+    """As a proxy does that is kind enough to say 200: no answer to this very request is none."""
+    stub.policy = quick_policy(lease_ms=3_000, poll_ms=500)
+    start_agent()
+    pid = tmp_path / "pid"
+    task = stub.submit(shell=f"echo $$ > {pid}; exec sleep 1000")
+    stub.wait_started(task)
+    (main,) = until(lambda: pids_in(pid))
+    stub.change(instead=said)
+    until(lambda: dead(main), 20)
+    stub.change(instead=b"")
+    assert stub.result(task).cause == "instance-lost"
+
+
 def test_what_a_hung_agent_runs_ends_with_its_lease(stub: StubDispatcher, start_agent: Start, tmp_path: Path) -> None:
     """However patient the supervisor is with an agent: the dispatcher gives the task to another soon after the lease's
     end, and by then nothing of it lives here."""
