@@ -64,7 +64,8 @@ def _render(found: Mapping[str, Any]) -> None:
         )
         for one in found["breakers"]
     ]  # fmt: skip
-    console().print(show.table(("breaker", "state", "burnt", "VMs", "tried again", "last"), rows))
+    columns = ("breaker", "state", "burnt", "VMs", "tried again", "last")
+    console().print(show.table(columns, rows))
 
 
 def _again(one: Mapping[str, Any]) -> str:

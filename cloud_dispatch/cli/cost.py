@@ -6,7 +6,7 @@ import csv
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,9 +14,6 @@ from cloud_dispatch.cli import show
 from cloud_dispatch.cli.options import ConfigFile, Json
 from cloud_dispatch.cli.session import connect, console, emit
 from cloud_dispatch.domain.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _BY = "project"
 _PARTS = ("work", "retry", "idle", "total")
@@ -128,14 +125,9 @@ def _render_task(found: Row) -> None:
         print("What is unknown was on VMs that are past retention.")
 
 
-def _with_total(columns: Sequence[str], cells: Sequence[Sequence[object]]) -> Table:
+def _with_total(columns: Sequence[str], cells: Sequence[Sequence[object]]) -> show.Listing:
     """The last line set apart, amounts to the right."""
-    made = show.table(columns, cells)
-    for column in made.columns[-len(_PARTS) :]:
-        column.justify = "right"
-    if len(cells) > 1:
-        made.rows[-2].end_section = True
-    return made
+    return show.table(columns, cells, right=_PARTS, total=True)
 
 
 def _shares(total: Row) -> str:

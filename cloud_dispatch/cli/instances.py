@@ -42,7 +42,7 @@ def instances(
             )
             for i in found
         ]  # fmt: skip
-        console().print(show.table(columns, rows))
+        console().print(show.table(columns, rows, "why"))
 
     emit({"instances": found}, as_json, render)
 

@@ -100,7 +100,7 @@ def _render(found: Mapping[str, Any]) -> None:
         print(f"{found['more']} more at these prices and above: --limit shows them.")
     if found["excluded"]:
         rest = [(str(len(one["offerings"])), one["offerings"][0], one["reason"]) for one in found["excluded"]]
-        console().print(show.table(("excluded", "the cheapest", "why"), rest))
+        console().print(show.table(("excluded", "the cheapest", "why"), rest, "why"))
 
 
 def _says(one: Mapping[str, Any]) -> str:

@@ -36,13 +36,14 @@ def _render_plan(found: dict[str, Any]) -> None:
         print(show.clean(f"not launched at {text}"))
     if found["waiting"]:
         rows = [(item["count"], item["shape"], item["reason"]) for item in found["waiting"]]
-        console().print(show.table(("waiting", "each needs", "why"), rows))
+        console().print(show.table(("waiting", "each needs", "why"), rows, "why"))
     if found.get("short"):
         short = [(item["missing"], item["pool"], item["reason"]) for item in found["short"]]
-        console().print(show.table(("missing", "instances of pool", "why"), short))
+        console().print(show.table(("missing", "instances of pool", "why"), short, "why"))
     if found["unsatisfiable"]:
         impossible = [(i["count"], i["shape"], i["reason"], i["nearest"]) for i in found["unsatisfiable"]]
-        console().print(show.table(("can't run", "each needs", "why", "nearest offering"), impossible))
+        columns = ("can't run", "each needs", "why", "nearest offering")
+        console().print(show.table(columns, impossible, "why"))
 
 
 def line_of_action(action: dict[str, Any]) -> str:
@@ -77,7 +78,7 @@ def _render_why(found: dict[str, Any]) -> None:
             (show.moment(e["at_ms"]), e["action"], e.get("detail") or "", e.get("plan") or "")
             for e in reversed(found["events"])
         ]
-        console().print(show.table(("when (UTC)", "what", "detail", "plan before it"), rows))
+        console().print(show.table(("when (UTC)", "what", "detail", "plan before it"), rows, "detail"))
 
 
 def target(

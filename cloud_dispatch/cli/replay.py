@@ -45,7 +45,7 @@ def plans(
 
     def render() -> None:
         rows = [(p["id"], show.moment(p["at_ms"]), _summary(p["actions"]), _first_reason(p["actions"])) for p in found]
-        console().print(show.table(("plan", "when (UTC)", "what", "why, the first"), rows))
+        console().print(show.table(("plan", "when (UTC)", "what", "why, the first"), rows, "why, the first"))
 
     emit({"plans": found}, as_json, render)
 

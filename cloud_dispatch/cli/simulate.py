@@ -208,7 +208,7 @@ def _render(found: Report, work: Workload, findings: Sequence[str]) -> None:
     if found.failures:
         rows.append(("failed by", ", ".join(f"{cause} {count}" for cause, count in found.failures.items())))
     out = console()
-    out.print(show.table(("figure", "value"), rows))
+    out.print(show.table(("figure", "value"), rows, "value"))
     spreads = [("wait", found.wait), ("turnaround", found.turnaround)]
     out.print(
         show.table(

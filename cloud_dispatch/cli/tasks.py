@@ -67,7 +67,7 @@ def list_tasks(
     emit({"tasks": found}, as_json, render)
 
 
-def _table(tasks: Sequence[TaskView]) -> object:
+def _table(tasks: Sequence[TaskView]) -> show.Listing:
     rows = [
         (
             task["id"],
@@ -81,7 +81,8 @@ def _table(tasks: Sequence[TaskView]) -> object:
         )
         for task in tasks
     ]
-    return show.table(("task", "state", "cause", "attempts", "priority", "instance", "ran", "name or command"), rows)
+    columns = ("task", "state", "cause", "attempts", "priority", "instance", "ran", "name or command")
+    return show.table(columns, rows, "name or command")
 
 
 def one(
@@ -114,7 +115,8 @@ def _render(task: TaskDetail) -> None:
              show.outcome(a), a["detail"])
             for a in task["attempts_list"]
         ]  # fmt: skip
-        console().print(show.table(("attempt", "token", "instance", "started", "ended", "cause", "detail"), rows))
+        columns = ("attempt", "token", "instance", "started", "ended", "cause", "detail")
+        console().print(show.table(columns, rows, "detail"))
     if task["outputs"]:
         rows_out = [(o["path"], o["size"], o["sha256"], o["url"]) for o in task["outputs"]]
         console().print(show.table(("output", "bytes", "sha256", "at"), rows_out))
