@@ -41,7 +41,37 @@ def connect(path: Path | None) -> Client:
 
     if os.environ.get(URL_KEY) and os.environ.get(TOKEN_KEY) and path is None:
         return Client.from_environment(os.environ)  # another host's: no configuration needed here
-    return Client.from_config(load_config(path), os.environ)
+    return Client.from_config(_address(path), os.environ)
+
+
+def _address(path: Path | None) -> Config:
+    """The configuration, as far as it says where the dispatcher is: what else is wrong with it must not keep anybody
+    from one that runs."""
+    from cloud_dispatch.config import InvalidConfig, find_source, load_address
+
+    try:
+        return load_config(path)
+    except InvalidConfig as error:
+        try:
+            found = load_address(find_source(path, os.environ))
+        except InvalidConfig:
+            raise _with_way_round(error) from None
+        first, *more = str(error).splitlines()
+        others = f", and {len(more)} more" if more else ""
+        say(f"warning: {first}{others}: a dispatcher would not start so; `cloud-dispatch config check` tells all")
+        return found
+    except InvalidInput as error:  # no TOML, or it can't be read
+        raise _with_way_round(error) from None
+
+
+def _with_way_round(error: InvalidInput) -> InvalidInput:
+    """The error, with how a dispatcher that runs is reached nevertheless."""
+    from cloud_dispatch.client.client import TOKEN_KEY, URL_KEY
+    from cloud_dispatch.client.transport import CA_KEY
+
+    variables = f"${URL_KEY}, ${TOKEN_KEY} and ${CA_KEY}"
+    error.hint = f"a dispatcher that runs is reached by {variables} too, without --config"
+    return error
 
 
 def seconds() -> float:

@@ -1,6 +1,6 @@
 """Typed settings, read once from a source and checked whole: the only part that knows the configuration's keys."""
 
-from cloud_dispatch.config.load import OPERATOR_FILE, Config, Plugins, load
+from cloud_dispatch.config.load import OPERATOR_FILE, Config, Plugins, load, load_address
 from cloud_dispatch.config.problems import InvalidConfig, Problem
 from cloud_dispatch.config.source import ConfigSource, Embedded, Raw, TomlFile, find_source
 
@@ -16,4 +16,5 @@ __all__ = [
     "TomlFile",
     "find_source",
     "load",
+    "load_address",
 ]

@@ -69,6 +69,8 @@ Plugins = Callable[[str], DriverPlugin]
 #: The operator's token in the state folder: the dispatcher writes it there, and clients look for it.
 OPERATOR_FILE = "operator.token"
 _TOML_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
+#: Keys of a dispatcher that say how to reach it.
+_ADDRESS_KEYS = frozenset({"listen", "state_dir", "tls", "certificate", "key"})
 #: Keys of a profile that are ours; all others are the driver's.
 _PROFILE_KEYS = frozenset(Profile.model_fields) - {"settings"}
 
@@ -296,6 +298,26 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
     if problems:
         raise InvalidConfig(raw.origin, text, problems)
     config._plugins = plugins
+    return config
+
+
+def load_address(source: ConfigSource) -> Config:
+    """What whoever talks to a dispatcher needs to know: where it listens, how it is trusted, where its token is. The
+    rest is as if the source did not say it, so that nothing that is wrong there matters.
+
+    InvalidConfig where one of these is wrong; InvalidInput where the source can't be read at all.
+    """
+    raw = source.read()
+    text = raw.content if isinstance(raw.content, str) else None
+    section = _with_paths(parsed(raw).get("dispatcher", {}), raw)
+    if isinstance(section, Mapping):
+        section = {key: value for key, value in section.items() if key in _ADDRESS_KEYS}
+    try:
+        config = Config.model_validate({"dispatcher": section, "origin": raw.origin})
+    except ValidationError as error:
+        raise InvalidConfig(raw.origin, text, from_validation(error, Config)) from None
+    if problems := check_tls(config.dispatcher):  # the token must not cross a network in the clear
+        raise InvalidConfig(raw.origin, text, problems)
     return config
 
 

@@ -470,3 +470,42 @@ def test_breakers_are_listed_and_reset(cli: Any, dispatcher: Any) -> None:
     assert cli("breakers", "reset").code == 2
     assert "boot/aws/agent/z" not in cli("breakers", "reset", "boot/aws/agent/z").out
     assert "Nothing has failed" in cli("breakers", "reset", "--all").out
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["[pools.default]\nprofiles = ['nobody']\nmin_work = 1", "[profiles.x]\ndriver = 'none'", "[nonsense]"],
+)
+def test_a_dispatcher_that_runs_is_reached_whatever_else_is_wrong_with_the_file(
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: str
+) -> None:
+    """The kill switch works, with a warning; `up` would not start so, and other commands still say all."""
+    monkeypatch.delenv("CLOUD_DISPATCH_URL")
+    monkeypatch.delenv("CLOUD_DISPATCH_TOKEN")
+    config = tmp_path / "config.toml"
+    listen = dispatcher.url.removeprefix("http://")
+    config.write_text(
+        f'[dispatcher]\nlisten = "{listen}"\ntls = false\nstate_dir = "state"\nlog_level = "loud"\n{wrong}\n'
+    )
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "operator.token").write_text("operator-secret\n")
+    ran = cli("stop", "--terminate-all", "--yes", "--config", str(config))
+    assert (ran.code, dispatcher.stopped["level"]) == (0, "terminate-all")
+    assert ran.err.startswith(f"warning: {config}:")
+    assert "`cloud-dispatch config check` tells all" in ran.err
+    assert cli("config", "check", "--config", str(config)).code == 2
+
+
+@pytest.mark.parametrize("wrong", ['[dispatcher]\nlisten = "0.0.0.0:7717"\ntls = false\n', "[dispatcher\n"])
+def test_who_cant_learn_the_address_is_told_how_to_name_it(
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: str
+) -> None:
+    """A file that says nothing, or an address that the token must not go to."""
+    config = tmp_path / "config.toml"
+    config.write_text(wrong)
+    monkeypatch.setenv("CLOUD_DISPATCH_CONFIG", str(config))
+    assert cli("tasks").code == 0
+    monkeypatch.delenv("CLOUD_DISPATCH_TOKEN")
+    ran = cli("tasks")
+    assert ran.code == 2
+    assert all(key in ran.err for key in ("$CLOUD_DISPATCH_URL", "$CLOUD_DISPATCH_TOKEN", "$CLOUD_DISPATCH_CA"))
