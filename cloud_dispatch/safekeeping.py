@@ -18,7 +18,7 @@ from cloud_dispatch import statestore
 from cloud_dispatch.config import Config
 from cloud_dispatch.config.places import BUCKET_FORMS
 from cloud_dispatch.domain.durations import about
-from cloud_dispatch.domain.errors import DispatchError, InvalidInput
+from cloud_dispatch.domain.errors import Conflict, DispatchError, InvalidInput, NotFound
 from cloud_dispatch.install import buckets, copies, packing
 from cloud_dispatch.install.buckets import Bucket
 from cloud_dispatch.ownership import give
@@ -101,11 +101,16 @@ def listed(config: Config, place: str = "") -> list[Kept]:
 def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = False) -> str:
     """Make the statestore, keys and certificates from a copy: a file, a folder, an address of one, or `latest` of the
     configured place; `keys_only`: without the statestore, since its database is there still. What it was made from.
-    Conflict where there is one already, in use or not."""
+    Conflict where there is one already, in use or not; NotFound where there is no copy."""
+    if not keys_only and (owner := statestore.describe_owner(config.store_url)) is not None:
+        raise Conflict(f"the statestore is in use by {owner}: nothing was restored", hint="stop the dispatcher first")
     if source == buckets.LATEST:
         source = f"{config.backup.into or config.backups}/{buckets.LATEST}"
     if not buckets.is_address(_told(source)):
-        _bring(config, clock, found := _of_folder(Path(source)), keys_only)
+        found = _of_folder(Path(source))
+        if not found.exists():
+            raise NotFound(f"there is no copy {found}", hint="`cloud-dispatch backups` lists those that there are")
+        _bring(config, clock, found, keys_only)
         return str(found)
     place, name = buckets.split(source)
     config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -16,11 +16,10 @@ from pathlib import Path
 import structlog
 
 from cloud_dispatch.api import keyfiles
-from cloud_dispatch.config import OPERATOR_FILE
+from cloud_dispatch.config import OPERATOR_FILE, OPERATOR_HASH
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.ports.entropy import Entropy
 
-_HASH = "operator.sha256"
 _HEX = re.compile(r"[0-9a-f]{64}")
 _Version = tuple[int, ...]
 log = structlog.get_logger("cloud_dispatch.api")
@@ -44,7 +43,7 @@ class OperatorToken:
     def open(cls, state_dir: Path, entropy: Entropy) -> OperatorToken:
         """That of a state directory. Where no hash is kept yet it is made from the clear copy, and that too where there
         is none. InvalidInput when one of the files is open to others, or is not what it should be."""
-        kept, clear = keyfiles.keys_folder(state_dir) / _HASH, state_dir / OPERATOR_FILE
+        kept, clear = keyfiles.keys_folder(state_dir) / OPERATOR_HASH, state_dir / OPERATOR_FILE
         if clear.exists() or not kept.exists():
             token = keyfiles.secret(clear, "operator-token", entropy)
             if not kept.exists():
@@ -84,7 +83,7 @@ def renew(state_dir: Path, entropy: Entropy) -> Path:
     if not there:
         hint = "use the configuration of the dispatcher, on its own machine; its first start makes the first token"
         raise InvalidInput("this is no dispatcher's state folder: it has no keys", place=str(state_dir), hint=hint)
-    kept, clear = keyfiles.keys_folder(state_dir) / _HASH, state_dir / OPERATOR_FILE
+    kept, clear = keyfiles.keys_folder(state_dir) / OPERATOR_HASH, state_dir / OPERATOR_FILE
     token = entropy.secret("operator-token")
     keyfiles.write(clear, token)
     keyfiles.write(kept, _hash(token.encode()))

@@ -68,6 +68,8 @@ Plugins = Callable[[str], DriverPlugin]
 
 #: The operator's token in the state folder: the dispatcher writes it there, and clients look for it.
 OPERATOR_FILE = "operator.token"
+#: Its sha256 among the keys, by which the dispatcher knows it.
+OPERATOR_HASH = "operator.sha256"
 _TOML_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 #: Keys of a dispatcher that say how to reach it.
 _ADDRESS_KEYS = frozenset({"listen", "state_dir", "tls", "certificate", "key"})

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from cloud_dispatch.config import OPERATOR_FILE, OPERATOR_HASH
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
 from cloud_dispatch.ownership import give, give_all
 
@@ -61,19 +62,25 @@ def there(folder: Path) -> list[Path]:
 
 
 def check(source: Path, state: Path) -> None:
-    """InvalidInput where `source` is no copy; Conflict where `state` has other keys or certificates than it."""
+    """InvalidInput where `source` is no copy; Conflict where `state` has other keys or certificates than it. By which
+    hash the operator's token is known may differ: who made another one since goes on with that."""
     if not (source / STORE).is_file() and not (source / FOLDERS[0]).is_dir():
         hint = f"it has neither {STORE} nor {FOLDERS[0]}"
         raise InvalidInput(f"{source} is no copy of a dispatcher's state", hint=hint)
     for name in FOLDERS:
         kept, there = source / name, state / name
-        if kept.is_dir() and there.is_dir() and _texts(there) != _texts(kept):
-            raise Conflict(f"{there} holds something else than the copy", hint="move it away first")
+        if not kept.is_dir() or not there.is_dir():
+            continue
+        ours, copied = _texts(there), _texts(kept)
+        if other := sorted(name for name in ours.keys() | copied.keys() if ours.get(name) != copied.get(name)):
+            message = f"{there} holds something else than the copy: {', '.join(other)} differ"
+            raise Conflict(message, hint=f"to have those of the copy move {there} away first")
 
 
 def bring(source: Path, state: Path) -> None:
     """What belongs to the statestore in the copy `source`, to where a dispatcher has it, after `check`; what is there
-    already is left. It is the owner's of `state`, also where root brings it."""
+    already is left. It is the owner's of `state`, also where root brings it. Where commands find an operator's token
+    that one holds: a dispatcher that finds no hash of it makes it."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in FOLDERS:
         kept, there = source / name, state / name
@@ -81,6 +88,8 @@ def bring(source: Path, state: Path) -> None:
             part = state / f".{name}.part"
             shutil.rmtree(part, ignore_errors=True)
             _copy(kept, part)
+            if (state / OPERATOR_FILE).exists():
+                (part / OPERATOR_HASH).unlink(missing_ok=True)
             give_all(part, state)
             part.rename(there)
     _sync(state)
@@ -99,7 +108,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _texts(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file() and file.name != OPERATOR_HASH}
 
 
 def _sync(folder: Path) -> None:

@@ -125,7 +125,8 @@ def _existing(url: str) -> Iterator[Engine]:
 
 
 def describe_owner(url: str) -> str | None:
-    """Who has the store at `url` open now (`pid 12 on host since ...`), None when nobody has."""
+    """Who has the store at `url` open now (`pid 12 on host since ...`), None when nobody has. StoreUnavailable where a
+    database can't be asked."""
     parsed = parse_url(url)
     path = sqlite_path(parsed)
     if path is not None:
@@ -134,6 +135,8 @@ def describe_owner(url: str) -> str | None:
         engine = make_engine(parsed)
         try:
             holder = locks.advisory_holder(engine)
+        except driver_errors(engine) as error:
+            raise translate(error, parsed) from error
         finally:
             engine.dispose()
     return holder.describe() if holder else None

@@ -79,3 +79,30 @@ def test_other_keys_are_not_overwritten(tmp_path: Path) -> None:
     copies.check(made, own)
     with pytest.raises(InvalidInput, match=r"store\.sqlite"):
         copies.check(tmp_path, own)
+
+
+def test_what_differs_is_named(tmp_path: Path) -> None:
+    """So that whoever has to decide knows about what."""
+    own = state(tmp_path / "old")
+    made = copies.make(tmp_path / "copies", own, NOW, 1, copied)
+    (own / "tls" / "ca.pem").write_text("renewed")
+    (own / "tls" / "more.pem").write_text("mine")
+    with pytest.raises(Conflict, match=r"tls holds something else than the copy: ca\.pem, more\.pem differ"):
+        copies.check(made, own)
+
+
+def test_an_operators_token_that_is_newer_than_the_copy_holds(tmp_path: Path) -> None:
+    """Where its hash is still there, and where the keys were moved away: commands have its clear copy."""
+    own = state(tmp_path / "old")
+    (own / "keys" / "operator.sha256").write_text("of before")
+    made = copies.make(tmp_path / "copies", own, NOW, 1, copied)
+    (own / "keys" / "operator.sha256").write_text("of now")
+    copies.check(made, own)
+    copies.bring(made, own)
+    assert (own / "keys" / "operator.sha256").read_text() == "of now"
+    (own / "operator.token").write_text("of now in clear")
+    (own / "keys").rename(tmp_path / "away")
+    copies.bring(made, own)
+    assert not (own / "keys" / "operator.sha256").exists()
+    copies.bring(made, tmp_path / "new")
+    assert (tmp_path / "new" / "keys" / "operator.sha256").read_text() == "of before"

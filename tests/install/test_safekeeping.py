@@ -9,12 +9,14 @@ from typing import Any
 
 import boto3
 import pytest
+from pydantic import Secret
 
 from cloud_dispatch import safekeeping
 from cloud_dispatch.config import Config, Embedded, InvalidConfig, TomlFile, load
-from cloud_dispatch.domain.errors import Conflict, InvalidInput, Unavailable
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, Unavailable
 from cloud_dispatch.provider.registry import plugin
 from cloud_dispatch.statestore import identity
+from cloud_dispatch.statestore.lock import FileLock, this_process
 from tests.fakes.clock import SetClock
 from tests.migrated import migrate, migrated_store
 from tests.providers.aws import moto_server
@@ -214,3 +216,32 @@ def test_places_are_checked_as_the_configuration_is_read(tmp_path: Path) -> None
     ):
         with pytest.raises(InvalidConfig, match=said):
             config(tmp_path, **bad)
+
+
+def test_a_copy_that_is_not_there_is_not_found(state: Path, clock: SetClock, tmp_path: Path) -> None:
+    """A file, or the latest of a folder that has none."""
+    for source in ("nofile", "nope/latest"):
+        with pytest.raises(NotFound, match="there is no copy"):
+            safekeeping.restore(config(tmp_path / "new"), clock, str(tmp_path / source))
+
+
+def test_that_a_dispatcher_runs_is_told_before_anything_else(state: Path, clock: SetClock) -> None:
+    """Whatever is wrong besides: the keys that differ are those that it works with."""
+    safekeeping.make(config(state), clock)
+    (state / "keys" / "join").write_text("another")
+    lock = FileLock(state / "store.sqlite")
+    lock.take(this_process(NOW))
+    try:
+        for source in ("latest", "nofile"):
+            with pytest.raises(Conflict, match=r"in use by pid .*stop the dispatcher first"):
+                safekeeping.restore(config(state), clock, source)
+    finally:
+        lock.release()
+
+
+def test_a_database_that_does_not_answer_is_told_as_that(state: Path, clock: SetClock) -> None:
+    """Whether somebody has it open is the first question, and fails as any other does."""
+    told = config(state)
+    store = told.store.model_copy(update={"url": Secret("postgresql+psycopg://me@127.0.0.1:1/none")})
+    with pytest.raises(StoreUnavailable):
+        safekeeping.restore(told.model_copy(update={"store": store}), clock, "latest")
