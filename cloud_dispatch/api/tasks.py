@@ -136,7 +136,8 @@ class TaskRoutes:
             notes = notes_of(specs, pools)
         ids = await self._s.store.submit(specs)
         self._s.fleet.wake()
-        return json_response({"ids": list(ids), "notes": notes}, 201)
+        arrays = list(dict.fromkeys(spec.array_id for spec in specs if spec.array_id))
+        return json_response({"ids": list(ids), "arrays": arrays, "notes": notes}, 201)
 
     async def listing(self, request: Request) -> Response:
         where = self._filter(request)

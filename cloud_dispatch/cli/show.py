@@ -126,6 +126,16 @@ def _placed(wholes: Sequence[int], text: int | None, width: int) -> list[dict[in
     return lines
 
 
+def count(number: int, thing: str) -> str:
+    """`1 task`, `3 tasks`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def tasks(ids: Sequence[int]) -> str:
+    """By their numbers: `task 17`, `3 tasks, 17 to 19`."""
+    return f"task {ids[0]}" if len(ids) == 1 else f"{count(len(ids), 'task')}, {min(ids)} to {max(ids)}"
+
+
 def outcome(task: Mapping[str, Any]) -> str:
     """Why the last attempt ended: `exit-code 3`, `signal 9`, `timeout`."""
     cause = task.get("cause") or ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from cloud_dispatch.cli import show
 from cloud_dispatch.cli.options import ConfigFile, Json, takes_task_options
 from cloud_dispatch.cli.session import connect, emit, say
 
@@ -21,6 +22,7 @@ Words = Annotated[
         help="The command, after `--`; `::: A B` makes a task a value, {} stands for it.", metavar="COMMAND"
     ),
 ]
+_SHOWN = 5
 _WORDS_FIRST = {"allow_interspersed_args": False}
 
 
@@ -37,7 +39,7 @@ def run(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Submit tasks and follow them until all have ended: 0 if all succeeded, else 1.
+    """Submit tasks and follow them until all have ended: 0 if all succeeded, else 1. Their numbers are on stderr.
 
     One task prints its output as it comes; several show a progress bar. While none of them runs it says why. A command
     of one quoted word is for the shell. Ctrl-C asks whether to leave them running, cancel them, or go on.
@@ -53,6 +55,7 @@ def run(
 
     with connect(config) as client:
         ids = _submitted(client, tasks)["ids"]
+        say(show.tasks(ids))
         raise typer.Exit(Follow(client, ids, as_json=as_json, logs=logs).until_ended())
 
 
@@ -63,7 +66,7 @@ def submit(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Submit tasks and print their numbers, one a line. All are taken, or none.
+    """Submit tasks and print their numbers, one a line; the id of an array or sweep on stderr. All are taken, or none.
 
     Example: cloud-dispatch submit --file tasks.csv --project night --max-runtime 2h
     """
@@ -77,6 +80,9 @@ def _submitted(client: Client, tasks: list[dict[str, Any]]) -> Submitted:
     done = client.submission(tasks)
     for note in done["notes"]:
         say(f"note: {note}")
+    if arrays := done["arrays"]:
+        more = f" and {len(arrays) - _SHOWN} more" if len(arrays) > _SHOWN else ""
+        say(f"array{'' if len(arrays) == 1 else 's'} {', '.join(arrays[:_SHOWN])}{more}")
     return done
 
 

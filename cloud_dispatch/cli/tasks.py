@@ -68,6 +68,7 @@ def list_tasks(
 
 
 def _table(tasks: Sequence[TaskView]) -> show.Listing:
+    arrays = any(task["array_id"] for task in tasks)
     rows = [
         (
             task["id"],
@@ -75,14 +76,20 @@ def _table(tasks: Sequence[TaskView]) -> show.Listing:
             show.outcome(task),
             task["attempts"],
             task["priority"],
+            *((_place_in_array(task),) if arrays else ()),
             task["instance"] or "-",
             show.span(task["ended_ms"] - task["started_ms"]) if task["ended_ms"] and task["started_ms"] else "-",
             task["name"] or show.shorten(task["command"]),
         )
         for task in tasks
     ]
-    columns = ("task", "state", "cause", "attempts", "priority", "instance", "ran", "name or command")
+    of_arrays = ("array",) if arrays else ()
+    columns = ("task", "state", "cause", "attempts", "priority", *of_arrays, "instance", "ran", "name or command")
     return show.table(columns, rows, "name or command")
+
+
+def _place_in_array(task: TaskView) -> str:
+    return f"{task['array_id']} [{task['array_index']}]" if task["array_id"] else ""
 
 
 def one(
@@ -102,7 +109,7 @@ def _render(task: TaskDetail) -> None:
         ("task", task["id"]), ("name", task["name"]), ("command", task["command"]), ("state", task["state"]),
         ("cause", show.ending(task)), ("needs", task["shape"]),
         ("priority", task["priority"]), ("project", task["project"]), ("user", task["user"]),
-        ("array", f"{task['array_id']} [{task['array_index']}]" if task["array_id"] else ""),
+        ("array", _place_in_array(task)),
         ("instance", task["instance"] or ""), ("submitted", show.moment(task["submitted_ms"])),
         ("started", show.moment(task["started_ms"])), ("ended", show.moment(task["ended_ms"])),
     ]  # fmt: skip

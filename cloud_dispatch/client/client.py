@@ -91,7 +91,8 @@ class Client:
     def submission(self, tasks: Sequence[Mapping[str, Any]]) -> Submitted:
         """As `submit`, with the notes of the answer: that tasks name a pool that is not there, say."""
         reply = self._http.json("POST", "/v1/tasks", body={"tasks": tasks}, timeout_s=SUBMIT_TIMEOUT_S)
-        return Submitted(ids=reply["ids"], notes=reply.get("notes", []))  # an older dispatcher gives none
+        # an older dispatcher gives ids alone
+        return Submitted(ids=reply["ids"], arrays=reply.get("arrays", []), notes=reply.get("notes", []))
 
     def tasks(
         self,

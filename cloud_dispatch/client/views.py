@@ -14,9 +14,10 @@ class OutputView(TypedDict):
 
 
 class Submitted(TypedDict):
-    """The numbers of tasks that were submitted, in order, and what to know of them at once."""
+    """The numbers of tasks that were submitted, in order, the ids of their arrays, and what to know of them at once."""
 
     ids: list[int]
+    arrays: list[str]
     notes: list[str]
 
 

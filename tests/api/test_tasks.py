@@ -27,7 +27,7 @@ async def test_submitted_tasks_can_be_looked_at(house: House) -> None:
     assert "1 cpu" in one["shape"]
     listed = (await house.op.get("/v1/tasks", params={"project": "q"})).json()
     assert [(task["id"], task["array_index"]) for task in listed["tasks"]] == list(zip(ids[1:], range(3), strict=True))
-    assert listed["tasks"][0]["array_id"]
+    assert submitted.json()["arrays"] == [listed["tasks"][0]["array_id"]]
     assert listed["next"] is None
     last = (await house.op.get("/v1/tasks", params={"before": 10**17, "limit": 3})).json()
     assert ([task["id"] for task in last["tasks"]], last["next"]) == (ids[1:], ids[1])

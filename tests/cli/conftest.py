@@ -75,7 +75,9 @@ class StubDispatcher:
         match method, parts:
             case "POST", ["tasks"]:
                 ids = self._submit(body["tasks"])
-                return {"ids": ids, "notes": ["look out"]} if "pool" in body["tasks"][0] else {"ids": ids}, {}
+                arrays = list(dict.fromkeys(own for i in ids if (own := self.tasks[i]["array_id"])))
+                notes = {"notes": ["look out"]} if "pool" in body["tasks"][0] else {}
+                return {"ids": ids, **notes, **({"arrays": arrays} if arrays else {})}, {}
             case "GET", ["tasks"]:
                 self.on_poll()
                 return self._page(query), {}
@@ -193,7 +195,11 @@ class StubDispatcher:
         except InvalidInput as error:
             raise Refusal(400, error.code, error.message, error.place, error.hint) from None
         self.submitted += inputs
-        return [self.add(name=spec.name, command=spec.shell or " ".join(spec.argv)) for spec in specs]
+        return [
+            self.add(name=spec.name, command=spec.shell or " ".join(spec.argv), array_id=str(spec.array_id),
+                     array_index=spec.array_index)
+            for spec in specs
+        ]  # fmt: skip
 
     def add(self, **fields: Any) -> int:
         """A new task, as `plays` has it; its number."""

@@ -351,7 +351,10 @@ def test_ctrl_c_without_a_terminal_leaves_the_tasks(cli: Any, dispatcher: Any, m
 
 def test_submitted_ids_as_json(cli: Any, dispatcher: Any) -> None:
     """Programs get a document."""
-    assert cli("submit", "--json", "--array", "3", "--", "true").json() == {"ids": [1, 2, 3], "notes": []}
+    ran = cli("submit", "--json", "--array", "3", "--", "true")
+    array = dispatcher.tasks[1]["array_id"]
+    assert ran.json() == {"ids": [1, 2, 3], "arrays": [array], "notes": []}
+    assert ran.err == f"array {array}\n"
     assert json.loads(json.dumps(dispatcher.submitted[0]["array"])) == 3
 
 
@@ -360,5 +363,21 @@ def test_what_to_know_at_once_is_told_beside_the_numbers(cli: Any, dispatcher: A
     ran = cli("submit", "--pool", "nope", "--", "true")
     assert (ran.out, ran.err) == ("1\n", "note: look out\n")
     ran = cli("submit", "--json", "--pool", "nope", "--", "true")
-    assert (ran.json(), ran.err) == ({"ids": [2], "notes": ["look out"]}, "note: look out\n")
+    assert (ran.json(), ran.err) == ({"ids": [2], "arrays": [], "notes": ["look out"]}, "note: look out\n")
     assert "note: look out" in cli("run", "--pool", "nope", "--", "true").err
+
+
+def test_run_tells_by_which_numbers_the_tasks_are_asked_for(cli: Any, dispatcher: Any) -> None:
+    """On stderr: what tasks write is all of stdout."""
+    ran = cli("run", "--", "true")
+    assert (ran.out, ran.err.splitlines()[0]) == ("", "task 1")
+    array, numbers = cli("run", "--array", "3", "--", "true").err.splitlines()[:2]
+    assert (array, numbers) == (f"array {dispatcher.tasks[2]['array_id']}", "3 tasks, 2 to 4")
+
+
+def test_tasks_of_an_array_are_listed_with_its_id(cli: Any, dispatcher: Any) -> None:
+    """By which they are chosen; where none is of an array there is no such column."""
+    cli("submit", "--", "true")
+    assert "array" not in cli("tasks").out
+    cli("submit", "--array", "2", "--", "true")
+    assert f"{dispatcher.tasks[3]['array_id']} [1]" in cli("tasks").out
