@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cloud_dispatch.cli import show
 from cloud_dispatch.cli.exitcodes import INTERRUPTED, OK, TASKS_FAILED
 from cloud_dispatch.cli.session import emit, messages, pause, say, seconds
-from cloud_dispatch.cli.waits import Waits
+from cloud_dispatch.cli.waits import Waits, say_away
 from cloud_dispatch.domain.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -172,8 +172,10 @@ def patiently(watch: Watch) -> Iterator[list[TaskView]]:
         try:
             fresh = watch.poll()
             away_since = None
-        except Unavailable:
-            away_since = seconds() if away_since is None else away_since
+        except Unavailable as error:
+            if away_since is None:
+                away_since = seconds()
+                say_away(error, PATIENCE_S)
             if seconds() - away_since > PATIENCE_S:
                 raise
             fresh = []

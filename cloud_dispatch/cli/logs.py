@@ -11,6 +11,7 @@ import typer
 
 from cloud_dispatch.cli.options import ConfigFile, Json
 from cloud_dispatch.cli.session import connect, pause, say, seconds
+from cloud_dispatch.cli.waits import say_away
 from cloud_dispatch.domain.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -58,14 +59,16 @@ def follow_log(
     client: Client, task: int, *, as_json: bool, patience_s: float, silence: Callable[[], None] = lambda: None
 ) -> None:
     """Print a task's log until it has ended. A new attempt begins with a line on stderr; a dispatcher that is away for
-    less than `patience_s` is waited for. `silence` is called whenever a while has brought nothing."""
+    less than `patience_s` is waited for, which is said. `silence` is called whenever a while has brought nothing."""
     offset, attempt, away_since = 0, "", 0.0
     while True:
         try:
             wait_ms = _FIRST_WAIT_MS if attempt in ("", "0") else _WAIT_MS
             chunk = client.logs(task, offset=offset, wait_ms=wait_ms)
-        except Unavailable:
-            away_since = away_since or seconds()
+        except Unavailable as error:
+            if not away_since:
+                away_since = seconds()
+                say_away(error, patience_s)
             if seconds() - away_since > patience_s:
                 raise
             pause(_PAUSE_S)

@@ -1,4 +1,5 @@
-"""Why what is followed has not begun. Owns when the dispatcher is asked, and that a reason is told once."""
+"""Why what is followed has not begun, or is not heard of. Owns when the dispatcher is asked, and that a reason is told
+once."""
 
 from __future__ import annotations
 
@@ -6,13 +7,18 @@ from typing import TYPE_CHECKING
 
 from cloud_dispatch.cli import show
 from cloud_dispatch.cli.session import say, seconds
-from cloud_dispatch.domain.errors import DispatchError
+from cloud_dispatch.domain.errors import DispatchError, Unavailable
 
 if TYPE_CHECKING:
     from cloud_dispatch.client import Client
 
 #: A task waits this long before anybody wonders why, and so long until it is asked again.
 SOON_S, AGAIN_S = 3.0, 15.0
+
+
+def say_away(error: Unavailable, patience_s: float) -> None:
+    """Say that the dispatcher is away, and for how long that is borne."""
+    say(f"{show.clean(error.message)}: it is waited for, {patience_s:.0f} s at most")
 
 
 class Waits:

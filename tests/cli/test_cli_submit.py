@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloud_dispatch.cli import command_line, follow, waits
+from cloud_dispatch.cli import command_line, follow, logs, waits
 
 USER = {"user": "me"}
 
@@ -297,7 +297,25 @@ def test_run_waits_for_a_dispatcher_that_restarts(cli: Any, dispatcher: Any) -> 
             succeeds(task)
 
     dispatcher.on_poll = restart
-    assert cli("run", "--", "echo", ":::", "a", "b").code == 0
+    ran = cli("run", "--", "echo", ":::", "a", "b")
+    assert ran.code == 0
+    assert ran.err.count("starting: it is waited for, 60 s at most") == 1
+
+
+def test_who_follows_a_log_hears_that_no_dispatcher_answers(
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, before the time is up."""
+    told: list[str] = []
+
+    def gives_up(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waits, "say", told.append)
+    monkeypatch.setattr(logs, "pause", gives_up)
+    monkeypatch.setenv("CLOUD_DISPATCH_URL", "http://127.0.0.1:1")
+    assert cli("logs", "-f", "1").code == 130
+    assert told == ["no dispatcher answers at http://127.0.0.1:1: it is waited for, 60 s at most"]
 
 
 class _Terminal(io.StringIO):
