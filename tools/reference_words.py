@@ -257,7 +257,7 @@ TASK: Mapping[str, str] = {
     "env": "Environment variables, on top of a small base. Numbers are taken as text.",
     "cwd": "Working folder: relative to the attempt's own folder, or absolute.",
     "cpus": "Cpus, in steps of 0.001.",
-    "memory": "Memory. An attempt that uses more ends `out-of-memory`.",
+    "memory": "Memory, at least 1MiB; without a unit it is bytes. An attempt that uses more ends `out-of-memory`.",
     "disk": "Disk, for finding an instance. Not enforced.",
     "gpus": "Number of GPUs, or a table of `count`, `type` and `memory` of each.",
     "labels": "Labels that the instance must have: its pool's, and `type`, `zone`, `market`, `arch`.",

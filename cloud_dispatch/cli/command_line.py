@@ -129,14 +129,24 @@ def fields_of(options: Mapping[str, Any], environment: Mapping[str, str]) -> dic
     if options.get("label"):
         fields["labels"] = dict(_pair(text, "--label", "KEY=VALUE") for text in options["label"])
     if options.get("sweep"):
-        pairs = (_pair(text, "--sweep", "NAME=A,B,C") for text in options["sweep"])
-        fields["sweep"] = {name: values.split(",") for name, values in pairs}
+        fields["sweep"] = _sweep(options["sweep"])
     if options.get("inputs"):
         pairs = (_pair(text, "--input", "PATH=URL") for text in options["inputs"])
         fields["inputs"] = [{"path": path, "url": url} for path, url in pairs]
     if options.get("outputs"):
         fields["outputs"] = [_output(text) for text in options["outputs"]]
     return fields
+
+
+def _sweep(texts: Sequence[str]) -> dict[str, list[str]]:
+    swept: dict[str, list[str]] = {}
+    for text in texts:
+        name, values = _pair(text, "--sweep", "NAME=A,B,C")
+        if name in swept:
+            hint = f"all values of a name in one: --sweep {name}={','.join(swept[name])},{values}"
+            raise InvalidInput(f"{name!r} is there twice", place="--sweep", hint=hint)
+        swept[name] = values.split(",")
+    return swept
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, str]:

@@ -109,13 +109,18 @@ def simulate(
         found = answer(asked.scenario, advance)
     figures = report.report(found.record, asked.assumptions)
     value = {
-        "workload": {"origin": work.origin, "tasks": asked.scenario.tasks, "span_ms": work.span_ms},
+        "workload": {
+            "origin": work.origin,
+            "tasks": asked.scenario.tasks,
+            "span_ms": work.span_ms,
+            "misfits": asked.misfits,
+        },
         "seed": seed,
         **report.as_json(figures),
         "billed_micro": found.billed,
         "findings": list(found.findings),
     }
-    emit(value, as_json, lambda: _render(figures, work, found.findings))
+    emit(value, as_json, lambda: _render(figures, work, asked.misfits, found.findings))
     unfinished = any(state not in TERMINAL for state in figures.tasks)
     raise typer.Exit(TASKS_FAILED if unfinished else OK)
 
@@ -195,10 +200,12 @@ def _factor(text: str) -> Fraction:
     return Fraction(text)
 
 
-def _render(found: Report, work: Workload, findings: Sequence[str]) -> None:
+def _render(found: Report, work: Workload, misfits: int, findings: Sequence[str]) -> None:
     """The figures as tables, then what was assumed."""
     states = ", ".join(f"{count} {state}" for state, count in found.tasks.items())
     print(show.clean(f"{work.origin}: {states}"))
+    if misfits:
+        print(f"{show.count(misfits, 'task')} left out: no offering of any pool fits (see what was assumed)")
     rows = [
         ("makespan", show.span(found.makespan_ms) if found.makespan_ms is not None else "not all tasks ended"),
         ("cost", show.dollars(found.cost.total) + (f" and {found.unpriced} unpriced" if found.unpriced else "")),

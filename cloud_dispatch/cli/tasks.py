@@ -21,6 +21,7 @@ States = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option("--state", "-s", help=f"Only these; repeatable: {', '.join(_STATES)}."),
 ]
+_MOST = 100
 Project = Annotated[str, typer.Option("--project", help="Only of this project.")]
 User = Annotated[str, typer.Option("--user", help="Only of this user.")]
 Array = Annotated[str, typer.Option("--array", help="Only of this array or sweep.")]
@@ -41,7 +42,10 @@ def list_tasks(
     array: Array = "",
     name: Annotated[str, typer.Option("--name", help="Only of this name.")] = "",
     after: Annotated[int, typer.Option("--after", help="Only those with a higher number.", min=0)] = 0,
-    limit: Annotated[int, typer.Option("--limit", "-l", help="At most so many.", min=1, max=1_000_000)] = 100,
+    limit: Annotated[
+        Optional[int],  # noqa: UP045  (typer reads it at run time)
+        typer.Option("--limit", "-l", help="At most so many [100].", min=1, max=1_000_000),
+    ] = None,
     last: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option("--last", "-n", help="The last so many, in place of the first.", min=1, max=1_000_000),
@@ -56,12 +60,15 @@ def list_tasks(
     cloud-dispatch tasks --last 20
     """
     where = {"project": project, "user": user, "array": array, "name": name, "states": state or (), "after": after}
+    if limit is not None and last is not None:
+        raise InvalidInput("--limit counts from the first, --last from the last task", hint="give one of them")
+    most = _MOST if limit is None else limit
     with connect(config) as client:
-        found = list(client.all_tasks(limit=limit, **where) if last is None else client.last_tasks(last, **where))
+        found = list(client.all_tasks(limit=most, **where) if last is None else client.last_tasks(last, **where))
 
     def render() -> None:
         console().print(_table(found))
-        if len(found) == limit and last is None:
+        if len(found) == most and last is None:
             say(f"There may be more: --after {found[-1]['id']}")
 
     emit({"tasks": found}, as_json, render)

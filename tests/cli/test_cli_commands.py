@@ -217,6 +217,9 @@ def test_the_last_tasks_are_listed_in_their_order(cli: Any, dispatcher: Any) -> 
     ran = cli("tasks", "-n", "2", "--project", "q")
     assert re.findall(r"^ *(\d+)  ", ran.out, re.MULTILINE) == ["1497", "1499"]
     assert "--after" not in ran.err
+    ran = cli("tasks", "--last", "2", "--limit", "1")
+    assert (ran.code, ran.out) == (2, "")
+    assert len(cli("tasks", "--json").json()["tasks"]) == 100
     assert [task["id"] for task in cli("tasks", "--last", "5", "--after", "1498", "--json").json()["tasks"]] == [
         1499, 1500,
     ]  # fmt: skip

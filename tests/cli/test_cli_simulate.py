@@ -129,6 +129,16 @@ def test_work_that_does_not_end_is_exit_code_1(house: Path, cli: Cli) -> None:
     assert ran.json()["makespan_ms"] is None
 
 
+def test_tasks_that_fit_nothing_are_told_beside_those_that_ended(house: Path, cli: Cli) -> None:
+    """First of all, and not only among what was assumed."""
+    (house / "log.csv").write_text("submit,run_s,cpus\n0,10,1\n0,10,5000\n")
+    words = ("simulate", str(house / "log.csv"), "--config", str(house / "config.toml"))
+    ended, left = cli(*words).out.splitlines()[:2]
+    assert ended.endswith("1 succeeded")
+    assert left == "1 task left out: no offering of any pool fits (see what was assumed)"
+    assert cli(*words, "--json").json()["workload"]["misfits"] == 1
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

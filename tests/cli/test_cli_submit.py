@@ -103,6 +103,11 @@ def test_values_that_look_like_placeholders_stay(cli: Any, dispatcher: Any) -> N
         (["--", "f", "{3}", ":::", "a"], "command: {3}: there are 1 lists"),
         (["-c", "0", "--", "f"], "command line: cpus: expected a number of cpus"),
         (["-c", "many", "--", "f"], "command line: cpus: expected"),
+        (["-m", "4000", "--", "f"], "memory: expected at least 1MiB, got 4000 bytes (a number without a unit is bytes"),
+        (
+            ["--sweep", "x=1", "--sweep", "y=1", "--sweep", "x=2,3", "--", "f {x} {y}"],
+            "--sweep: 'x' is there twice (all values of a name in one: --sweep x=1,2,3)",
+        ),
         (["--max-attempts", "0", "--", "f"], "command line: max_attempts: expected"),
         (["--label", "x", "--", "f"], "--label: expected KEY=VALUE"),
         (["-e", "SURELY_NOT_SET", "--", "f"], "--env: 'SURELY_NOT_SET' is not in your environment"),

@@ -37,7 +37,7 @@ def tasks(draw: st.DrawFn) -> tuple[dict[str, Any], TaskSpec]:
     outputs = draw(st.lists(path, max_size=3, unique=True))
     causes = draw(st.frozensets(st.sampled_from(sorted(RETRYABLE)), max_size=3))
     codes = draw(st.frozensets(st.integers(1, 255), max_size=3))
-    cpus, memory, disk = draw(st.integers(1, 10**6)), draw(st.integers(1, 2**40)), draw(st.integers(0, 2**40))
+    cpus, memory, disk = draw(st.integers(1, 10**6)), draw(st.integers(2**20, 2**40)), draw(st.integers(0, 2**40))
     gpus, attempts = draw(st.integers(0, 8)), draw(st.integers(1, 1000))
     runtime, priority = draw(st.integers(1, 10**9)), draw(st.integers(-1000, 1000))
     name, project, pool = draw(text), draw(word), draw(word)
@@ -94,6 +94,8 @@ BAD: list[tuple[dict[str, Any] | Any, str]] = [
     ({"command": "a", "memory": "lots"}, "memory"),
     ({"command": "a", "memory": 0}, "memory"),
     ({"command": "a", "memory": -5}, "memory"),
+    ({"command": "a", "memory": 4_000}, "memory"),
+    ({"command": "a", "memory": "1023KiB"}, "memory"),
     ({"command": "a", "memory": 2**70}, "memory"),
     ({"command": "a", "disk": "9" * 50}, "disk"),
     ({"command": "a", "gpus": -1}, "gpus"),

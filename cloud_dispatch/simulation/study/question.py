@@ -34,10 +34,12 @@ _HERE_MS, _THERE_MS = 1, 20
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What the simulator is asked, and what was assumed to ask it."""
+    """What the simulator is asked, what was assumed to ask it, and how many tasks it is not asked about, since they fit
+    nothing."""
 
     scenario: Scenario
     assumptions: tuple[str, ...]
+    misfits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ def study(config: Config, offers: Offers, workload: Workload, wishes: Wishes = W
         f" {scenario.plan_ms} ms; nothing fails"
     )
     told.append(f"the run ends {format_duration(wishes.patience_ms)} after the last submission, whatever is left to do")
-    return Study(scenario, tuple(told))
+    misfits = sum(item.count for item in workload.items) - sum(item.count for item in items)
+    return Study(scenario, tuple(told), misfits)
 
 
 def _until(horizon_ms: int, prices: Iterable[Fault]) -> tuple[Fault, ...]:
