@@ -56,7 +56,10 @@ def check(
     except InvalidConfig as error:
         if not as_json:
             raise
-        problems = [{"key": render(problem.path), "message": problem.message} for problem in error.problems]
+        problems = [
+            {"file": error.origin, "line": line, "key": render(problem.path), "message": problem.message}
+            for problem, line in zip(error.problems, error.lines, strict=True)
+        ]
         emit({"ok": False, "problems": problems}, True, lambda: None)
         say(str(error))
         raise typer.Exit(USAGE) from None

@@ -20,8 +20,17 @@ _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
 _PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([\w-]+)")
 _SHOWN = 60
+#: What to say of too few and too many: pydantic's words name its own types.
+_COUNTS = {
+    "too_short": "expected a list of at least {min_length}, got {actual_length}",
+    "too_long": "expected a list of at most {max_length}, got {actual_length}",
+}
 #: pydantic's words for what TOML and people call otherwise.
 _WORDS = {
+    "a valid path for <class 'pathlib.Path'>": "a path, as text",
+    ", unable to interpret input": "",
+    ", unable to parse string as an integer": "",
+    ", unable to parse string as a number": "",
     "a valid tuple": "a list",
     "a valid list": "a list",
     "a valid dictionary or instance of": "a table for",
@@ -47,9 +56,14 @@ class InvalidConfig(InvalidInput):
     """A configuration with one or more problems; the text has one line for each, all with their places."""
 
     def __init__(self, origin: str, text: str | None, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
-        lines = KeyLines(text) if text is not None else None
-        shown = [(f"{_location(origin, lines, p.path)}: {render(p.path)}", p.message) for p in problems]
+        self.problems, self.origin = tuple(problems), origin
+        keys = KeyLines(text) if text is not None else None
+        #: The line of each problem, where the text has one for it.
+        self.lines = tuple(keys.find(problem.path) if keys is not None else None for problem in problems)
+        shown = [
+            (f"{_location(origin, line)}: {render(problem.path)}", problem.message)
+            for problem, line in zip(problems, self.lines, strict=True)
+        ]
         rest = "".join(f"\n{place}: {message}" for place, message in shown[1:])
         super().__init__(shown[0][1] + rest, place=shown[0][0])
 
@@ -62,8 +76,7 @@ def render(path: Path) -> str:
     return text
 
 
-def _location(origin: str, lines: KeyLines | None, path: Path) -> str:
-    line = lines.find(path) if lines is not None else None
+def _location(origin: str, line: int | None) -> str:
     return origin if line is None else f"{origin}:{line}"
 
 
@@ -131,8 +144,10 @@ def _explain(model: type[BaseModel], item: Any) -> str:
         return unknown_key(str(item["loc"][-1]), _keys(_model_at(model, item["loc"][:-1])))
     if kind == "missing":
         return "is missing"
+    if kind in _COUNTS:
+        return _COUNTS[kind].format(**item["ctx"])
     text = str(item["msg"]).removeprefix("Value error, ")
-    text = re.sub(r"^Input should be ", "expected ", text)
+    text = re.sub(r"^Input (should be|is not) ", "expected ", text)
     for word, ours in _WORDS.items():
         text = text.replace(word, ours)
     if not text.startswith("expected"):

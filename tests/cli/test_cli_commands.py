@@ -292,7 +292,9 @@ def test_config_check_tells_every_problem(cli: Any, tmp_path: Path) -> None:
     assert f"{file}:2: timing.leese: no such key (did you mean 'lease'?)" in ran.err
     assert f"{file}:3: timing.poll: expected a duration" in ran.err
     found = cli("config", "check", "--config", str(file), "--json")
-    assert [problem["key"] for problem in found.json()["problems"]] == ["timing.poll", "timing.leese"]
+    assert [(one["file"], one["line"], one["key"]) for one in found.json()["problems"]] == [
+        (str(file), 3, "timing.poll"), (str(file), 2, "timing.leese"),
+    ]  # fmt: skip
     assert found.code == 2
 
 

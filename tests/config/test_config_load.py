@@ -173,6 +173,12 @@ def test_description_reads_back_as_the_same_configuration(tmp_path: Path) -> Non
 
 
 CASES = [
+    (
+        "[pools.a]\nprofiles = []\n[profiles.local]\ndriver = 'local'",
+        "config.toml:2: pools.a.profiles: expected a list of at least 1, got 0",
+    ),
+    ("[dispatcher]\nstate_dir = 5", "config.toml:2: dispatcher.state_dir: expected a path, as text, got 5"),
+    ("[dispatcher]\ntls = 'maybe'", "config.toml:2: dispatcher.tls: expected true or false, got 'maybe'"),
     ("[timing]\nheartbeet = 1", "config.toml:2: timing.heartbeet: no such key (did you mean 'heartbeat'?)"),
     ("[timing]\n\nlease = 'soon'", "config.toml:3: timing.lease: expected a duration"),
     ("[timing]\nlease = '20s'", "config.toml:2: timing.lease: expected at least 3 heartbeats (30s), got 20s"),
