@@ -152,8 +152,8 @@ class InstanceRoutes:
 
     async def adopt(self, request: Request) -> Response:
         asked = await body_of(request, _ADOPT, self._s.limits.operator_bytes)
-        await self._s.fleet.adopt(check_text(asked.store, "store"))
-        return json_response({"store": asked.store})
+        seen = dict(await self._s.fleet.adopt(check_text(asked.store, "store")))
+        return json_response({"store": asked.store, "vms": seen.pop(asked.store, 0), "others": seen})
 
     async def explain(self, request: Request) -> Response:
         return json_response(await self._s.fleet.explain_instance(path_instance(request)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -28,8 +29,17 @@ def adopt(
     Never while a dispatcher runs on that other statestore. Example: cloud-dispatch adopt --store s3k9x0a1b2c3d4e5
     """
     with connect(config) as client:
-        client.adopt(store)
-    emit({"store": store}, as_json, lambda: print(f"VMs of statestore {store} are taken over as they are found."))
+        found = client.adopt(store)
+    emit(found, as_json, lambda: print(show.clean(_taken(store, found))))
+
+
+def _taken(store: str, found: Mapping[str, Any]) -> str:
+    """What came of it; nothing is refused, since a listing may show them later."""
+    if found.get("vms", 1):
+        return f"VMs of statestore {store} are taken over as they are found."
+    said = f"No VM of statestore {store} was seen yet; one that is found is taken over."
+    others = ", ".join(f"{other} ({show.count(count, 'VM')})" for other, count in sorted(found["others"].items()))
+    return f"{said} VMs were seen of: {others}." if others else said
 
 
 def reap(
@@ -70,15 +80,11 @@ def reap(
             return
         console().print(show.table(columns, [tuple(vm[key] for key in keys) for vm in found]))
         if not yes:
-            print(f"{_vms(len(found))}. Say --yes to end what is listed.")
+            print(f"{show.count(len(found), 'VM')}. Say --yes to end what is listed.")
         elif left:
-            print(f"{_vms(len(left))} of {len(found)} not gone yet: run it again.")
+            print(f"{show.count(len(left), 'VM')} of {len(found)} not gone yet: run it again.")
         else:
-            print(f"{_vms(len(found))} gone.")
+            print(f"{show.count(len(found), 'VM')} gone.")
 
     emit({"vms": found}, as_json, render)
     raise typer.Exit(TASKS_FAILED if yes and left else OK)
-
-
-def _vms(count: int) -> str:
-    return f"{count} VM{'' if count == 1 else 's'}"

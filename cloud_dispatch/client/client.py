@@ -217,9 +217,9 @@ class Client:
         path = f"/v1/instances/{_segment(instance)}/{verb}"
         return cast(InstanceView, self._http.json("POST", path, body={"reason": reason}))
 
-    def adopt(self, store: str) -> None:
-        """Take over the VMs that the statestore `store` made."""
-        self._http.json("POST", "/v1/adopt", body={"store": store})
+    def adopt(self, store: str) -> dict[str, Any]:
+        """Take over the VMs that the statestore `store` made; how many were seen of it, and of which others."""
+        return cast("dict[str, Any]", self._http.json("POST", "/v1/adopt", body={"store": store}))
 
     # -- money
     def budgets(self) -> dict[str, Any]:

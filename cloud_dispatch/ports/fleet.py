@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -109,9 +109,10 @@ class Fleet(Protocol):
     def risk(self) -> Sequence[str]:
         """What everything may come to at worst, and which limits hold, in words."""
 
-    async def adopt(self, store: str) -> None:
+    async def adopt(self, store: str) -> Mapping[str, int]:
         """Take over the VMs of this deployment that the statestore `store` made (lost, or copied from). They are found
-        by the next listings. InvalidInput for what is no store's id."""
+        by the next listings. InvalidInput for what is no store's id. How many VMs the last ones have shown of each
+        statestore that was not this one's until now."""
 
     async def preview(self) -> dict[str, Any]:
         """What would be launched and ended now, and why: the plan as JSON-ready values. Changes nothing."""

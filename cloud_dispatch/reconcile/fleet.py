@@ -6,7 +6,7 @@ Implements `ports.fleet.Fleet`. Owns no deciding of its own: what words mean is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, InvalidInput, NotFound, Unavailable
@@ -333,12 +333,14 @@ class FleetService:
     def risk(self) -> Sequence[str]:
         return risk.words(self._c)
 
-    async def adopt(self, store: str) -> None:
+    async def adopt(self, store: str) -> Mapping[str, int]:
+        seen = foreign.stores(self._c)
         await inherit(self._c.store, store)
         self._c.note("operator.adopt", detail=f"VMs of statestore {store} are taken over")
         for view in self._c.profiles.values():
             view.listed_ms = None
         self._c.wake()
+        return seen
 
     async def reset_breakers(self, name: str) -> None:
         await self._c.breakers.reset(name)

@@ -104,21 +104,26 @@ def _most(profiles: Sequence[ProfileName], largest: Mapping[ProfileName, int]) -
     return max((largest.get(name, 1) for name in profiles), default=1)
 
 
+def stores(context: Context) -> Counter[str]:
+    """The statestores that made them, and how many."""
+    counted: Counter[str] = Counter()
+    for one in known(context):
+        counted[one.store] += one.count
+    return counted
+
+
 def words(context: Context) -> list[str]:
     """What an operator is told of them, by statestore."""
-    count = Counter[str]()
-    for others in known(context):
-        count[others.store] += others.count
     return [
         f"VMs of the statestore {store} are there ({number}): `adopt --store {store}` takes them over, `reap` ends all"
-        for store, number in sorted(count.items())
+        for store, number in sorted(stores(context).items())
     ]
 
 
 def uncounted(context: Context) -> dict[str, str]:
     """What bills and nobody counts, in words: by the statestore, VMs that another one made; by the instance, a VM that
     was taken over and whose price nobody tells."""
-    others = {one.store: f"VMs of the statestore {one.store}" for one in known(context)}
+    others = {store: f"VMs of the statestore {store}" for store in stores(context)}
     rows = context.store.instances().values()
     priceless = (row for row in rows if was_adopted(row) and row.rate is None and row.max_rate is None)
     return {**others, **{row.id: f"the adopted instance {row.id}" for row in priceless}}

@@ -51,6 +51,8 @@ class StubDispatcher:
     budgets: dict[str, Any] = field(default_factory=lambda: {"budgets": [], "unsure_since_ms": None})
     breakers: list[dict[str, Any]] = field(default_factory=list)
     stopped: dict[str, Any] = field(default_factory=lambda: {"level": "nothing", "why": "", "since_ms": 0})
+    #: How many VMs of each other statestore were seen.
+    foreign: dict[str, int] = field(default_factory=dict)
     limits_asked: list[dict[str, Any]] = field(default_factory=list)
     #: Pages of `GET /v1/costs` by their `after`, and answers about one task.
     costs: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -160,6 +162,9 @@ class StubDispatcher:
             case "POST", ["breakers", "reset"]:
                 self.breakers = [one for one in self.breakers if not body.get("all") and one["name"] != body["name"]]
                 return {"breakers": self.breakers}, {}
+            case "POST", ["adopt"]:
+                others = dict(self.foreign)
+                return {"store": body["store"], "vms": others.pop(body["store"], 0), "others": others}, {}
             case "GET", ["stop"]:
                 return self.stopped, {}
             case "POST", ["stop"]:

@@ -514,3 +514,12 @@ def test_who_cant_learn_the_address_is_told_how_to_name_it(
     ran = cli("tasks")
     assert ran.code == 2
     assert all(key in ran.err for key in ("$CLOUD_DISPATCH_URL", "$CLOUD_DISPATCH_TOKEN", "$CLOUD_DISPATCH_CA"))
+
+
+def test_adopt_says_where_nothing_of_that_statestore_was_seen(cli: Any, dispatcher: Any) -> None:
+    """A typo is no error, since a listing may show them later; but it is told beside what there is."""
+    assert "No VM of statestore s1 was seen yet" in cli("adopt", "--store", "s1").out
+    dispatcher.foreign = {"s1": 2, "s2": 1}
+    assert cli("adopt", "--store", "s1").out == "VMs of statestore s1 are taken over as they are found.\n"
+    assert "VMs were seen of: s1 (2 VMs), s2 (1 VM)." in cli("adopt", "--store", "s3").out
+    assert cli("adopt", "--store", "s1", "--json").json() == {"store": "s1", "vms": 2, "others": {"s2": 1}}

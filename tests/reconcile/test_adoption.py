@@ -240,7 +240,8 @@ async def test_an_operator_can_take_over_another_stores_vms(tmp_path: Path) -> N
         row = stray(w)
         await w.passes(2)
         assert len(w.rows) == 1
-        await w.fleet.adopt("lost")
+        assert await w.fleet.adopt("typo") == {"lost": 1}
+        assert await w.fleet.adopt("lost") == {"lost": 1}
         answers = w.cloud.tag
 
         async def deaf(vms: Sequence[VmId], wanted: Mapping[str, str]) -> frozenset[VmId]:
