@@ -86,11 +86,14 @@ def _made(config: Config, place: str, keep: int, now_ms: int) -> list[str]:
 
 
 def listed(config: Config, place: str = "") -> list[Kept]:
-    """The copies at `place`, or those at the configured one and on this machine; the oldest first."""
-    place = _told(place) or config.backup.into
+    """The copies at `place`, or those at the configured one and on this machine; the oldest first. NotFound for a
+    folder that was asked for and is not there."""
+    asked, place = place, _told(place) or config.backup.into
     found = []
     if not buckets.is_address(place) or place == config.backup.into:
         folder = config.backups if buckets.is_address(place) or not place else Path(place)
+        if asked and not buckets.is_address(asked) and not folder.is_dir():
+            raise NotFound(f"there is no folder {folder}")
         found = [Kept(one.name, str(one), "", _size(one)) for one in copies.there(folder)]
     if buckets.is_address(place):
         bucket = Bucket(place, config.backup.region)

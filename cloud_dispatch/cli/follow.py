@@ -95,7 +95,7 @@ class Follow:
                 if chosen == "cancel":
                     left = sorted(self._watch.pending)
                     cancelled = self._client.cancel(left) if left else []
-                    say(f"{len(cancelled)} {'task was' if len(cancelled) == 1 else 'tasks were'} cancelled.")
+                    say(f"{show.count(len(cancelled), 'task')} {'was' if len(cancelled) == 1 else 'were'} cancelled.")
                 else:
                     self._say_left()
                 return INTERRUPTED
@@ -142,8 +142,11 @@ class Follow:
         return {"c": "cancel", "g": "go on"}.get(answer, "leave")
 
     def _say_left(self) -> None:
-        first, last = min(self._ids), max(self._ids)
-        say(f"{len(self._watch.pending)} of tasks {first} to {last} go on.")
+        first, left = min(self._ids), len(self._watch.pending)
+        if len(self._ids) == 1:
+            say(f"Task {first} goes on.")
+        else:
+            say(f"{left} of {show.tasks(self._ids)}, {'goes' if left == 1 else 'go'} on.")
         say(f"See them with `cloud-dispatch tasks --after {first - 1}`, end them with `cloud-dispatch cancel`.")
 
     def _report(self) -> int:
@@ -210,7 +213,7 @@ class _Lines:
         done, before = len(watch.ended), self._last
         if done != before[0] and (done == self._total or seconds() - before[1] >= _PLAIN_EVERY_S):
             self._last = (done, seconds())
-            say(f"{done} of {self._total} tasks ended")
+            say(f"{done} of {show.count(self._total, 'task')} ended")
 
 
 @contextmanager

@@ -42,6 +42,8 @@ def outputs(
     """
     if not (tasks or array or project):
         raise InvalidInput("expected numbers of tasks, or at least one of --array, --project")
+    if into.exists() and not into.is_dir():
+        raise InvalidInput(f"expected a folder, and {into} is none", place="--into")
     with connect(config) as client:
         fetched = [
             _fetch(client, task, one, into / str(task) if array or project or len(tasks or ()) > 1 else into, overwrite)

@@ -9,6 +9,7 @@ import typer
 from cloud_dispatch.cli import show
 from cloud_dispatch.cli.options import ConfigFile, Json
 from cloud_dispatch.cli.session import connect, console, emit
+from cloud_dispatch.domain.errors import InvalidInput
 
 
 def register(app: typer.Typer) -> None:
@@ -64,6 +65,8 @@ def explain(
 
     Example: cloud-dispatch explain 17
     """
+    if not subject.strip():
+        raise InvalidInput("expected the number of a task or the name of an instance", place="TASK|INSTANCE")
     with connect(config) as client:
         found = client.explain_task(int(subject)) if subject.isdecimal() else client.explain_instance(subject)
     emit(found, as_json, lambda: _render_why(found))
@@ -95,8 +98,6 @@ def target(
 
     cloud-dispatch target default --drop
     """
-    from cloud_dispatch.domain.errors import InvalidInput
-
     if drop == (count is not None):
         raise InvalidInput("expected either a number of instances or --drop")
     with connect(config) as client:
@@ -105,5 +106,6 @@ def target(
         else:
             client.set_target(pool, count, source=source)
     value = {"pool": pool, "source": source, "count": count}
-    words = f"{source} wants nothing of pool {pool} now." if drop else f"{source} wants {count} instances of {pool}."
+    wanted = f"{show.count(count or 0, 'instance')} of {pool}"
+    words = f"{source} wants nothing of pool {pool} now." if drop else f"{source} wants {wanted}."
     emit(value, as_json, lambda: print(words))

@@ -136,7 +136,8 @@ def _render_refreshed(found: list[dict[str, Any]]) -> None:
         if not one["service"]:
             print(f"profiles.{one['profile']}: its driver has no price service")
         elif not one["problem"]:
-            print(f"profiles.{one['profile']}: {one['prices']} prices are kept")
+            kept = one["prices"]
+            print(f"profiles.{one['profile']}: {show.count(kept, 'price')} {'is' if kept == 1 else 'are'} kept")
 
 
 def _render_changes(found: list[dict[str, Any]]) -> None:
@@ -145,8 +146,10 @@ def _render_changes(found: list[dict[str, Any]]) -> None:
         if not one["service"]:
             print(f"profiles.{one['profile']}: its driver has no price service")
         elif not one["problem"]:
+            differ = len(one["changes"])
             kept = f"kept {show.moment(one['kept_ms'])} UTC" if one["kept_ms"] else "nothing is kept"
-            print(f"profiles.{one['profile']}: {len(one['changes'])} prices differ ({kept})")
+            verb = "differs" if differ == 1 else "differ"
+            print(f"profiles.{one['profile']}: {show.count(differ, 'price')} {verb} ({kept})")
         rows += [
             (one["profile"], c["type"], c["place"], c["market"], _or_none(c["before_nano"]), _or_none(c["after_nano"]))
             for c in one["changes"]

@@ -151,7 +151,8 @@ def _seen(told: Replay) -> str:
     tasks, shapes = sum(item.count for item in snapshot.demand), len({item.shape for item in snapshot.demand})
     states = Counter(str(supply.state) for supply in snapshot.supply)
     instances = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
-    return f"{tasks} waiting tasks (shapes: {shapes}), {len(snapshot.offerings)} offerings, instances: {instances}"
+    waiting, offerings = show.count(tasks, "waiting task"), show.count(len(snapshot.offerings), "offering")
+    return f"{waiting} (shapes: {shapes}), {offerings}, instances: {instances}"
 
 
 def _lines(plan: dict[str, Any]) -> Iterator[str]:
@@ -163,8 +164,9 @@ def _lines(plan: dict[str, Any]) -> Iterator[str]:
 def _line_of_answer(answer: dict[str, Any]) -> str:
     if "missing" in answer:
         return f"pool {answer['pool']} has {answer['missing']} fewer than wanted: {answer['reason']}"
-    verb = "can't run" if "nearest" in answer else "wait"
-    return f"{answer['count']} tasks of {answer['shape']} {verb}: {answer['reason']}"
+    count = answer["count"]
+    verb = "can't run" if "nearest" in answer else "waits" if count == 1 else "wait"
+    return f"{show.count(count, 'task')} of {answer['shape']} {verb}: {answer['reason']}"
 
 
 def _changed(changes: Changes) -> Iterator[str]:

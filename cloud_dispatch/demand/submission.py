@@ -80,6 +80,12 @@ class TaskInput(msgspec.Struct, forbid_unknown_fields=True):
 FIELDS = tuple(TaskInput.__struct_fields__)
 
 
+#: What the values of tables are.
+_HOLDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "env": ((str, int, float), "text or a number"), "labels": ((str,), "text"), "sweep": ((list, tuple), "a list"),
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class SubmissionLimits:
     """Bounds on one submission: tasks after expansion, and bytes of one task's environment."""
@@ -156,10 +162,22 @@ def _explain(raw: Any, text: str) -> str:
     field = re.split(r"[.\[]", path, maxsplit=1)[0]
     if field not in fields.EXPECTED:
         return f"{inside}{text}"
+    if field in _HOLDS and isinstance(raw.get(field), Mapping) and (wrong := _wrong_value(field, raw[field])):
+        return wrong
     if field == path or "[...]" in path:
         return f"{field}: expected {fields.EXPECTED[field]}, got {fields.shorten(raw.get(field))}"
     message = text[: at.start()] if at else text
     return f"{path}: {message.replace('`', '').replace('Expected', 'expected').replace('array', 'list')}"
+
+
+def _wrong_value(field: str, table: Mapping[Any, Any]) -> str:
+    """Of a table of values which one is of the wrong type: it alone is shown, the others may be secrets."""
+    kinds, expected = _HOLDS[field]
+    for key, value in table.items():
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            name = str(key) if str(key).isidentifier() else fields.shorten(key).replace(" ", "_")
+            return f"{field}.{name}: expected {expected}, got {fields.shorten(value)}"
+    return ""
 
 
 def _array_of_content(raw: Any, position: int) -> Callable[[], str]:
@@ -299,8 +317,15 @@ def _labels(labels: Labels) -> Labels:
     return labels
 
 
+def _file(value: str) -> str:
+    """Where a file is below the working folder."""
+    if value.endswith("/"):
+        raise ValueError(f"expected a file, got the folder {fields.shorten(value)}: name each file, or pack them")
+    return fields.relative_path(value)
+
+
 def _input(position: int, item: TransferInput) -> Transfer:
-    path = fields.read(f"inputs[{position}].path", fields.relative_path, item.path)
+    path = fields.read(f"inputs[{position}].path", _file, item.path)
     return Transfer(path, fields.read(f"inputs[{position}].url", fields.url, item.url))
 
 
@@ -309,7 +334,7 @@ def _outputs(items: Sequence[str | TransferInput]) -> tuple[Transfer, ...]:
     for position, item in enumerate(items):
         given = TransferInput(item) if isinstance(item, str) else item
         place = f"outputs[{position}]"
-        path = fields.read(place if isinstance(item, str) else f"{place}.path", fields.relative_path, given.path)
+        path = fields.read(place if isinstance(item, str) else f"{place}.path", _file, given.path)
         if path in taken:
             raise ValueError(f"{place}: expected each output once, got {fields.shorten(path)} again")
         url = fields.read(f"{place}.url", fields.url, given.url) if given.url else ""

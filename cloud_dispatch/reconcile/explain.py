@@ -63,7 +63,7 @@ def _waiting_reasons(context: Context, found: Task) -> list[str]:
         reasons.append("it will be claimed by the next instance that has room")
     ahead = sum(d.count for d in context.store.waiting() if d.priority > found.spec.priority)
     if ahead:
-        reasons.append(f"shapes with more urgent tasks are waiting too ({ahead} tasks)")
+        reasons.append(f"shapes with more urgent tasks are waiting too ({ahead} task{'' if ahead == 1 else 's'})")
     return reasons
 
 
@@ -102,7 +102,7 @@ async def instance(context: Context, name: InstanceId) -> dict[str, Any]:
         reasons.append(f"an operator set it to {row.behaviour}")
     held = context.store.leases_of(name)
     if held:
-        reasons.append(f"it holds {len(held)} claims")
+        reasons.append(f"it holds {len(held)} claim{'' if len(held) == 1 else 's'}")
     if name in context.in_doubt:
         reasons.append("its launch was not answered: the provider is asked whether the VM exists")
     plan_ids = sorted({e.plan for e in events if e.plan is not None})

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.engine import Connection, Engine
 
-from cloud_dispatch.domain.errors import Conflict, InvalidInput
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
 from cloud_dispatch.ownership import give
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
 from cloud_dispatch.statestore.lineage import RESTORED_FACT, unmark
@@ -31,9 +31,12 @@ _ROWS = 5_000
 
 
 def backup(engine: Engine, target: Path) -> None:
-    """A consistent copy of a store in use. Conflict if `target` exists; on any error there is no `target`."""
+    """A consistent copy of a store in use. Conflict if `target` exists, NotFound where there is no folder
+    for it; on any error there is no `target`."""
     if target.exists():
         raise Conflict(f"{target} exists", hint="name a file that does not exist yet")
+    if not target.parent.is_dir():
+        raise NotFound(f"there is no folder {target.parent}", hint="a backup is made into one that is there")
     part = target.with_name(f"{target.name}.part")
     part.unlink(missing_ok=True)
     part.touch(mode=0o600)

@@ -20,6 +20,7 @@ from cloud_dispatch.cli import exitcodes
 from cloud_dispatch.cli.main import app, run
 from cloud_dispatch.client import Client
 from cloud_dispatch.domain import errors
+from tests.migrated import migrated_store
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTANCE = {
@@ -523,3 +524,23 @@ def test_adopt_says_where_nothing_of_that_statestore_was_seen(cli: Any, dispatch
     assert cli("adopt", "--store", "s1").out == "VMs of statestore s1 are taken over as they are found.\n"
     assert "VMs were seen of: s1 (2 VMs), s2 (1 VM)." in cli("adopt", "--store", "s3").out
     assert cli("adopt", "--store", "s1", "--json").json() == {"store": "s1", "vms": 2, "others": {"s2": 1}}
+
+
+def test_what_has_no_name_is_not_asked_for(cli: Any, dispatcher: Any) -> None:
+    ran = cli("explain", "")
+    assert (ran.code, dispatcher.requests) == (2, [])
+    assert "TASK|INSTANCE: expected the number of a task or the name of an instance" in ran.err
+
+
+def test_a_folder_that_is_not_there_is_named(cli: Any, tmp_path: Path) -> None:
+    """Where a backup should go, and where copies are looked for."""
+    config = tmp_path / "config.toml"
+    config.write_text('[dispatcher]\nstate_dir = "state"\n')
+    (tmp_path / "state").mkdir()
+    migrated_store(tmp_path / "state" / "store.sqlite")
+    assert cli("backup", str(tmp_path / "b.sqlite"), "--config", str(config)).code == 0
+    for words in (("backup", f"{tmp_path}/nope/x.sqlite"), ("backups", "--from", f"{tmp_path}/nope")):
+        ran = cli(*words, "--config", str(config))
+        assert (ran.code, ran.out) == (3, "")
+        assert f"there is no folder {tmp_path}/nope" in ran.err
+    assert cli("backups", "--config", str(config)).out == "There is no copy.\n"

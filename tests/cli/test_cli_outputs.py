@@ -79,3 +79,11 @@ def test_outputs_stored_elsewhere_say_where(cli: Any, dispatcher: Any, tmp_path:
     dispatcher.store(1, "far", b"x", url="https://bucket/far")
     ran = cli("outputs", "1", "--into", str(tmp_path))
     assert (ran.code, "https://bucket/far" in ran.err, list(tmp_path.iterdir())) == (0, True, [])
+
+
+def test_what_is_no_folder_takes_no_outputs(cli: Any, dispatcher: Any, tmp_path: Path) -> None:
+    """Told before anything is fetched."""
+    (tmp_path / "file").write_text("mine")
+    ran = cli("outputs", "1", "--into", str(tmp_path / "file"))
+    assert (ran.code, dispatcher.requests) == (2, [])
+    assert f"--into: expected a folder, and {tmp_path / 'file'} is none" in ran.err

@@ -87,10 +87,10 @@ def test_prices_are_shown_with_who_says_them(cli: Any, config: str) -> None:
 def test_what_is_refreshed_is_kept_and_differences_are_shown(cli: Any, config: str, service: list[Price]) -> None:
     """`diff` only looks. What is kept counts, less the discount, where it is newer than the driver's price."""
     done = cli("prices", "diff", "--config", config, "--profile", "one")
-    assert (done.code, "1 prices differ (nothing is kept)" in done.out) == (OK, True)
-    assert "1 prices differ" in cli("prices", "diff", "--config", config, "--profile", "one").out
+    assert (done.code, "1 price differs (nothing is kept)" in done.out) == (OK, True)
+    assert "1 price differs" in cli("prices", "diff", "--config", config, "--profile", "one").out
     done = cli("prices", "refresh", "--config", config)
-    assert (done.code, done.out.count("1 prices are kept")) == (OK, 2)
+    assert (done.code, done.out.count("1 price is kept")) == (OK, 2)
     assert (Path(config).parent / "state/providers/one/prices.json").exists()
     assert "0 prices differ (kept 20" in cli("prices", "diff", "--config", config, "--profile", "one").out
     service[0] = Price("large", "", Market.ON_DEMAND, Rate(250_000_000))
@@ -136,7 +136,7 @@ def test_one_that_can_not_be_asked_is_told_beside_what_the_others_say(
 
     monkeypatch.setattr(drivers.Priced, "call", call)
     done = cli("prices", "refresh", "--config", config)
-    assert (done.code, "profiles.one: 1 prices are kept" in done.out) == (UNAVAILABLE, True)
+    assert (done.code, "profiles.one: 1 price is kept" in done.out) == (UNAVAILABLE, True)
     assert "profiles.two: CredentialsRejected: you may not" in done.err
     assert "profiles.two" not in done.out
 

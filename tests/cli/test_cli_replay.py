@@ -56,7 +56,7 @@ def test_a_plan_that_comes_out_again_is_said_to(cli: Any) -> None:
     ran = cli("replay", "3")
     first, *lines = ran.out.splitlines()
     assert first == (
-        "Plan 3, made 2023-11-14 22:13:20 UTC from 12 waiting tasks (shapes: 1), 1 offerings, instances: 1 booting."
+        "Plan 3, made 2023-11-14 22:13:20 UTC from 12 waiting tasks (shapes: 1), 1 offering, instances: 1 booting."
     )
     assert any(line.startswith("launch ") for line in lines)
     assert lines[-1] == f"Planned again by cloud-dispatch {__version__}: the same."

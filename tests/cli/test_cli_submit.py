@@ -111,6 +111,10 @@ def test_values_that_look_like_placeholders_stay(cli: Any, dispatcher: Any) -> N
         (["--max-attempts", "0", "--", "f"], "command line: max_attempts: expected"),
         (["--label", "x", "--", "f"], "--label: expected KEY=VALUE"),
         (["-e", "SURELY_NOT_SET", "--", "f"], "--env: 'SURELY_NOT_SET' is not in your environment"),
+        (
+            ["--output", "e/", "--", "f"],
+            "command line: outputs[0]: expected a file, got the folder 'e/': name each file",
+        ),
         (["--output", "../x", "--", "f"], "command line: outputs[0]: expected a path below"),
         (["--nonsense", "--", "f"], "No such option"),
         (["--gpus", "-1", "--", "f"], "Invalid value for '--gpus'"),
@@ -332,8 +336,8 @@ class _Terminal(io.StringIO):
     ("answer", "states", "code", "says"),
     [
         ("c\n", {"cancelled"}, 130, "2 tasks were cancelled"),
-        ("l\n", {"queued"}, 130, "2 of tasks 1 to 2 go on"),
-        ("\n", {"queued"}, 130, "2 of tasks 1 to 2 go on"),
+        ("l\n", {"queued"}, 130, "2 of 2 tasks, 1 to 2, go on"),
+        ("\n", {"queued"}, 130, "2 of 2 tasks, 1 to 2, go on"),
         ("g\n", {"succeeded"}, 0, "2 succeeded"),
     ],
 )
