@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 import typer
 
@@ -23,6 +23,7 @@ from cloud_dispatch.domain.task import TERMINAL
 if TYPE_CHECKING:
     from cloud_dispatch.config import Config
     from cloud_dispatch.simulation.report import Parts, Report, Sample
+    from cloud_dispatch.simulation.study.engine import Answer
     from cloud_dispatch.simulation.study.question import Study
     from cloud_dispatch.simulation.workload.items import Workload
     from cloud_dispatch.simulation.workload.read import Reading
@@ -108,7 +109,17 @@ def simulate(
     with advancing(asked.scenario.tasks) as advance:
         found = answer(asked.scenario, advance)
     figures = report.report(found.record, asked.assumptions)
-    value = {
+    value = _as_json(work, asked, seed, figures, found)
+    emit(value, as_json, lambda: _render(figures, work, asked.misfits, found.findings))
+    unfinished = any(state not in TERMINAL for state in figures.tasks)
+    raise typer.Exit(TASKS_FAILED if unfinished else OK)
+
+
+def _as_json(work: Workload, asked: Study, seed: int, figures: Report, found: Answer) -> dict[str, Any]:
+    """The whole answer for programs."""
+    from cloud_dispatch.simulation.report import as_json
+
+    return {
         "workload": {
             "origin": work.origin,
             "tasks": asked.scenario.tasks,
@@ -116,13 +127,10 @@ def simulate(
             "misfits": asked.misfits,
         },
         "seed": seed,
-        **report.as_json(figures),
+        **as_json(figures),
         "billed_micro": found.billed,
         "findings": list(found.findings),
     }
-    emit(value, as_json, lambda: _render(figures, work, asked.misfits, found.findings))
-    unfinished = any(state not in TERMINAL for state in figures.tasks)
-    raise typer.Exit(TASKS_FAILED if unfinished else OK)
 
 
 def _reading(config: Config, tasks: int, allocated: bool, texts: dict[str, str]) -> Reading:

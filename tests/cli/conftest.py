@@ -76,10 +76,7 @@ class StubDispatcher:
         parts = [unquote(part) for part in path.split("/")[2:]]
         match method, parts:
             case "POST", ["tasks"]:
-                ids = self._submit(body["tasks"])
-                arrays = list(dict.fromkeys(own for i in ids if (own := self.tasks[i]["array_id"])))
-                notes = {"notes": ["look out"]} if "pool" in body["tasks"][0] else {}
-                return {"ids": ids, **notes, **({"arrays": arrays} if arrays else {})}, {}
+                return self._told(self._submit(body["tasks"]), body["tasks"]), {}
             case "GET", ["tasks"]:
                 self.on_poll()
                 return self._page(query), {}
@@ -193,6 +190,11 @@ class StubDispatcher:
                 return self.costs[task], {}
             case _:
                 raise Refusal(404, "not-found", f"there is nothing at {path}")
+
+    def _told(self, ids: list[int], inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        arrays = list(dict.fromkeys(own for i in ids if (own := self.tasks[i]["array_id"])))
+        notes = {"notes": ["look out"]} if "pool" in inputs[0] else {}
+        return {"ids": ids, **notes, **({"arrays": arrays} if arrays else {})}
 
     def _submit(self, inputs: list[dict[str, Any]]) -> list[int]:
         try:
