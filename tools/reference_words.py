@@ -267,7 +267,8 @@ TASK: Mapping[str, str] = {
     "expected_runtime": "What the planner counts with. Telling it makes plans better. Too long breaks nothing; too"
     " short, and on Google Cloud under a limit its machine may end first.",
     "checkpoint_signal": "What the command's main process gets when its instance is about to go: it has until then.",
-    "max_attempts": "How many attempts in all may start.",
+    "max_attempts": "How many attempts in all may start. What is lost with its instance five times in a row before it"
+    " could start counts as one.",
     "retry": "Causes that put the task back, instead of the default ones. `exit-code:N` is one exit code.",
     "priority": "Higher runs first.",
     "project": "To count and filter by; whose limit on spending it counts for.",

@@ -87,7 +87,8 @@ CHECKPOINT_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGHUP")
 class RetryRules:
     """Which ends of an attempt put the task back in the queue.
 
-    `max_attempts` bounds all attempts that started, across instances. `causes` are retried; `exit_codes` are retried
+    `max_attempts` bounds all attempts that started, across instances, and counts as one what was lost with its instance
+    again and again before it could start. `causes` are retried; `exit_codes` are retried
     although `exit-code` is not among the causes.
     """
 

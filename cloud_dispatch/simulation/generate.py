@@ -469,9 +469,11 @@ _EVERY = tuple(
 
 
 #: Where the first is, the second is left out: the work of a fleet on the money for one VM takes longer than any run,
-#: and a driver of four vCPUs has no room for some of many demands; what is held when a store is lost is held for good.
+#: and a driver or a profile of a few vCPUs has no room for some of many demands; what is held when a store is lost is
+#: held for good.
 _AT_ODDS = (
-    (short_of_money, _fleet), (short_of_money, many_demands), (caps_of_drivers, many_demands), (lost_store, _operators)
+    (short_of_money, _fleet), (short_of_money, many_demands), (caps_of_drivers, many_demands),
+    (shared_account, many_demands), (lost_store, _operators),
 )  # fmt: skip
 
 

@@ -17,6 +17,10 @@ from cloud_dispatch.statestore.seats import Hold, Seat
 #: Of a command that never started these say nothing about the task: the claim goes back and costs no attempt.
 _NOTHING_TRIED = frozenset({Cause.CANCELLED, Cause.PREEMPTED, Cause.INSTANCE_LOST})
 _LOST = Outcome(Cause.INSTANCE_LOST, detail="the instance no longer has it")
+#: So many times in a row a claim may be lost with its instance before its command has started: then that counts as an
+#: attempt, since it may be the task by which its machines are lost. Counted since the store was opened.
+MOST_LOST = 5
+_SPOILT = Outcome(Cause.INSTANCE_LOST, detail=f"lost with its instance {MOST_LOST} times before it could start")
 _HANDED_BACK = Outcome(Cause.INSTANCE_LOST, detail="handed back after it had started")
 #: Where each event leads from a held state: the table's arrows, which agree on it.
 _AFTER = {event: after for (before, event), after in TASK_TABLE.arrows.items() if before is TaskState.RUNNING}
@@ -37,7 +41,7 @@ def end_claim(
     lot = hold.lot
     if outcome is None:
         outcome = None if started_ms is None else _HANDED_BACK
-    elif started_ms is None and outcome.cause in _NOTHING_TRIED:
+    elif started_ms is None and outcome.cause in _NOTHING_TRIED and outcome is not _SPOILT:
         outcome = None
     if lot.line < 0:
         _settle(batch, hold, now)
@@ -70,11 +74,17 @@ def end_claim(
     else:
         batch.memory.counts[after] += 1
         batch.task_ended(hold.task, after, tried, now)
+        if batch.memory.lost:
+            batch.effects.append(lambda: batch.memory.lost.pop(hold.task, None))
 
 
 def lose_claim(batch: Batch, hold: Hold, now: int) -> None:
     """End `hold` because nothing of it lives on its instance any more."""
-    end_claim(batch, hold, _LOST, hold.started_ms, now)
+    lost, task = batch.memory.lost, hold.task
+    times = lost.get(task, 0) + 1 if hold.started_ms is None else 0
+    spoilt = times >= MOST_LOST
+    batch.effects.append(lambda: lost.pop(task, None) if spoilt or not times else lost.update({task: times}))
+    end_claim(batch, hold, _SPOILT if spoilt else _LOST, hold.started_ms, now)
 
 
 def lose_all(batch: Batch, seat: Seat, now: int) -> None:

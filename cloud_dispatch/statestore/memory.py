@@ -40,6 +40,8 @@ class Memory:
         self.shapes: dict[int, Shape] = {}
         self.shape_numbers: dict[Shape, int] = {}
         self.holds: dict[int, Hold] = {}
+        #: How often in a row claims of a task were lost before it started, by task.
+        self.lost: dict[int, int] = {}
         self.seats: dict[InstanceId, Seat] = {}
         self.vms: dict[VmId, Seat] = {}
         self.counts: dict[TaskState, int] = dict.fromkeys(TaskState, 0)

@@ -7,10 +7,10 @@ import pytest
 
 from cloud_dispatch.domain.errors import NotFound
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId
-from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
 from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.domain.task import Cause, Lease, Outcome, RetryRules, TaskSpec, TaskState
-from cloud_dispatch.ports.store import ClaimResult, HeldClaim, Store, SyncCall, SyncDone, TaskFilter
+from cloud_dispatch.ports.store import ClaimResult, HeldClaim, InstanceChange, Store, SyncCall, SyncDone, TaskFilter
 from cloud_dispatch.testing.store_builders import (
     FAILURE,
     START_MS,
@@ -200,6 +200,28 @@ class ClaimsContract:
         assert [claim.task for claim in done.claims] == [1]
         assert done.claims[0].token > two.token
         assert (await store.task(one.task)).attempts == 0
+
+    async def test_what_may_be_what_its_machines_are_lost_by_is_not_tried_for_ever(self, store: Store) -> None:
+        """A claim that is lost before its command starts costs no attempt; five in a row do. One that starts begins the
+        row anew."""
+        (task,) = await store.submit([spec(retry=RetryRules(max_attempts=2))])
+
+        async def lose(batch: str, *, starts: bool = False) -> int:
+            agent = await adopted(store, batch)
+            (claim,) = await agent.claim(1)
+            if starts:
+                agent.runs(claim)
+                await agent.sync()
+            await store.change([InstanceChange(agent.id, InstanceEvent.FAIL)])
+            return (await store.task(task)).attempts
+
+        assert [await lose(f"early{n}") for n in range(4)] == [0] * 4
+        assert await lose("started", starts=True) == 1
+        assert [await lose(f"late{n}") for n in range(5)] == [1] * 4 + [2]
+        failed = await store.task(task)
+        assert failed.outcome is not None
+        assert (failed.state, failed.outcome.cause) == (TaskState.FAILED, Cause.INSTANCE_LOST)
+        assert failed.outcome.detail == "lost with its instance 5 times before it could start"
 
     async def test_started_claims_that_the_agent_lacks_are_lost(self, store: Store, clock: ManualClock) -> None:
         """A started claim that the agent no longer has ends instance-lost and is retried only by its rules."""
