@@ -61,7 +61,9 @@ def launch(ec2: Any, config: Config, store: str, slots: Sequence[Instance]) -> l
     offering = Offering(first.profile, kind, ZONE, Market.ON_DEMAND, first.rate, image=IMAGE)
     request = LaunchRequest(first.batch, len(slots), offering, worn.encode(), "#cloud-config\n", first.ends_ms)
     settings = config.profiles[PROFILE].settings
-    answer = ec2.run_instances(**translate.launch(request, settings, b"#cloud-config\n", IMAGE, ROOT_DEVICE))
+    answer = ec2.run_instances(
+        **translate.launch(request, settings, b"#cloud-config\n", IMAGE, ROOT_DEVICE, burstable=False)
+    )
     return [VmId(one["InstanceId"]) for one in answer["Instances"]]
 
 

@@ -63,7 +63,9 @@ def _aws(fake: Fake, settings: Any, count: int) -> None:
     ec2 = client(fake.url)
     for start in range(0, count, BATCH):
         request = _request(AWS, TYPE, ZONE, f"b{start:011d}", min(BATCH, count - start), settings.region)
-        ec2.run_instances(**translate.launch(request, settings, USER_DATA.encode(), IMAGE, ROOT_DEVICE))
+        ec2.run_instances(
+            **translate.launch(request, settings, USER_DATA.encode(), IMAGE, ROOT_DEVICE, burstable=False)
+        )
 
 
 def _gcp(fake: Fake, settings: Any, count: int) -> None:

@@ -113,7 +113,7 @@ class Watch:
         asked = []
         for request in self._witness.launches:
             user_data = sent(request.user_data, self._witness.traits)
-            parameters = translate.launch(request, settings, user_data, IMAGE, ROOT_DEVICE)
+            parameters = translate.launch(request, settings, user_data, IMAGE, ROOT_DEVICE, burstable=False)
             parameters["UserData"] = base64.b64encode(user_data).decode()  # bytes are nothing for JSON
             asked.append({**parameters, "ClientToken": f"bare-{request.batch}"})
         (self._config.parent / "launches.json").write_text(json.dumps(asked))

@@ -33,11 +33,15 @@ def adopt(
     emit(found, as_json, lambda: print(show.clean(_taken(store, found))))
 
 
+#: Whether VMs of it are left or not.
+_SPENT = "Nobody knows what it has spent: limits count as spent until `budget reconcile`."
+
+
 def _taken(store: str, found: Mapping[str, Any]) -> str:
     """What came of it; nothing is refused, since a listing may show them later."""
     if found.get("vms", 1):
-        return f"VMs of statestore {store} are taken over as they are found."
-    said = f"No VM of statestore {store} was seen yet; one that is found is taken over."
+        return f"VMs of statestore {store} are taken over as they are found. {_SPENT}"
+    said = f"No VM of statestore {store} was seen yet; one that is found is taken over. {_SPENT}"
     others = ", ".join(f"{other} ({show.count(count, 'VM')})" for other, count in sorted(found["others"].items()))
     return f"{said} VMs were seen of: {others}." if others else said
 

@@ -23,7 +23,7 @@ from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.identity import Doorkeeper
 from cloud_dispatch.reconcile.liveness import Verdict, event_heard
 from cloud_dispatch.reconcile.matching import is_open
-from cloud_dispatch.reconcile.observe import inherit
+from cloud_dispatch.reconcile.observe import heritage, inherit
 from cloud_dispatch.reconcile.preview import Preview
 from cloud_dispatch.spend.commitment import OF_PAYERS, Key, Scope
 from cloud_dispatch.spend.windows import Window
@@ -324,8 +324,8 @@ class FleetService:
         self._c.wake()
 
     async def reconcile(self) -> None:
-        others = foreign.uncounted(self._c)
-        await self._c.store.reconcile(others)
+        others, store = foreign.uncounted(self._c), self._c.store
+        await store.reconcile([*others, *(heritage(store) - {store.id})])
         beside = f", and what {', '.join(others.values())} cost is reckoned with" if others else ""
         self._c.note("operator.reconcile", detail=f"the ledger is the truth{beside}")
         self._c.wake()

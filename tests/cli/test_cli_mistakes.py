@@ -53,7 +53,10 @@ def test_adopt_says_where_nothing_of_that_statestore_was_seen(cli: Any, dispatch
     """A typo is no error, since a listing may show them later; but it is told beside what there is."""
     assert "No VM of statestore s1 was seen yet" in cli("adopt", "--store", "s1").out
     dispatcher.foreign = {"s1": 2, "s2": 1}
-    assert cli("adopt", "--store", "s1").out == "VMs of statestore s1 are taken over as they are found.\n"
+    assert cli("adopt", "--store", "s1").out == (
+        "VMs of statestore s1 are taken over as they are found. Nobody knows what it has spent: limits count as spent"
+        " until `budget reconcile`.\n"
+    )
     assert "VMs were seen of: s1 (2 VMs), s2 (1 VM)." in cli("adopt", "--store", "s3").out
     assert cli("adopt", "--store", "s1", "--json").json() == {"store": "s1", "vms": 2, "others": {"s2": 1}}
 

@@ -213,17 +213,26 @@ async def test_who_is_gone_is_forgotten(tmp_path: Path) -> None:
 
 
 async def test_to_take_over_what_was_never_seen_is_to_doubt(tmp_path: Path) -> None:
-    """Who knows the lost store's id may say it before the first listing."""
+    """Who knows the lost store's id may say it before the first listing, and reckon with what it spent, also by VMs
+    that are found later."""
     async with world(tmp_path) as w:
+        vm = await beside(w)
+        facts = tags.decode(w.cloud.vms[vm].tags)
+        assert facts is not None
+        lost = replace(w.cloud.vms[vm], tags=replace(facts, batch=BatchId("lostbatch000"), slot=0).encode())
+    (tmp_path / "again").mkdir()
+    async with world(tmp_path / "again", cloud=Cloud(w.clock, vms={vm: lost})) as w:
         await w.store.set_limits([Budget(EVERYTHING, Window.TOTAL, Amount(10**9))], {})
         await w.fleet.adopt("lost")
         await w.submit(2, shape=ALONE, expected_runtime_ms=60_000)
         await w.passes(3)
-        assert w.cloud.requests == []
+        assert (w.cloud.requests, [row.vm for row in w.rows]) == ([], [vm])
         assert w.store.unsure_since() is not None
-        await w.fleet.adopt("lost")
         await w.fleet.reconcile()
-        await w.fleet.adopt("lost")
+        second = replace(lost, id=VmId("second"), tags=replace(facts, batch=BatchId("lostbatch001"), slot=0).encode())
+        w.cloud.vms[second.id] = second
+        await w.passes(2)
+        assert {row.vm for row in w.rows} >= {vm, second.id}
         assert w.store.unsure_since() is None
 
 

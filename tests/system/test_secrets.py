@@ -272,6 +272,7 @@ class Evidence:
     def _failing_boot(self) -> None:
         """A VM whose boot says all that it knows, and fails."""
         (self.folder / "fail").touch()
+        typed(["budget", "reconcile", "--yes", "--config", str(self.house.config)])  # `adopt` was typed
         self.house.submit({"command": ["true"]})
 
         def failed() -> list[Any]:
