@@ -237,8 +237,9 @@ class Attempt:
 
     async def _carried(self, work: Callable[[Transfers], Any]) -> Any:
         """What `work` gives. Whatever goes wrong with it is TransferFailed: it ends this attempt, not its agent."""
+        folder = self._working_folder()  # here: a thread may come to it when that has gone with the attempt
         try:
-            return await carriers().run(lambda: work(self._transfers()))
+            return await carriers().run(lambda: work(self._transfers(folder)))
         except (TransferFailed, TransferStopped):
             raise
         except OSError as error:
@@ -280,13 +281,13 @@ class Attempt:
     def _working_folder(self) -> str:
         return os.path.join(self.folder, self.order.spec.cwd)
 
-    def _transfers(self) -> Transfers:
+    def _transfers(self, folder: str) -> Transfers:
         from cloud_dispatch.agent.transfers import Transfers  # not at the top: it takes long to load
 
         depot, own = self._host.depot, self.order.task_token
         if own:
             depot = replace(depot, token=lambda: own)
-        return Transfers(self._working_folder(), self.order.task, self.token, depot, self._stop)
+        return Transfers(folder, self.order.task, self.token, depot, self._stop)
 
     def _environment(self) -> Dict[str, str]:
         """A clean base, the task's own, and what tells it where it is: with the attempt's token, never the agent's."""

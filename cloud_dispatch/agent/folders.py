@@ -94,16 +94,17 @@ def remove_by_force(folder: str) -> None:
     for whoever has the rights of that owner and no more: then no mode of anybody else's can change."""
     remove = ["/bin/rm", "-rf", "--", folder]
     for command in (remove, ["/bin/chmod", "-R", "u+rwx", "--", folder], remove):
-        if _run(command) and command is remove:
+        _run(command)
+        if not os.path.lexists(folder):  # how a command ended somebody else may have been told, who waits for all
             return
 
 
-def _run(command: List[str]) -> bool:
-    """Whether it succeeds; what it has to say is nobody's, least of all the next task's."""
+def _run(command: List[str]) -> None:
+    """What it has to say is nobody's, least of all the next task's."""
     import subprocess  # as above
 
     null = subprocess.DEVNULL
-    return subprocess.run(command, stdin=null, stdout=null, stderr=null, check=False).returncode == 0
+    subprocess.run(command, stdin=null, stdout=null, stderr=null, check=False)
 
 
 def is_untouched(folder: str, owner: Optional[int] = None) -> bool:

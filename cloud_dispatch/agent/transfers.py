@@ -51,6 +51,7 @@ class Transfers:
     def bring(self, inputs: List[FileTransfer]) -> None:
         """Every input under its name; TransferFailed names the first that is not to be had."""
         for item in inputs:
+            self._stop.check()
             target = self._inside(item.path)
             _check_url(item.url, "input %s" % item.path)
             os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -58,6 +59,7 @@ class Transfers:
 
     def take(self, outputs: List[FileTransfer]) -> List[OutputFile]:
         """Store every declared output and return the manifest; TransferFailed if one is missing or can't be stored."""
+        self._stop.check()
         manifest: List[OutputFile] = []
         heavy = 0
         for item in outputs:

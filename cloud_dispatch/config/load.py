@@ -305,7 +305,8 @@ def load(source: ConfigSource, plugins: Plugins) -> Config:
 
 def load_address(source: ConfigSource) -> Config:
     """What whoever talks to a dispatcher needs to know: where it listens, how it is trusted, where its token is. The
-    rest is as if the source did not say it, so that nothing that is wrong there matters.
+    rest is as if the source did not say it, so that nothing that is wrong there matters; but for a word that is no key
+    beside them: it may be one of them with a slip, and the dispatcher another one.
 
     InvalidConfig where one of these is wrong; InvalidInput where the source can't be read at all.
     """
@@ -313,7 +314,8 @@ def load_address(source: ConfigSource) -> Config:
     text = raw.content if isinstance(raw.content, str) else None
     section = _with_paths(parsed(raw).get("dispatcher", {}), raw)
     if isinstance(section, Mapping):
-        section = {key: value for key, value in section.items() if key in _ADDRESS_KEYS}
+        others = Dispatcher.model_fields.keys() - _ADDRESS_KEYS
+        section = {key: value for key, value in section.items() if key not in others}
     try:
         config = Config.model_validate({"dispatcher": section, "origin": raw.origin})
     except ValidationError as error:

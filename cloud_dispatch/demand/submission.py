@@ -318,9 +318,9 @@ def _labels(labels: Labels) -> Labels:
 
 
 def _file(value: str) -> str:
-    """Where a file is below the working folder."""
+    """Where a file is below the working folder, or an output's folder."""
     if value.endswith("/"):
-        raise ValueError(f"expected a file, got the folder {fields.shorten(value)}: name each file, or pack them")
+        raise ValueError(f"expected a name without a slash at its end, got {fields.shorten(value)}")
     return fields.relative_path(value)
 
 

@@ -57,15 +57,16 @@ class Kind:
             and shape.gpu_memory <= self.stock.type.gpu_memory
         )
 
-    def is_paid_for(self, need: Need) -> bool:
-        """Whether the part that a task of `need` would hold here costs no more than its payer may pay."""
-        most, first, shape = need.item.most_rate, self.stock.first, need.shape
+    def is_paid_for(self, need: Need, offering: Offering | None = None) -> bool:
+        """Whether the part that a task of `need` would hold here, as `offering` (None: the cheapest), costs no more
+        than its payer may pay."""
+        most, one, shape = need.item.most_rate, offering or self.stock.first, need.shape
         if not most:
             return True
-        if first.highest_rate is None:
+        if one.highest_rate is None:
             return False
         capacity = Resources(*self.room[:4])
-        return part_rate(first.top_rate, shape.resources, exclusive=shape.exclusive, capacity=capacity) <= most
+        return part_rate(one.top_rate, shape.resources, exclusive=shape.exclusive, capacity=capacity) <= most
 
 
 class Shelf:

@@ -222,7 +222,8 @@ class ScaleUp:
         for rate, _, other, of in shelf.by_price(kind.pool.name):
             if rate * FINE // slots * 100 > dearest or found >= MAX_ALTERNATIVES:
                 return
-            if other is not offering and holds(of, fill) and self._pricing.admits(of, other):
+            paid = all(of.is_paid_for(need, other) for need, _ in fill)
+            if other is not offering and paid and holds(of, fill) and self._pricing.admits(of, other):
                 found += 1
                 yield other
 

@@ -74,9 +74,8 @@ class _Share:
     def __init__(self, item: DemandItem, market: _Market, standing: Standing, *, trying: bool) -> None:
         self.trying = trying
         self._item = item
-        self._passing: list[tuple[int, int]] = []  # how long, and how many
+        self._passing: list[tuple[int, int, int]] = []  # how long, how many, and at which rate at most (0: any)
         self._why = ""
-        self._most_rate = 0
         least_ms = 0  # what takes so long is refused
         for expected_ms, count in self._lengths():
             work_ms = market.work_ms(item.shape, expected_ms)
@@ -90,8 +89,7 @@ class _Share:
                 continue
             admits = room_for(standing, wanted, count, trying=self.trying)
             if admits:
-                self._passing.append((expected_ms, admits))
-                self._most_rate = min(most_rate or self._most_rate, self._most_rate or most_rate)
+                self._passing.append((expected_ms, admits, most_rate))
                 self.trying = self.trying or wanted.trial is not None
             if admits < count:
                 least_ms = work_ms or least_ms
@@ -106,20 +104,22 @@ class _Share:
         return [*item.front, (item.expected_ms, behind)] if behind > 0 else item.front
 
     def split(self) -> Sequence[DemandItem]:
-        """What can be paid for, and what can't."""
-        item = replace(_plain(self._item, ""), most_rate=self._most_rate)
-        count = sum(admits for _, admits in self._passing)
-        if count == item.count:
-            return (item,)
-        rest = replace(item, count=item.count - count, withheld=self._why, most_rate=0)
-        if not count:
-            return (rest,)
-        if len(self._item.front) > 1:
-            known = sum(admits for expected_ms, admits in self._passing if expected_ms)
-            mean_ms = sum(expected_ms * admits for expected_ms, admits in self._passing) // max(known, 1)
-            expected_ms = mean_ms if known * 2 >= count else 0
-            item = replace(item, expected_ms=expected_ms, head_expected_ms=self._passing[0][0])
-        return (replace(item, count=count), rest)
+        """What can be paid for anywhere, what only where it costs less than where it was refused, and what can't."""
+        item = _plain(self._item, "")
+        anywhere = [one for one in self._passing if not one[2]]
+        cheaper = [one for one in self._passing if one[2]]
+        found = [self._paid(item, passing) for passing in (anywhere, cheaper) if passing]
+        left = item.count - sum(one.count for one in found)
+        return (*found, replace(item, count=left, withheld=self._why)) if left else found
+
+    def _paid(self, item: DemandItem, passing: Sequence[tuple[int, int, int]]) -> DemandItem:
+        count = sum(admits for _, admits, _ in passing)
+        item = replace(item, count=count, most_rate=min(most_rate for *_, most_rate in passing))
+        if len(self._item.front) <= 1:
+            return item
+        known = sum(admits for expected_ms, admits, _ in passing if expected_ms)
+        mean_ms = sum(expected_ms * admits for expected_ms, admits, _ in passing) // max(known, 1)
+        return replace(item, expected_ms=mean_ms if known * 2 >= count else 0, head_expected_ms=passing[0][0])
 
 
 class _Market:

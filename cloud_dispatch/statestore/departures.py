@@ -18,7 +18,7 @@ from cloud_dispatch.spend.instances import booking_of, departed
 from cloud_dispatch.spend.ledger import Interval, union
 from cloud_dispatch.spend.shares import shares_of, use_of
 from cloud_dispatch.statestore.batch import ATTEMPT_ORDER, Batch
-from cloud_dispatch.statestore.paying import refusing
+from cloud_dispatch.statestore.paying import lines_of, refused_at
 from cloud_dispatch.statestore.purse import ledger_row, share_rows
 from cloud_dispatch.statestore.schema import attempts, ledger, shares
 from cloud_dispatch.statestore.stretches import of_instance
@@ -140,6 +140,7 @@ def _book(batch: Batch, own: Instance, ran: Ran, used: Sequence[Alike], now: int
 
 def _waiting_for(batch: Batch, own: Instance, now: int) -> int:
     """How many tasks wait that it could have run, and that their payers could have paid for there."""
-    refused = frozenset(refusing(batch.memory).get(own.id, ()))
+    seat = batch.memory.seats.get(own.id)
+    refused = frozenset(lines_of(batch.memory, refused_at(batch.memory, seat))) if seat is not None else frozenset()
     waiting = (one for one in batch.memory.waiting(now) if not one.withheld and (one.shape, one.payer) not in refused)
     return sum(one.count for one in waiting if not own.machine.misfit(one.shape))

@@ -20,6 +20,7 @@ _LOST = Outcome(Cause.INSTANCE_LOST, detail="the instance no longer has it")
 #: So many times in a row a claim may be lost with its instance before its command has started: then that counts as an
 #: attempt, since it may be the task by which its machines are lost. Counted since the store was opened.
 MOST_LOST = 5
+_REMEMBERED = 10_000
 _SPOILT = Outcome(Cause.INSTANCE_LOST, detail=f"lost with its instance {MOST_LOST} times before it could start")
 _HANDED_BACK = Outcome(Cause.INSTANCE_LOST, detail="handed back after it had started")
 #: Where each event leads from a held state: the table's arrows, which agree on it.
@@ -57,6 +58,8 @@ def end_claim(
     tried, expected_ms = lot.attempts, lot.expected_ms
     if outcome is not None:
         tried += 1
+        if batch.memory.lost:
+            batch.effects.append(lambda: batch.memory.lost.pop(hold.task, None))
         ended_ms = now if started_ms is None or now > started_ms else started_ms
         batch.attempts.append(attempt_row(hold, tried, started_ms, ended_ms, outcome))
         if started_ms is not None:
@@ -74,23 +77,31 @@ def end_claim(
     else:
         batch.memory.counts[after] += 1
         batch.task_ended(hold.task, after, tried, now)
-        if batch.memory.lost:
-            batch.effects.append(lambda: batch.memory.lost.pop(hold.task, None))
 
 
 def lose_claim(batch: Batch, hold: Hold, now: int) -> None:
     """End `hold` because nothing of it lives on its instance any more."""
-    lost, task = batch.memory.lost, hold.task
-    times = lost.get(task, 0) + 1 if hold.started_ms is None else 0
-    spoilt = times >= MOST_LOST
-    batch.effects.append(lambda: lost.pop(task, None) if spoilt or not times else lost.update({task: times}))
-    end_claim(batch, hold, _SPOILT if spoilt else _LOST, hold.started_ms, now)
+    end_claim(batch, hold, _LOST, hold.started_ms, now)
 
 
 def lose_all(batch: Batch, seat: Seat, now: int) -> None:
-    """End everything that an instance holds."""
-    for hold in list(seat.held.values()):
-        lose_claim(batch, hold, now)
+    """End everything that an instance holds, which is lost. Beside what runs there a claim that has not started says
+    nothing of its task: it may have waited for room."""
+    holds = list(seat.held.values())
+    alone = all(hold.started_ms is None for hold in holds)
+    for hold in holds:
+        end_claim(batch, hold, _SPOILT if alone and _lost_again(batch, hold.task) else _LOST, hold.started_ms, now)
+
+
+def _lost_again(batch: Batch, task: int) -> bool:
+    """Count that a claim of `task` was lost before it started; whether that was once too often."""
+    lost = batch.memory.lost
+    times = lost.get(task, 0) + 1
+    spoilt = times >= MOST_LOST
+    if len(lost) >= _REMEMBERED:
+        batch.effects.append(lost.clear)  # of tasks that were cancelled meanwhile, and others that begin anew
+    batch.effects.append(lambda: lost.pop(task, None) if spoilt else lost.update({task: times}))
+    return spoilt
 
 
 def _outlasted(batch: Batch, hold: Hold, ran_ms: int, now: int) -> int:

@@ -225,6 +225,8 @@ class Memory:
         before, self.purse = self.payers, purse
         self.payers = Payers(purse, now)
         self.payers.stopped = before.stopped
+        for seat in self.seats.values():
+            seat.refused.clear()  # by other limits
         if self.payers.keys != before.keys:
             self.queue = self.queue.relined(lambda lot: self.line_of(lot.shape, lot.payer))
             for hold in self.holds.values():

@@ -111,9 +111,14 @@ def refusing(memory: Memory) -> dict[InstanceId, tuple[tuple[Shape, Payer], ...]
         lines = refused_at(memory, seat) if seat.refused else ()
         if lines:
             if lines not in answers:
-                answers[lines] = tuple((memory.shapes[line], memory.queue.front(line)[0].lot.payer) for line in lines)
+                answers[lines] = lines_of(memory, lines)
             found[seat.instance.id] = answers[lines]
     return found
+
+
+def lines_of(memory: Memory, numbers: Iterable[int]) -> tuple[tuple[Shape, Payer], ...]:
+    """The lines of these numbers, in which something waits."""
+    return tuple((memory.shapes[line], memory.queue.front(line)[0].lot.payer) for line in numbers)
 
 
 def refused_at(memory: Memory, seat: Seat) -> tuple[int, ...]:

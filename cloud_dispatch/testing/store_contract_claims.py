@@ -202,8 +202,8 @@ class ClaimsContract:
         assert (await store.task(one.task)).attempts == 0
 
     async def test_what_may_be_what_its_machines_are_lost_by_is_not_tried_for_ever(self, store: Store) -> None:
-        """A claim that is lost before its command starts costs no attempt; five in a row do. One that starts begins the
-        row anew."""
+        """A claim that is lost with its machine before its command starts costs no attempt; five in a row do. One that
+        starts begins the row anew; what its agent has forgotten, or what waited beside others, does not count."""
         (task,) = await store.submit([spec(retry=RetryRules(max_attempts=2))])
 
         async def lose(batch: str, *, starts: bool = False) -> int:
@@ -216,6 +216,11 @@ class ClaimsContract:
             return (await store.task(task)).attempts
 
         assert [await lose(f"early{n}") for n in range(4)] == [0] * 4
+        forgetful = await adopted(store, "forgetful")
+        (claim,) = await forgetful.claim(1)
+        forgetful.forgets(claim)
+        await forgetful.sync()
+        assert (await store.task(task)).attempts == 0
         assert await lose("started", starts=True) == 1
         assert [await lose(f"late{n}") for n in range(5)] == [1] * 4 + [2]
         failed = await store.task(task)

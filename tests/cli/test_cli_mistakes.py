@@ -34,11 +34,18 @@ def test_a_dispatcher_that_runs_is_reached_whatever_else_is_wrong_with_the_file(
     assert cli("config", "check", "--config", str(config)).code == 2
 
 
-@pytest.mark.parametrize("wrong", ['[dispatcher]\nlisten = "0.0.0.0:7717"\ntls = false\n', "[dispatcher\n"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '[dispatcher]\nlisten = "0.0.0.0:7717"\ntls = false\n',
+        "[dispatcher\n",
+        '[dispatcher]\nstate-dir = "/srv/other"\n',
+    ],
+)
 def test_who_cant_learn_the_address_is_told_how_to_name_it(
     cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: str
 ) -> None:
-    """A file that says nothing, or an address that the token must not go to."""
+    """A file that says nothing, an address that the token must not go to, or a slip by which it may be another's."""
     config = tmp_path / "config.toml"
     config.write_text(wrong)
     monkeypatch.setenv("CLOUD_DISPATCH_CONFIG", str(config))

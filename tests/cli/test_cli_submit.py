@@ -113,7 +113,7 @@ def test_values_that_look_like_placeholders_stay(cli: Any, dispatcher: Any) -> N
         (["-e", "SURELY_NOT_SET", "--", "f"], "--env: 'SURELY_NOT_SET' is not in your environment"),
         (
             ["--output", "e/", "--", "f"],
-            "command line: outputs[0]: expected a file, got the folder 'e/': name each file",
+            "command line: outputs[0]: expected a name without a slash at its end, got 'e/'",
         ),
         (["--output", "../x", "--", "f"], "command line: outputs[0]: expected a path below"),
         (["--nonsense", "--", "f"], "No such option"),

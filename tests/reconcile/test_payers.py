@@ -166,3 +166,20 @@ async def dear(w: World, dollars: int, more: Sequence[Offering] = ()) -> None:
     w.cloud.traits = replace(w.cloud.traits, hard_end=HardEnd.EXTENDABLE)
     w.cloud.offers = (replace(offering(), rate=Rate(1_000_000_000)), *more)
     await w.fleet.set_limit(POOR, Window.TOTAL, Amount(dollars * 1_000_000), "")
+
+
+async def test_who_has_refused_at_other_limits_declines_nothing(tmp_path: Path) -> None:
+    """Once a limit is raised, who runs is counted on, and nothing is launched beside it."""
+    async with world(tmp_path) as w:
+        await dear(w, 1)
+        await w.submit(1, project="rich", expected_runtime_ms=600_000)
+        await w.passes(2)
+        (row,) = w.rows
+        agent = Agent(w.store, await w.register(row))
+        assert len(await agent.claim(1)) == 1
+        await w.submit(1, project="poor", expected_runtime_ms=36_000_000)
+        assert not await agent.claim(1)
+        assert list(w.store.declined()) == [row.id]
+        await w.fleet.set_limit(POOR, Window.TOTAL, Amount(1_000_000_000), "")
+        assert w.store.declined() == {}
+        assert len(await agent.claim(1)) == 1
