@@ -64,12 +64,13 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
 
 def _unlisted(context: Context, now: int) -> Iterator[Blocked]:
     """At a start others' VMs may be there that count against caps: those of another statestore of this deployment.
-    Where some are known, a provider has the time that its listings may be behind, to show all of them. Where nothing is
-    known yet, a store that has made nothing waits for a complete listing, and each profile for the others', which share
-    its caps: for a while, since who is down must not hold up the rest."""
+    Where some are or were known, a provider has the time that its listings may be behind, to show all of them. Where
+    nothing is known yet, a store that has made nothing waits for a complete listing, and each profile for the others',
+    which share its caps: for a while, since who is down must not hold up the rest."""
     waited_ms, store = context.clock.monotonic() - context.begun_ms, context.store
     is_new = not store.instances() and not len(store.past()) and store.restored_ms() is None
-    if waited_ms >= _WHOLE_MS and not context.foreign and not is_new and store.doubted_ms() is None:
+    followed = bool(context.foreign) or store.doubted_ms() is not None  # by us: also once all that is seen is ours
+    if waited_ms >= _WHOLE_MS and not followed and not is_new:
         return
     views = {profile: context.view(profile) for profile in context.settings.providers}
     unlisted = [name for name, view in views.items() if view.listed_ms is None and not view.problem]
@@ -77,9 +78,9 @@ def _unlisted(context: Context, now: int) -> Iterator[Blocked]:
     for profile, view in views.items():
         horizon_ms = context.settings.providers[profile].traits.consistency_ms
         until_ms, why = now + _AGAIN_MS, ""
-        if context.foreign and horizon_ms and (view.shown_ms is None or view.shown_ms < context.begun_ms + horizon_ms):
+        if followed and horizon_ms and (view.shown_ms is None or view.shown_ms < context.begun_ms + horizon_ms):
             after = format_duration(horizon_ms)
-            why = f"VMs of another statestore are there, and {profile} may show more only after {after}"
+            why = f"VMs of another statestore are or were there, and {profile} may show more only after {after}"
         elif is_new and waited_ms < _WHOLE_MS and (partly or view.shown_ms is None):
             why = f"{_NEW}, and {', '.join(partly) or profile} has not shown yet all VMs that another one may have made"
         elif unlisted and waited_ms < _FIRST_MS:
