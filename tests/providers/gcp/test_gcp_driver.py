@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,16 @@ from cloud_dispatch.provider.errors import (
     RateLimited,
     Transient,
 )
-from cloud_dispatch.provider.spi import LaunchResult, Leftover, LeftoverKind, Level, Operation, ProfileContext, VmState
+from cloud_dispatch.provider.spi import (
+    LaunchResult,
+    Leftover,
+    LeftoverKind,
+    Level,
+    Operation,
+    ProfileContext,
+    Vm,
+    VmState,
+)
 from cloud_dispatch_gcp import plugin
 from tests.fakes.clock import SetClock
 from tests.fakes.faults import Fault, FaultKind
@@ -206,12 +216,18 @@ async def test_profiles_of_one_project_have_their_regions_to_themselves(fake: Fa
     assert not (await here.list("contract")).complete
 
 
-async def test_a_vm_that_was_taken_back_is_told_from_one_that_was_ended(fake: FakeGce, connect: Connect) -> None:
-    driver = connect()
+async def on_spot(fake: FakeGce, driver: Any, count: int) -> Sequence[Vm]:
+    """So many spot VMs that run."""
     spot = scenes.offering(market=Market.SPOT)
-    vms = (await finished(driver, await driver.launch(asked(fake, 2, offering=spot)))).vms
+    vms = (await finished(driver, await driver.launch(asked(fake, count, offering=spot)))).vms
     while any(vm.status != "RUNNING" for vm in fake.all_instances()):
         await asyncio.sleep(0.01)
+    return vms
+
+
+async def test_a_vm_that_was_taken_back_is_told_from_one_that_was_ended(fake: FakeGce, connect: Connect) -> None:
+    driver = connect()
+    vms = await on_spot(fake, driver, 2)
     fake.preempt(vms[0].id.partition("/")[2], notice_ms=5_000)
     found = {vm.slot: vm for vm in (await driver.list("contract")).vms}
     assert (found[0].state, found[0].preempted) == (VmState.STOPPING, True)
@@ -222,10 +238,7 @@ async def test_a_vm_that_was_taken_back_is_told_from_one_that_was_ended(fake: Fa
 async def test_vms_are_listed_though_nobody_says_why_they_end(fake: FakeGce, connect: Connect) -> None:
     """What was known of it before counts, and it is told once."""
     driver = connect()
-    spot = scenes.offering(market=Market.SPOT)
-    vms = (await finished(driver, await driver.launch(asked(fake, 3, offering=spot)))).vms
-    while any(vm.status != "RUNNING" for vm in fake.all_instances()):
-        await asyncio.sleep(0.01)
+    vms = await on_spot(fake, driver, 3)
     known, late, last = (vm.id for vm in vms)
     fake.preempt(known.partition("/")[2], notice_ms=60_000)
     assert (await driver.get(known)).preempted
