@@ -184,12 +184,12 @@ class Capacity:
         self.serving: dict[PoolName, int] = {}
         groups: dict[tuple[Any, ...], tuple[Supply, int]] = {}
         for stand, one, count in _standings(snapshot, pools):
-            load, used = one.load, one.load.used
+            load, used, wait_ms = one.load, one.load.used, max(one.free_ms - snapshot.now_ms, 0)
             self.serving[one.pool] = self.serving.get(one.pool, 0) + count
             pace = paces.of(pools[one.pool], boots.get((one.profile, one.type, one.zone, one.market), 0))
             key = (
                 stand, self.host(one.machine, one.declines), pace, one.rate, load.tasks, used.cpus_milli, used.memory,
-                used.disk, used.gpus, load.exclusive, load.limited, one.free_in_ms, one.stays.tasks and one.stays,
+                used.disk, used.gpus, load.exclusive, load.limited, wait_ms, one.stays.tasks and one.stays,
             )  # fmt: skip
             known = groups.get(key)
             groups[key] = (one, count) if known is None else (known[0], known[1] + count)
@@ -199,12 +199,12 @@ class Capacity:
         #: What takes work at once or when it is up; what has to end something before, with what it then has.
         self._free: dict[Host, None] = {}
         self._loaded: dict[tuple[Host, Room, Load], None] = {}
-        for (stand, host, pace, *_), (one, count) in groups.items():
+        for (stand, host, pace, *_, wait_ms, _), (one, count) in groups.items():
             parts = (host, pace, count, one.load, order_of(one.load.tasks > 0, one.rate, host, pace))
             if stand is Standing.BOOTING:
                 self._booting.append(parts)
             else:
-                group = Bin(*parts, one.stays, one.free_in_ms)
+                group = Bin(*parts, one.stays, wait_ms)
                 self._running.append(group)
                 if group.loaded:
                     if group.wait_ms <= pace.ahead_ms:

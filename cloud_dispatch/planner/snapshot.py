@@ -65,7 +65,7 @@ class Supply:
     to end for want of work. `stale`: its type or pool left the configuration, with the reason. `declines`: of the
     snapshot's demand, by number, what is not begun there any more though its machine could run it: it would be cut off
     at the end of the instance's life, or its payer can't pay for it there. `stays`: of its load, what is not expected
-    to be done soon, or nobody knows when; the rest is done in about `free_in_ms`.
+    to be done soon, or nobody knows when; the rest is done at about `free_ms`.
     """
 
     instance: InstanceId
@@ -88,7 +88,7 @@ class Supply:
     stale: str = ""
     declines: tuple[int, ...] = ()
     stays: Load = Load()
-    free_in_ms: int = 0
+    free_ms: int = 0
 
     @cached_property
     def kind(self) -> str:
@@ -101,7 +101,7 @@ class Supply:
                     str(self.state), str(self.behaviour), self.pool, self.profile, self.type, self.zone, self.market,
                     self.rate, self.vcpus, self.in_doubt, self.asks_end, self.stale, load.tasks, load.exclusive,
                     load.limited, used.cpus_milli, used.memory, used.disk, used.gpus, self.machine.key, self.declines,
-                    self.free_in_ms, stays.tasks and (stays if stays != load else "all"),
+                    self.free_ms, stays.tasks and (stays if stays != load else "all"),
                 )
             )
         )  # fmt: skip

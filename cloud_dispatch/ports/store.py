@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -199,6 +199,20 @@ class LedgerEntry:
     cause: str = ""
 
 
+#: Later than any moment.
+NEVER_MS = 1 << 62
+
+
+class Outlook(NamedTuple):
+    """Of what an instance holds: what `stays` for longer than work is planned for, or for nobody knows how long; when
+    the rest is expected to be done, now at the earliest; and until when that is known, if nothing begins or ends there
+    (a moment that is not later than now: it changes with every moment)."""
+
+    stays: Load
+    free_ms: int
+    until_ms: int
+
+
 class Store(Protocol):
     """One statestore, opened and locked by this process."""
 
@@ -382,9 +396,8 @@ class Store(Protocol):
         """Whether it holds claims, and when all of them are expected to be done: as their tasks say, else as others of
         their shape have run. None where that is not known."""
 
-    def outlook(self, instance: InstanceId, now_ms: int, within_ms: int) -> tuple[Load, int]:
-        """Of what it holds, what is not expected to be done within `within_ms` (as by `finish_of`; what is of unknown
-        length is not), and in how many milliseconds the rest is."""
+    def outlook(self, instance: InstanceId, now_ms: int, within_ms: int) -> Outlook:
+        """When what it holds is expected to be done, as by `finish_of`, where work is planned for `within_ms`."""
 
     def typical_ms(self, shape: Shape) -> int:
         """How long tasks of this shape have run that succeeded since the store was opened, on average; 0 unknown."""

@@ -14,6 +14,7 @@ from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply, TargetItem
 from cloud_dispatch.ports.executor import give_way
+from cloud_dispatch.ports.store import NEVER_MS, Outlook
 from cloud_dispatch.reconcile import foreign, payers, quotas, restored
 from cloud_dispatch.reconcile.contacts import Contact
 from cloud_dispatch.reconcile.context import Context
@@ -21,9 +22,8 @@ from cloud_dispatch.reconcile.context import Context
 _S = InstanceState
 #: So many take two milliseconds.
 LOOKED_AT_ONCE = 200
-#: Into so many steps the time is divided for which it is seen when what runs is done.
+#: Into so many steps the time is divided for which work is planned, to tell when what runs is done.
 OUTLOOK_STEPS = 16
-_NEVER_MS = 1 << 62
 
 
 async def look(context: Context) -> None:
@@ -153,8 +153,8 @@ def _looked_at(context: Context, contact: Contact, row: Instance, load: Load, no
     elif contact.idle_since_ms is None and row.state is _S.IDLE:
         contact.idle_since_ms = now
     in_doubt, stale = row.id in context.in_doubt, context.stale
-    stays, free_in_ms, contact.due_ms = _outlook(context, row, load, now)
-    supply = _picture(row, load, contact, stays, free_in_ms, in_doubt=in_doubt, stale=stale.of(row))
+    stays, free_ms, contact.due_ms = _outlook(context, row, load, now)
+    supply = _picture(row, load, contact, stays, free_ms, in_doubt=in_doubt, stale=stale.of(row))
     if contact.supply is None or contact.supply != supply:
         contact.supply, contact.kind = supply, supply.kind
     contact.row, contact.load, contact.in_doubt, contact.edition = row, load, in_doubt, stale.edition
@@ -162,20 +162,20 @@ def _looked_at(context: Context, contact: Contact, row: Instance, load: Load, no
     return contact.supply
 
 
-def _outlook(context: Context, row: Instance, load: Load, now: int) -> tuple[Load, int, int]:
-    """What of `load` is not done as long as work is planned for, in about how long the rest is, and when that is to be
-    asked again. In steps, so that instances with the same work are alike."""
+def _outlook(context: Context, row: Instance, load: Load, now: int) -> Outlook:
+    """When `load` is done. In steps, so that instances with like work are alike; it is asked again once in a step at
+    most, and where all goes on as expected only when something is done or comes near."""
     pool = context.settings.pools.get(row.pool)
     if not load.tasks or pool is None:
-        return load, 0, _NEVER_MS
+        return Outlook(load, 0, NEVER_MS)
     within_ms = max(pool.target_drain_ms, pool.boot_deadline_ms)  # what boots is not there any sooner
     step_ms = max(within_ms // OUTLOOK_STEPS, 1)
-    stays, wait_ms = context.store.outlook(row.id, now, within_ms)
-    return stays, wait_ms // step_ms * step_ms, now + step_ms
+    stays, free_ms, until_ms = context.store.outlook(row.id, now, within_ms)
+    return Outlook(stays, 0 if free_ms <= now else free_ms // step_ms * step_ms, max(until_ms, now + step_ms))
 
 
 def _picture(
-    row: Instance, load: Load, contact: Contact, stays: Load, free_in_ms: int, *, in_doubt: bool, stale: str
+    row: Instance, load: Load, contact: Contact, stays: Load, free_ms: int, *, in_doubt: bool, stale: str
 ) -> Supply:
     return Supply(
         instance=row.id,
@@ -198,5 +198,5 @@ def _picture(
         stale=stale,
         declines=contact.declines,
         stays=stays,
-        free_in_ms=free_in_ms,
+        free_ms=free_ms,
     )

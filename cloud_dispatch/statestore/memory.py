@@ -21,7 +21,7 @@ from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.payer import Payer, Refused
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import TERMINAL, TaskState
-from cloud_dispatch.ports.store import ShapeDemand, Target
+from cloud_dispatch.ports.store import NEVER_MS, Outlook, ShapeDemand, Target
 from cloud_dispatch.spend.commitment import Commitment
 from cloud_dispatch.spend.ends import finish_of
 from cloud_dispatch.spend.past import Past
@@ -304,30 +304,29 @@ class Memory:
 
     def finishes(self, seat: Seat, now: int) -> list[int | None]:
         """When each task that `seat` holds is expected to be done; None where that is not known."""
-        return [
-            finish_of(
-                now,
-                hold.claimed_ms if hold.started_ms is None else hold.started_ms,
-                self.expected_ms(hold.lot),
-            )
-            for hold in seat.held.values()
-        ]
+        return [finish_of(now, hold.since_ms, self.expected_ms(hold.lot)) for hold in seat.held.values()]
 
-    def outlook(self, seat: Seat, now: int, within_ms: int) -> tuple[Load, int]:
-        """Of what `seat` holds, what is not expected to be done within `within_ms`, and in how long the rest is."""
+    def outlook(self, seat: Seat, now: int, within_ms: int) -> Outlook:
+        """What `seat` holds, as work is planned for `within_ms`."""
         staying: list[Hold] = []
-        wait_ms = 0
+        free_ms, until_ms = now, NEVER_MS
         for hold, finish in zip(seat.held.values(), self.finishes(seat, now), strict=True):
-            if finish is None or finish - now > within_ms:
+            longer = finish is None or finish - now > within_ms
+            if finish is None or longer:
                 staying.append(hold)
             else:
-                wait_ms = max(wait_ms, finish - now)
+                free_ms = max(free_ms, finish)
+            said = hold.since_ms + hold.lot.expected_ms
+            if finish == said:
+                until_ms = min(until_ms, said - within_ms if longer else said)
+            elif not (hold.lot.expected_ms and longer):
+                until_ms = now  # what others take may be learnt at any time; what is late is later with every moment
         if len(staying) == len(seat.held):
-            return seat.load(), 0
+            return Outlook(seat.load(), now, until_ms)
         stays = Load()
         for hold in staying:
             stays = stays.plus(self.shapes[hold.lot.shape])
-        return stays, wait_ms
+        return Outlook(stays, free_ms, until_ms)
 
     # -- instances, after the commit
     def put_instance(self, instance: Instance) -> None:

@@ -37,6 +37,11 @@ class Hold:
         self.cancelling = cancelling
 
     @property
+    def since_ms(self) -> int:
+        """When it began, else when it was claimed."""
+        return self.claimed_ms if self.started_ms is None else self.started_ms
+
+    @property
     def state(self) -> TaskState:
         if self.cancelling:
             return TaskState.CANCELLING

@@ -24,8 +24,10 @@ from cloud_dispatch.domain.task import Attempt, Task, TaskSpec, TaskState
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import (
+    NEVER_MS,
     InstanceChange,
     LedgerEntry,
+    Outlook,
     PlanEntry,
     Retention,
     ShapeDemand,
@@ -320,9 +322,9 @@ class SqlStore:
         known = [finish for finish in finishes if finish is not None]
         return bool(finishes), max(known) if known and len(known) == len(finishes) else None
 
-    def outlook(self, instance: InstanceId, now_ms: int, within_ms: int) -> tuple[Load, int]:
+    def outlook(self, instance: InstanceId, now_ms: int, within_ms: int) -> Outlook:
         seat = self._memory.seats.get(instance)
-        return self._memory.outlook(seat, now_ms, within_ms) if seat else (Load(), 0)
+        return self._memory.outlook(seat, now_ms, within_ms) if seat else Outlook(Load(), now_ms, NEVER_MS)
 
     def typical_ms(self, shape: Shape) -> int:
         number = self._memory.shape_numbers.get(shape)

@@ -13,7 +13,7 @@ from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Cause, Outcome, TaskSpec
-from cloud_dispatch.ports.store import InstanceChange, Store
+from cloud_dispatch.ports.store import NEVER_MS, InstanceChange, Store
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.payers import ClaimTerms
@@ -77,17 +77,39 @@ class LastWorkContract:
         one, two, unknown, five = (each.shape.resources for each in said)
         await store.submit(said)
         agent = await adopted(store)
-        assert store.outlook(agent.id, START_MS, HOUR_MS) == (Load(), 0)
+        assert store.outlook(agent.id, START_MS, HOUR_MS) == (Load(), START_MS, NEVER_MS)
         claims = {claim.task: claim for claim in await agent.claim(9)}
-        assert store.outlook(agent.id, START_MS, HOUR_MS // 2) == (store.load_of(agent.id), 0)
-        stays, wait_ms = store.outlook(agent.id, START_MS, 2 * HOUR_MS)
-        assert (stays.used, stays.tasks, wait_ms) == (unknown + five, 2, 2 * HOUR_MS)
+        assert store.outlook(agent.id, START_MS, HOUR_MS // 2)[:2] == (store.load_of(agent.id), START_MS)
+        stays, free_ms, _ = store.outlook(agent.id, START_MS, 2 * HOUR_MS)
+        assert (stays.used, stays.tasks, free_ms) == (unknown + five, 2, START_MS + 2 * HOUR_MS)
         clock.now_ms += 3 * HOUR_MS
         await agent.sync(result(claims[TaskId(3)]))
         await store.submit([takes(0, cpus_milli=250)])
         await agent.claim()
-        stays, wait_ms = store.outlook(agent.id, clock.now(), 2 * HOUR_MS)
-        assert (stays.used, stays.tasks, wait_ms) == (one + two, 2, 2 * HOUR_MS)
+        stays, free_ms, _ = store.outlook(agent.id, clock.now(), 2 * HOUR_MS)
+        assert (stays.used, stays.tasks, free_ms) == (one + two, 2, clock.now() + 2 * HOUR_MS)
+
+    async def test_it_is_known_until_when_the_outlook_holds(self, store: Store, clock: ManualClock) -> None:
+        """Nothing changes about it before that moment, and something does at it. What is late, or has only others to go
+        by, may be expected at another time with every moment."""
+        await store.submit([takes(5)])
+        agent = await adopted(store)
+        await agent.claim()
+        for hours, until in ((0, 3), (1, 3), (3, 5), (4, 5)):
+            clock.now_ms = START_MS + hours * HOUR_MS
+            told = store.outlook(agent.id, clock.now(), 2 * HOUR_MS)
+            assert told.until_ms == START_MS + until * HOUR_MS
+            last, next_ = (store.outlook(agent.id, told.until_ms + ms, 2 * HOUR_MS) for ms in (-1, 0))
+            assert last.stays == told.stays
+            assert told.stays.tasks or last.free_ms == told.free_ms
+            assert next_[:2] != (told.stays, told.free_ms)
+        clock.now_ms = START_MS + 6 * HOUR_MS
+        assert store.outlook(agent.id, clock.now(), 9 * HOUR_MS).until_ms == clock.now()
+        assert store.outlook(agent.id, clock.now(), 2 * HOUR_MS).until_ms == NEVER_MS
+        await store.submit([takes(0, cpus_milli=250)])
+        other = await adopted(store, "other")
+        await other.claim()
+        assert store.outlook(other.id, clock.now(), 2 * HOUR_MS).until_ms == clock.now()
 
     async def test_what_like_tasks_took_is_what_is_expected(self, store: Store, clock: ManualClock) -> None:
         """Where a task does not say how long it takes."""

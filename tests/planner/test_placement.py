@@ -87,12 +87,12 @@ def test_a_full_instance_serves_what_it_finishes_within_the_target_drain() -> No
 @pytest.mark.parametrize(("free_in", "follow"), [(0, 9), (MINUTE, 9), (4 * MINUTE + 1, 5), (9 * MINUTE, 1)])
 def test_what_follows_begins_when_what_runs_is_done(free_in: int, follow: int) -> None:
     """Of the ten minutes only those count that are left by then."""
-    full = instance(state=S.BUSY, load=busy(shape(), 1), free_in_ms=free_in)
+    full = instance(state=S.BUSY, load=busy(shape(), 1), free_ms=NOW + free_in)
     assert launched(plan(snapshot([demand(shape(), follow, expected_ms=MINUTE)], supply=[full]))) == {}
     assert launched(plan(snapshot([demand(shape(), follow + 1, expected_ms=MINUTE)], supply=[full]))) == {"small": 1}
 
 
-@pytest.mark.parametrize("rest", [{"stays": busy(shape(), 1)}, {"free_in_ms": 11 * MINUTE}])
+@pytest.mark.parametrize("rest", [{"stays": busy(shape(), 1)}, {"free_ms": NOW + 11 * MINUTE}])
 @pytest.mark.parametrize("count", [1, 30])
 def test_nothing_follows_on_what_is_not_expected_to_be_done(rest: dict[str, Any], count: int) -> None:
     """Little work too: nobody knows that what runs makes room for it, so one more instance is rented for it."""
@@ -109,7 +109,7 @@ def test_nothing_follows_on_what_is_not_expected_to_be_done(rest: dict[str, Any]
 def test_what_is_done_soon_serves_beside_what_stays() -> None:
     """One task of unknown length on a large instance: the room of the short ones beside it comes free."""
     large = offering("large", cpus=4, boot_ms=MINUTE)
-    used = instance(rented=large, state=S.BUSY, load=busy(shape(), 4), stays=busy(shape(), 1), free_in_ms=10_000)
+    used = instance(rented=large, state=S.BUSY, load=busy(shape(), 4), stays=busy(shape(), 1), free_ms=NOW + 10_000)
     for count in (1, 3 * 59):
         items = [demand(shape(), count, expected_ms=10_000)]
         assert launched(plan(snapshot(items, supply=[used], offerings=[large]))) == {}

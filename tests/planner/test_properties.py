@@ -142,7 +142,8 @@ def _instances(draw: st.DrawFn, number: int, own: list[Pool], offerings: list[Of
     idle_since = NOW - draw(st.sampled_from([0, MINUTE, 5 * MINUTE])) if state is S.IDLE else None
     declines = [n for n, other in enumerate(known) if not made.machine.misfit(other) and draw(st.booleans())]
     return replace(
-        made, load=load, stays=stays, free_in_ms=draw(st.sampled_from([0, MINUTE, 20 * MINUTE])) if load.tasks else 0,
+        made, load=load, stays=stays,
+        free_ms=NOW + draw(st.sampled_from([0, MINUTE, 20 * MINUTE])) if load.tasks else 0,
         idle_since_ms=idle_since, asks_end=state is S.IDLE and draw(st.booleans()),
         declines=tuple(declines) if draw(st.sampled_from([False, False, True])) else (),
     )  # fmt: skip

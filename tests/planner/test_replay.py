@@ -61,12 +61,12 @@ def test_what_is_kept_of_an_instance_is_what_it_is_stored_as() -> None:
 
 def test_what_was_stored_before_it_was_seen_how_long_work_takes_gives_the_plan_of_then() -> None:
     """What runs was done at once by that."""
-    full = instance(state=InstanceState.BUSY, load=busy(shape(), 1), stays=busy(shape(), 1), free_in_ms=7)
+    full = instance(state=InstanceState.BUSY, load=busy(shape(), 1), stays=busy(shape(), 1), free_ms=7)
     scene = snapshot([demand(shape(), 1, expected_ms=1_000)], supply=[full])
     stored = msgspec.json.decode(encode_snapshot(scene))
-    del stored["supply"][0]["stays"], stored["supply"][0]["free_in_ms"]
+    del stored["supply"][0]["stays"], stored["supply"][0]["free_ms"]
     old = decode_snapshot(msgspec.json.encode(stored))
-    assert old == replace(scene, supply=(replace(full, stays=Load(), free_in_ms=0),))
+    assert old == replace(scene, supply=(replace(full, stays=Load(), free_ms=0),))
     assert not plan(old).actions
     assert plan(scene).actions
 
