@@ -27,18 +27,15 @@ class Pace:
     """How much work is given to one instance before another one is rented. One object a (pool, boot time).
 
     `drain_ms`: what waits shall be done in so long. `worth_ms`: work that is worth a boot, so that what exists is given
-    at least that much. `lifetime_ms` and `max_tasks` (0: no limit) are the ends that an instance has of its own.
+    at least that much; for `ahead_ms`, the longer of both, it is given work. `lifetime_ms` and `max_tasks` (0: no
+    limit) are the ends that an instance has of its own.
     """
 
     drain_ms: int
     worth_ms: int
     lifetime_ms: int
     max_tasks: int
-
-    @property
-    def ahead_ms(self) -> int:
-        """For how long what exists is given work."""
-        return max(self.drain_ms, self.worth_ms)
+    ahead_ms: int
 
 
 class Paces:
@@ -51,8 +48,8 @@ class Paces:
         key = (pool.name, boot_ms)
         pace = self._known.get(key)
         if pace is None:
-            worth = boot_ms * pool.min_work_per_boot_percent // 100
-            pace = Pace(pool.target_drain_ms, worth, pool.end.lifetime_ms, pool.end.max_tasks)
+            drain, worth = pool.target_drain_ms, boot_ms * pool.min_work_per_boot_percent // 100
+            pace = Pace(drain, worth, pool.end.lifetime_ms, pool.end.max_tasks, max(drain, worth))
             self._known[key] = pace
         return pace
 
@@ -120,10 +117,11 @@ class Need:
             self._rounds[pace] = known
         return known
 
-    def rounds_after(self, pace: Pace, wait_ms: int) -> int:
-        """How many of them one slot serves that comes free in `wait_ms` only, when what has it now is done."""
+    def rounds_after(self, pace: Pace, ahead_ms: int) -> int:
+        """How many of them one slot serves that comes free only when what has it now is done, `ahead_ms` before the
+        end of what is planned for."""
         expected = self.item.expected_ms
-        return min(self.rounds(pace) - 1, (pace.ahead_ms - wait_ms) // expected) if expected > 0 else 0
+        return min(self.rounds(pace) - 1, ahead_ms // expected) if 0 < expected <= ahead_ms else 0
 
     def slots_wanted(self, pace: Pace, *, capable: bool) -> int:
         """How many new slots the tasks left are worth; `capable`: something that exists comes to run them.

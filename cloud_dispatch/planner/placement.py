@@ -6,7 +6,7 @@ tasks leave serves from when they are expected to be done. A new launch is only 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Protocol
@@ -77,6 +77,23 @@ def _standings(snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Iterator[t
             yield stand, one, count
 
 
+def _paces_of(snapshot: Snapshot, pools: Mapping[PoolName, Pool], paces: Paces) -> Callable[[Supply], Pace]:
+    """Tells the pace of an instance, by the boot time of what is offered like it."""
+    boots: dict[tuple[str, ...], int] = {
+        (o.profile, o.type.name, o.zone, o.market): o.boot_ms for o in snapshot.offerings
+    }
+    known: dict[tuple[str, ...], Pace] = {}
+
+    def pace_of(one: Supply) -> Pace:
+        place = (one.pool, one.profile, one.type, one.zone, one.market)
+        pace = known.get(place)
+        if pace is None:
+            pace = known[place] = paces.of(pools[one.pool], boots.get(place[1:], 0))
+        return pace
+
+    return pace_of
+
+
 class Host:
     """A machine, with the shapes that were asked about it remembered, and what it is too old for."""
 
@@ -110,12 +127,12 @@ class Served(Protocol):
 
 
 class Bin:
-    """`count` alike instances, and what is left on each: `now`, and `later`, in `wait_ms`, when all that is expected to
-    be done has ended; what `stays` keeps its room."""
+    """`count` alike instances, and what is left on each: `now`, and `later`, when all that is expected to be done has
+    ended; what `stays` keeps its room. For `ahead_ms` from then on it is given work."""
 
     __slots__ = (
-        "count", "fresh", "host", "later", "launch", "loaded", "now", "order", "pace", "placed", "quota", "running",
-        "stays", "wait_ms",
+        "ahead_ms", "count", "fresh", "host", "later", "launch", "loaded", "now", "order", "pace", "placed", "quota",
+        "running", "stays",
     )  # fmt: skip
 
     def __init__(
@@ -129,7 +146,7 @@ class Bin:
         self.loaded = load.tasks > 0
         self.fresh = True
         self.stays = stays
-        self.wait_ms = wait_ms
+        self.ahead_ms = pace.ahead_ms - wait_ms
         self.later = beside(host.room, stays) if stays.tasks else host.room
         self.now = beside(host.room, load)
         self.quota = pace.max_tasks - load.tasks if pace.max_tasks else UNBOUNDED
@@ -175,22 +192,17 @@ class Capacity:
     """What runs and what boots, in the order in which it is filled: in use before idle, cheap and small before dear."""
 
     def __init__(self, snapshot: Snapshot, pools: Mapping[PoolName, Pool], paces: Paces) -> None:
-        boots: dict[tuple[str, ...], int] = {
-            (o.profile, o.type.name, o.zone, o.market): o.boot_ms for o in snapshot.offerings
-        }
+        now = snapshot.now_ms
+        pace_of = _paces_of(snapshot, pools, paces)
         self._interned: dict[tuple[object, ...], Host] = {}
         self._by_id: dict[int, Host] = {}
         #: How many instances of a pool are capacity, whatever they can run.
         self.serving: dict[PoolName, int] = {}
         groups: dict[tuple[Any, ...], tuple[Supply, int]] = {}
         for stand, one, count in _standings(snapshot, pools):
-            load, used, wait_ms = one.load, one.load.used, max(one.free_ms - snapshot.now_ms, 0)
             self.serving[one.pool] = self.serving.get(one.pool, 0) + count
-            pace = paces.of(pools[one.pool], boots.get((one.profile, one.type, one.zone, one.market), 0))
-            key = (
-                stand, self.host(one.machine, one.declines), pace, one.rate, load.tasks, used.cpus_milli, used.memory,
-                used.disk, used.gpus, load.exclusive, load.limited, wait_ms, one.stays.tasks and one.stays,
-            )  # fmt: skip
+            wait_ms = one.free_ms - now if one.free_ms > now else 0
+            key = (stand, self.host(one.machine, one.declines), pace_of(one), wait_ms, one.rate, one.holding)
             known = groups.get(key)
             groups[key] = (one, count) if known is None else (known[0], known[1] + count)
         self.hosts = tuple(self._interned.values())
@@ -199,15 +211,15 @@ class Capacity:
         #: What takes work at once or when it is up; what has to end something before, with what it then has.
         self._free: dict[Host, None] = {}
         self._loaded: dict[tuple[Host, Room, Load], None] = {}
-        for (stand, host, pace, *_, wait_ms, _), (one, count) in groups.items():
-            parts = (host, pace, count, one.load, order_of(one.load.tasks > 0, one.rate, host, pace))
+        for (stand, host, pace, wait_ms, rate, _), (one, count) in groups.items():
+            parts = (host, pace, count, one.load, order_of(one.load.tasks > 0, rate, host, pace))
             if stand is Standing.BOOTING:
                 self._booting.append(parts)
             else:
                 group = Bin(*parts, one.stays, wait_ms)
                 self._running.append(group)
                 if group.loaded:
-                    if group.wait_ms <= pace.ahead_ms:
+                    if group.ahead_ms >= 0:
                         self._loaded[host, group.later, group.stays] = None
                     continue
             self._free[host] = None
@@ -234,8 +246,11 @@ class Capacity:
         cpus = min((n.cpus for n in needs), default=0)
         memory = min((n.memory for n in needs), default=0)
         free = [b for b in self._running if b.now[4] > 0 and b.now[0] >= cpus and b.now[1] >= memory]
+        shortest = min((n.item.expected_ms for n in needs if n.item.expected_ms > 0), default=UNBOUNDED)
         loaded = [
-            b for b in self._running if b.loaded and b.later[4] > 0 and b.later[0] >= cpus and b.later[1] >= memory
+            b
+            for b in self._running
+            if b.loaded and b.ahead_ms >= shortest and b.later[4] > 0 and b.later[0] >= cpus and b.later[1] >= memory
         ]
         for need in needs:
             before = need.left
@@ -298,7 +313,9 @@ def order_of(loaded: bool, rate: int | None, host: Host, pace: Pace) -> tuple[An
 
     Ties are broken by what an instance is, so that launches are in the same place of the order once they boot.
     """
-    return (not loaded, UNBOUNDED if rate is None else rate, *host.room, -pace.drain_ms, -pace.worth_ms, *host.identity)
+    return (
+        not loaded, UNBOUNDED if rate is None else rate, host.room, -pace.drain_ms, -pace.worth_ms, host.identity,
+    )  # fmt: skip
 
 
 def sweep(need: Need, bins: list[Bin], mirror: list[Bin] | None = None, *, later: bool = False) -> int:
@@ -314,7 +331,7 @@ def sweep(need: Need, bins: list[Bin], mirror: list[Bin] | None = None, *, later
             continue
         if not (need.anywhere and not group.host.declines) and not group.host.can(need):
             continue
-        rounds = need.rounds_after(group.pace, group.wait_ms) if later else need.rounds(group.pace)
+        rounds = need.rounds_after(group.pace, group.ahead_ms) if later else need.rounds(group.pace)
         slots = (group.slots_later(need) if later else group.slots_now(need)) if rounds > 0 else 0
         each = min(slots * rounds, group.quota)
         if each <= 0:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from sys import intern
-from typing import Self
+from typing import Any, Self
 
 from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
@@ -89,6 +89,15 @@ class Supply:
     declines: tuple[int, ...] = ()
     stays: Load = Load()
     free_ms: int = 0
+
+    @cached_property
+    def holding(self) -> tuple[Any, ...]:
+        """Equal where the loads are, and what stays of them."""
+        load, used, stays = self.load, self.load.used, self.stays
+        return (
+            load.tasks, used.cpus_milli, used.memory, used.disk, used.gpus, load.exclusive, load.limited,
+            stays.tasks and stays,
+        )  # fmt: skip
 
     @cached_property
     def kind(self) -> str:

@@ -125,7 +125,7 @@ def uncounted(context: Context) -> dict[str, str]:
     was taken over and whose price nobody tells."""
     others = {store: f"VMs of the statestore {store}" for store in stores(context)}
     rows = context.store.instances().values()
-    priceless = (row for row in rows if was_adopted(row) and row.rate is None and row.max_rate is None)
+    priceless = [row for row in rows if row.max_rate is None and row.rate is None and was_adopted(row)]
     return {**others, **{row.id: f"the adopted instance {row.id}" for row in priceless}}
 
 

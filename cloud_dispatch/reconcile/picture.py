@@ -23,7 +23,7 @@ _S = InstanceState
 #: So many take two milliseconds.
 LOOKED_AT_ONCE = 200
 #: Into so many steps the time is divided for which work is planned, to tell when what runs is done.
-OUTLOOK_STEPS = 16
+OUTLOOK_STEPS = 8
 
 
 async def look(context: Context) -> None:
@@ -163,15 +163,17 @@ def _looked_at(context: Context, contact: Contact, row: Instance, load: Load, no
 
 
 def _outlook(context: Context, row: Instance, load: Load, now: int) -> Outlook:
-    """When `load` is done. In steps, so that instances with like work are alike; it is asked again once in a step at
-    most, and where all goes on as expected only when something is done or comes near."""
+    """When `load` is done. In steps, so that instances with like work are alike; it is asked again once in a step where
+    nothing is known for sure, and where all goes on as expected only when something is done or comes near."""
     pool = context.settings.pools.get(row.pool)
     if not load.tasks or pool is None:
         return Outlook(load, 0, NEVER_MS)
     within_ms = max(pool.target_drain_ms, pool.boot_deadline_ms)  # what boots is not there any sooner
     step_ms = max(within_ms // OUTLOOK_STEPS, 1)
     stays, free_ms, until_ms = context.store.outlook(row.id, now, within_ms)
-    return Outlook(stays, 0 if free_ms <= now else free_ms // step_ms * step_ms, max(until_ms, now + step_ms))
+    return Outlook(
+        stays, 0 if free_ms <= now else free_ms // step_ms * step_ms, until_ms if until_ms > now else now + step_ms
+    )
 
 
 def _picture(

@@ -246,7 +246,7 @@ def test_free_slots_agree_with_the_domains_own_answer(machine: Machine, running:
             load = load.plus(other)
     need = Need(0, DemandItem(wanted, 1))
     host = Host(machine)
-    group = Bin(host, Pace(0, 0, MINUTE, 0), 1, load, ())
+    group = Bin(host, Pace(0, 0, MINUTE, 0, 0), 1, load, ())
     ours = min(max(group.slots_now(need), 0), 1000) if host.can(need) else 0
     assert ours == room_for(machine, load, wanted, 1000)
 
