@@ -33,6 +33,9 @@ class Carried:
     drain_token: int = 0
     hold: bool = False
     smallest_milli: int = 1000
+    ended_ms: List[int] = field(
+        default_factory=list
+    )  # of each of the results, what it tells of; a program of before: none
 
 
 @dataclass
@@ -93,6 +96,7 @@ def carried(machine: Machine) -> Carried:
         machine.drain_token,
         machine.hold,
         claims.smallest_milli,
+        [machine.courier.ended_ms[token] for token in claims.results],
     )
 
 
@@ -113,6 +117,7 @@ def take_over(machine: Machine, known: Carried, now_ms: int) -> None:
     machine.life = known.life
     machine.enforcer.renew(known.lease_end_ms, machine.policy)
     machine.courier.seq = known.seq
-    if known.results:
-        machine.courier.result_came(now_ms)
+    ended_ms = known.ended_ms or [now_ms] * len(known.results)
+    for result, at_ms in zip(known.results, ended_ms):
+        machine.courier.result_came(result.token, at_ms, now_ms)
     machine.draining, machine.drain_token, machine.hold = known.draining, known.drain_token, known.hold

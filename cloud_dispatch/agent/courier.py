@@ -6,8 +6,8 @@ running set tells the dispatcher so. Decides nothing about tasks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import List, Optional  # noqa: UP035
+from dataclasses import dataclass, field, replace
+from typing import Dict, List, Optional  # noqa: UP035
 
 from cloud_dispatch.agent.claims import Claims
 from cloud_dispatch.agent.pace import (
@@ -65,6 +65,7 @@ class Courier:
     seq: int = 0
     sent_ms: Optional[int] = None
     unsent_ms: Optional[int] = None  # since when a result waits that no request carried
+    ended_ms: Dict[int, int] = field(default_factory=dict)  # by token, when that had ended whose result is not settled
     said: Optional[Word] = None
     heard: int = 0  # the request whose answer was the last to be used by this program
     patient_from_ms: int = 0  # a patient request before then would only be abandoned for the news of a start
@@ -76,9 +77,13 @@ class Courier:
         if median is None or median >= TINY_MS:
             self.patient_from_ms = now_ms + START_MS
 
-    def result_came(self, now_ms: int) -> None:
+    def result_came(self, token: int, ended_ms: int, now_ms: int) -> None:
+        self.ended_ms[token] = ended_ms
         if self.unsent_ms is None:
             self.unsent_ms = now_ms
+
+    def settled(self, token: int) -> None:
+        self.ended_ms.pop(token, None)
 
     def answered(self, seq: int, brought: bool, now_ms: int) -> Optional[Outstanding]:
         """The request that an answer is for, or None if that is not the newest: then the answer must not be used.
@@ -148,7 +153,7 @@ class Courier:
     def compose(self, standing: Standing, claims: Claims, tempo: Tempo, now_ms: int) -> SyncRequest:
         """The next request; it is the outstanding one from here on."""
         self.seq += 1
-        results = _fitting(list(claims.results.values())[:MOST_RESULTS]) if claims.results else []
+        results = self._results(claims, now_ms) if claims.results else []
         wait_ms = self._wait_ms(standing, claims, tempo)
         if self.outstanding is not None:
             self._lose_ask(self.outstanding)
@@ -170,6 +175,11 @@ class Courier:
         self.sent_ms = now_ms
         self.unsent_ms = now_ms if len(claims.results) > len(results) else None
         return request
+
+    def _results(self, claims: Claims, now_ms: int) -> List[Result]:
+        """Those that the next request carries, each with how long ago it came about."""
+        fitting = _fitting(list(claims.results.values())[:MOST_RESULTS])
+        return [replace(result, ago_ms=max(now_ms - self.ended_ms[result.token], 0)) for result in fitting]
 
     def _lose_ask(self, sent: Outstanding) -> None:
         if sent.asks and self.renewal is not None:

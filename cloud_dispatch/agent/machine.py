@@ -118,6 +118,7 @@ class Machine:
             self._plan_to_leave()
         for token in reply.settled:
             if self.claims.results.pop(token, None) is not None:
+                self.courier.settled(token)
                 self._out.append(events.Forget(token))
         if reply.policy is not None:
             self._adopt(reply.policy)
@@ -289,7 +290,7 @@ class Machine:
         for token in late:
             self.courier.pace.forget_runtimes()
             self.claims.release(token, why or "no room for it within %d ms" % patience)
-            self._after_result(now_ms)
+            self._after_result(token, now_ms, now_ms)
         if late and patience:
             self._start_waiting(now_ms)  # what stood behind one that wants the instance to itself
 
@@ -393,11 +394,14 @@ class Machine:
             self.courier.pace.ran(attempt.ran_ms)
 
     def _finish(self, result: Result, now_ms: int) -> None:
+        attempt, ended_ms = self.claims.running.get(result.token), now_ms
+        if attempt is not None and attempt.started_ms is not None:
+            ended_ms = attempt.started_ms + attempt.ran_ms  # its outputs and its log may have taken longer
         self.claims.finish(result)
-        self._after_result(now_ms)
+        self._after_result(result.token, ended_ms, now_ms)
 
-    def _after_result(self, now_ms: int) -> None:
-        self.courier.result_came(now_ms)
+    def _after_result(self, token: int, ended_ms: int, now_ms: int) -> None:
+        self.courier.result_came(token, ended_ms, now_ms)
         if not self.claims.holds:
             self.life.idle_since_ms = now_ms
 

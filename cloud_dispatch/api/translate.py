@@ -64,6 +64,7 @@ class ResultIn(msgspec.Struct):
     max_rss: Number = 0
     cpu_ms: Number = 0
     outputs: Annotated[list[OutputIn], msgspec.Meta(max_length=_MOST_ARTIFACTS)] = []
+    ago_ms: Number = 0
 
 
 class TimerIn(msgspec.Struct, gc=False):
@@ -137,7 +138,7 @@ def results_of(request: SyncIn) -> tuple[port.ClaimResult, ...]:
 def _result(result: ResultIn, at: int) -> port.ClaimResult:
     ran_ms = result.ran_ms
     outcome = None if result.cause == RELEASED else _outcome(result, at)
-    return port.ClaimResult(result.task, result.token, None if ran_ms < 0 else ran_ms, outcome)
+    return port.ClaimResult(result.task, result.token, None if ran_ms < 0 else ran_ms, outcome, max(result.ago_ms, 0))
 
 
 def _outcome(result: ResultIn, at: int) -> Outcome:

@@ -86,6 +86,7 @@ def attempt_view(attempt: Attempt) -> View:
         "claimed_ms": attempt.claimed_ms,
         "started_ms": attempt.started_ms,
         "ended_ms": attempt.ended_ms,
+        "told_ms": attempt.told_ms,
         **_outcome_view(attempt.outcome),
         "max_rss": attempt.outcome.max_rss,
         "cpu_ms": attempt.outcome.cpu_ms,

@@ -76,7 +76,7 @@ _PROOF_CHARS = 32_768
 _BOOT_BYTES = 32_768
 #: So many reports at once of all VMs of a batch, and one a second in the long run: each becomes an event.
 _BOOT_BURST = 256
-#: A log may be finished for so long after its attempt ended.
+#: A log may be finished for so long after the end of its attempt is told.
 _LOG_GRACE_MS = 60_000
 
 
@@ -248,7 +248,7 @@ class WorkerRoutes:
         since = self._s.clock.now() - _LOG_GRACE_MS
         for attempt in await self._s.store.attempts(claim.task):
             same = attempt.token == claim.token and attempt.instance == claim.instance
-            if same and attempt.ended_ms >= since:
+            if same and attempt.told_ms >= since:
                 return
         raise _stale(claim)
 

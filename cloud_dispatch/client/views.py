@@ -60,6 +60,7 @@ class AttemptView(TypedDict):
     claimed_ms: int
     started_ms: int | None
     ended_ms: int
+    told_ms: int
     cause: str
     exit_code: int | None
     signal: int | None

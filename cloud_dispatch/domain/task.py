@@ -188,7 +188,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A finished attempt. `number` counts the attempts that started, from 1; a claim that went back has none."""
+    """A finished attempt. `number` counts the attempts that started, from 1; a claim that went back has none.
+    `told_ms`: when its end became known; its VM may not have been heard of for long."""
 
     task: TaskId
     number: int
@@ -197,6 +198,7 @@ class Attempt:
     claimed_ms: int
     started_ms: int | None
     ended_ms: int
+    told_ms: int
     outcome: Outcome
 
 

@@ -38,12 +38,13 @@ class HeldClaim(Struct, frozen=True):
 
 
 class ClaimResult(Struct, frozen=True):
-    """How a claim ended. `outcome` None: handed back unstarted (costs no attempt)."""
+    """How a claim ended, `ago_ms` before this is told. `outcome` None: handed back unstarted (costs no attempt)."""
 
     task: TaskId
     token: FencingToken
     ran_ms: int | None
     outcome: Outcome | None
+    ago_ms: int = 0
 
 
 class SyncCall(Struct, frozen=True):

@@ -21,7 +21,7 @@ from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Claimed, SyncCall, SyncDone
 from cloud_dispatch.statestore.batch import Batch
-from cloud_dispatch.statestore.endings import end_claim, lose_claim
+from cloud_dispatch.statestore.endings import Ran, end_claim, lose_claim
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.paying import next_paid
 from cloud_dispatch.statestore.queue import Key, Lot
@@ -122,10 +122,10 @@ class Sync:
             hold = holds.get(result.task)
             if hold is None or hold.token != result.token or hold.seat is not seat:
                 continue
-            started = hold.started_ms
+            started, ended = hold.started_ms, now - result.ago_ms
             if started is None and result.ran_ms is not None:
-                started = max(now - result.ran_ms, hold.claimed_ms)
-            end_claim(batch, hold, result.outcome, started, now, result.ran_ms)
+                started = max(ended - result.ran_ms, hold.claimed_ms)
+            end_claim(batch, hold, result.outcome, started, now, Ran(ended, result.ran_ms))
 
     def _compare(self, batch: Batch, seat: Seat, now: int) -> None:
         """The running set against the leases: what is to be killed, what has started, what the agent lacks."""

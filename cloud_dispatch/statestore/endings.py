@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from sqlalchemy import update
 
@@ -29,11 +30,19 @@ _AFTER[TaskEvent.RELEASE] = TASK_TABLE.apply(TaskState.CLAIMED, TaskEvent.RELEAS
 _AFTER[TaskEvent.CANCELLED] = TASK_TABLE.apply(TaskState.CANCELLING, TaskEvent.CANCELLED)
 
 
+class Ran(NamedTuple):
+    """What an agent says of a command: when it ended, as far as it can be believed, and how long it ran."""
+
+    ended_ms: int
+    ran_ms: int | None
+
+
 def end_claim(
-    batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int | None, now: int, ran_ms: int | None = None
+    batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int | None, now: int, ran: Ran | None = None
 ) -> None:
     """End `hold` as its agent reports. `outcome` None: handed back. `started_ms` None: its command never started.
-    `ran_ms`: for how long that ran; it may have ended long before somebody could be told.
+    `ran`: it may have ended long before somebody could be told; not before it began, whatever its agent says, nor later
+    than now. What the claim has cost its payer goes on until now: so long it may have been needed.
 
     A cancelled task ends cancelled whatever is reported. An unstarted claim goes back to its old place without an
     attempt, unless the report is of the task's own making (it can't be started): that costs an attempt, so that it is
@@ -55,15 +64,15 @@ def end_claim(
         event = TaskEvent.RELEASE
     else:
         event = event_after(outcome, lot.retry, lot.attempts + 1, cancelling=False)
-    tried, expected_ms = lot.attempts, lot.expected_ms
+    tried, expected_ms, ended_ms = lot.attempts, lot.expected_ms, now
     if outcome is not None:
         tried += 1
         if batch.memory.lost:
             batch.effects.append(lambda: batch.memory.lost.pop(hold.task, None))
-        ended_ms = now if started_ms is None or now > started_ms else started_ms
-        batch.attempts.append(attempt_row(hold, tried, started_ms, ended_ms, outcome))
+        ended_ms = max(now if ran is None else min(ran.ended_ms, now), started_ms or hold.claimed_ms)
+        batch.attempts.append(attempt_row(hold, tried, started_ms, ended_ms, outcome, now))
         if started_ms is not None:
-            took_ms = ended_ms - started_ms if ran_ms is None else ran_ms
+            took_ms = ended_ms - started_ms if ran is None or ran.ran_ms is None else ran.ran_ms
             if outcome.cause is Cause.SUCCESS:
                 batch.memory.succeeded(lot.shape, took_ms, lot.expected_ms)
             elif outcome.cause is Cause.PREEMPTED:
@@ -76,7 +85,7 @@ def end_claim(
         _put_back(batch, hold.task, lot if same else lot._replace(attempts=tried, expected_ms=expected_ms))
     else:
         batch.memory.counts[after] += 1
-        batch.task_ended(hold.task, after, tried, now)
+        batch.task_ended(hold.task, after, tried, ended_ms)
 
 
 def lose_claim(batch: Batch, hold: Hold, now: int) -> None:

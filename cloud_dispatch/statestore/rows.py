@@ -58,12 +58,14 @@ def retry_of(body: bytes | None) -> RetryRules:
     return DEFAULT_RETRY if body is None else _retry.decode(body)
 
 
-def attempt_row(hold: Hold, number: int, started_ms: int | None, ended_ms: int, outcome: Outcome) -> tuple[Any, ...]:
+def attempt_row(
+    hold: Hold, number: int, started_ms: int | None, ended_ms: int, outcome: Outcome, told_ms: int
+) -> tuple[Any, ...]:
     """In the order of the table's columns."""
     return (
         hold.task, hold.token, number, hold.seat.instance.id, hold.claimed_ms, started_ms, ended_ms,
         CAUSE_TEXT[outcome.cause], outcome.exit_code, outcome.signal, outcome.detail, outcome.max_rss, outcome.cpu_ms,
-        encode(outcome.manifest) if outcome.manifest else None, stretch_of(hold.token),
+        encode(outcome.manifest) if outcome.manifest else None, stretch_of(hold.token), told_ms,
     )  # fmt: skip
 
 
@@ -88,6 +90,7 @@ def attempt_of(row: Row[Any]) -> Attempt:
         claimed_ms=row.claimed_ms,
         started_ms=row.started_ms,
         ended_ms=row.ended_ms,
+        told_ms=row.ended_ms if row.told_ms is None else row.told_ms,
         outcome=outcome_of(row),
     )
 

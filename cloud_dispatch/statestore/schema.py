@@ -115,6 +115,7 @@ attempts = Table(
     Column("manifest", LargeBinary, nullable=True),  # JSON of its artifacts; null: none
     # Of `token`; see `statestore.stretches`: an index by instance made an attempt cost 18 instead of 13 µs.
     _number("stretch"),
+    _number("told_ms", null=True),  # when its end became known; null: of before this was kept, then
     sqlite_with_rowid=False,
 )
 Index("attempts_instance", attempts.c.stretch, attempts.c.instance)

@@ -119,5 +119,5 @@ async def adopted(store: Store, batch: str = "batch", **more: Any) -> Agent:
     return Agent(store, own)
 
 
-def result(claimed: Claimed, outcome: Outcome | None = SUCCESS, ran_ms: int | None = 5) -> ClaimResult:
-    return ClaimResult(claimed.task, claimed.token, ran_ms, outcome)
+def result(claimed: Claimed, outcome: Outcome | None = SUCCESS, ran_ms: int | None = 5, ago_ms: int = 0) -> ClaimResult:
+    return ClaimResult(claimed.task, claimed.token, ran_ms, outcome, ago_ms)

@@ -67,6 +67,39 @@ class ClaimsContract:
         assert [listed.last for listed in await store.tasks(TaskFilter(), limit=10)] == [task.last] == [attempt]
         assert store.leases_of(agent.id) == {}
 
+    @pytest.mark.parametrize(
+        ("start_told", "ran_ms", "ago_ms", "expected"),
+        [
+            (True, 300, 600, (100, 400)),
+            (False, 300, 600, (100, 400)),
+            (True, 300, 5_000, (100, 100)),  # says that it ended before it had begun
+            (False, 5_000, 5_000, (0, 0)),
+            (False, None, 600, (None, 400)),
+            (False, None, 5_000, (None, 0)),
+        ],
+    )
+    async def test_an_end_that_is_told_late_is_when_it_was(
+        self, store: Store, clock: ManualClock, start_told: bool, ran_ms: int | None, ago_ms: int,
+        expected: tuple[int | None, int],
+    ) -> None:  # fmt: skip
+        """An attempt of which is heard only after a silence ended when its command did: not before it began, nor before
+        it was claimed, whatever its agent says. When it was told is known too."""
+        await store.submit([spec()])
+        agent = await adopted(store)
+        (claim,) = await agent.claim()
+        if start_told:
+            clock.now_ms += 100
+            agent.runs(claim)
+            await agent.sync()
+        clock.now_ms = START_MS + 1_000
+        await agent.sync(result(claim, Outcome(Cause.EXIT_CODE, 3), ran_ms, ago_ms))
+        (attempt,) = await store.attempts(claim.task)
+        began_ms = None if attempt.started_ms is None else attempt.started_ms - START_MS
+        assert (began_ms, attempt.ended_ms - START_MS) == expected
+        assert attempt.told_ms == START_MS + 1_000
+        assert (await store.task(claim.task)).ended_ms == attempt.ended_ms
+        assert await store.check() == []
+
     async def test_a_result_is_accepted_once(self, store: Store) -> None:
         """The same result sent again is settled and changes nothing."""
         await store.submit([spec()])

@@ -115,6 +115,22 @@ class CostContract:
         assert whole(gone) == entry.amount == DOLLAR
         assert await store.check() == []
 
+    async def test_a_silence_after_its_end_is_nobodys_work(self, store: Store, clock: ManualClock) -> None:
+        """What ended long before it could be told has cost until then; the rest of the whole is idle, and as large."""
+        (task,) = await store.submit([spec("x", cpus_milli=1000, memory=4 * 2**30)])
+        agent = await rented(store)
+        (claimed,) = await agent.claim()
+        agent.runs(claimed)
+        await agent.sync()
+        clock.now_ms += HOUR_MS
+        await agent.sync(result(claimed, ran_ms=HOUR_MS // 4 - 1, ago_ms=HOUR_MS // 4 * 3 + 1))
+        expected = {task: Cost(DOLLAR // 16, 0, DOLLAR // 16 * 15)}  # a quarter of the time, of the machine too
+        assert await paid_by_task(store) == expected
+        await leaves(store, agent)
+        assert await paid_by_task(store) == expected
+        (entry,) = await store.ledger()
+        assert (entry.amount, entry.work) == (DOLLAR, DOLLAR // 4)
+
     async def test_it_is_added_up_by_whatever_is_asked_for(self, store: Store, clock: ManualClock) -> None:
         await store.set_limits((), {ProfileName("local"): "cloud"})
         agent, _ = await played(store, clock)

@@ -197,7 +197,8 @@ def weight(path: str, url: str) -> int:
 class Result:
     """How a claim ended. `cause` is a `domain.task.Cause`, or "released" for a claim handed back unstarted.
 
-    `ran_ms` -1 where the command never started.
+    `ran_ms` -1 where the command never started. `ago_ms`: how long ago it had ended when this was sent; after a silence
+    that is long.
     """
 
     task: int = 0
@@ -210,6 +211,7 @@ class Result:
     max_rss: int = 0
     cpu_ms: int = 0
     outputs: List[OutputFile] = field(default_factory=list)
+    ago_ms: int = 0
 
 
 @dataclass

@@ -61,6 +61,32 @@ def test_a_start_is_told_soon_but_not_for_tiny_tasks() -> None:
     assert agent.request.held[0].ran_ms >= 50
 
 
+def test_a_result_says_how_long_ago_its_command_ended() -> None:
+    """In each request anew, and not counted from when its outputs and its log were stored."""
+    agent = VirtualAgent(lease_ms=600_000)
+    agent.run(order(1), order(2))
+    agent.fail()
+    agent.pass_ms(1_000)
+    agent.feed(events.Vacated(1))
+    agent.pass_ms(300)
+    agent.ended(1)
+    ended_ms = agent.now - 300
+    told = []
+    for _ in range(3):
+        agent.until_request()
+        sent_ms = agent.sent_ms[agent.request.seq]
+        told.append([(result.token, sent_ms - result.ago_ms) for result in agent.request.results])
+        agent.fail()
+        agent.pass_ms(5_000)
+    assert told == [[(1, ended_ms)]] * 3
+    agent.reply()
+    agent.ended(2)
+    agent.until_request()
+    assert [(result.token, result.ago_ms) for result in agent.request.results] == [(2, 0)]
+    agent.reply()
+    assert agent.machine.courier.ended_ms == {}
+
+
 def test_a_request_with_results_is_not_abandoned() -> None:
     """The dispatcher answers it at once: what comes meanwhile waits for the answer."""
     agent = VirtualAgent()

@@ -169,13 +169,16 @@ def test_the_next_program_goes_on_with_all_that_was_held() -> None:
     agent.started(1)
     agent.started(2)
     agent.ended(1)
+    ended_ms = agent.now
     agent.started(3)
     agent.until_request()
+    agent.pass_ms(100)
     other = take_over(agent)
     request = other.request
     assert request.seq > agent.request.seq, "to the dispatcher it is the same conversation"
     assert {claim.token for claim in request.held} == {2, 3}
     assert [result.token for result in request.results] == [1], "no answer is known to what was under way"
+    assert other.now - request.results[0].ago_ms == ended_ms, "it ended under the program before"
     assert request.program == NEXT
     assert request.want == 0, "both cpus are taken"
     other.reply()

@@ -7,6 +7,7 @@ import errno
 import os
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -16,7 +17,7 @@ from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import FencingToken, TaskId
 from cloud_dispatch.wire.messages import LOGS_PATH, HeldClaim
-from tests.api.house import Agent, House, error_of
+from tests.api.house import Agent, AheadClock, House, error_of
 
 T, K = TaskId(1), FencingToken(2)
 
@@ -88,6 +89,16 @@ async def test_an_attempt_that_ended_a_moment_ago_may_finish_its_log(house: Hous
     assert (await send(house, agent, claim, 6, b"last"))[0] == 200
     other = await house.agent()
     assert (await send(house, other, claim, 10, b"x"))[0] == 409
+
+
+async def test_an_attempt_whose_end_is_told_late_may_finish_its_log(house: House) -> None:
+    """The moment that counts is when the dispatcher heard of it: before, there was nobody to send a log to."""
+    agent, claim = await running(house)
+    cast(AheadClock, house.services.clock).ahead_ms += 600_000
+    await agent.finish(claim, ago_ms=590_000)
+    (attempt,) = await house.store.attempts(TaskId(claim.task))
+    assert attempt.told_ms - attempt.ended_ms == 590_000
+    assert (await send(house, agent, claim, 0, b"all of it"))[0] == 200
 
 
 async def test_a_log_is_bounded(house: House) -> None:
