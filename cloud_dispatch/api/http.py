@@ -5,6 +5,7 @@ Owns how errors look from outside. Must not know any route.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,6 +32,8 @@ log = structlog.get_logger("cloud_dispatch.api")
 _JSON = (b"content-type", b"application/json")
 #: Longer numbers are none that anything here could have.
 _DIGITS = 18
+#: So much of a key, and of where it stands, is shown.
+_SHOWN, _PLACE = 80, 400
 _AT = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
@@ -186,3 +189,61 @@ def decode_json(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise invalid_json(error) from None
+
+
+def decode_exact(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    """As `decode_json`, for what people and their programs write: InvalidInput for a key that is there twice, too, of
+    which any decoder would take the last and leave out the rest. A quarter of what a submission's parsing takes."""
+    value = decode_json(decoder, body)
+    try:
+        _ONCE.decode(body.decode())
+    except _KeyTwice:
+        place = _place_twice(_MARKED.decode(body.decode()))
+        raise InvalidInput("a key is there twice", place=place[-_PLACE:], hint="say it once") from None
+    except RecursionError as error:
+        raise invalid_json(error) from None
+    return value
+
+
+class _KeyTwice(Exception):
+    """An object with `key` twice: raised, or in its place."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _KeyTwice(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
+def _marked(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _KeyTwice:
+    try:
+        return _once(pairs)
+    except _KeyTwice as twice:
+        return twice
+
+
+#: Only the keys are looked at: a number as its text costs nothing, and may have any length.
+_ONCE = json.JSONDecoder(object_pairs_hook=_once, parse_int=str, parse_float=str)
+_MARKED = json.JSONDecoder(object_pairs_hook=_marked, parse_int=str, parse_float=str)
+
+
+def _place_twice(value: Any) -> str:
+    """Where in `value` the first key is that is there twice; no deeper than memory goes, as its calls would be."""
+    stack = [(value, "")]
+    while stack:
+        one, place = stack.pop()
+        if isinstance(one, _KeyTwice):
+            return f"{place}.{one.key[:_SHOWN]}".lstrip(".")
+        inner: list[tuple[Any, str]] = []
+        if isinstance(one, list):
+            inner = [(each, f"{place}[{at}]") for at, each in enumerate(one)]
+        elif isinstance(one, dict):
+            inner = [(each, f"{place}.{key[:_SHOWN]}") for key, each in one.items()]
+        stack += reversed(inner)
+    return "body"

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cloud_dispatch.api.http import decode_json, read_body
+from cloud_dispatch.api.http import decode_exact, read_body
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
 from cloud_dispatch.domain.ids import FencingToken, InstanceId, PoolName, TaskId
 from cloud_dispatch.domain.task import TaskState
@@ -130,5 +130,5 @@ def states(words: list[str], place: str) -> frozenset[TaskState]:
 async def body_of(request: Request, decoder: msgspec.json.Decoder[S], limit: int) -> S:
     """The JSON body, at most `limit` bytes; an empty one counts as {}."""
     body = await read_body(request.scope, request.receive, limit)
-    value: S = decode_json(decoder, body or b"{}")
+    value: S = decode_exact(decoder, body or b"{}")
     return value

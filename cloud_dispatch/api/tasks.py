@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cloud_dispatch.api.http import decode_json, read_body
+from cloud_dispatch.api.http import decode_exact, read_body
 from cloud_dispatch.api.poll import Polls
 from cloud_dispatch.api.requests import (
     body_of,
@@ -77,7 +77,7 @@ class ArrayNames:
 
 def parse_submission(body: bytes, limits: SubmissionLimits, names: ArrayNames) -> tuple[TaskSpec, ...]:
     """The tasks in the body of a submission; InvalidInput with the place of the first bad one."""
-    submitted: SubmitBody = decode_json(_SUBMIT, body)
+    submitted: SubmitBody = decode_exact(_SUBMIT, body)
     if not submitted.tasks:
         raise InvalidInput("expected at least one task", place="tasks")
     return parse(submitted.tasks, "tasks", limits=limits, new_array=names)

@@ -66,6 +66,24 @@ async def test_what_is_no_submission_is_refused(house: House, body: bytes) -> No
     assert place
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "place"),
+    [
+        ("/v1/tasks", '{"tasks": [{"command": "a"}], "tasks": [{"command": "b"}]}', "tasks"),
+        ("/v1/tasks", '{"tasks": [{"command": "a"}, {"command": "a", "comm\\u0061nd": "b"}]}', "tasks[1].command"),
+        ("/v1/tasks", '{"tasks": [{"command": "a", "env": {"A": "1", "A": "2"}}]}', "tasks[0].env.A"),
+        ("/v1/tasks/cancel", '{"project": "a", "project": "b"}', "project"),
+        ("/v1/stop", '{"level": "drain", "level": "launches"}', "level"),
+        ("/v1/tasks", '{"tasks": ' + "[" * 900 + '{"a": 1, "a": 2}' + "]" * 900 + "}", "0]" + "[0]" * 132 + ".a"),
+    ],
+)
+async def test_a_key_that_is_there_twice_is_refused(house: House, path: str, body: str, place: str) -> None:
+    """With its place, and nothing is done: the last one would count, and nobody know."""
+    assert error_of(await house.op.post(path, content=body)) == (400, "invalid-input", place)
+    assert (await house.op.get("/v1/tasks")).json()["tasks"] == []
+    assert (await house.op.post("/v1/tasks", content='{"tasks": [{"command": "a", "priority": 1}]}')).status_code == 201
+
+
 async def test_submissions_are_limited_in_bytes_and_tasks(tmp_path: Path) -> None:
     """A body past the limit is cut off while it is read; too many tasks after expansion are refused."""
     async with served(tmp_path, limits=Limits(request_bytes=200_000, tasks_per_submission=10)) as house:
