@@ -81,16 +81,19 @@ class ResultRoutes:
         return answer
 
     async def _attempt(self, task: Task, chosen: FencingToken | None) -> FencingToken:
-        """The chosen attempt if it is one of the task's; else the current or the last one, 0 when there was none."""
+        """The attempt of this number or token, which no number comes near, if it is one of the task's; without a choice
+        the current or the last one, 0 when there was none."""
         current = task.lease.token if task.lease is not None else None
-        if current is not None and chosen in (None, current):
+        if current is not None and chosen in (None, current, task.attempts + 1):
             return current
         attempts = await self._s.store.attempts(task.id)
         if chosen is None:
             return attempts[-1].token if attempts else FencingToken(0)
-        if all(attempt.token != chosen for attempt in attempts):
-            raise NotFound(f"task {task.id} has no attempt under token {chosen}", place="attempt")
-        return chosen
+        named = {one.token: one.token for one in attempts} | {FencingToken(one.number): one.token for one in attempts}
+        if chosen in named:
+            return named[chosen]
+        hint = f"`cloud-dispatch show {task.id}` lists them"
+        raise NotFound(f"task {task.id} has no attempt {chosen}", place="attempt", hint=hint)
 
     def _answer(self, token: FencingToken, offset: int, chunk: bytes) -> Response:
         headers = {"X-Offset": str(offset + len(chunk)), "X-Attempt": str(token)}

@@ -30,7 +30,9 @@ def register(app: typer.Typer) -> None:
 def logs(
     task: Annotated[int, typer.Argument(help="Number of the task.")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the task has ended.")] = False,
-    attempt: Annotated[str, typer.Option("--attempt", help="Fencing token of an attempt; without it the last.")] = "",
+    attempt: Annotated[
+        str, typer.Option("--attempt", help="Number of an attempt, or its token; without it the last.")
+    ] = "",
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:

@@ -141,7 +141,7 @@ async def test_a_follower_may_start_before_the_task_does(house: House) -> None:
 
 
 async def test_logs_of_attempts_are_kept_apart(house: House) -> None:
-    """Each attempt has its own log; without a choice the current one is read."""
+    """Each attempt has its own log, found by its number or its token; without a choice the current one is read."""
     agent, first = await running(house)
     await send(house, agent, first, 0, b"first")
     await agent.finish(first, "preempted")
@@ -150,8 +150,15 @@ async def test_logs_of_attempts_are_kept_apart(house: House) -> None:
     await send(house, agent, second, 0, b"second")
     url = f"/v1/tasks/{first.task}/logs"
     assert (await house.op.get(url)).content == b"second"
-    assert (await house.op.get(url, params={"attempt": first.token})).content == b"first"
-    assert error_of(await house.op.get(url, params={"attempt": 999}))[0] == 404
+    for ended in (False, True):
+        for number, claim, content in ((1, first, b"first"), (2, second, b"second")):
+            for chosen in (number, claim.token):
+                reply = await house.op.get(url, params={"attempt": chosen})
+                assert (reply.content, reply.headers["x-attempt"]) == (content, str(claim.token)), (chosen, ended)
+        for unknown in (3, 999):
+            assert error_of(await house.op.get(url, params={"attempt": unknown}))[0] == 404
+        if not ended:
+            await agent.finish(second)
 
 
 async def test_at_most_a_mebibyte_a_reply(house: House) -> None:
