@@ -189,12 +189,13 @@ async def test_a_cancelled_call_is_cancelled_in_the_thread() -> None:
 async def test_a_closed_host_leaves_no_thread_and_refuses_calls() -> None:
     """Closing closes the driver and ends its thread, may be repeated, and calls after it are Transient errors."""
     plugin = CarelessPlugin()
-    before = threading.active_count()
+    before = set(threading.enumerate())
     host = ThreadHost(plugin, CONTEXT)
+    assert set(threading.enumerate()) - before
     await host.close()
     await host.close()
     assert plugin.made[0].closed
-    assert threading.active_count() == before
+    assert not set(threading.enumerate()) - before
     with pytest.raises(Transient, match="closed"):
         await host.list("x")
 
