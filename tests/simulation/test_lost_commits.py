@@ -66,5 +66,6 @@ def test_a_store_that_follows_on_any_past_is_found(monkeypatch: pytest.MonkeyPat
         cursor.executemany("UPDATE counters SET value = ? WHERE name = ?", [(n, name) for name, n in numbers.items()])
 
     monkeypatch.setattr(batch, "_count_on", blind)
-    outcomes = (run(of_theme(theme, seed), keep=50) for theme in BEREFT for seed in range(SEEDS))
+    # Some of the first seeds find it too: by a store that stays down, which takes a simulated life to be sure of.
+    outcomes = (run(of_theme(BEREFT[0], seed), keep=50) for seed in range(SEEDS, 3 * SEEDS))
     assert next((outcome.findings for outcome in outcomes if outcome.findings), None)
