@@ -13,7 +13,7 @@ from cloud_dispatch.config import Config
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import ProfileName
-from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.domain.task import Cause
@@ -68,6 +68,8 @@ def study(config: Config, offers: Offers, workload: Workload, wishes: Wishes = W
         accounts.append(CloudAccount(profile, made.account, _until(horizon_ms, made.prices), caps, driver))
     items = _possible(workload, _machines(config, offers, sellers), told)
     told += [*_late_boots(config, offers, sellers), *_unasked(config)]
+    if wishes.spot and not any(Market.SPOT in pool.markets for pool in config.pools()):
+        told.append("the trace of spot prices changes nothing: no pool may rent on the spot market")
     timing = config.timing
     scenario = Scenario(
         name=workload.origin,
