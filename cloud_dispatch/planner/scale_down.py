@@ -93,7 +93,9 @@ def release(
             reason = f"makes room under a cap for tasks of {need.shape.describe()}"
             if need.index in supply.declines:
                 payer = f", or cost {need.item.payer} too much there" if need.item.payer != NOBODY else ""
-                yield Drain(supply.instance, "lifetime", f"{reason}, which take longer than is left of its life{payer}")
+                # what has a price at most was refused for it where a claim was made
+                cause = "price" if need.item.most_rate else "lifetime"
+                yield Drain(supply.instance, cause, f"{reason}, which take longer than is left of its life{payer}")
             else:
                 yield Drain(supply.instance, "surplus", f"{reason}{_besides(targets[supply.pool])}")
 

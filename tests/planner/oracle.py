@@ -98,8 +98,8 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         row = rows[action.instance]
         if row.behaviour is Behaviour.HOLD:
             yield f"{row.instance} is held and drained"
-        if action.cause in ("idle", "surplus", "lifetime"):
-            of = replaced if action.cause == "lifetime" else gone
+        if action.cause in ("idle", "surplus", "lifetime", "price"):
+            of = replaced if action.cause in ("lifetime", "price") else gone
             of[row.pool] = of.get(row.pool, 0) + 1
             if not all(t.may_drain for t in snapshot.targets if t.pool == row.pool):
                 yield f"pool {row.pool} must not be lowered"
@@ -110,8 +110,8 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             due = row.asks_end or snapshot.now_ms - (row.idle_since_ms or 0) >= pools[row.pool].end.idle_ms
             if action.cause == "idle" and not due:
                 yield f"{row.instance} is drained before its timeout"
-            if action.cause == "lifetime" and not row.declines:
-                yield f"{row.instance} is not too old for anything"
+            if action.cause in ("lifetime", "price") and not row.declines:
+                yield f"{row.instance} is not too old or too dear for anything"
         elif action.cause == "stale" and not row.stale and row.pool in pools:
             yield f"{row.instance} is not stale"
         elif action.cause == "behaviour" and row.behaviour is not Behaviour.DRAIN:

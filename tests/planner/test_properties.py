@@ -233,7 +233,7 @@ LAUNCH = launches(plan(snapshot([demand(shape(), 1)])))[0]
         (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "idle", "x"),)), "drained with work"),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "idle", "x"),)), "drained before its timeout"),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "stale", "x"),)), "is not stale"),
-        (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "lifetime", "x"),)), "is not too old for anything"),
+        (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "lifetime", "x"),)), "is not too old or too dear for anything"),
         (BROKEN, Plan((Terminate(BROKEN.supply[0].instance, "failed", "x"),)), "terminated while idle"),
         (BROKEN, Plan((replace(LAUNCH, reason=" "),)), "no reason"),
         (BROKEN, Plan(), "nothing is said of 1 cpu"),

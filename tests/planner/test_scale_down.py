@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.domain.pool import Caps, EndRules
 from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.domain.stop import Stop, StopLevel
@@ -368,3 +369,14 @@ def test_of_two_that_may_make_room_the_one_that_declines_does() -> None:
     supply[1] = replace(supply[1], state=S.BUSY, load=busy(shape(), 1), idle_since_ms=None)
     found = plan(snapshot([item], supply=supply, pools=pools, caps=Caps(instances=2)))
     assert drained(found) == {"batch-0": "surplus"}
+
+
+def test_who_makes_room_for_its_price_ends_by_that_cause() -> None:
+    """What was refused for what it costs has a rate at most; what has none is too long for who declines it."""
+    pools = [pool(minimum=1, caps=Caps(instances=1))]
+    rented = [offering("cheap", price=10)]
+    item = demand(shape(), 1, payer=Payer("poor", "ann"))
+    most = rented[0].top_rate
+    for most_rate, cause in ((most, "price"), (0, "lifetime")):
+        scene = snapshot([replace(item, most_rate=most_rate)], supply=[old()], pools=pools, offerings=rented)
+        assert drained(plan(scene)) == {"batch-0": cause}
