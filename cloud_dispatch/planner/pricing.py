@@ -217,7 +217,7 @@ class Pricing:
                 continue
             elif self.room(kind) <= 0:
                 search.capped.append(kind)
-            else:
+            elif kind.is_paid_for(need, self.offering(kind)):  # a quota may leave another zone than the first
                 rate = self.offering(kind).rate or rate
                 search.offers.append((rate * FINE // used, rate, number, used, full, kind))
                 if len(search.offers) >= TRIED:

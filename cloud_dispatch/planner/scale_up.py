@@ -159,7 +159,7 @@ class ScaleUp:
                 continue
             if (
                 not kind.serves(other)
-                or not kind.is_paid_for(other)
+                or not kind.is_paid_for(other, self._pricing.offering(kind))
                 or not set(other.shape.labels) <= set(need.shape.labels)
             ):
                 continue
@@ -178,7 +178,7 @@ class ScaleUp:
         for other in shelf.front:
             if other.pool is not kind.pool or other.pace is not kind.pace or (other.rate or 0) >= (kind.rate or 0):
                 continue
-            if holds(other, fill) and self._pricing.room(other) > 0:
+            if self._pricing.room(other) > 0 and holds(other, fill, self._pricing.offering(other)):
                 kind = other
         return kind
 
@@ -222,8 +222,7 @@ class ScaleUp:
         for rate, _, other, of in shelf.by_price(kind.pool.name):
             if rate * FINE // slots * 100 > dearest or found >= MAX_ALTERNATIVES:
                 return
-            paid = all(of.is_paid_for(need, other) for need, _ in fill)
-            if other is not offering and paid and holds(of, fill) and self._pricing.admits(of, other):
+            if other is not offering and holds(of, fill, other) and self._pricing.admits(of, other):
                 found += 1
                 yield other
 
@@ -245,13 +244,13 @@ class ScaleUp:
         return opening
 
 
-def holds(kind: Kind, fill: _Fill) -> bool:
-    """Whether one instance of `kind` has room for all of `fill`; labels are the shelf's matter."""
+def holds(kind: Kind, fill: _Fill, offering: Offering) -> bool:
+    """Whether one instance of `kind`, as `offering`, holds all of `fill`, and is paid for; labels are the shelf's."""
     room: Room = kind.room
     for need, slots in fill:
         if (
             not kind.serves(need)
-            or not kind.is_paid_for(need)
+            or not kind.is_paid_for(need, offering)
             or (need.exclusive and len(fill) > 1)
             or fit_empty(room, need) < slots
         ):

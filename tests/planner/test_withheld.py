@@ -5,8 +5,9 @@ from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.plan import Waiting
 from cloud_dispatch.planner.replay import decode_plan, decode_snapshot, encode_plan, encode_snapshot
+from cloud_dispatch.planner.snapshot import QuotaUse
 from cloud_dispatch.spend.payers import part_rate
-from tests.planner.scenes import MINUTE, NOW, demand, drained, instance, launched, offering, shape, snapshot
+from tests.planner.scenes import AWS, MINUTE, NOW, demand, drained, instance, launched, offering, shape, snapshot
 
 POOR = Payer("poor", "ann")
 SMALL, LARGE = offering(), offering("large", 8, 32, price=400)
@@ -48,3 +49,13 @@ def test_what_is_withheld_is_kept_with_a_plan() -> None:
     scene = snapshot([WITHHELD])
     assert decode_snapshot(encode_snapshot(scene)) == scene
     assert decode_plan(encode_plan(plan(scene))) == plan(scene)
+
+
+def test_a_zone_that_a_quota_leaves_is_launched_only_where_its_payer_may_pay_it() -> None:
+    """The first zone is cheap enough and used up within the plan; the second costs more than the payer may."""
+    zones = [offering(price=price, zone=zone) for zone, price in (("a", 100), ("b", 200))]
+    most = part_rate(zones[0].top_rate, shape().resources, exclusive=False, capacity=zones[0].type.capacity)
+    full = (QuotaUse(AWS, "L-1", 1, 0, zone="a"),)
+    for most_rate, count in ((most, 1), (0, 2)):
+        item = demand(shape(), 2, payer=POOR, most_rate=most_rate)
+        assert launched(plan(snapshot([item], offerings=zones, quotas=full))) == {"small": count}
