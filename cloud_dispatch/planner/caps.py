@@ -47,6 +47,14 @@ class _Level:
             return f"cap of {self.name} reached (vcpus {self.vcpus} of {caps.vcpus}, {wanted})"
         return ""
 
+    def never(self, vcpus: int) -> str:
+        """Which of its caps is too small for `vcpus` whatever ends, "" when none is."""
+        caps = self.caps
+        if caps.instances == 0 or (caps.vcpus is not None and max(vcpus, 1) > caps.vcpus):
+            limit = "instances 0" if caps.instances == 0 else f"vcpus {caps.vcpus}, {max(vcpus, 1)} wanted"
+            return f"cap of {self.name} never admits it ({limit})"
+        return ""
+
     def is_lost(self, vcpus: int) -> bool:
         """Whether there would be no room for `vcpus` without any instance of ours either."""
         caps = self.caps
@@ -110,6 +118,10 @@ class Ledger:
     def why(self, pool: Pool, profile: ProfileName, vcpus: int) -> str:
         """Which cap leaves no room, in words; "" when none does."""
         return next(filter(None, (level.why(vcpus) for _, level in self._levels(pool, profile))), "")
+
+    def never(self, pool: Pool, profile: ProfileName, vcpus: int) -> str:
+        """Which cap is too small for even one, whatever ends, in words; "" when none is."""
+        return next(filter(None, (level.never(vcpus) for _, level in self._levels(pool, profile))), "")
 
     def lacks(self, pool: Pool, profile: ProfileName, vcpus: int, count: int) -> dict[str, Lack]:
         """What has to end for `count` more instances of `vcpus`, at each level (as `levels_of` names them) where it is

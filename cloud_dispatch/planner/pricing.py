@@ -262,13 +262,16 @@ class Pricing:
         if search.thin is not None and not search.capped:
             need.obstacles = {Obstacle.LITTLE_WORK}
             return "too little work for another boot: it follows on what runs or boots"
-        reasons: dict[str, None] = {}
+        reasons = self._never(need, shelf)
+        if reasons:
+            need.obstacles.add(Obstacle.CAP)
         for kind in search.capped[:TRIED]:
             text = self._ledger.why(kind.pool, kind.profile, kind.vcpus)
             full = "" if text else self._quotas.why(kind.stock.first)
-            reasons[text or full or EXHAUSTED] = None
+            if not (text and reasons and self._ledger.never(kind.pool, kind.profile, kind.vcpus)):
+                reasons[text or full or EXHAUSTED] = None
             need.obstacles.add(Obstacle.CAP if text else Obstacle.QUOTA if full else Obstacle.NEXT_PLAN)
-        if Obstacle.CAP in need.obstacles:
+        if Obstacle.CAP in need.obstacles and search.capped:
             slots = max(fit_empty(search.capped[0].room, need), 1)
             need.short = max(1, need.slots_wanted(search.capped[0].pace, capable=True) // slots)
         for kind, _ in slots_of(shelf.dimmed, need):
@@ -284,6 +287,17 @@ class Pricing:
             reasons["other offerings cost more than the price factor allows"] = None
             need.obstacles.add(Obstacle.PRICE)
         return "; ".join(reasons)
+
+    def _never(self, need: Need, shelf: Shelf) -> dict[str, None]:
+        """The caps that are too small for whatever may run `need`; none where they admit one kind of it. Told before
+        what passes."""
+        found: dict[str, None] = {}
+        for kind, _ in slots_of(shelf.kinds, need):
+            text = self._ledger.never(kind.pool, kind.profile, kind.vcpus)
+            if not text:
+                return {}
+            found[text] = None
+        return dict.fromkeys(list(found)[:MAX_REASONS])
 
 
 def slots_of(kinds: Iterable[Kind], need: Need) -> Iterator[tuple[Kind, int]]:

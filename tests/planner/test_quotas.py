@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.domain.offering import Market, Offering
+from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.replay import decode_snapshot, encode_snapshot
 from cloud_dispatch.planner.snapshot import QuotaUse
 from tests.planner.scenes import AWS, GCP, demand, launched, launches, offering, pool, shape, snapshot
+from tests.planner.scenes import OTHER as OTHER_POOL
 
 
 def quota(limit: int, used: int, **scope: Any) -> QuotaUse:
@@ -165,3 +167,17 @@ def test_work_goes_to_another_market_or_provider_where_the_pool_allows_it() -> N
     wide = replace(pool(), profiles=(AWS, GCP))
     scene = snapshot([demand(shape(4, 8), 1)], offerings=[BIG, there], pools=[wide], quotas=(full,))
     assert launched(plan(scene)) == {"other": 1}
+
+
+def test_a_cap_that_never_admits_it_is_told_before_a_quota() -> None:
+    """What ends by itself is no hope where the pool may have none; with another kind left the quota is told alone."""
+    use = quota(0, 0, family="f")
+    never = "cap of pool main never admits it (instances 0)"
+    scene = snapshot([demand(shape(4, 8), 1)], offerings=[BIG], quotas=(use,))
+    (said,) = plan(replace(scene, pools=(pool(caps=Caps(instances=0)),))).waiting
+    assert said.reason.startswith(f"{never}; ")
+    assert said.obstacles == (Obstacle.CAP, Obstacle.QUOTA)
+    (small,) = plan(replace(scene, pools=(pool(caps=Caps(vcpus=2)),))).waiting
+    assert small.reason.startswith("cap of pool main never admits it (vcpus 2, 4 wanted); ")
+    (other,) = plan(replace(scene, pools=(pool(caps=Caps(instances=0)), pool(OTHER_POOL)))).waiting
+    assert "never" not in other.reason
