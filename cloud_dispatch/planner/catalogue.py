@@ -160,7 +160,7 @@ class Catalogue:
             machine = offering.machine(
                 pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance
             )
-            host = self._hosts[key] = Host(machine)
+            host = self._hosts[key] = Host(machine, top_rate=offering.top_rate)
         return host
 
     def can_run(self, need: Need) -> bool:

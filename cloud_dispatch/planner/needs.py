@@ -83,7 +83,8 @@ class Need:
         #: Whether resources are all that it asks for: then no machine has to be asked about anything else.
         self.anywhere = (
             shape.preemptible and not shape.labels and not shape.gpu_type and not shape.gpu_memory and not shape.pool
-        )
+            and not item.most_rate
+        )  # fmt: skip
         self.left = item.count
         self.starting = self.following = self.booting = self.opened = 0
         self.capable: bool | None = None

@@ -6,17 +6,20 @@ tasks leave serves from when they are expected to be done. A new launch is only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Protocol
 
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.shape import Load, Machine
 from cloud_dispatch.planner.needs import FULL, UNBOUNDED, Need, Pace, Paces, Room, fit, fit_empty, less, room_of
 from cloud_dispatch.planner.snapshot import Snapshot, Supply
+from cloud_dispatch.spend.payers import part_rate
 
 _S = InstanceState
 
@@ -77,30 +80,46 @@ def _standings(snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Iterator[t
             yield stand, one, count
 
 
-def _paces_of(snapshot: Snapshot, pools: Mapping[PoolName, Pool], paces: Paces) -> Callable[[Supply], Pace]:
-    """Tells the pace of an instance, by the boot time of what is offered like it."""
-    boots: dict[tuple[str, ...], int] = {
-        (o.profile, o.type.name, o.zone, o.market): o.boot_ms for o in snapshot.offerings
-    }
-    known: dict[tuple[str, ...], Pace] = {}
+class _Offered:
+    """What is offered like an instance."""
 
-    def pace_of(one: Supply) -> Pace:
+    def __init__(self, snapshot: Snapshot, pools: Mapping[PoolName, Pool], paces: Paces) -> None:
+        self._pools, self._paces = pools, paces
+        self._offerings: dict[tuple[str, ...], Offering] = {
+            (o.profile, o.type.name, o.zone, o.market): o for o in snapshot.offerings
+        }
+        self._known: dict[tuple[str, ...], Pace] = {}
+        self._priced = any(item.most_rate for item in snapshot.demand)
+
+    def pace(self, one: Supply) -> Pace:
+        """Its pace, by the boot time of what is offered like it."""
         place = (one.pool, one.profile, one.type, one.zone, one.market)
-        pace = known.get(place)
+        pace = self._known.get(place)
         if pace is None:
-            pace = known[place] = paces.of(pools[one.pool], boots.get(place[1:], 0))
+            like = self._offerings.get(place[1:])
+            pace = self._known[place] = self._paces.of(self._pools[one.pool], like.boot_ms if like else 0)
         return pace
 
-    return pace_of
+    def top_rate(self, one: Supply) -> int | None:
+        """The most that it may cost, as long as nobody can have asked there for work; None where no payer minds. What
+        has asked has been told what is too dear there."""
+        if not self._priced:
+            return None
+        like = self._offerings.get((one.profile, one.type, one.zone, one.market))
+        if like is None:
+            return UNBOUNDED if one.rate is None else one.rate
+        return UNBOUNDED if like.highest_rate is None else like.top_rate
 
 
 class Host:
-    """A machine, with the shapes that were asked about it remembered, and what it is too old for."""
+    """A machine, with the shapes that were asked about it remembered, and what it is too old or, at `top_rate`, too
+    dear for."""
 
-    __slots__ = ("_can", "declines", "identity", "machine", "room")
+    __slots__ = ("_can", "declines", "identity", "machine", "room", "top_rate")
 
-    def __init__(self, machine: Machine, declines: tuple[int, ...] = ()) -> None:
+    def __init__(self, machine: Machine, declines: tuple[int, ...] = (), top_rate: int | None = None) -> None:
         self.machine = machine
+        self.top_rate = top_rate
         self.declines = frozenset(declines)
         self.room = room_of(machine.capacity, machine.max_tasks)
         #: Tells it from any other machine with the same room.
@@ -115,8 +134,15 @@ class Host:
             return fit_empty(self.room, need) > 0
         known = self._can.get(need.index)
         if known is None:
-            known = self._can[need.index] = not self.machine.misfit(need.shape)
+            known = self._can[need.index] = not self.machine.misfit(need.shape) and self._is_paid_for(need)
         return known
+
+    def _is_paid_for(self, need: Need) -> bool:
+        if not need.item.most_rate or self.top_rate is None:
+            return True
+        rate, capacity, shape = Rate(self.top_rate), self.machine.capacity, need.shape
+        part = part_rate(rate, shape.resources, exclusive=shape.exclusive, capacity=capacity)
+        return part <= need.item.most_rate
 
 
 class Served(Protocol):
@@ -193,7 +219,7 @@ class Capacity:
 
     def __init__(self, snapshot: Snapshot, pools: Mapping[PoolName, Pool], paces: Paces) -> None:
         now = snapshot.now_ms
-        pace_of = _paces_of(snapshot, pools, paces)
+        offered = _Offered(snapshot, pools, paces)
         self._interned: dict[tuple[object, ...], Host] = {}
         self._by_id: dict[int, Host] = {}
         #: How many instances of a pool are capacity, whatever they can run.
@@ -202,7 +228,9 @@ class Capacity:
         for stand, one, count in _standings(snapshot, pools):
             self.serving[one.pool] = self.serving.get(one.pool, 0) + count
             wait_ms = one.free_ms - now if one.free_ms > now else 0
-            key = (stand, self.host(one.machine, one.declines), pace_of(one), wait_ms, one.rate, one.holding)
+            top_rate = offered.top_rate(one) if stand is Standing.BOOTING else None
+            host = self.host(one.machine, one.declines, top_rate)
+            key = (stand, host, offered.pace(one), wait_ms, one.rate, one.holding)
             known = groups.get(key)
             groups[key] = (one, count) if known is None else (known[0], known[1] + count)
         self.hosts = tuple(self._interned.values())
@@ -225,19 +253,20 @@ class Capacity:
             self._free[host] = None
         self._running.sort(key=attrgetter("order"))
 
-    def host(self, machine: Machine, declines: tuple[int, ...] = ()) -> Host:
-        """The one host of all machines that equal `machine` and decline the same."""
-        host = None if declines else self._by_id.get(id(machine))
+    def host(self, machine: Machine, declines: tuple[int, ...] = (), top_rate: int | None = None) -> Host:
+        """The one host of all machines that equal `machine`, decline the same and cost as much."""
+        plain = not declines and top_rate is None
+        host = self._by_id.get(id(machine)) if plain else None
         if host is None:
             amounts = machine.capacity
             key = (
                 amounts.cpus_milli, amounts.memory, amounts.disk, amounts.gpus, machine.max_tasks, machine.gpu_type,
-                machine.gpu_memory, machine.labels, machine.spot, machine.pool, declines,
+                machine.gpu_memory, machine.labels, machine.spot, machine.pool, declines, top_rate,
             )  # fmt: skip
             host = self._interned.get(key)
             if host is None:
-                host = self._interned[key] = Host(machine, declines)
-            if not declines:
+                host = self._interned[key] = Host(machine, declines, top_rate)
+            if plain:
                 self._by_id[id(machine)] = host
         return host
 

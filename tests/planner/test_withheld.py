@@ -1,5 +1,8 @@
 """What is withheld from being begun: nothing is launched for it, nothing is kept for it, and why is said."""
 
+import pytest
+
+from cloud_dispatch.domain.instance import InstanceState as S
 from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.obstacle import Obstacle
@@ -43,6 +46,29 @@ def test_nothing_is_launched_where_it_costs_its_payer_more_than_it_may() -> None
     (said,) = none.waiting
     assert (said.left, said.obstacles) == (1, (Obstacle.BUDGET,))
     assert "its payer was refused" in said.reason
+
+
+@pytest.mark.parametrize("expected_ms", [0, 30_000])
+def test_what_boots_serves_nobody_who_may_not_pay_for_it(expected_ms: int) -> None:
+    """It would decline when it is up, and only then would another be launched: the one that its payer may pay is, at
+    once. What boots and may be paid serves, and so does what no offering is like any more at the price it has."""
+    cheap, dear = offering("cheap", boot_ms=MINUTE), offering("dear", price=900, boot_ms=MINUTE)
+    most = part_rate(cheap.top_rate, shape().resources, exclusive=False, capacity=cheap.type.capacity)
+    poor = demand(shape(), 1, payer=POOR, most_rate=most, expected_ms=expected_ms)
+    both = [cheap, dear]
+    for boots, offered, more in ((dear, both, 1), (cheap, both, 0), (cheap, [dear], 0), (dear, [cheap], 1)):
+        scene = snapshot([poor], offerings=offered, supply=[instance(0, boots, S.BOOTING)])
+        assert launched(plan(scene)) == ({"cheap": 1} if more else {})
+
+
+def test_what_is_launched_for_others_serves_nobody_who_may_not_pay_for_it() -> None:
+    """Two fit on the large one that is launched for what is large; who may not pay that much has one of its own."""
+    large, small = offering("large", 8, 32, price=900), offering("small", price=100)
+    most = part_rate(small.top_rate, shape().resources, exclusive=False, capacity=small.type.capacity)
+    rich = demand(shape(cpus=6), 1)
+    for most_rate, expected in ((0, {"large": 1}), (most, {"large": 1, "small": 1})):
+        poor = demand(shape(), 1, payer=POOR, most_rate=most_rate)
+        assert launched(plan(snapshot([rich, poor], offerings=[large, small]))) == expected
 
 
 def test_what_is_withheld_is_kept_with_a_plan() -> None:
