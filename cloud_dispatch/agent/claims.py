@@ -6,8 +6,9 @@ Knows no dispatcher and no clock: moments are passed in. Room is counted from wh
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Set  # noqa: UP035
+from typing import Dict, List, Optional, Set, Tuple  # noqa: UP035
 
+from cloud_dispatch.agent.devices import lend
 from cloud_dispatch.wire.messages import HeldClaim, Order, OrderShape, Policy, Result
 
 #: An agent never asks for more claims than this at once, whatever its size.
@@ -20,7 +21,7 @@ class Attempt:
 
     `kill_cause` not empty: it was told to end, for that cause (`killed_vacant`: when it was vacant already). `kill_at`
     is when SIGKILL follows, `stuck_at` when the agent stops believing that it can be killed at all. `warned`: it was
-    told that its VM goes.
+    told that its VM goes. `gpus`: those that it is lent until it is vacant.
     """
 
     order: Order
@@ -33,6 +34,7 @@ class Attempt:
     stuck_at: Optional[int] = None
     stuck: bool = False
     warned: bool = False
+    gpus: Tuple[int, ...] = ()
 
 
 @dataclass
@@ -164,15 +166,15 @@ class Claims:
         unheld = MOST_CLAIMS - len(self.running)
         return max(min(by_count, free // smallest, unheld) - len(self.waiting), 0)
 
-    def admit(self, policy: Policy) -> List[Order]:
-        """Move every waiting claim that fits to `running`, oldest first, and return their orders.
+    def admit(self, policy: Policy) -> List[Attempt]:
+        """Move every waiting claim that fits to `running`, oldest first, and return these attempts.
 
         One that does not fit lets later ones pass, except one that wants the instance to itself: it would never start.
         """
         if not self.waiting:
             return []
         room = self.room(policy)
-        admitted: List[Order] = []
+        admitted: List[Attempt] = []
         for token, waiting in list(self.waiting.items()):
             shape = waiting.order.spec.shape
             if room.slots <= 0 or room.cpus_milli < self.smallest_milli:
@@ -182,13 +184,26 @@ class Claims:
                     break
                 continue
             del self.waiting[token]
-            self.running[token] = self.untold[token] = Attempt(waiting.order)
+            attempt = Attempt(waiting.order)
+            if shape.resources.gpus > 0:
+                attempt.gpus = lend(shape.resources.gpus, policy.gpus, self._lent())
+            self.running[token] = self.untold[token] = attempt
             if waiting.order.spec.max_runtime_ms:
                 self.bounded.add(token)
             self.taken.count(shape, 1)
-            admitted.append(waiting.order)
+            admitted.append(attempt)
             room = self.room(policy)
         return admitted
+
+    def _lent(self) -> Set[int]:
+        """The GPUs that are not free. An attempt that a program of a former version has started was lent none and sees
+        them all: such attempts are taken to use the first, as programs do, as many as they ask for together."""
+        lent: Set[int] = set()
+        untold = 0
+        for attempt in self.active():
+            lent.update(attempt.gpus)
+            untold += 0 if attempt.gpus else attempt.order.spec.shape.resources.gpus
+        return lent.union(range(untold))
 
     def _fits(self, shape: OrderShape, room: Room) -> bool:
         want = shape.resources

@@ -7,7 +7,7 @@ of them. They are not frozen: each sync makes several, and a frozen one takes fo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING, Optional, Tuple, Union  # noqa: UP035
 
 from cloud_dispatch.wire.messages import HealthCheck, Order, Policy, Program, Result, SyncReply, SyncRequest
 
@@ -133,9 +133,11 @@ class Sync:
 
 @dataclass
 class Start:
-    """Run this order: `Started` when its command runs, then `Ended`; `Ended` alone if it can't start."""
+    """Run this order: `Started` when its command runs, then `Ended`; `Ended` alone if it can't start. `gpus`: the
+    indexes of those that it is lent."""
 
     order: Order
+    gpus: Tuple[int, ...] = ()
 
 
 @dataclass

@@ -295,9 +295,9 @@ class Machine:
             self._start_waiting(now_ms)  # what stood behind one that wants the instance to itself
 
     def _start_waiting(self, now_ms: int) -> None:
-        for order in self.claims.admit(self.policy):
+        for attempt in self.claims.admit(self.policy):
             self.life.taken += 1
-            self._out.append(events.Start(order))
+            self._out.append(events.Start(attempt.order, attempt.gpus))
             self.courier.starts(now_ms)
 
     def _speak(self, now_ms: int) -> Optional[int]:

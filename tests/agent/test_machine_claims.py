@@ -129,6 +129,42 @@ def test_every_resource_bounds_what_runs(resource: str) -> None:
     assert set(agent.running) == {1}
 
 
+def test_each_attempt_is_lent_gpus_of_its_own_and_no_more_than_it_asks_for() -> None:
+    agent = VirtualAgent(cpus_milli=8000, gpus=4)
+    agent.reply(order(1, gpus=1), order(2, gpus=2), order(3), order(4, gpus=1))
+    assert agent.lent == {1: (0,), 2: (1, 2), 3: (), 4: (3,)}
+    agent.ended(2)
+    agent.reply(order(5, gpus=1), order(6, gpus=1))
+    assert (agent.lent[5], agent.lent[6]) == ((1,), (2,))
+
+
+def test_an_exclusive_attempt_is_lent_what_it_asks_for() -> None:
+    """As its memory is what it asked for, whatever else there is."""
+    agent = VirtualAgent(gpus=4)
+    agent.reply(order(1, gpus=2, exclusive=True))
+    assert agent.lent == {1: (0, 1)}
+
+
+def test_gpus_are_lent_until_nothing_of_the_attempt_lives() -> None:
+    """As its other room: from before its inputs come, while it is killed, and no more while its outputs go."""
+    agent = VirtualAgent(cpus_milli=8000, gpus=2, kill_grace_ms=1000)
+    agent.reply(order(1, gpus=1))
+    agent.reply(order(2, gpus=1))
+    assert agent.lent == {1: (0,), 2: (1,)}
+    agent.started(1)
+    agent.reply(order(3, gpus=1), kill=[1])
+    assert agent.kills(1) == [TERM]
+    agent.pass_ms(1000)
+    assert 3 not in agent.lent
+    agent.feed(events.Vacated(1))
+    assert agent.lent[3] == (0,)
+    agent.ended(1)
+    agent.started(2)
+    agent.ended(2)
+    agent.reply(order(4, gpus=1))
+    assert agent.lent[4] == (1,)
+
+
 def test_an_exclusive_claim_runs_alone() -> None:
     """It starts when nothing runs, and nothing starts beside it, not even what waits behind it."""
     agent = VirtualAgent(cpus_milli=4000)

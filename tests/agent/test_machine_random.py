@@ -15,6 +15,7 @@ from cloud_dispatch.wire.messages import HealthCheck, Order, Policy, Result, Syn
 from tests.agent.virtual import KILL, VirtualAgent, order
 
 CAPACITY = 4000
+GPUS = 4
 sizes = st.sampled_from([250, 500, 1000, 2000, 4000, 8000])
 
 
@@ -30,6 +31,7 @@ class AgentUnderChance(RuleBasedStateMachine):
     def begin(self, checks: bool, max_tasks: int, idle_ms: int) -> None:
         policy = Policy(
             cpus_milli=CAPACITY,
+            gpus=GPUS,
             lease_ms=20_000,
             kill_grace_ms=2_000,
             idle_ms=idle_ms,
@@ -55,7 +57,13 @@ class AgentUnderChance(RuleBasedStateMachine):
         self.tokens += 1
         wish = "SIGUSR1" if self.tokens % 3 == 0 else ""
         limit_ms = 30_000 * (self.tokens % 2)
-        return order(self.tokens, cpus_milli, exclusive=exclusive, max_runtime_ms=limit_ms, checkpoint_signal=wish)
+        fields = {
+            "exclusive": exclusive,
+            "gpus": self.tokens % 4,
+            "max_runtime_ms": limit_ms,
+            "checkpoint_signal": wish,
+        }
+        return order(self.tokens, cpus_milli, **fields)
 
     @precondition(waiting)
     @rule(
@@ -152,6 +160,15 @@ class AgentUnderChance(RuleBasedStateMachine):
         shapes = [attempt.order.spec.shape for attempt in self.agent.machine.claims.active()]
         assert sum(shape.resources.cpus_milli for shape in shapes) <= CAPACITY
         assert not any(shape.exclusive for shape in shapes) or len(shapes) == 1
+
+    @invariant()
+    def no_gpu_is_lent_twice(self) -> None:
+        """Each attempt that takes room has as many as it asked for, of those there are, to itself."""
+        active = self.agent.machine.claims.active()
+        lent = [index for attempt in active for index in attempt.gpus]
+        assert len(lent) == len(set(lent))
+        assert set(lent) <= set(range(GPUS))
+        assert all(len(attempt.gpus) == attempt.order.spec.shape.resources.gpus for attempt in active)
 
     @invariant()
     def every_claim_is_held_or_has_one_result(self) -> None:

@@ -190,6 +190,37 @@ def test_the_next_program_goes_on_with_all_that_was_held() -> None:
     assert other.request.want == 1
 
 
+def test_what_is_lent_stays_lent_to_those_who_have_it() -> None:
+    """And is free for others when they end."""
+    agent = agent_of(cpus_milli=8000, gpus=4)
+    agent.run(order(1, gpus=1), order(2, gpus=2))
+    agent.ended(1)
+    other = take_over(agent)
+    other.reply(order(3, gpus=2))
+    assert other.lent == {3: (0, 3)}
+    other.ended(2)
+    other.reply(order(4, gpus=2))
+    assert other.lent[4] == (1, 2)
+
+
+def test_what_a_program_of_before_has_started_is_taken_to_use_the_first_gpus() -> None:
+    """It was told of none, so that each of its tasks may be at the first: those are lent when the last one ended, and
+    the others at once."""
+    agent = agent_of(cpus_milli=8000, gpus=4)
+    agent.run(order(1, gpus=1), order(2, gpus=1), order(3))
+    for attempt in agent.machine.claims.running.values():
+        attempt.gpus = ()
+    other = take_over(agent)
+    other.reply(order(4, gpus=2))
+    assert other.lent == {4: (2, 3)}
+    other.ended(1)
+    other.reply(order(5, gpus=1))
+    assert other.lent[5] == (1,), "the one that still runs may use the first, whichever began first"
+    other.ended(2)
+    other.reply(order(6, gpus=1))
+    assert other.lent[6] == (0,)
+
+
 def test_a_lease_a_run_time_and_a_drain_are_carried_on() -> None:
     agent = agent_of(lease_ms=20_000, kill_grace_ms=500)
     agent.run(order(1, max_runtime_ms=4_000))

@@ -30,7 +30,8 @@ def order(token: int, cpus_milli: int = 1000, **fields: Any) -> Order:
 
 
 class VirtualAgent:
-    """Drives one machine. `commands` holds everything it said, `requests` the syncs, `running` the tokens started."""
+    """Drives one machine. `commands` holds everything it said, `requests` the syncs, `running` the tokens started,
+    `lent` the GPUs that each was given."""
 
     def __init__(self, policy: Policy | None = None, **fields: Any) -> None:
         self.policy = policy or Policy(**{"cpus_milli": 2000, **fields})
@@ -40,6 +41,7 @@ class VirtualAgent:
         self.requests: list[SyncRequest] = []
         self.sent_ms: dict[int, int] = {}
         self.running: dict[int, Order] = {}
+        self.lent: dict[int, tuple[int, ...]] = {}
         self.feed(events.Boot())
 
     def feed(self, event: events.Event) -> list[events.Command]:
@@ -51,6 +53,7 @@ class VirtualAgent:
                 self.sent_ms[command.request.seq] = self.now
             elif isinstance(command, events.Start):
                 self.running[command.order.token] = command.order
+                self.lent[command.order.token] = command.gpus
         return out
 
     @property
