@@ -41,6 +41,12 @@ def new_name() -> str:
     return os.urandom(8).hex()
 
 
+def has_amd_gpus(devices: str = "/dev") -> bool:
+    """Whether the VM's GPUs are AMD's, by the files of drivers below `devices`. Asked anew for each task: a driver may
+    be loaded late."""
+    return os.path.exists(os.path.join(devices, "kfd")) and not os.path.exists(os.path.join(devices, "nvidiactl"))
+
+
 class Threads:
     """A bounded number of threads for blocking work on files."""
 

@@ -10,11 +10,12 @@ import asyncio
 import os
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional  # noqa: UP035
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, Tuple  # noqa: UP035
 
-from cloud_dispatch.agent.adapters import carriers
+from cloud_dispatch.agent.adapters import carriers, has_amd_gpus
 from cloud_dispatch.agent.baggage import Moved
 from cloud_dispatch.agent.depot import Stop, TransferFailed, TransferStopped
+from cloud_dispatch.agent.devices import visible
 from cloud_dispatch.agent.folders import TEMPORARY
 from cloud_dispatch.agent.logs import LogStream
 from cloud_dispatch.agent.processes import Exit, describe_failure
@@ -33,10 +34,12 @@ _POLL_S = 0.01
 
 
 class Attempt:
-    """One claim in the hands of the shell. `host` is the shell: its processes, its places, its ears."""
+    """One claim in the hands of the shell. `host` is the shell: its processes, its places, its ears. `gpus`: those that
+    its command is told of; whose command runs already was told before."""
 
-    def __init__(self, order: Order, host: Any) -> None:
+    def __init__(self, order: Order, host: Any, gpus: Tuple[int, ...] = ()) -> None:
         self.order = order
+        self._gpus = gpus
         self.token = order.token
         self.folder = ""
         self._stop = Stop()  # of its transfers
@@ -305,6 +308,8 @@ class Attempt:
         env["CLOUD_DISPATCH_CPUS"] = "%g" % (resources.cpus_milli / 1000)
         env["CLOUD_DISPATCH_MEMORY"] = str(resources.memory)
         env["CLOUD_DISPATCH_INSTANCE"] = self._host.instance
+        if self._host.policy.gpus:
+            env.update(visible(self._gpus, has_amd_gpus()))
         if order.task_token:
             env["CLOUD_DISPATCH_URL"] = self._host.depot.url
             env["CLOUD_DISPATCH_CA"] = self._host.ca_file

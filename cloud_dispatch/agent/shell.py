@@ -230,7 +230,7 @@ class Shell:
         order = command.order
         if not self._vowed_ms:
             self._vow()  # before anything runs that an agent which hangs at once would leave running
-        attempt = self._attempts[order.token] = Attempt(order, self)
+        attempt = self._attempts[order.token] = Attempt(order, self, command.gpus)
         attempt.begin()
 
     @property

@@ -87,6 +87,32 @@ def test_a_task_sees_its_own_environment_and_no_secret(stub: StubDispatcher, age
     assert "service-token" not in text
 
 
+TOLD = 'echo "${CUDA_VISIBLE_DEVICES-unset} ${NVIDIA_VISIBLE_DEVICES-unset} ${ROCR_VISIBLE_DEVICES-unset}"'
+
+
+def test_tasks_are_told_which_gpus_are_theirs(
+    stub: StubDispatcher, start_agent: Callable[..., RunningAgent], tmp_path: Path
+) -> None:
+    """Two that run beside each other see different ones, a third that asked for none sees none; whatever they say."""
+    stub.policy = quick_policy(cpus_milli=4000, gpus=3)
+    start_agent()
+    go, env = tmp_path / "go", [("CUDA_VISIBLE_DEVICES", "0"), ("ROCR_VISIBLE_DEVICES", "7")]
+    tasks = []
+    for gpus in (2, 1, 0):
+        shape = OrderShape(Quantities(1000, gpus=gpus))
+        script = f"{TOLD}; while [ ! -e {go} ]; do sleep 0.05; done"
+        tasks.append(stub.submit(shell=script, env=env if gpus else [], shape=shape))
+        stub.wait_started(tasks[-1])
+    go.touch()
+    said = [stub.logs[stub.result(task).token].decode().split() for task in tasks]
+    assert said == [["0,1", "0,1", "7"], ["2", "2", "7"], ["-1", "none", "unset"]]
+
+
+def test_where_no_gpu_is_counted_nothing_is_said_of_any(stub: StubDispatcher, agent: RunningAgent) -> None:
+    result = stub.result(stub.submit(shell=TOLD, env=[("CUDA_VISIBLE_DEVICES", "5")]))
+    assert stub.logs[result.token] == b"5 unset unset\n"
+
+
 def test_tasks_can_read_what_they_shall_know_the_dispatcher_by(
     stub: StubDispatcher, start_agent: Callable[..., RunningAgent]
 ) -> None:

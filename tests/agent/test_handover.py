@@ -124,6 +124,26 @@ def test_the_agent_of_the_version_before_hands_its_tasks_on(
     assert "takes over, 1 tasks run" in console(agent)
 
 
+def test_no_gpu_that_a_task_of_before_may_use_is_lent_after_it(
+    stub: StubDispatcher, start_agent: Start, agent_zip: Path, heir: bytes
+) -> None:
+    """From an agent that lends none to one that does, and on to the next."""
+    stub.policy = quick_policy(replace_ms=0, heartbeat_ms=400, cpus_milli=8000, gpus=4)
+    stub.knows_tokens = False
+    agent = start_agent(FORMER)
+    show = "echo ${CUDA_VISIBLE_DEVICES-unset}; sleep %d"
+    tasks = []
+    for program in (None, agent_zip.read_bytes(), heir):
+        if program is not None:
+            stub.change(program=program)
+            until(lambda program=program: program_of(agent) == program)
+            stub.change(knows_tokens=True)
+        tasks.append(stub.submit(shell=show % (12 - 4 * len(tasks)), shape=OrderShape(Quantities(1000, gpus=1))))
+        stub.wait_started(tasks[-1])
+    said = [stub.logs[stub.result(task).token].decode().strip() for task in tasks]
+    assert said == ["unset", "1", "2"]
+
+
 def test_a_former_supervisor_passes_a_checkpoint_signal_on(
     stub: StubDispatcher, start_agent: Start, agent_zip: Path, tmp_path: Path
 ) -> None:
