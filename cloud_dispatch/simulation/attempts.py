@@ -52,10 +52,23 @@ class Host(Protocol):
 class VirtualAttempt:
     """One claim in the hands of the shell."""
 
-    __slots__ = ("_conduct", "_delivering", "_exit", "_host", "_log", "_over", "_simulated", "alive", "order", "token")
+    __slots__ = (
+        "_conduct",
+        "_delivering",
+        "_exit",
+        "_host",
+        "_log",
+        "_over",
+        "_simulated",
+        "alive",
+        "gpus",
+        "order",
+        "token",
+    )
 
-    def __init__(self, order: Order, host: Host) -> None:
+    def __init__(self, order: Order, host: Host, gpus: tuple[int, ...] = ()) -> None:
         self.order = order
+        self.gpus = gpus  # that its command is told of
         self.token = order.token
         self.alive = False
         self._host = host

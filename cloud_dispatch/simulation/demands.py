@@ -50,7 +50,7 @@ def many_demands(scenario: Scenario, chance: Stream) -> Scenario:
     work = [_odd(chance, pools) for _ in range(chance.between(2, 6))]
     return msgspec.structs.replace(
         scenario,
-        accounts=tuple(_selling_more(account) for account in scenario.accounts),
+        accounts=tuple(selling_more(account) for account in scenario.accounts),
         pools=tuple(pools),
         work=(*scenario.work, *work),
         caps=Caps(instances=chance.between(6, 12)),
@@ -82,7 +82,8 @@ def long_work(scenario: Scenario, chance: Stream) -> Scenario:
     )
 
 
-def _selling_more(account: CloudAccount) -> CloudAccount:
+def selling_more(account: CloudAccount) -> CloudAccount:
+    """With GPUs and another architecture on sale as well."""
     settings = account.settings
     zones = settings.sells[0].zones
     more = (

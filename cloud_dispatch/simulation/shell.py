@@ -214,7 +214,7 @@ class VirtualShell:
             self.feed(events.Replied(request.seq, _REPLY.decode(body)))
 
     def _start(self, command: events.Start) -> None:
-        attempt = self.attempts[command.order.token] = VirtualAttempt(command.order, self)
+        attempt = self.attempts[command.order.token] = VirtualAttempt(command.order, self, command.gpus)
         attempt.begin()
 
     def _kill(self, command: events.Kill) -> None:

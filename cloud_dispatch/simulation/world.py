@@ -458,7 +458,8 @@ class World:
         task, token = attempt.order.task, attempt.token
         process = self.processes[vm.id, token] = Process(
             vm, task, token, self.loop.now_ms, attempt.unkillable, attempt.order.spec.max_runtime_ms,
-            thawed_ms=self.guests[vm.id].thawed_ms, run_ms=attempt.run_ms,
+            thawed_ms=self.guests[vm.id].thawed_ms, run_ms=attempt.run_ms, gpus=attempt.gpus,
+            asked_gpus=attempt.order.spec.shape.resources.gpus,
         )  # fmt: skip
         self.journal.write(vm.id, f"runs task {task} under {token}")
         for tell in self._on_process:

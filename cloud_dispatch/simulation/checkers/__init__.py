@@ -6,6 +6,7 @@ from cloud_dispatch.simulation.checkers.base import Checker
 from cloud_dispatch.simulation.checkers.caps import Batches, CapsKept
 from cloud_dispatch.simulation.checkers.drains import Drains
 from cloud_dispatch.simulation.checkers.ends import Ends
+from cloud_dispatch.simulation.checkers.gpus import Gpus
 from cloud_dispatch.simulation.checkers.identities import Identities
 from cloud_dispatch.simulation.checkers.neighbours import Neighbours
 from cloud_dispatch.simulation.checkers.orders import Orders
@@ -22,5 +23,5 @@ from cloud_dispatch.simulation.checkers.waste import Waste
 
 ALL: tuple[type[Checker], ...] = (
     Tasks, Strays, Results, Orphans, Remains, CapsKept, Batches, Plans, Identities, Drains, Ends, Orders, Starvation,
-    Spend, Payers, Neighbours, Waste,
+    Spend, Payers, Neighbours, Waste, Gpus,
 )  # fmt: skip

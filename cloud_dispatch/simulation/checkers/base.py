@@ -48,6 +48,8 @@ class Process:
     stood_ms: int = 0  # for so long its VM stood still while it ran, or was to
     thawed_ms: int = -1  # when its VM had last gone on by then with a clock that had stood still
     run_ms: int = 0  # for so long it runs where nothing ends it; 0: what can't start
+    gpus: tuple[int, ...] = ()  # that it was told are its own
+    asked_gpus: int = 0
 
 
 class View(Protocol):
