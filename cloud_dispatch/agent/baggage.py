@@ -33,9 +33,8 @@ class Carried:
     drain_token: int = 0
     hold: bool = False
     smallest_milli: int = 1000
-    ended_ms: List[int] = field(
-        default_factory=list
-    )  # of each of the results, what it tells of; a program of before: none
+    # When that had ended which each of the results tells of; a program of before does not say.
+    ended_ms: List[int] = field(default_factory=list)
 
 
 @dataclass
