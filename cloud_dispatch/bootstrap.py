@@ -26,7 +26,7 @@ from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.adapters.entropy import SystemEntropy
 from cloud_dispatch.adapters.executors import Adaptive, Inline, Thread
 from cloud_dispatch.adapters.service_manager import ALIVE, READY, STOPPING, ServiceManager, status
-from cloud_dispatch.adapters.tls import Shown, soon
+from cloud_dispatch.adapters.tls import Shown, kept, soon
 from cloud_dispatch.api import admission
 from cloud_dispatch.api.admission import Admission
 from cloud_dispatch.api.auth import Tokens, service_life_ms
@@ -93,8 +93,6 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
     hung_up = asyncio.Event()  # the dispatcher may be asked to read its configuration anew before it is up
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
     manager.tell(status("opening the statestore"))
-    certificate = certificate_of(config, clock)
-    tls = None if certificate is None else Shown(certificate, clock)
     async with contextlib.AsyncExitStack() as stack:
         committing, reading = _commit_executor(config), Thread("reads")
         stack.push_async_callback(committing.close)
@@ -109,6 +107,10 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
         )
         stack.push_async_callback(store.close)
         await succession.succeed(store, config.state_dir)
+        certificate = certificate_of(config, clock, pinned=_may_have_vms(store))
+        tls = None if certificate is None else Shown(certificate, clock)
+        if certificate is not None and certificate.fault:
+            log.warning("certificate.kept", detail=kept(certificate))
         collector.keep()
         calls, files = ProviderCalls(config.profiles), Thread("files")
         planning, aside = Thread("planning"), Thread("configuration")
@@ -186,16 +188,22 @@ async def _close_drivers(context: Context) -> None:
         await provider.close()
 
 
-def certificate_of(config: Config, clock: Clock) -> Certificate | None:
-    """What the dispatcher shows to whoever connects, made where there is none yet; None without TLS. InvalidInput where
-    it can't be used."""
+def _may_have_vms(store: Store) -> bool:
+    """Whether VMs live that pin the certificate, or may: a store that came back, or took the place of another, does not
+    know them all until an operator reconciles it."""
+    return bool(store.instances()) or store.unsure_since() is not None
+
+
+def certificate_of(config: Config, clock: Clock, *, pinned: bool = True) -> Certificate | None:
+    """What the dispatcher shows to whoever connects, made where there is none yet; None without TLS. One of its own is
+    not replaced while it is `pinned`. InvalidInput where it can't be used."""
     told = config.dispatcher
     now = datetime.datetime.fromtimestamp(clock.now() / 1000, datetime.UTC)
     if not told.tls:
         return None
     if told.certificate is not None and told.key is not None:
         return certificates.given(told.certificate, told.key, now)
-    return certificates.own(config.tls_folder, (*told.called, socket.gethostname()), now)
+    return certificates.own(config.tls_folder, told.called, now, machine=socket.gethostname(), pinned=pinned)
 
 
 def check_certificate(config: Config) -> list[str]:

@@ -44,7 +44,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     ),
     "dispatcher.names": (
         "list of names",
-        "Also in the certificate that it makes: how operators reach it. VMs that run don't know one that is made anew.",
+        "Also in the certificate that it makes: how operators reach it. Others wait for a start without VMs.",
     ),
     "dispatcher.tls": (
         "true or false",

@@ -1,8 +1,8 @@
 """How the dispatcher proves itself: its TLS certificate. Owns the making of its own CA, and the checks of given files.
 
 VMs pin the very certificate by its fingerprint, so it lasts for years and is made anew only when it has to be: when it
-ends soon, or when the dispatcher is to be reached by a name that it does not bear. Commands on this machine trust the
-file; other machines trust the CA.
+ends soon, or when the dispatcher is to be reached by a name that it does not bear; and only when no VM pins it.
+Commands on this machine trust the file; other machines trust the CA.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END
 @dataclass(frozen=True)
 class Certificate:
     """What is shown to whoever connects: PEM files, the sha256 of the certificate in hex, and when it ends. `chain`:
-    `chain_of` its file. `ca`: what other machines may trust, None where it is not ours."""
+    `chain_of` its file. `ca`: what other machines may trust, None where it is not ours. `fault`: why it would have been
+    made anew, had VMs not pinned it."""
 
     certificate: Path
     key: Path
@@ -45,20 +46,30 @@ class Certificate:
     ends_ms: int
     chain: str
     ca: Path | None = None
+    fault: str = ""
 
 
-def own(folder: Path, names: Iterable[str], now: datetime.datetime) -> Certificate:
+def own(
+    folder: Path, names: Iterable[str], now: datetime.datetime, *, machine: str = "", pinned: bool = False
+) -> Certificate:
     """The dispatcher's own certificate in `folder`, for `names` (host names and addresses), signed by a CA of its own;
-    both made where there are none. InvalidInput where a file there is no certificate, or a key is open to others."""
+    both made where there are none. `machine`: what this machine is called, which one that is made bears as well;
+    another machine is no reason to make one. `pinned`: VMs may live that know none but this one, so that it stays.
+    InvalidInput where a file there is no certificate, or a key is open to others."""
     folder.mkdir(mode=0o711, parents=True, exist_ok=True)
     ca, ca_key = folder / "ca.pem", folder / "ca.key"
     server, server_key = folder / "server.pem", folder / "server.key"
-    wanted = _names(names)
+    wanted = tuple(names)
     if not (ca.exists() and ca_key.exists()):
         _make_ca(ca, ca_key, now)
-    if not (server.exists() and server_key.exists() and _serves(_read(server), wanted, _read(ca), now)):
-        _make_server(server, server_key, _read(ca), _read_key(ca_key), wanted, now)
-    return Certificate(server, _private(server_key), fingerprint(server), _ends_ms(_read(server)), chain_of(server), ca)
+    there = server.exists() and server_key.exists()
+    fault = _fault(_read(server), _names(wanted), _read(ca)) if there else ""
+    if not there or (not pinned and (fault or _ends_within(_read(server), now + _LEAST_DAYS * _DAY))):
+        _make_server(server, server_key, _read(ca), _read_key(ca_key), _names((*wanted, machine)), now)
+        fault = ""
+    return Certificate(
+        server, _private(server_key), fingerprint(server), _ends_ms(_read(server)), chain_of(server), ca, fault
+    )
 
 
 def given(certificate: Path, key: Path, now: datetime.datetime) -> Certificate:
@@ -113,18 +124,24 @@ def _names(names: Iterable[str]) -> list[x509.GeneralName]:
     return list(found.values())
 
 
-def _serves(
-    server: x509.Certificate, wanted: list[x509.GeneralName], ca: x509.Certificate, now: datetime.datetime
-) -> bool:
+def _fault(server: x509.Certificate, wanted: list[x509.GeneralName], ca: x509.Certificate) -> str:
+    """Why this certificate does not do for `wanted`, "" where it does."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
     try:
         server.verify_directly_issued_by(ca)
-        borne = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
-        return False
-    return set(wanted) <= set(borne) and now + _LEAST_DAYS * _DAY < server.not_valid_after_utc
+        borne = set(server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except (ValueError, TypeError, InvalidSignature):
+        return "is not signed by the CA beside it"
+    except x509.ExtensionNotFound:
+        borne = set()
+    lacking = [str(name.value) for name in wanted if name not in borne]
+    return f"does not bear {', '.join(lacking)}" if lacking else ""
+
+
+def _ends_within(server: x509.Certificate, then: datetime.datetime) -> bool:
+    return server.not_valid_after_utc <= then
 
 
 def _make_ca(path: Path, key_path: Path, now: datetime.datetime) -> None:

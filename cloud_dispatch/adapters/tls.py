@@ -11,6 +11,8 @@ from cloud_dispatch.ports.clock import Clock
 DAY_MS = 86_400_000
 #: An end is told of for so long before it comes: whoever renews by a program does so earlier.
 SOON_MS = 21 * DAY_MS
+#: How one of the dispatcher's own is replaced.
+_ANEW = "the next start without VMs makes another"
 
 
 class Shown:
@@ -33,9 +35,8 @@ class Shown:
         return self.certificate.ends_ms
 
     def troubles(self) -> list[str]:
-        """That it ends soon, or has ended, in words."""
-        said = soon(self.certificate, self._clock.now())
-        return [said] if said else []
+        """That it ends soon, or has ended, and what else is wrong with it, in words."""
+        return [*filter(None, [soon(self.certificate, self._clock.now()), kept(self.certificate)])]
 
 
 def context_of(certificate: Certificate) -> ssl.SSLContext:
@@ -52,5 +53,11 @@ def soon(certificate: Certificate, now_ms: int) -> str:
     if left_ms > SOON_MS:
         return ""
     when = f"ends in {about(left_ms)}" if left_ms > 0 else "has ended"
-    then = "then restart where VMs pin it, and else have the configuration read anew"
-    return f"the certificate {certificate.certificate} {when}: replace it, {then}"
+    then = "replace it, then restart where VMs pin it, and else have the configuration read anew"
+    return f"the certificate {certificate.certificate} {when}: {_ANEW if certificate.ca else then}"
+
+
+def kept(certificate: Certificate) -> str:
+    """Why it would have been made anew, had VMs not pinned it, in words; "" where it is as it should be."""
+    fault = certificate.fault
+    return f"the certificate {certificate.certificate} {fault}, and VMs that live pin it: {_ANEW}" if fault else ""

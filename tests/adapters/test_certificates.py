@@ -45,6 +45,31 @@ def test_it_is_made_anew_by_the_same_ca_when_it_has_to_be(tmp_path: Path, why: s
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(again.certificate, again.key)
 
 
+@pytest.mark.parametrize("why", ["another name", "it ends soon", "another CA"])
+def test_while_vms_pin_it_it_stays_and_says_what_it_lacks(tmp_path: Path, why: str) -> None:
+    first = own(tmp_path, ["host"], NOW)
+    if why == "another CA":
+        (tmp_path / "ca.pem").unlink()
+    names = ["host", "10.0.0.5", "other"] if why == "another name" else ["host"]
+    again = own(tmp_path, names, NOW + 3300 * DAY if why == "it ends soon" else NOW, pinned=True)
+    assert again.fingerprint == first.fingerprint
+    said = {"another name": "does not bear 10.0.0.5, other", "another CA": "is not signed by the CA beside it"}
+    assert again.fault == said.get(why, "")
+
+
+def test_pinned_or_not_it_is_made_where_there_is_none(tmp_path: Path) -> None:
+    first = own(tmp_path, ["host"], NOW, pinned=True)
+    first.key.unlink()
+    assert own(tmp_path, ["host"], NOW, pinned=True).fingerprint != first.fingerprint
+
+
+def test_another_machine_shows_the_same_one(tmp_path: Path) -> None:
+    """It bears the name of the machine on which it was made; what a copy has brought is good on any."""
+    first = own(tmp_path, ["host"], NOW, machine="first")
+    assert own(tmp_path, ["host", "first"], NOW) == first
+    assert own(tmp_path, ["host"], NOW, machine="second") == first
+
+
 def test_names_that_are_none_do_no_harm(tmp_path: Path) -> None:
     assert own(tmp_path, ["", "a" * 300, "bücher.example", "..", "host"], NOW).fingerprint
 

@@ -73,5 +73,12 @@ def test_it_is_told_for_three_weeks_that_it_ends(two: tuple[Certificate, Certifi
     assert str(two[0].certificate) in said
     clock.now_ms += SOON_MS
     assert "has ended" in shown.troubles()[0]
+    assert "the next start without VMs makes another" in shown.troubles()[0]
     shown.become(two[1], context_of(two[1]))
     assert shown.troubles() == []
+
+
+def test_what_one_lacks_that_vms_pin_is_told(two: tuple[Certificate, Certificate]) -> None:
+    shown = Shown(replace(two[0], fault="does not bear other"), ManualClock())
+    (said,) = shown.troubles()
+    assert f"{two[0].certificate} does not bear other, and VMs that live pin it" in said

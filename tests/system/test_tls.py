@@ -94,6 +94,32 @@ def test_operators_reach_it_by_its_other_names(house: House) -> None:
         shown_as("other.example.org")
 
 
+def test_vms_are_heard_again_by_a_dispatcher_that_is_called_otherwise(house: House) -> None:
+    """The certificate that they pin stays while one of them lives, and what it lacks is told; then it is made anew."""
+    house.config.write_text(house.config.read_text().replace('idle = "3s"', 'idle = "60s"'))
+    house.up()
+    shown = house.state / "tls" / "server.pem"
+    before = shown.read_bytes()
+    (task,) = house.submit({"command": ["true"]})
+    house.until_ended(task)
+    (vm,) = house.instances()
+    house.kill()
+    house.config.write_text(house.config.read_text().replace("[timing]", 'names = ["queue.example.org"]\n\n[timing]'))
+    house.up()
+    assert shown.read_bytes() == before
+    (problem,) = house.get("/v1/health")["problems"]
+    assert "does not bear queue.example.org" in problem
+    (task,) = house.submit({"command": ["true"]})
+    assert house.until_ended(task)["state"] == "succeeded"
+    assert [one["id"] for one in house.instances()] == [vm["id"]]
+    house.post(f"/v1/instances/{vm['id']}/kill", {"reason": "test"})
+    house.until_no_instance()
+    house.kill()
+    house.up()
+    assert shown.read_bytes() != before
+    assert house.get("/v1/health")["problems"] == []
+
+
 @pytest.mark.parametrize("pin", [False, True])
 def test_a_renewed_certificate_is_shown_when_the_configuration_is_read_anew(
     house: House, tmp_path: Path, pin: bool
