@@ -7,10 +7,12 @@ stopped does: the new version is installed beside it, and judges the configurati
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from cloud_dispatch.domain.errors import Conflict, DispatchError, Unavailable
 from cloud_dispatch.install import versions
@@ -20,6 +22,8 @@ from cloud_dispatch.install.versions import Before, Home, Wanted
 
 #: So often it is looked whether a version that came up stays, with such pauses.
 _LOOKS, _PAUSE_S = 5, 2.0
+#: In an environment: what was asked to be installed into it.
+_ASKED = "cloud-dispatch.asked"
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ def upgrade(machine: Machine, wanted: Wanted, old: Path, say: Callable[[str], No
     new = machine.home.of(wanted.name)
     if new == old:
         raise Conflict(f"version {wanted.name} runs already")
-    if not versions.is_whole(new):
+    if not versions.is_whole(new) or _asked(new) != _as_asked(wanted):
         say(f"installing {wanted.requirement} into {new}")
         versions.make(new, lambda: _fill(machine, new, old, wanted))
     machine.program(new, "config", "check")
@@ -78,10 +82,25 @@ def roll_back(machine: Machine, say: Callable[[str], None]) -> Path:
     return before.environment
 
 
+def _as_asked(wanted: Wanted) -> str:
+    """What an environment for it is made of: other extras, or another wheel in the same file, make another one."""
+    wheel = wanted.requirement.partition(" @ ")[2]
+    content = Path(unquote(urlsplit(wheel).path)).read_bytes() if wheel else b""
+    return f"{wanted.requirement} {hashlib.sha256(content).hexdigest() if wheel else ''}".strip()
+
+
+def _asked(environment: Path) -> str:
+    """What it was made of, "" where nobody wrote that down."""
+    said = environment / _ASKED
+    return said.read_text(encoding="utf-8") if said.exists() else ""
+
+
 def _fill(machine: Machine, new: Path, old: Path, wanted: Wanted) -> None:
+    asked = _as_asked(wanted)
     machine.ask([str(old / "bin" / "python"), "-m", "venv", str(new)])
     pip = [str(new / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     machine.ask([*pip, wanted.requirement])
+    (new / _ASKED).write_text(asked, encoding="utf-8")
 
 
 def _revision(machine: Machine, by: Path) -> str:

@@ -96,6 +96,30 @@ def test_it_is_installed_and_judges_before_anything_is_stopped(scene: Scene) -> 
     assert scene.runs() == [*JUDGES, *COPIES, *starts("0.3.0")], "it is there already"
 
 
+def test_one_that_was_made_of_something_else_is_made_anew(scene: Scene, tmp_path: Path) -> None:
+    """Other extras, or a wheel that was built again; what was left of the first try serves the same words alone."""
+    wheel = tmp_path / "some folder" / "cloud_dispatch-0.3.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.write_bytes(b"one")
+    scene.breaks = ("config check",)
+
+    def installs(wanted: Wanted) -> list[str]:
+        with pytest.raises(Unavailable):
+            upgrade(scene.machine, wanted, scene.old, lambda text: None)
+        return [line.partition("check ")[2] for line in scene.runs() if "pip install" in line]
+
+    with_gcp = Wanted.of("0.3.0", ["gcp"])
+    assert installs(NEW) == ["cloud-dispatch==0.3.0"]
+    assert installs(NEW) == []
+    assert installs(with_gcp) == ["cloud-dispatch[gcp]==0.3.0"]
+    assert installs(with_gcp) == []
+    built = Wanted.of(str(wheel), [])
+    assert installs(built) == [f"cloud-dispatch @ {wheel.as_uri()}"]
+    assert installs(built) == []
+    wheel.write_bytes(b"two")
+    assert installs(built) == [f"cloud-dispatch @ {wheel.as_uri()}"]
+
+
 @pytest.mark.parametrize("breaks", ["pip install", "config check", "db revision", "start cloud-dispatch-backup"])
 def test_what_goes_wrong_before_leaves_the_present_one_alone(scene: Scene, breaks: str) -> None:
     scene.breaks = (breaks,)
