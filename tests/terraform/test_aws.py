@@ -132,6 +132,18 @@ def test_aws_signs_who_the_control_vm_is_for_those_alone_that_are_named() -> Non
     assert others == {"tokens.json.tftpl"}
 
 
+def test_what_may_stay_is_readable_and_named_anew_each_time() -> None:
+    """Snapshots are encrypted as what they are of: by no key that a destroy deletes. Two last snapshots of a database do
+    not have the same name: its parameter group gets another one whenever it is made."""
+    made = {one.address: one.body for one in hcl.load(AWS).of("resource")}
+    disk, database = made["aws_ebs_volume.state"], made["aws_db_instance.own"]
+    assert (disk["encrypted"], database["storage_encrypted"]) == (True, True)
+    assert "kms_key_id" not in disk
+    assert "kms_key_id" not in database
+    assert "${aws_db_parameter_group.own[0].name}-final" in str(database["final_snapshot_identifier"])
+    assert "name_prefix" in made["aws_db_parameter_group.own"]
+
+
 def policy(name: str, **values: object) -> list[dict[str, Any]]:
     text = rendered(AWS / "policies" / f"{name}.json.tftpl", values)
     found: list[dict[str, Any]] = json.loads(text)["Statement"]

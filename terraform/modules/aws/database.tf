@@ -83,7 +83,6 @@ resource "aws_db_instance" "own" {
   max_allocated_storage = 200
   storage_type          = "gp3"
   storage_encrypted     = true
-  kms_key_id            = aws_kms_key.own.arn
 
   db_subnet_group_name   = aws_db_subnet_group.own[0].name
   parameter_group_name   = aws_db_parameter_group.own[0].name
@@ -96,10 +95,12 @@ resource "aws_db_instance" "own" {
   copy_tags_to_snapshot           = true
   enabled_cloudwatch_logs_exports = ["postgresql", "upgrade"]
 
+  # Its name is another one each time that all of this is made: a snapshot of the same name would stop the destroying. No
+  # key is named above, so that RDS's own one encrypts it: it has to be readable when the others are gone.
   deletion_protection       = var.database_protected
   delete_automated_backups  = true
   skip_final_snapshot       = !var.database_final_snapshot
-  final_snapshot_identifier = var.database_final_snapshot ? "${local.name}-final" : null
+  final_snapshot_identifier = var.database_final_snapshot ? "${aws_db_parameter_group.own[0].name}-final" : null
 }
 
 resource "aws_iam_role_policy" "database" {

@@ -15,7 +15,8 @@ locals {
   arn     = "arn:${data.aws_partition.here.partition}"
 }
 
-# One key for all that is kept here: disks, bucket, logs, topic, and the secret.
+# One key for what is kept here and goes with it: bucket, logs, topic, the secret, the control VM's own disk. Of what may
+# outlive it, the state's disk and the database, snapshots can stay: AWS's own keys for these, which nobody can delete.
 resource "aws_kms_key" "own" {
   description             = "cloud-dispatch, deployment ${var.deployment}"
   enable_key_rotation     = true
