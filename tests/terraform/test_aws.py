@@ -144,6 +144,14 @@ def test_what_may_stay_is_readable_and_named_anew_each_time() -> None:
     assert "name_prefix" in made["aws_db_parameter_group.own"]
 
 
+def test_the_disk_with_the_state_is_not_replaced_for_another_zone() -> None:
+    """It stays where it is, and the plan of a control VM in another zone is refused before anything is destroyed."""
+    made = {one.address: one.body for one in hcl.load(AWS).of("resource")}
+    assert [str(one) for one in made["aws_ebs_volume.state"]["lifecycle"][0]["ignore_changes"]] == ["availability_zone"]
+    asked = [one["condition"] for one in made["aws_instance.control"]["lifecycle"][0]["precondition"]]
+    assert "${aws_ebs_volume.state.availability_zone == data.aws_subnet.control.availability_zone}" in asked
+
+
 def policy(name: str, **values: object) -> list[dict[str, Any]]:
     text = rendered(AWS / "policies" / f"{name}.json.tftpl", values)
     found: list[dict[str, Any]] = json.loads(text)["Statement"]

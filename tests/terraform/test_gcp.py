@@ -91,6 +91,14 @@ def permissions(name: str) -> set[str]:
     return set(json.loads((GCP / "policies" / f"{name}.json").read_text())["includedPermissions"])
 
 
+def test_the_disk_with_the_state_is_not_replaced_for_another_zone() -> None:
+    """It stays where it is, and the plan of a control VM in another zone is refused before anything is destroyed."""
+    made = {one.address: one.body for one in hcl.load(GCP).of("resource")}
+    assert [str(one) for one in made["google_compute_disk.state"]["lifecycle"][0]["ignore_changes"]] == ["zone"]
+    asked = [one["condition"] for one in made["google_compute_instance.control"]["lifecycle"][0]["precondition"]]
+    assert "${google_compute_disk.state[0].zone == local.zone}" in asked
+
+
 def test_the_control_vms_configuration_is_good() -> None:
     """With the pools of who says nothing about them."""
     config = load(Embedded(settings()), plugin)

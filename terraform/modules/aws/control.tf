@@ -109,6 +109,11 @@ resource "aws_instance" "control" {
       condition     = local.host != ""
       error_message = "VMs of other clouds (agent_cidrs) need a public name: in an existing VPC, the first of names."
     }
+
+    precondition {
+      condition     = aws_ebs_volume.state.availability_zone == data.aws_subnet.control.availability_zone
+      error_message = "The state is on a disk in another zone than the first of subnet_ids, and can't move. To begin on a new disk there, set restore_from, and apply with -replace for aws_ebs_volume.state."
+    }
   }
 
   # Whoever ends everything comes after it: nothing is launched while the deployment is destroyed.

@@ -90,6 +90,11 @@ resource "aws_ebs_volume" "state" {
   type              = "gp3"
   encrypted         = true
   tags              = merge(local.tags, { Name = "${local.name}-state", "cloud-dispatch-snapshots" = var.deployment })
+
+  # A disk can't move, and another one in its place would be empty: the control VM's precondition says so.
+  lifecycle {
+    ignore_changes = [availability_zone]
+  }
 }
 
 resource "aws_iam_role" "snapshots" {

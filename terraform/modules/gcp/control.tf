@@ -144,6 +144,11 @@ resource "google_compute_instance" "control" {
       condition     = startswith(local.zone, "${local.region}-")
       error_message = "The control VM's zone is in the first of regions."
     }
+
+    precondition {
+      condition     = google_compute_disk.state[0].zone == local.zone
+      error_message = "The state is on a disk in another zone than the control VM's, and can't move. To begin on a new disk there, set restore_from, and apply with -replace for google_compute_disk.state[0]."
+    }
   }
 
   # Whoever ends everything comes after it: nothing is launched while the deployment is destroyed.

@@ -118,6 +118,7 @@ resource "google_storage_bucket_iam_member" "hears_reaper" {
   }
 }
 
+# Second attempts write the same names: with Google that takes the right to delete, which objectCreator does not have.
 resource "google_storage_bucket_iam_member" "worker" {
   bucket = google_storage_bucket.own.name
   role   = "roles/storage.objectUser"

@@ -69,6 +69,11 @@ resource "google_compute_disk" "state" {
   size   = var.state_gib
   labels = local.labels
 
+  # A disk can't move, and another one in its place would be empty: the control VM's precondition says so.
+  lifecycle {
+    ignore_changes = [zone]
+  }
+
   depends_on = [google_project_service.used]
 }
 
