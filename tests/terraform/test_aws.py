@@ -133,8 +133,8 @@ def test_aws_signs_who_the_control_vm_is_for_those_alone_that_are_named() -> Non
 
 
 def test_what_may_stay_is_readable_and_named_anew_each_time() -> None:
-    """Snapshots are encrypted as what they are of: by no key that a destroy deletes. Two last snapshots of a database do
-    not have the same name: its parameter group gets another one whenever it is made."""
+    """Snapshots are encrypted as what they are of: by no key that a destroy deletes. Two last snapshots of a database
+    do not have the same name: its parameter group gets another one whenever it is made."""
     made = {one.address: one.body for one in hcl.load(AWS).of("resource")}
     disk, database = made["aws_ebs_volume.state"], made["aws_db_instance.own"]
     assert (disk["encrypted"], database["storage_encrypted"]) == (True, True)

@@ -80,18 +80,20 @@ def test_templates_are_given_what_they_have_places_for(module: str) -> None:
     assert {(folder / (path or named[name])).resolve() for path, name, _ in calls} == templates
 
 
-@pytest.mark.parametrize("there", ["", "keys"])
+@pytest.mark.parametrize("there", [(), ("keys",), ("keys", "store.sqlite")], ids=["none", "keys", "all"])
 @pytest.mark.parametrize("named", ["", "s3://lab-queue/copies/latest"])
 def test_a_control_vm_without_state_is_restored_before_its_service_starts(
-    tmp_path: Path, named: str, there: str
+    tmp_path: Path, named: str, there: tuple[str, ...]
 ) -> None:
-    """The script as it is, with another root and programs that say how they are called."""
+    """And one that has it copies the statestore first: its tables may be migrated. The script as it is, with another
+    root and programs that say how they are called."""
     script = written()["/usr/local/sbin/cloud-dispatch-setup"].replace("/opt/cloud-dispatch/bin/", "")
     for folder in ("/etc/cloud-dispatch", "/var/lib/cloud-dispatch", "/opt/cloud-dispatch", "/usr/local/bin"):
         (tmp_path / folder[1:]).mkdir(parents=True)
         script = script.replace(folder, str(tmp_path / folder[1:]))
-    if there:
-        (tmp_path / "var/lib/cloud-dispatch" / there).mkdir()
+    state = tmp_path / "var/lib/cloud-dispatch"
+    for one in there:
+        (state / one).mkdir()
     if named:
         (tmp_path / "etc/cloud-dispatch/restore-from").write_text(named)
     programs = tmp_path / "programs"
@@ -103,4 +105,5 @@ def test_a_control_vm_without_state_is_restored_before_its_service_starts(
     said = [line for line in (tmp_path / "said").read_text().splitlines() if line.startswith("cloud-dispatch ")]
     config = tmp_path / "etc/cloud-dispatch/config.toml"
     restored = [f"cloud-dispatch restore --config {config} {named}"] if named and not there else []
-    assert said == [*restored, "cloud-dispatch install"]
+    copied = [f"cloud-dispatch backup --config {config} --into {state}/backups"] if "store.sqlite" in there else []
+    assert said == [*copied, *restored, "cloud-dispatch install"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -47,6 +48,16 @@ def test_every_input_that_is_free_text_is_validated(folder: Path) -> None:
     free = ("deployment", "package", "cidr", "operator_cidrs", "alarm_emails", "day_limit", "month_limit")
     found = hcl.load(folder).named("variable")
     assert [name for name in free if name in found and "validation" not in found[name].body] == []
+
+
+def test_the_control_vm_gets_the_release_that_the_modules_come_with() -> None:
+    """The last one of the changelog, in what the modules say by themselves and in the examples: a change of something
+    else brings no newer one along."""
+    changes = (ROOT.parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    (release, *_) = re.findall(r"(?m)^## \[(\d+\.\d+\.\d+)\]", changes)
+    texts = [file.read_text(encoding="utf-8") for file in ROOT.rglob("*.tf")]
+    said = [one for text in texts for one in re.findall(r'"cloud-dispatch\[[a-z,]+\]([^"]*)"', text)]
+    assert said == [f"=={release}"] * 4  # three modules, and the example with all their extras
 
 
 def test_the_extract_of_the_schemas_is_of_what_is_used() -> None:

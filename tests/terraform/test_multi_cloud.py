@@ -85,4 +85,4 @@ def test_the_control_vm_has_what_each_module_would_install() -> None:
 
 
 def _extras(package: str) -> list[str]:
-    return hcl.unquoted(package).partition("[")[2].rstrip("]").split(",")
+    return hcl.unquoted(package).partition("[")[2].partition("]")[0].split(",")

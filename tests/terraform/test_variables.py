@@ -23,11 +23,20 @@ ROLE = "arn:aws:iam::123456789012:role/cloud-dispatch-lab-dispatcher"
 ISSUER = "https://0a1b2c3d-1111-4222-8333-444444444444.tokens.sts.global.api.aws"
 #: A service principal of Azure.
 PRINCIPAL = "99999999-8888-4777-8666-555555555555"
+#: One version, that is always the same: the control VM is made anew for any change.
+PACKAGES: tuple[list[object], list[object]] = (
+    [
+        "cloud-dispatch[aws]==1.0",
+        "cloud-dispatch==1.0.0rc1",
+        "cloud-dispatch[aws]@https://a.example/c-1.0-py3-none-any.whl",
+    ],
+    ["x; rm", 'x"y', "cloud-dispatch[aws]", "cloud-dispatch>=1.0", "cloud-dispatch~=1.0", "cloud-dispatch==1.*"],
+)
 #: By module and variable, what is good, then what is not.
 VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
     "aws": {
         "deployment": (["a", "lab-2"], ["", "Lab", "lab-", "x" * 33]),
-        "package": (["cloud-dispatch[aws]==1.0"], ["x; rm", 'x"y']),
+        "package": PACKAGES,
         "alarm_emails": ([["a@b.c", "d@e.f"]], [[], ["ops"]]),
         "operator_cidrs": ([["192.0.2.0/24"]], [["0.0.0.0/0"], ["192.0.2"]]),
         "max_instances": ([1], [0, 1.5]),
@@ -41,6 +50,7 @@ VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
         "restore_from": (["", "s3://lab-1/copies/latest"], ["latest", "gs://lab/copies/latest"]),
     },
     "azure": {
+        "package": PACKAGES,
         "restore_from": (["", "az://lab1/copies/latest"], ["latest", "s3://lab/copies/latest"]),
         "dispatcher": (
             [{"aws_role": ROLE, "aws_issuer": ISSUER}, {"principal": PRINCIPAL}, None],
@@ -60,7 +70,7 @@ VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
     "gcp": {
         "restore_from": (["", "gs://lab-1/copies/latest"], ["latest", "s3://lab/copies/latest"]),
         "deployment": (["a", "lab-2", "x" * 18], ["", "Lab", "lab-", "2lab", "lab--two", "x" * 19]),
-        "package": (["cloud-dispatch[gcp]==1.0"], ["x; rm", 'x"y']),
+        "package": PACKAGES,
         "alarm_emails": ([["a@b.c", "d@e.f"]], [[], ["ops"], ["a@b.c"] * 6]),
         "operator_cidrs": ([["192.0.2.0/24"]], [["0.0.0.0/0"], ["192.0.2"]]),
         "agent_cidrs": ([["192.0.2.0/24"]], [["0.0.0.0/0"]]),

@@ -89,7 +89,7 @@ module "aws" {
   source = "../../modules/aws"
 
   deployment   = local.deployment
-  package      = "cloud-dispatch[aws,azure,bucket,gcp,postgres]"
+  package      = "cloud-dispatch[aws,azure,bucket,gcp,postgres]==0.1.0"
   day_limit    = 50
   month_limit  = 500
   alarm_emails = local.emails

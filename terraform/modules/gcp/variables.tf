@@ -9,13 +9,18 @@ variable "deployment" {
 }
 
 variable "package" {
-  description = "What pip installs on the control VM: a requirement with its version, or the address of a wheel."
+  description = "What pip installs on the control VM whenever that is made: a requirement with its one version (==), or the address of a wheel. By itself it is the release that this module came with; set it to the version that runs after an upgrade on the VM."
   type        = string
-  default     = "cloud-dispatch[bucket,gcp,postgres]"
+  default     = "cloud-dispatch[bucket,gcp,postgres]==0.1.0"
 
   validation {
     condition     = can(regex("^[A-Za-z0-9._+@:/=<>!~,\\[\\]-]+$", var.package))
     error_message = "The package is a requirement that pip understands, without spaces and quotes."
+  }
+
+  validation {
+    condition     = can(regex("==[0-9][0-9A-Za-z.!+]*$|[.]whl$", var.package))
+    error_message = "The package ends with its version, as ==1.2.3, or is a wheel: any other change would bring the newest version along."
   }
 }
 
