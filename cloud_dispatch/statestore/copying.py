@@ -28,6 +28,8 @@ from cloud_dispatch.statestore.schema import counters, events, facts, ledger, me
 #: handed out by now, or, where the clock is behind what it knows, far beyond that, so that no token is ever used twice.
 TOKEN_LEAP = 1_000_000_000
 _ROWS = 5_000
+#: What SQLite keeps beside a database while it is open, and after a process that was killed.
+_BESIDE = ("-wal", "-shm", "-journal")
 
 
 def backup(engine: Engine, target: Path) -> None:
@@ -150,6 +152,19 @@ def _check_source(source: Path) -> None:
         raise InvalidInput(f"{source} is damaged: {healthy}")
 
 
+def _refuse_what_is_there(path: Path) -> None:
+    """Conflict where a store is at `path`, or what SQLite keeps beside one: a log that a killed process left is written
+    over whichever database has its name."""
+    beside = [one for one in (path.with_name(path.name + end) for end in _BESIDE) if one.exists()]
+    names = ", ".join(one.name for one in beside)
+    if path.exists():
+        together = f"{path.name}, {names} away together" if beside else f"{path.name} away"
+        raise Conflict(f"there is a statestore at {path}", hint=f"move {together} first")
+    if beside:
+        hint = "move that to where its statestore is: it holds the last of what that one wrote"
+        raise Conflict(f"{names} of another statestore is left in {path.parent}", hint=hint)
+
+
 def _restore_file(source: Path, path: Path, now_ms: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
@@ -159,8 +174,7 @@ def _restore_file(source: Path, path: Path, now_ms: int) -> None:
     part.touch(mode=0o600)
     give(part, path.parent)
     try:
-        if path.exists():
-            raise Conflict(f"there is a statestore at {path}", hint="move it away first, with its -wal file")
+        _refuse_what_is_there(path)
         with closing(sqlite3.connect(source)) as backed, closing(sqlite3.connect(part)) as copy:
             backed.backup(copy)
         engine = make_engine(parse_url(f"sqlite:///{part.absolute()}"))

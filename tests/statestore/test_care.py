@@ -30,6 +30,7 @@ from cloud_dispatch.testing.store_builders import (
     result,
     spec,
 )
+from tests.migrated import migrated_store
 from tests.statestore.conftest import CountingEntropy, stores
 
 
@@ -190,6 +191,41 @@ async def test_restore_refuses_what_is_not_a_backup(sqlite_url: str, tmp_path: P
         await store.close()
         with pytest.raises(Conflict, match="there is a statestore"):
             restore(tmp_path / "copy.db", sqlite_url, now_ms=START_MS)
+
+
+@pytest.mark.parametrize("beside", ["-wal", "-shm", "-journal"])
+def test_restore_refuses_to_stand_beside_the_log_of_another_store(tmp_path: Path, beside: str) -> None:
+    """SQLite would write that over what was restored."""
+    url, left = f"sqlite:///{tmp_path}/store.sqlite", tmp_path / f"store.sqlite{beside}"
+    migrated_store(tmp_path / "copy.db")
+    left.write_bytes(b"of before")
+    with pytest.raises(Conflict, match=f"store.sqlite{beside} of another statestore is left in {tmp_path}"):
+        restore(tmp_path / "copy.db", url, now_ms=START_MS)
+    assert left.read_bytes() == b"of before"
+    assert not (tmp_path / "store.sqlite").exists()
+    (tmp_path / "store.sqlite").touch()
+    with pytest.raises(Conflict, match="there is a statestore") as told:
+        restore(tmp_path / "copy.db", url, now_ms=START_MS)
+    assert told.value.hint == f"move store.sqlite, store.sqlite{beside} away together first"
+
+
+async def test_what_a_killed_dispatcher_left_does_not_come_into_a_restored_store(tmp_path: Path) -> None:
+    """Where its database alone was moved away: it is told, and with its log away too the store is that of the copy."""
+    path, copy = tmp_path / "store.sqlite", tmp_path / "copy.db"
+    async with stores(f"sqlite:///{path}") as open_one:
+        store = await open_one(ManualClock())
+        await store.backup(copy)
+        await store.set_fact("mine", "later than the copy")
+        log = path.with_name("store.sqlite-wal").read_bytes()
+    path.unlink()
+    path.with_name("store.sqlite-wal").write_bytes(log)
+    with pytest.raises(Conflict, match=r"store\.sqlite-wal of another statestore"):
+        restore(copy, f"sqlite:///{path}", now_ms=START_MS)
+    path.with_name("store.sqlite-wal").rename(tmp_path / "away")
+    restore(copy, f"sqlite:///{path}", now_ms=START_MS)
+    async with stores(f"sqlite:///{path}") as open_one:
+        restored = await open_one(ManualClock())
+        assert (restored.fact("mine"), restored.restored_ms()) == (None, START_MS)
 
 
 @pytest.mark.parametrize(
