@@ -38,7 +38,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Kept:
-    """A copy that there is. `store`: of which statestore, as far as its name says."""
+    """A copy that there is. `store`: of which statestore, as far as it tells."""
 
     at: str
     place: str
@@ -73,10 +73,10 @@ def _made(config: Config, place: str, keep: int, now_ms: int) -> list[str]:
     copied: Callable[[Path], None] | None = (lambda path: to_file(config, path)) if everything else None
     in_bucket = buckets.is_address(place)
     folder = config.backups if in_bucket or not place else Path(place)
-    made = copies.make(folder, config.state_dir, now_ms, keep, copied)
+    store = statestore.identity(config.store_url)
+    made = copies.make(folder, config.state_dir, now_ms, store, keep, copied)
     if not in_bucket:
         return [str(made)]
-    store = statestore.identity(config.store_url)
     bucket, name = Bucket(place, config.backup.region), buckets.name_of(now_ms, store)
     with _scratch(config.state_dir) as folder:
         packing.pack(made, folder / name)
@@ -94,7 +94,9 @@ def listed(config: Config, place: str = "") -> list[Kept]:
         folder = config.backups if buckets.is_address(place) or not place else Path(place)
         if asked and not buckets.is_address(asked) and not folder.is_dir():
             raise NotFound(f"there is no folder {folder}")
-        found = [Kept(one.name, str(one), "", _size(one)) for one in copies.there(folder)]
+        found = [
+            Kept(copies.moment_of(one), str(one), copies.store_of(one), _size(one)) for one in copies.there(folder)
+        ]
     if buckets.is_address(place):
         bucket = Bucket(place, config.backup.region)
         found += [Kept(one.at, f"{bucket.address}/{one.name}", one.store, one.size) for one in bucket.copies()]
@@ -140,8 +142,7 @@ def _told(place: str) -> str:
 def _of_folder(source: Path) -> Path:
     if source.name != buckets.LATEST or source.exists():
         return source
-    found = copies.there(source.parent)
-    return found[-1] if found else source
+    return copies.latest(source.parent) or source
 
 
 def _bring(config: Config, clock: Clock, source: Path, keys_only: bool) -> None:

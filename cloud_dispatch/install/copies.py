@@ -1,6 +1,9 @@
 """Copies of a dispatcher's state: a folder each, with the statestore and what agents know the dispatcher by. Owns their
 names, that one is whole or not there, and which are kept.
 
+The name is the moment and the id of the statestore that it is of (earlier versions gave the moment alone): only copies
+of the same statestore make room for each other, as in a bucket.
+
 Without the keys agents that run are not heard any more, and the operator's token is unknown; without the certificates
 of before agents don't believe that it is their dispatcher.
 """
@@ -14,6 +17,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from cloud_dispatch import statestore
 from cloud_dispatch.config import OPERATOR_FILE, OPERATOR_HASH
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
 from cloud_dispatch.ownership import give, give_all
@@ -21,15 +25,18 @@ from cloud_dispatch.ownership import give, give_all
 STORE = "store.sqlite"
 #: Folders of the state that are copied with it, as far as they are there.
 FOLDERS = ("keys", "tls")
-_NAME = re.compile(r"\d{8}T\d{6}Z")
+_NAME = re.compile(r"(\d{8}T\d{6}Z)(?:-([A-Za-z0-9_-]+))?")
 
 
-def make(folder: Path, state: Path, now_ms: int, keep: int, copy_store: Callable[[Path], None] | None) -> Path:
-    """A copy of `state` in `folder`, made with `copy_store` (None: without the statestore) and named by its moment;
-    then all but the newest `keep` are deleted. Conflict where there is one of this second. In the state itself it is
-    the state's owner's, who has to delete it some day; elsewhere it stays that of whoever makes it."""
+def make(
+    folder: Path, state: Path, now_ms: int, store: str, keep: int, copy_store: Callable[[Path], None] | None
+) -> Path:
+    """A copy of `state` in `folder`, made with `copy_store` (None: without the statestore) and named by its moment and
+    the id `store`; then all but the newest `keep` of that are deleted. Conflict where there is one of this second. In
+    the state itself it is the state's owner's, who has to delete it some day; elsewhere it stays that of whoever makes
+    it."""
     moment = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
-    made = folder / moment.strftime("%Y%m%dT%H%M%SZ")
+    made = folder / f"{moment:%Y%m%dT%H%M%SZ}-{store}"
     if made.exists():
         raise Conflict(f"{made} exists", hint="one a second can be made")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -50,7 +57,7 @@ def make(folder: Path, state: Path, now_ms: int, keep: int, copy_store: Callable
         _sync(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    for old in there(folder)[: -max(keep, 1)]:
+    for old in [one for one in there(folder) if store_of(one) == store][: -max(keep, 1)]:
         shutil.rmtree(old)
     return made
 
@@ -59,6 +66,28 @@ def there(folder: Path) -> list[Path]:
     """The copies in `folder`, the oldest first."""
     found = folder.iterdir() if folder.is_dir() else ()
     return sorted(one for one in found if _NAME.fullmatch(one.name))
+
+
+def moment_of(copy: Path) -> str:
+    """When it was made, as its name says."""
+    return copy.name.partition("-")[0]
+
+
+def store_of(copy: Path) -> str:
+    """Of which statestore it is: as its name says, or else what is in it. "" where neither tells."""
+    named = _NAME.fullmatch(copy.name)
+    return named[2] if named and named[2] else statestore.identity_in(copy / STORE)
+
+
+def latest(folder: Path) -> Path | None:
+    """The newest copy in `folder`; None without one. InvalidInput where there are copies of several statestores. Those
+    that don't tell which they are of count only where no other is."""
+    last = {store_of(one): one for one in there(folder)}
+    known = [one for store, one in last.items() if store] or list(last.values())
+    if len(known) > 1:
+        hint = f"name one: {', '.join(map(str, known))}"
+        raise InvalidInput(f"{folder} has copies of {len(known)} statestores", hint=hint)
+    return known[0] if known else None
 
 
 def check(source: Path, state: Path) -> None:

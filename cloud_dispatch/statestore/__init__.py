@@ -17,7 +17,7 @@ from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.statestore import lock as locks
 from cloud_dispatch.statestore.copying import backup as copy
-from cloud_dispatch.statestore.copying import came_back, restore
+from cloud_dispatch.statestore.copying import came_back, identity_in, restore
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
 from cloud_dispatch.statestore.lineage import refuse_fallen_back
 from cloud_dispatch.statestore.loading import identity_of, initialise, load
@@ -35,6 +35,7 @@ __all__ = [
     "came_back",
     "describe_owner",
     "identity",
+    "identity_in",
     "open_store",
     "restore",
     "revision_of",

@@ -18,7 +18,7 @@ from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
 from cloud_dispatch.ownership import give
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
 from cloud_dispatch.statestore.lineage import RESTORED_FACT, unmark
-from cloud_dispatch.statestore.loading import tokens_by
+from cloud_dispatch.statestore.loading import STORE_ID, tokens_by
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, this_process
 from cloud_dispatch.statestore.migrate import migrating, revision, upgrade
 from cloud_dispatch.statestore.purse import UNSURE_FACT
@@ -53,6 +53,16 @@ def backup(engine: Engine, target: Path) -> None:
         raise translate(error, engine.url) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def identity_in(copy: Path) -> str:
+    """The id of the store that the file `copy` is a backup of, which is only read; "" where it does not tell."""
+    try:
+        with closing(sqlite3.connect(f"{copy.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            found = connection.execute("SELECT value FROM facts WHERE name = ?", (STORE_ID,)).fetchone()
+    except sqlite3.Error:
+        return ""
+    return str(found[0]) if found else ""
 
 
 def restore(source: Path, url: str, *, now_ms: int) -> None:

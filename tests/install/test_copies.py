@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
 from cloud_dispatch.install import copies
+from tests.migrated import migrated_store
 
 NOW = 1_700_000_000_000
 
@@ -27,8 +30,8 @@ def copied(path: Path) -> None:
 
 def test_a_copy_has_all_that_a_new_control_vm_needs(tmp_path: Path) -> None:
     """Nobody else may read it."""
-    made = copies.make(tmp_path / "copies", state(tmp_path / "old"), NOW, 3, copied)
-    assert made.name == "20231114T221320Z"
+    made = copies.make(tmp_path / "copies", state(tmp_path / "old"), NOW, "sown", 3, copied)
+    assert made.name == "20231114T221320Z-sown"
     assert {str(file.relative_to(made)) for file in made.rglob("*") if file.is_file()} == {
         "store.sqlite", "keys/join", "tls/ca.pem",
     }  # fmt: skip
@@ -44,33 +47,73 @@ def test_a_copy_has_all_that_a_new_control_vm_needs(tmp_path: Path) -> None:
 
 def test_the_newest_are_kept_and_nothing_else_is_touched(tmp_path: Path) -> None:
     folder, own = tmp_path / "copies", state(tmp_path / "old")
-    made = [copies.make(folder, own, NOW + second * 1_000, 2, copied) for second in range(4)]
+    made = [copies.make(folder, own, NOW + second * 1_000, "sown", 2, copied) for second in range(4)]
     assert sorted(one.name for one in folder.iterdir()) == [one.name for one in made[2:]]
     (folder / "notes.txt").write_text("mine")
-    copies.make(folder, own, NOW + 9_000, 1, copied)
+    copies.make(folder, own, NOW + 9_000, "sown", 1, copied)
     assert (folder / "notes.txt").exists()
     assert len(list(folder.iterdir())) == 2
     with pytest.raises(Conflict):
-        copies.make(folder, own, NOW + 9_000, 1, copied)
+        copies.make(folder, own, NOW + 9_000, "sown", 1, copied)
+
+
+def of_a_store(path: Path, store: str) -> None:
+    migrated_store(path)
+    with closing(sqlite3.connect(path)) as rows:
+        rows.execute("INSERT INTO facts (name, value) VALUES ('store-id', ?)", (store,))
+        rows.commit()
+
+
+def test_a_store_that_was_begun_anew_makes_no_room_at_the_cost_of_the_lost_one(tmp_path: Path) -> None:
+    """Also where copies are named as earlier versions did, by the moment alone: then what is in them tells."""
+    folder, own = tmp_path / "copies", state(tmp_path / "old")
+    for name, store in {"20231113T000000Z": "slost", "20231113T000001Z": "sown", "20231113T000002Z": ""}.items():
+        (folder / name).mkdir(parents=True)
+        if store:
+            of_a_store(folder / name / copies.STORE, store)
+    lost = copies.make(folder, own, NOW, "slost", 2, copied)
+    made = [copies.make(folder, own, NOW + second * 1_000, "sown", 2, copied) for second in range(3)]
+    assert [one.name for one in copies.there(folder)] == [
+        "20231113T000000Z", "20231113T000002Z", lost.name, *(one.name for one in made[1:]),
+    ]  # fmt: skip
+    assert list(map(copies.store_of, copies.there(folder))) == ["slost", "", "slost", "sown", "sown"]
+    assert [one.name for one in (folder / "20231113T000000Z").iterdir()] == [copies.STORE], "it was only read"
+
+
+def test_the_latest_is_one_of_the_same_statestore(tmp_path: Path) -> None:
+    """Where there are several, whoever restores has to say which; one that does not tell is the last resort."""
+    folder, own = tmp_path / "copies", state(tmp_path / "old")
+    assert copies.latest(folder) is None
+    (folder / "20331113T000000Z").mkdir(parents=True)
+    assert copies.latest(folder) == folder / "20331113T000000Z"
+    first = copies.make(folder, own, NOW, "slost", 9, copied)
+    second = copies.make(folder, own, NOW + 1_000, "slost", 9, copied)
+    assert copies.latest(folder) == second
+    other = copies.make(folder, own, NOW + 2_000, "sown", 9, copied)
+    with pytest.raises(InvalidInput, match="copies of 2 statestores") as told:
+        copies.latest(folder)
+    assert str(second) in told.value.hint
+    assert str(other) in told.value.hint
+    assert str(first) not in told.value.hint
 
 
 def test_a_copy_that_fails_is_not_there_and_costs_none_of_before(tmp_path: Path) -> None:
     folder, own = tmp_path / "copies", state(tmp_path / "old")
-    before = copies.make(folder, own, NOW, 1, copied)
+    before = copies.make(folder, own, NOW, "sown", 1, copied)
 
     def full(path: Path) -> None:
         path.write_text("ro")
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        copies.make(folder, own, NOW + 1_000, 1, full)
+        copies.make(folder, own, NOW + 1_000, "sown", 1, full)
     assert list(folder.iterdir()) == [before]
 
 
 def test_other_keys_are_not_overwritten(tmp_path: Path) -> None:
     """Agents that run know the dispatcher by them; the same ones are no obstacle."""
     own = state(tmp_path / "old")
-    made = copies.make(tmp_path / "copies", own, NOW, 1, copied)
+    made = copies.make(tmp_path / "copies", own, NOW, "sown", 1, copied)
     copies.check(made, own)
     (own / "keys" / "join").write_text("another")
     with pytest.raises(Conflict, match="keys"):
@@ -84,7 +127,7 @@ def test_other_keys_are_not_overwritten(tmp_path: Path) -> None:
 def test_what_differs_is_named(tmp_path: Path) -> None:
     """So that whoever has to decide knows about what."""
     own = state(tmp_path / "old")
-    made = copies.make(tmp_path / "copies", own, NOW, 1, copied)
+    made = copies.make(tmp_path / "copies", own, NOW, "sown", 1, copied)
     (own / "tls" / "ca.pem").write_text("renewed")
     (own / "tls" / "more.pem").write_text("mine")
     with pytest.raises(Conflict, match=r"tls holds something else than the copy: ca\.pem, more\.pem differ"):
@@ -95,7 +138,7 @@ def test_an_operators_token_that_is_newer_than_the_copy_holds(tmp_path: Path) ->
     """Where its hash is still there, and where the keys were moved away: commands have its clear copy."""
     own = state(tmp_path / "old")
     (own / "keys" / "operator.sha256").write_text("of before")
-    made = copies.make(tmp_path / "copies", own, NOW, 1, copied)
+    made = copies.make(tmp_path / "copies", own, NOW, "sown", 1, copied)
     (own / "keys" / "operator.sha256").write_text("of now")
     copies.check(made, own)
     copies.bring(made, own)

@@ -74,7 +74,7 @@ def clock() -> SetClock:
 def test_without_a_word_copies_are_in_the_state_folder(state: Path, clock: SetClock) -> None:
     told = config(state, keep=1)
     (first,) = safekeeping.make(told, clock)
-    assert first == str(state / "backups" / "20231114T221320Z")
+    assert first == str(state / "backups" / "20231114T221320Z-sabc")
     clock.advance(1_000)
     (second,) = safekeeping.make(told, clock)
     assert [one.place for one in safekeeping.listed(told)] == [second]
@@ -90,10 +90,10 @@ def test_what_goes_into_a_bucket_is_in_the_folder_too_and_comes_back_from_there(
     for _ in range(3):
         clock.advance(1_000)
         made = safekeeping.make(told, clock)
-    assert made == [f"{state}/backups/20231114T221323Z", "s3://lab-queue/copies/20231114T221323Z-sabc.tar.gz"]
+    assert made == [f"{state}/backups/20231114T221323Z-sabc", "s3://lab-queue/copies/20231114T221323Z-sabc.tar.gz"]
     found = safekeeping.listed(told)
     assert [one.at for one in found] == ["20231114T221322Z", "20231114T221323Z"] * 2
-    assert {one.store for one in found} == {"", "sabc"}
+    assert {one.store for one in found} == {"sabc"}
     assert not [one for one in state.iterdir() if one.name.startswith(".copy")]
     for wanted in ("latest", made[-1], "s3://lab-queue/copies/latest"):
         new = tmp_path / f"new{len(wanted)}"
@@ -183,7 +183,7 @@ def test_a_bucket_that_fails_costs_no_copy_of_this_machine_and_is_told(
     watch = safekeeping.Watch(lambda: told, clock)
     with pytest.raises(Unavailable, match="NoSuchBucket"):
         safekeeping.make(told, clock)
-    assert [one.name for one in (state / "backups").iterdir()] == ["20231114T221320Z"]
+    assert [one.name for one in (state / "backups").iterdir()] == ["20231114T221320Z-sabc"]
     clock.advance(4 * 3_600_000)
     (said,) = watch.troubles()
     assert "NoSuchBucket" in said
