@@ -29,11 +29,13 @@ NOTE = "backup.json"
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When there was a copy at the configured place for the last time (0: never), where, and why not since."""
+    """When there was a copy at the configured place for the last time (0: never), where, and why not since. `later`: a
+    copy of the same statestore there whose name is of a later moment, "" without one."""
 
     at_ms: int = 0
     made: str = ""
     failed: str = ""
+    later: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,17 @@ def make(config: Config, clock: Clock, into: str = "", keep: int = 0) -> list[st
     a bucket, the copy is in the folder of this machine too. The places that it is at. What was made stays, whatever
     fails afterwards; the note says how it went at the configured place."""
     place = _told(into) or config.backup.into
-    note = None if into else read_note(config.state_dir)
+    note, later = None if into else read_note(config.state_dir), ""
     try:
         made = _made(config, place, keep or config.backup.keep, clock.now())
+        if note is not None:
+            later = _later(config, clock.now())
     except (DispatchError, OSError) as error:
         if note is not None:
             _write_note(config.state_dir, msgspec.structs.replace(note, failed=str(error)))
         raise
     if note is not None:
-        _write_note(config.state_dir, Note(clock.now(), made[-1]))
+        _write_note(config.state_dir, Note(clock.now(), made[-1], later=later))
     return made
 
 
@@ -81,8 +85,16 @@ def _made(config: Config, place: str, keep: int, now_ms: int) -> list[str]:
     with _scratch(config.state_dir) as folder:
         packing.pack(made, folder / name)
         bucket.send(folder / name, name)
-    bucket.prune(store, keep)
+    bucket.prune(name, keep)
     return [str(made), f"{bucket.address}/{name}"]
+
+
+def _later(config: Config, now_ms: int) -> str:
+    """The newest copy at the configured place, where it is of this statestore and its name says that it was made after
+    now; "" without one. A clock was ahead, or is behind: `latest` is that one for so long."""
+    store = statestore.identity(config.store_url)
+    newest = max((one for one in listed(config) if one.store == store), key=lambda one: one.at, default=None)
+    return newest.place if newest is not None and newest.at > buckets.moment(now_ms) else ""
 
 
 def listed(config: Config, place: str = "") -> list[Kept]:
@@ -192,7 +204,8 @@ class Watch:
             return []
         age = self._clock.now() - (note.at_ms or self._since_ms)
         if age <= config.backup.overdue_ms:
-            return []
+            wrong = "is named by a moment after the last copy's: a clock is or was wrong, and `latest` is that one"
+            return [f"{note.later} {wrong}"] if note.later else []
         said = f"the last copy of the state was made {about(age)} ago"
         said = said if note.at_ms else "no copy of the state was made yet"
         return [f"{said}; the last try: {note.failed}" if note.failed else said]

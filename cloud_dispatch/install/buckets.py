@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from cloud_dispatch.config.places import BUCKET, BUCKET_FORMS
 from cloud_dispatch.domain.errors import InvalidInput, NotFound, Unavailable
 from cloud_dispatch.domain.masking import masked
+from cloud_dispatch.install.copies import too_many
 
 LATEST = "latest"
 _NAME = re.compile(r"(\d{8}T\d{6}Z)-([A-Za-z0-9_-]+)\.tar\.gz")
@@ -68,7 +69,12 @@ def split(text: str) -> tuple[str, str]:
 
 def name_of(now_ms: int, store: str) -> str:
     """What a copy that is made now is called."""
-    return f"{datetime.fromtimestamp(now_ms / 1000, UTC):{_MOMENT}}-{store}.tar.gz"
+    return f"{moment(now_ms)}-{store}.tar.gz"
+
+
+def moment(now_ms: int) -> str:
+    """How a copy's name begins that is made now."""
+    return f"{datetime.fromtimestamp(now_ms / 1000, UTC):{_MOMENT}}"
 
 
 class Bucket:
@@ -105,11 +111,12 @@ class Bucket:
         _asked(fetched, self.address)
         return found
 
-    def prune(self, store: str, keep: int) -> list[str]:
-        """Delete all but the newest copies of this statestore; their names."""
+    def prune(self, made: str, keep: int) -> list[str]:
+        """Delete all but `made`, which was sent just now, and the newest copies of the same statestore; their names."""
         import obstore
 
-        old = [one.name for one in self.copies() if one.store == store][: -max(keep, 1)]
+        store = Copy(made, 0).store
+        old = too_many([one.name for one in self.copies() if one.store == store], made, keep)
         for name in old:
             _asked(lambda name=name: obstore.delete(self._store, name), self.address)  # type: ignore[misc]
         return old

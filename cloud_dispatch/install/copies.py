@@ -14,8 +14,9 @@ import datetime
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from cloud_dispatch import statestore
 from cloud_dispatch.config import OPERATOR_FILE, OPERATOR_HASH
@@ -26,6 +27,8 @@ STORE = "store.sqlite"
 #: Folders of the state that are copied with it, as far as they are there.
 FOLDERS = ("keys", "tls")
 _NAME = re.compile(r"(\d{8}T\d{6}Z)(?:-([A-Za-z0-9_-]+))?")
+
+T = TypeVar("T")
 
 
 def make(
@@ -57,7 +60,7 @@ def make(
         _sync(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    for old in [one for one in there(folder) if store_of(one) == store][: -max(keep, 1)]:
+    for old in too_many([one for one in there(folder) if store_of(one) == store], made, keep):
         shutil.rmtree(old)
     return made
 
@@ -66,6 +69,13 @@ def there(folder: Path) -> list[Path]:
     """The copies in `folder`, the oldest first."""
     found = folder.iterdir() if folder.is_dir() else ()
     return sorted(one for one in found if _NAME.fullmatch(one.name))
+
+
+def too_many(there: Sequence[T], made: T, keep: int) -> list[T]:
+    """Those of the copies `there`, the oldest first, that go where `keep` stay. `made`, of just now, is one of those
+    that stay, whichever moment a clock gave it that is behind."""
+    others = [one for one in there if one != made]
+    return others[: max(len(others) + 1 - max(keep, 1), 0)]
 
 
 def moment_of(copy: Path) -> str:

@@ -57,6 +57,18 @@ def test_the_newest_are_kept_and_nothing_else_is_touched(tmp_path: Path) -> None
         copies.make(folder, own, NOW + 9_000, "sown", 1, copied)
 
 
+def test_the_one_that_was_just_made_stays_whatever_the_clock_says(tmp_path: Path) -> None:
+    """With a clock that is behind it has the oldest name."""
+    folder, own = tmp_path / "copies", state(tmp_path / "old")
+    ahead = [copies.make(folder, own, NOW + second * 1_000, "sown", 2, copied) for second in (5, 6)]
+    behind = copies.make(folder, own, NOW, "sown", 2, copied)
+    assert copies.there(folder) == [behind, ahead[1]]
+    assert copies.too_many([1, 2, 3], 1, 1) == [2, 3]
+    assert copies.too_many([1, 2, 3], 3, 2) == [1]
+    assert copies.too_many([1, 2, 3], 3, 4) == []
+    assert copies.too_many([1], 1, 5) == []
+
+
 def of_a_store(path: Path, store: str) -> None:
     migrated_store(path)
     with closing(sqlite3.connect(path)) as rows:

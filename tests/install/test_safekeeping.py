@@ -176,6 +176,20 @@ def test_as_long_as_copies_are_made_nobody_hears_of_them(state: Path, clock: Set
     assert watch.troubles() == []
 
 
+def test_a_copy_that_a_wrong_clock_has_named_is_told(state: Path, clock: SetClock) -> None:
+    """It is the latest until that moment comes, whatever is copied meanwhile."""
+    told = config(state, into=str(state.parent / "copies"))
+    watch = safekeeping.Watch(lambda: told, clock)
+    (ahead,) = safekeeping.make(told, SetClock(NOW + 24 * 3_600_000))
+    (made,) = safekeeping.make(told, clock)
+    (said,) = watch.troubles()
+    assert said.startswith(f"{ahead} is named by a moment after the last copy's")
+    assert Path(made).exists()
+    clock.advance(48 * 3_600_000)
+    safekeeping.make(told, clock)
+    assert watch.troubles() == []
+
+
 def test_a_bucket_that_fails_costs_no_copy_of_this_machine_and_is_told(
     s3: Any, state: Path, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
