@@ -14,14 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from cloud_dispatch import statestore
+from cloud_dispatch import durable, statestore
 from cloud_dispatch.config import Config
 from cloud_dispatch.config.places import BUCKET_FORMS
 from cloud_dispatch.domain.durations import about
 from cloud_dispatch.domain.errors import Conflict, DispatchError, InvalidInput, NotFound
 from cloud_dispatch.install import buckets, copies, packing
 from cloud_dispatch.install.buckets import Bucket
-from cloud_dispatch.ownership import give
 from cloud_dispatch.ports.clock import Clock
 
 #: In the state folder: how the last copy went.
@@ -177,11 +176,7 @@ def read_note(state: Path) -> Note:
 
 def _write_note(state: Path, note: Note) -> None:
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = state / f".{NOTE}.new"
-    fresh.touch(mode=0o600)
-    give(fresh, state)
-    fresh.write_bytes(msgspec.json.encode(note))
-    fresh.replace(state / NOTE)
+    durable.write(state / NOTE, msgspec.json.encode(note), 0o600, state)
 
 
 class Watch:

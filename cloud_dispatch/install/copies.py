@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from cloud_dispatch import statestore
+from cloud_dispatch import durable, statestore
 from cloud_dispatch.config import OPERATOR_FILE, OPERATOR_HASH
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
 from cloud_dispatch.ownership import give, give_all
@@ -57,7 +57,7 @@ def make(
             give(folder, state)
             give_all(part, state)
         part.rename(made)
-        _sync(folder)
+        durable.sync(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
     for old in too_many([one for one in there(folder) if store_of(one) == store], made, keep):
@@ -131,7 +131,7 @@ def bring(source: Path, state: Path) -> None:
                 (part / OPERATOR_HASH).unlink(missing_ok=True)
             give_all(part, state)
             part.rename(there)
-    _sync(state)
+    durable.sync(state)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -143,16 +143,8 @@ def _copy(source: Path, target: Path) -> None:
             out.write(file.read_bytes())
             out.flush()
             os.fsync(out.fileno())
-    _sync(target)
+    durable.sync(target)
 
 
 def _texts(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file() and file.name != OPERATOR_HASH}
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

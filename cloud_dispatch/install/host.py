@@ -5,13 +5,13 @@ Each step may be done already. Files are written whole or not at all.
 
 from __future__ import annotations
 
-import os
 import pwd
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from cloud_dispatch import durable
 from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.install.units import JOURNAL, JOURNAL_FILE, SERVICE, TIMER, Place
 
@@ -82,8 +82,5 @@ def put(path: Path, text: str) -> bool:
     """Write `text`; False where it says so already."""
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return False
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.chmod(0o644)
-    os.replace(fresh, path)
+    durable.write(path, text.encode(), 0o644)
     return True

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloud_dispatch import durable
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
 
 PACKAGE = "cloud-dispatch"
@@ -113,22 +114,27 @@ def make(environment: Path, fill: Callable[[], None]) -> None:
     shutil.rmtree(environment, ignore_errors=True)
     environment.parent.mkdir(parents=True, exist_ok=True)
     fill()
-    (environment / _WHOLE).touch()
+    os.sync()  # what pip wrote is on the disk before the marker that says so, also if the machine loses its power
+    durable.write(environment / _WHOLE, b"", 0o644)
 
 
 def remember(environment: Path, before: Before) -> None:
     """That it follows on this one."""
     said = {"environment": str(before.environment), "revision": before.revision}
-    (environment / _BEFORE).write_text(json.dumps(said), encoding="utf-8")
+    durable.write(environment / _BEFORE, json.dumps(said).encode(), 0o644)
 
 
 def before(environment: Path) -> Before:
-    """What it followed on. Conflict where it followed on nothing, or that is gone."""
+    """What it followed on. Conflict where it followed on nothing, or that is gone or not to be read."""
+    file = environment / _BEFORE
     try:
-        said = json.loads((environment / _BEFORE).read_text(encoding="utf-8"))
+        said = json.loads(file.read_text(encoding="utf-8"))
+        found = Before(Path(said["environment"]), str(said["revision"]))
     except FileNotFoundError:
         raise Conflict("no version ran before this one", hint="`upgrade` names another") from None
-    found = Before(Path(said["environment"]), said["revision"])
+    except (ValueError, TypeError, KeyError):
+        hint = "`upgrade` installs another version"
+        raise Conflict("which version ran before can't be read", place=str(file), hint=hint) from None
     if not (found.environment / "bin" / PACKAGE).exists():
         raise Conflict(f"{found.environment}, which ran before, is gone", hint="`upgrade` installs another version")
     return found

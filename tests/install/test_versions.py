@@ -73,6 +73,22 @@ def test_what_ran_before_is_remembered_as_long_as_it_is_there(tmp_path: Path) ->
     Home(tmp_path / "none").forget_others(())
 
 
+@pytest.mark.parametrize("said", ["", '{"environment": "/opt', "[]", "{}", '{"environment": 5, "revision": "1"}'])
+def test_what_ran_before_and_can_not_be_read_is_told_with_its_place(tmp_path: Path, said: str) -> None:
+    (tmp_path / "cloud-dispatch.before.json").write_text(said)
+    with pytest.raises(Conflict, match="can't be read") as told:
+        versions.before(tmp_path)
+    assert told.value.place == str(tmp_path / "cloud-dispatch.before.json")
+
+
+def test_an_environment_is_marked_once_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, new = [], tmp_path / "versions" / "1"
+    monkeypatch.setattr(os, "sync", lambda: seen.append(((new / "lib").exists(), versions.is_whole(new))))
+    versions.make(new, lambda: (new / "lib").mkdir(parents=True))
+    assert seen == [(True, False)]
+    assert versions.is_whole(new)
+
+
 def test_the_extras_of_now_are_those_that_are_whole() -> None:
     requires = [
         "rich>=13", "boto3>=1.34; extra == 'aws'", "psycopg[binary]>=3.1; extra == 'postgres'",

@@ -44,6 +44,17 @@ async def test_one_that_takes_the_place_of_another_does(tmp_path: Path) -> None:
         await store.close()
 
 
+async def test_a_sign_that_says_nothing_is_that_of_another(tmp_path: Path) -> None:
+    """A machine that lost its power may have emptied it: then nobody knows whose it was."""
+    clock = ManualClock()
+    store = await a_store(tmp_path / "one", clock)
+    (tmp_path / SIGN).write_text("")
+    await succeed(store, tmp_path)
+    assert store.doubted_ms() == clock.now_ms
+    assert (tmp_path / SIGN).read_text().strip() == store.id
+    await store.close()
+
+
 async def test_what_was_cut_short_is_done_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sign changes last."""
     clock = ManualClock()
