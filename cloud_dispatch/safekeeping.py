@@ -77,7 +77,10 @@ def _made(config: Config, place: str, keep: int, now_ms: int) -> list[str]:
     in_bucket = buckets.is_address(place)
     folder = config.backups if in_bucket or not place else Path(place)
     store = statestore.identity(config.store_url)
-    made = copies.make(folder, config.state_dir, now_ms, store, keep, copied)
+    # for a bucket it is packed beside
+    needs = statestore.size(config.store_url) * (2 if in_bucket else 1) if everything else 0
+    room = copies.Room(needs, config.limits.disk_reserve)
+    made = copies.make(folder, config.state_dir, now_ms, store, keep, copied, room)
     if not in_bucket:
         return [str(made)]
     bucket, name = Bucket(place, config.backup.region), buckets.name_of(now_ms, store)

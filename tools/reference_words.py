@@ -127,7 +127,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     ),
     "limits.disk_reserve": (
         _SIZE,
-        "Left of the state folder's disk for the statestore: with less free, logs and outputs are refused. `0`: none.",
+        "Left of the state folder's disk for the statestore: with less, logs, outputs, copies are refused. `0`: none.",
     ),
     "limits.request_bytes": (_SIZE, "The largest submission."),
     "limits.environment_bytes": (_SIZE, "The largest environment of one task."),

@@ -15,12 +15,14 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from cloud_dispatch import durable, statestore
 from cloud_dispatch.config import OPERATOR_FILE, OPERATOR_HASH
-from cloud_dispatch.domain.errors import Conflict, InvalidInput
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, Unavailable
+from cloud_dispatch.domain.resources import format_bytes, format_size
 from cloud_dispatch.ownership import give, give_all
 
 STORE = "store.sqlite"
@@ -31,13 +33,29 @@ _NAME = re.compile(r"(\d{8}T\d{6}Z)(?:-([A-Za-z0-9_-]+))?")
 T = TypeVar("T")
 
 
+def free_on_disk(folder: Path) -> int:
+    """Bytes that who is not root may still write there."""
+    return shutil.disk_usage(folder).free
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a copy takes of its folder's disk (0: nearly nothing, nobody looks), and what stays free for the statestore
+    where that is on the same disk. `free`: says what is left there."""
+
+    needs: int = 0
+    reserve: int = 0
+    free: Callable[[Path], int] = free_on_disk
+
+
 def make(
-    folder: Path, state: Path, now_ms: int, store: str, keep: int, copy_store: Callable[[Path], None] | None
-) -> Path:
+    folder: Path, state: Path, now_ms: int, store: str, keep: int, copy_store: Callable[[Path], None] | None,
+    room: Room = Room(),
+) -> Path:  # fmt: skip
     """A copy of `state` in `folder`, made with `copy_store` (None: without the statestore) and named by its moment and
     the id `store`; then all but the newest `keep` of that are deleted. Conflict where there is one of this second. In
     the state itself it is the state's owner's, who has to delete it some day; elsewhere it stays that of whoever makes
-    it."""
+    it. Where `room` is short, the oldest make way before; Unavailable where that is not enough."""
     moment = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
     made = folder / f"{moment:%Y%m%dT%H%M%SZ}-{store}"
     if made.exists():
@@ -46,6 +64,7 @@ def make(
     within = folder.is_relative_to(state)
     part = folder / f".{made.name}.part"
     shutil.rmtree(part, ignore_errors=True)
+    _make_room(folder, state, [one for one in there(folder) if store_of(one) == store], keep, room)
     part.mkdir(mode=0o700)
     try:
         if copy_store is not None:
@@ -63,6 +82,25 @@ def make(
     for old in too_many([one for one in there(folder) if store_of(one) == store], made, keep):
         shutil.rmtree(old)
     return made
+
+
+def _make_room(folder: Path, state: Path, mine: list[Path], keep: int, room: Room) -> None:
+    """A copy that does not fit is not begun: on its way it would take the room that commits need. Only those make way
+    that would go after it, and never the last one."""
+    if not room.needs:
+        return
+    same = state.exists() and folder.stat().st_dev == state.stat().st_dev
+    wanted = room.needs + (room.reserve if same else 0)
+    old = mine[: max(len(mine) + 1 - max(keep, 2), 0)]
+    while (free := room.free(folder)) < wanted:
+        if not old:
+            beside = f", and {format_size(room.reserve)} stay for the statestore" if same and room.reserve else ""
+            raise Unavailable(
+                f"no room for a copy in {folder}: {format_bytes(free)} are free, it needs {format_bytes(room.needs)}"
+                f"{beside}",
+                hint="free space there, lower `backup.keep`, or have copies go to another disk (`backup.into`)",
+            )
+        shutil.rmtree(old.pop(0))
 
 
 def there(folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
 from cloud_dispatch.domain.errors import InvalidInput
@@ -39,6 +40,7 @@ __all__ = [
     "open_store",
     "restore",
     "revision_of",
+    "size",
     "step_back",
 ]
 
@@ -109,6 +111,20 @@ def identity(url: str) -> str:
     if known is None:
         raise InvalidInput("there is no statestore in this database", place="store.url")
     return known
+
+
+def size(url: str) -> int:
+    """About how many bytes a copy of the store at `url` has, rather too many. InvalidInput where there is none."""
+    with _existing(url) as engine:
+        path = sqlite_path(engine.url)
+        if path is not None:
+            files = (path, path.with_name(f"{path.name}-wal"))
+            return sum(one.stat().st_size for one in files if one.exists())
+        try:
+            with engine.connect().execution_options(reading=True) as connection:
+                return int(connection.scalar(text("SELECT pg_database_size(current_database())")) or 0)
+        except driver_errors(engine) as error:
+            raise translate(error, engine.url) from error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.domain.errors import Conflict, InvalidInput
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, Unavailable
 from cloud_dispatch.install import copies
 from tests.migrated import migrated_store
 
@@ -67,6 +67,29 @@ def test_the_one_that_was_just_made_stays_whatever_the_clock_says(tmp_path: Path
     assert copies.too_many([1, 2, 3], 3, 2) == [1]
     assert copies.too_many([1, 2, 3], 3, 4) == []
     assert copies.too_many([1], 1, 5) == []
+
+
+def test_the_oldest_make_way_before_where_there_is_no_room(tmp_path: Path) -> None:
+    """And no more of them than have to, of the same statestore."""
+    folder, own = tmp_path / "copies", state(tmp_path / "old")
+    lost = copies.make(folder, own, NOW, "slost", 9, copied)
+    made = [copies.make(folder, own, NOW + second * 1_000, "sown", 9, copied) for second in range(4)]
+    room = copies.Room(100, 50, lambda where: 170 - 10 * len(copies.there(where)))  # enough with two of five
+    with pytest.raises(Unavailable, match="130B are free, it needs 100B, and 50B stay for the statestore") as told:
+        copies.make(folder, own, NOW + 9_000, "sown", 4, copied, room)
+    assert "backup.keep" in told.value.hint
+    assert copies.there(folder) == sorted([lost, *made[1:]])
+    new = copies.make(folder, own, NOW + 9_000, "sown", 2, copied, room)
+    assert copies.there(folder) == sorted([lost, made[3], new])
+
+
+def test_the_last_copy_makes_no_way_for_one_that_is_not_made_yet(tmp_path: Path) -> None:
+    folder, own = tmp_path / "copies", state(tmp_path / "old")
+    only = copies.make(folder, own, NOW, "sown", 1, copied)
+    with pytest.raises(Unavailable, match="no room for a copy"):
+        copies.make(folder, own, NOW + 1_000, "sown", 1, copied, copies.Room(100, 0, lambda _: 99))
+    assert list(folder.iterdir()) == [only]
+    copies.make(folder, own, NOW + 1_000, "sown", 1, copied, copies.Room(100, 0, lambda _: 100))
 
 
 def of_a_store(path: Path, store: str) -> None:

@@ -15,7 +15,7 @@ from cloud_dispatch import safekeeping
 from cloud_dispatch.config import Config, Embedded, InvalidConfig, TomlFile, load
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, Unavailable
 from cloud_dispatch.provider.registry import plugin
-from cloud_dispatch.statestore import identity
+from cloud_dispatch.statestore import identity, size
 from cloud_dispatch.statestore.lock import FileLock, this_process
 from tests.fakes.clock import SetClock
 from tests.migrated import migrate, migrated_store
@@ -142,6 +142,7 @@ def test_of_a_database_with_backups_of_its_own_the_keys_are_copied(
             sections = {"dispatcher": {"state_dir": str(folder)}, "backup": backup}
             return load(Embedded({**sections, "store": {"url": server.url("first")}, **Embedded().values}), plugin)
 
+        assert size(told(state).store_url) > 0
         made = safekeeping.make(told(state), clock)
         assert made[-1] == "s3://lab-queue/copies/20231114T221320Z-spg.tar.gz"
         assert sorted(one.name for one in Path(made[0]).iterdir()) == ["keys", "tls"]
@@ -188,6 +189,16 @@ def test_a_copy_that_a_wrong_clock_has_named_is_told(state: Path, clock: SetCloc
     clock.advance(48 * 3_600_000)
     safekeeping.make(told, clock)
     assert watch.troubles() == []
+
+
+def test_a_copy_leaves_the_statestore_its_reserve(state: Path, clock: SetClock) -> None:
+    """Where it can't, it is refused before anything is written, and one hears of it."""
+    sections = {"dispatcher": {"state_dir": str(state)}, "limits": {"disk_reserve": "1000000GiB"}}
+    told = load(Embedded({**sections, **Embedded().values}), plugin)
+    with pytest.raises(Unavailable, match=r"no room for a copy in .*/backups: .* stay for the statestore"):
+        safekeeping.make(told, clock)
+    assert list((state / "backups").iterdir()) == []
+    assert "no room for a copy" in safekeeping.read_note(state).failed
 
 
 def test_a_bucket_that_fails_costs_no_copy_of_this_machine_and_is_told(
