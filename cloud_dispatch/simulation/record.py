@@ -30,6 +30,7 @@ class TaskTimes:
     user: str = ""
     project: str = ""
     retry: RetryRules = RetryRules()
+    max_runtime_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from fractions import Fraction
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.resources import Resources, format_cpus
+from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.simulation.workload.items import WorkItem, Workload, compact
 
 #: What is read where nobody says how many.
@@ -28,8 +29,8 @@ class Cut:
     The window [`from_ms`, `until_ms`) is in the log's own time; what is left then starts at the window's start, and
     without `from_ms` with the first submission: logs count from an epoch, or from long before their first job. `tasks`
     keeps the first so many. `arrivals` and `runtimes` multiply the times of submission and of running (and what was
-    expected of it). A task of more than `split_cpus_milli` and no GPU becomes several of at most so many; 0 leaves it
-    whole.
+    expected of it), not the limits of these. A task of more than `split_cpus_milli` and no GPU becomes several of at
+    most so many; 0 leaves it whole.
     """
 
     from_ms: int | None = None
@@ -58,6 +59,8 @@ class _Tally:
     outside: int = 0
     beyond: int = 0
     split: int = 0
+    timed_out: int = 0
+    shortened: int = 0
 
 
 def collect(items: Iterable[WorkItem], cut: Cut, origin: str, told: Callable[[], Sequence[str]] = tuple) -> Workload:
@@ -81,6 +84,7 @@ def collect(items: Iterable[WorkItem], cut: Cut, origin: str, told: Callable[[],
             )
             for item in chosen
         ]
+    chosen = [_limited(item, tally) for item in chosen]  # the scales are not the limits'
     return Workload(tuple(compact(chosen)), origin, tuple(_told(cut, tally, begins_ms)))
 
 
@@ -133,6 +137,17 @@ def _scale(milliseconds: int, by: Fraction) -> int:
     return (2 * milliseconds * by.numerator + by.denominator) // (2 * by.denominator)
 
 
+def _limited(item: WorkItem, tally: _Tally) -> WorkItem:
+    """`item` within its max_runtime: what would run longer times out there, but no guess makes a task fail."""
+    if not 0 < item.max_runtime_ms < item.run_ms:
+        return item
+    if item.assumed:
+        tally.shortened += item.count
+        return replace(item, run_ms=item.max_runtime_ms)
+    tally.timed_out += item.count
+    return replace(item, run_ms=item.max_runtime_ms, outcome=Cause.TIMEOUT)
+
+
 def _told(cut: Cut, tally: _Tally, begins_ms: int) -> list[str]:
     told = []
     if begins_ms and cut.from_ms is None:
@@ -153,4 +168,10 @@ def _told(cut: Cut, tally: _Tally, begins_ms: int) -> list[str]:
         told.append(f"times between submissions are multiplied by {cut.arrivals}")
     if cut.runtimes != 1:
         told.append(f"run times are multiplied by {cut.runtimes}")
+    if tally.timed_out:
+        told.append(f"{tally.timed_out} tasks would run past their max_runtime: they end there as timed out")
+    if tally.shortened:
+        told.append(
+            f"{tally.shortened} tasks whose run time is assumed take no longer than their max_runtime, and succeed"
+        )
     return told

@@ -77,6 +77,7 @@ def _times(task: Task, runs: list[Run]) -> TaskTimes:
         user=spec.user,
         project=spec.project,
         retry=spec.retry,
+        max_runtime_ms=spec.max_runtime_ms,
     )
 
 
@@ -137,7 +138,9 @@ class HistoryWork:
             known = self._ran(task, runs.get(task.task, []))
             if known is None:
                 continue
-            run_ms, outcome = known
+            run_ms, outcome, recorded = known
+            # What once ended of itself was within its limit, however long the dispatcher saw it run.
+            limit_ms = max(task.max_runtime_ms, run_ms) if task.max_runtime_ms and recorded else task.max_runtime_ms
             yield WorkItem(
                 submit_ms=task.submit_ms - start,
                 shape=task.shape,
@@ -149,22 +152,25 @@ class HistoryWork:
                 outcome=outcome,
                 exit_code=_exit_code(runs.get(task.task, [])),
                 retry=task.retry,
+                max_runtime_ms=limit_ms,
+                assumed=not recorded and not task.expected_ms,
             )
 
-    def _ran(self, task: TaskTimes, runs: list[Run]) -> tuple[int, Cause] | None:
-        """How long an undisturbed attempt takes and how it ends; None for a task that is left out."""
+    def _ran(self, task: TaskTimes, runs: list[Run]) -> tuple[int, Cause, bool] | None:
+        """How long an undisturbed attempt takes, how it ends, and whether that is recorded; None for a task that is
+        left out."""
         whole = [(run.ended_ms - run.started_ms, run.cause) for run in runs if run.ended_ms is not None]
         if whole and whole[-1][1] in OWN_CAUSES and task.state in (TaskState.SUCCEEDED, TaskState.FAILED):
             self._seen["retried"] += len(whole) > 1
-            return whole[-1][0], whole[-1][1] or Cause.SUCCESS
+            return whole[-1][0], whole[-1][1] or Cause.SUCCESS, True
         if task.state is TaskState.CANCELLED and not whole:
             self._seen["cancelled"] += 1
             return None
         if task.state in (TaskState.CANCELLED, TaskState.FAILED) and whole:
             self._seen["interrupted"] += 1
-            return max(ran for ran, _ in whole), Cause.SUCCESS
+            return max(ran for ran, _ in whole), Cause.SUCCESS, True
         self._seen["unknown"] += 1
-        return task.expected_ms or self.run_ms, Cause.SUCCESS
+        return task.expected_ms or self.run_ms, Cause.SUCCESS, False
 
     def assumptions(self) -> list[str]:
         """What the history does not say, in sentences; complete once `items()` is."""

@@ -22,7 +22,8 @@ class WorkItem:
     """`count` tasks that are alike, submitted together at `submit_ms` after the workload's start.
 
     `run_ms` is how long an attempt takes that nothing disturbs, `outcome` (one of OWN_CAUSES) how it then ends.
-    `expected_ms` is what the submitter says of it, 0 for nothing: all that the planner knows.
+    `expected_ms` is what the submitter says of it, 0 for nothing: all that the planner knows. `max_runtime_ms` is when
+    an attempt is ended in any case, 0 for never. `assumed`: nobody says how long it takes, `run_ms` is a guess.
     """
 
     submit_ms: int
@@ -36,6 +37,8 @@ class WorkItem:
     outcome: Cause = Cause.SUCCESS
     exit_code: int = 1  # where that is the outcome
     retry: RetryRules = RetryRules()
+    max_runtime_ms: int = 0
+    assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from cloud_dispatch.demand.submission import SubmissionLimits, parse
 from cloud_dispatch.demand.taskfile import read_tasks
 from cloud_dispatch.domain.durations import format_duration
-from cloud_dispatch.domain.task import Cause, TaskSpec
+from cloud_dispatch.domain.task import TaskSpec
 from cloud_dispatch.simulation.workload.items import WorkItem
 
 
@@ -21,7 +21,6 @@ class TaskWork:
     run_ms: int
     limits: SubmissionLimits = SubmissionLimits()
     _unknown: int = 0
-    _cut_short: int = 0
 
     def items(self) -> Iterator[WorkItem]:
         """Its tasks, arrays and sweeps expanded. InvalidInput with file, line and field for what the dispatcher would
@@ -35,25 +34,19 @@ class TaskWork:
         told = ["all tasks are submitted at the start, and run as long as their expected_runtime says"]
         if self._unknown:
             told.append(f"{self._unknown} tasks say no expected_runtime: {format_duration(self.run_ms)} is assumed")
-        if self._cut_short:
-            told.append(f"{self._cut_short} tasks would run past their max_runtime: they end there as timed out")
         return told
 
     def _item(self, spec: TaskSpec) -> WorkItem:
-        run_ms = spec.expected_runtime_ms or self.run_ms
         self._unknown += not spec.expected_runtime_ms
-        outcome = Cause.SUCCESS
-        if 0 < spec.max_runtime_ms < run_ms:
-            run_ms, outcome = spec.max_runtime_ms, Cause.TIMEOUT
-            self._cut_short += 1
         return WorkItem(
             submit_ms=0,
             shape=spec.shape,
-            run_ms=run_ms,
+            run_ms=spec.expected_runtime_ms or self.run_ms,
             expected_ms=spec.expected_runtime_ms,
             priority=spec.priority,
             user=spec.user,
             project=spec.project,
-            outcome=outcome,
             retry=spec.retry,
+            max_runtime_ms=spec.max_runtime_ms,
+            assumed=not spec.expected_runtime_ms,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from cloud_dispatch.domain.ids import TaskId
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.task import Cause, Outcome, TaskState
 from cloud_dispatch.ports.store import InstanceChange, Store, TaskFilter
+from cloud_dispatch.simulation.workload.cut import Cut
 from cloud_dispatch.simulation.workload.history import record_of
 from cloud_dispatch.simulation.workload.items import WorkItem
 from cloud_dispatch.simulation.workload.read import Reading, from_record
@@ -160,3 +162,15 @@ async def test_attempts_of_forgotten_instances_are_found_by_their_task(store: St
 
     found = await record_of(Forgetful())  # type: ignore[arg-type]
     assert [run.ended_ms for run in found.runs] == [START_MS + 6_000]
+
+
+async def test_a_recorded_end_stands_and_a_longer_run_meets_the_limit(store: Store, clock: ManualClock) -> None:
+    """The dispatcher saw it run a little longer than its max_runtime, and it succeeded; ten times as long it can't."""
+    agent = await a_worker(store)
+    await store.submit([spec("a", max_runtime_ms=60_000)])
+    await work(agent, clock, 60_200, Outcome(Cause.SUCCESS, exit_code=0))
+    record = await record_of(store)
+    (item,) = from_record(record, "history").items
+    assert (item.run_ms, item.outcome) == (60_200, Cause.SUCCESS)
+    (item,) = from_record(record, "history", Reading(cut=Cut(runtimes=Fraction(10)))).items
+    assert (item.run_ms, item.outcome) == (60_200, Cause.TIMEOUT)
