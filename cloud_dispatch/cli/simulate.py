@@ -224,16 +224,7 @@ def _render(found: Report, work: Workload, misfits: int, findings: Sequence[str]
         rows.append(("failed by", ", ".join(f"{cause} {count}" for cause, count in found.failures.items())))
     out = console()
     out.print(show.table(("figure", "value"), rows, "value"))
-    spreads = [("wait", found.wait), ("turnaround", found.turnaround)]
-    out.print(
-        show.table(
-            ("of a task", "mean", "p50", "p90", "p99", "longest"),
-            [
-                (name, *(show.span(ms) for ms in (own.mean, own.p50, own.p90, own.p99, own.longest)))
-                for name, own in spreads
-            ],
-        )
-    )
+    out.print(show.table(("of a task", "tasks", "mean", "p50", "p90", "p99", "max"), _spreads(found)))
     lines = [(f"{own.profile}/{own.type} {own.market}", own.count, own.time, own.cost) for own in found.types]
     total = ("all", sum(own.count for own in found.types), found.time, found.cost)
     cells = [
@@ -248,6 +239,19 @@ def _render(found: Report, work: Workload, misfits: int, findings: Sequence[str]
     print("assumed:")
     for text in found.assumptions:
         print(show.clean(f"- {text}"))
+
+
+def _spreads(found: Report) -> list[tuple[str, ...]]:
+    """Waits and turnarounds, and of how many tasks: those that never started waited longest."""
+    every = sum(found.tasks.values())
+    return [
+        (
+            name,
+            f"{own.count} of {every}",
+            *(show.span(ms if own.count else None) for ms in (own.mean, own.p50, own.p90, own.p99, own.longest)),
+        )
+        for name, own in (("wait", found.wait), ("turnaround", found.turnaround))
+    ]
 
 
 def _split(time: Parts, cost: Parts) -> tuple[str, ...]:

@@ -325,11 +325,10 @@ def as_json(found: Report) -> dict[str, Any]:
     }
 
 
-def _spread_json(found: Spread) -> dict[str, int]:
-    return {
-        "count": found.count, "mean": found.mean, "p50": found.p50, "p90": found.p90, "p99": found.p99,
-        "max": found.longest,
-    }  # fmt: skip
+def _spread_json(found: Spread) -> dict[str, int | None]:
+    """null, not 0, where there is nothing to measure: it would be the best of all."""
+    values = {"mean": found.mean, "p50": found.p50, "p90": found.p90, "p99": found.p99, "max": found.longest}
+    return {"count": found.count, **{name: value if found.count else None for name, value in values.items()}}
 
 
 def _parts_json(parts: Parts) -> dict[str, int]:

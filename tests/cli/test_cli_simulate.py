@@ -129,6 +129,14 @@ def test_work_that_does_not_end_is_exit_code_1(house: Path, cli: Cli) -> None:
     assert ran.json()["makespan_ms"] is None
 
 
+def test_waits_say_of_how_many_tasks_they_are(house: Path, cli: Cli) -> None:
+    """Of a task that never ended there is no turnaround, not one of zero."""
+    (house / "log.csv").write_text("submit,run_h\n0,10\n")
+    ran = cli("simulate", str(house / "log.csv"), "--config", str(house / "config.toml"), "--patience", "1h")
+    assert re.search(r"^ *wait +1 of 1 +\d", ran.out, re.MULTILINE)
+    assert re.search(r"^ *turnaround +0 of 1( +-){5} *$", ran.out, re.MULTILINE)
+
+
 def test_tasks_that_fit_nothing_are_told_beside_those_that_ended(house: Path, cli: Cli) -> None:
     """First of all, and not only among what was assumed."""
     (house / "log.csv").write_text("submit,run_s,cpus\n0,10,1\n0,10,5000\n")

@@ -153,6 +153,13 @@ def test_tasks_that_never_started_have_no_wait() -> None:
     assert found.tasks == {TaskState.QUEUED: 1, TaskState.SUCCEEDED: 1}
 
 
+def test_a_wait_of_nobody_is_no_wait_of_zero() -> None:
+    """Where no task started the worst configuration would look like the best."""
+    found = as_json(report(record([task(1, started=None, ended=None, state=TaskState.QUEUED)])))
+    nothing = {"count": 0, "mean": None, "p50": None, "p90": None, "p99": None, "max": None}
+    assert (found["wait_ms"], found["turnaround_ms"]) == (nothing, nothing)
+
+
 def test_the_makespan_is_from_the_first_submission_to_the_last_end() -> None:
     """Whatever order the tasks are in, and whatever instances there were before."""
     tasks = [task(1, 500, 600, 9_500), task(2, 1_000, 1_000, 2_000)]
