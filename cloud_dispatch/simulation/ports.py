@@ -160,6 +160,9 @@ class Metered(Protocol):
     def nano_ms(self, from_ms: int, until_ms: int) -> int:
         """What is billed for the time in between: nano-dollars an hour x milliseconds, exactly."""
 
+    def prices(self) -> Sequence[tuple[int, int]]:
+        """From which moments on it is billed at which nano-dollars an hour, in order of time; 0 where it ends."""
+
 
 class Guests(Protocol):
     """The core, as an account sees it. Calls return at once and never raise."""

@@ -48,7 +48,8 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Rental:
     """An instance from its launch to its end. `billed` is what the cloud's own meter says, None where only the rate is
-    known (and the cost follows from it)."""
+    known (and the cost follows from it). `prices` are the meter's nano-dollars an hour, each from a moment on; none
+    where it costs the same all the time."""
 
     instance: InstanceId
     pool: PoolName
@@ -65,6 +66,7 @@ class Rental:
     increment_ms: int = 1000
     billed: Amount | None = None
     vm: VmId = VmId("")
+    prices: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

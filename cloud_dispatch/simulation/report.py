@@ -5,9 +5,11 @@ Pure over frozen values. Times are milliseconds, amounts micro-dollars. Must not
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 from cloud_dispatch.domain.ids import InstanceId, ProfileName, TaskId
@@ -19,6 +21,8 @@ from cloud_dispatch.simulation.record import Record, Rental, TaskTimes
 #: Points of a curve over time, at most.
 SAMPLES = 120
 Interval = tuple[int, int]
+#: Of the time from one moment to a later one: how long it is, or what it cost.
+Measure = Callable[[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,8 @@ class Report:
 
 
 def report(record: Record, assumptions: Sequence[str] = ()) -> Report:
-    """The figures of `record`. Each instance's amount is rounded up once and split exactly, so that all sums hold."""
+    """The figures of `record`. Each instance's amount is rounded up once and split exactly, by what was charged when:
+    all sums hold."""
     starts = [task.submit_ms for task in record.tasks] + [rental.launched_ms for rental in record.rentals]
     start = min(starts, default=record.end_ms)
     lines = _type_lines(record)
@@ -144,13 +149,17 @@ def spread(values: Sequence[int]) -> Spread:
     return Spread(len(ordered), mean, percentile(50), percentile(90), percentile(99), ordered[-1])
 
 
-def covered_ms(intervals: Iterable[Interval]) -> int:
-    """How long at least one of `intervals` (start, end) was under way."""
+def _length(start: int, end: int) -> int:
+    return end - start
+
+
+def covered(intervals: Iterable[Interval], measure: Measure = _length) -> int:
+    """How long at least one of `intervals` (start, end) was under way; with another `measure`, what it cost."""
     total, reached = 0, None
     for start, end in sorted(intervals):
         begin = start if reached is None else max(start, reached)
         if end > begin:
-            total += end - begin
+            total += measure(begin, end)
             reached = end
     return total
 
@@ -187,9 +196,11 @@ def _type_lines(record: Record) -> tuple[TypeLine, ...]:
     worked, lost = _intervals(record)
     lines: dict[tuple[ProfileName, str, Market], TypeLine] = {}
     for rental in record.rentals:
-        time = _time_parts(rental, worked.get(rental.instance, ()), lost.get(rental.instance, ()), record.end_ms)
+        ran = worked.get(rental.instance, ()), lost.get(rental.instance, ())
+        time = _parts(rental, *ran, record.end_ms)
         amount = rental_cost(rental, record.end_ms)
-        money = Parts() if amount is None else Parts(*split(amount, (time.boot, time.work, time.idle, time.lost)))
+        priced = _parts(rental, *ran, record.end_ms, _charge(rental)) if rental.prices else time
+        money = Parts() if amount is None else _split(amount, priced if priced.total else time)
         key = (rental.profile, rental.type, rental.market)
         line = lines.get(key) or TypeLine(*key, 0, Parts(), Parts())
         unpriced = line.unpriced + (amount is None)
@@ -208,18 +219,38 @@ def _intervals(record: Record) -> tuple[dict[InstanceId, list[Interval]], dict[I
     return worked, lost
 
 
-def _time_parts(rental: Rental, worked: Iterable[Interval], lost: Iterable[Interval], end_ms: int) -> Parts:
+def _charge(rental: Rental) -> Measure:
+    """What the meter charged for the time in between: nano-dollars an hour x milliseconds."""
+    moments = [moment for moment, _ in rental.prices]
+    lengths = [end - start for start, end in pairwise(moments)]
+    reached = list(accumulate((rate * ms for (_, rate), ms in zip(rental.prices, lengths, strict=False)), initial=0))
+
+    def until(moment: int) -> int:
+        at = bisect_right(moments, moment) - 1
+        return reached[at] + rental.prices[at][1] * (moment - moments[at]) if at >= 0 else 0
+
+    return lambda start, end: until(end) - until(start)
+
+
+def _split(amount: Amount, by: Parts) -> Parts:
+    return Parts(*split(amount, (by.boot, by.work, by.idle, by.lost)))
+
+
+def _parts(
+    rental: Rental, worked: Iterable[Interval], lost: Iterable[Interval], end_ms: int, measure: Measure = _length
+) -> Parts:
     end = _end(rental, end_ms)
     if rental.registered_ms is None:
         # Still booting is a boot; ended without ever having registered is money for nothing.
-        total = end - rental.launched_ms
+        total = measure(rental.launched_ms, end)
         return Parts(boot=total) if rental.ended_ms is None else Parts(lost=total)
     ready = min(max(rental.registered_ms, rental.launched_ms), end)
     inside = [_clipped(interval, ready, end) for interval in worked]
     outside = [_clipped(interval, ready, end) for interval in lost]
-    work = covered_ms(inside)
-    wasted = covered_ms([*inside, *outside]) - work
-    return Parts(boot=ready - rental.launched_ms, work=work, lost=wasted, idle=end - ready - work - wasted)
+    work = covered(inside, measure)
+    wasted = covered([*inside, *outside], measure) - work
+    boot, rest = measure(rental.launched_ms, ready), measure(ready, end)
+    return Parts(boot=boot, work=work, lost=wasted, idle=rest - work - wasted)
 
 
 def _clipped(interval: Interval, low: int, high: int) -> Interval:

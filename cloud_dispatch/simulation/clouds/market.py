@@ -55,6 +55,13 @@ class PriceWalk:
         """The price integrated over the time, in nano-dollars an hour x milliseconds."""
         return self._integral(until_ms) - self._integral(from_ms) if until_ms > from_ms else 0
 
+    def changes(self, from_ms: int, until_ms: int) -> list[int]:
+        """The moments within the window at which the price becomes another one."""
+        first, last = self._step(from_ms) + 1, self._step(until_ms)
+        self._reach(last)
+        moved = (step for step in range(first, last + 1) if self._rates[step] != self._rates[step - 1])
+        return [self._born_ms + step * self._spot.step_ms for step in moved]
+
     def first_above(self, limit: Rate, from_ms: int, until_ms: int) -> int | None:
         """The first moment in the window at which the price is above `limit`."""
         if limit >= self._ceiling:

@@ -73,6 +73,14 @@ class MeteredVm:
             rate * max(min(until_ms, until) - max(from_ms, since), 0) for rate, since, until in self._extras
         )
 
+    def prices(self) -> list[tuple[int, int]]:
+        stretches = [(self._begins_ms, self._ends_ms), *((since, until) for _, since, until in self._extras)]
+        moments = {moment for stretch in stretches for moment in stretch}
+        if self._record.market is Market.SPOT and self._begins_ms < self._ends_ms:
+            walk = self._stock.walk(self._record.type, self._record.zone)
+            moments.update(walk.changes(self._begins_ms, self._ends_ms))
+        return [(moment, self.nano_ms(moment, moment + 1)) for moment in sorted(moments)]
+
 
 def metered(record: Record, settings: AccountSettings, stock: Stock, now: int) -> Metered:
     """The VM with all that came with it, to now."""

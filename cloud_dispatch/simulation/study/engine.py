@@ -41,6 +41,7 @@ def answer(scenario: Scenario, told: Callable[[int, int], None] = lambda virtual
     The same scenario gets the same answer in every process.
     """
     found: list[Record] = []
+    prices: dict[str, tuple[tuple[int, int], ...]] = {}
     waits: list[str] = []
 
     async def look(world: World) -> None:
@@ -55,12 +56,13 @@ def answer(scenario: Scenario, told: Callable[[int, int], None] = lambda virtual
         if record is None:  # nothing fails in a study, so nothing but a bug keeps the store from answering
             raise RuntimeError("the simulated dispatcher does not answer at the end of its run")
         found.append(record)
+        prices.update({one.vm.id: tuple(one.prices()) for account in world.accounts for one in account.metered()})
 
     outcome = run(scenario, checkers=(), keep=_KEPT, prepare=lambda world: _tell(world, told), finish=look)
     (record,) = found
     bill = _bill(outcome)
     return Answer(
-        record=_billed(record, bill),
+        record=_billed(record, bill, prices),
         billed=Amount(sum(bill.values())),
         findings=(*(finding.text for finding in outcome.findings), *waits),
         digest=outcome.digest,
@@ -97,6 +99,8 @@ def _bill(outcome: Outcome) -> Mapping[str, Amount]:
     return bill
 
 
-def _billed(record: Record, bill: Mapping[str, Amount]) -> Record:
-    rentals = tuple(replace(rental, billed=bill.get(rental.vm)) for rental in record.rentals)
+def _billed(record: Record, bill: Mapping[str, Amount], prices: Mapping[str, tuple[tuple[int, int], ...]]) -> Record:
+    rentals = tuple(
+        replace(rental, billed=bill.get(rental.vm), prices=prices.get(rental.vm, ())) for rental in record.rentals
+    )
     return replace(record, rentals=rentals)

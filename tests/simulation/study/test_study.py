@@ -168,6 +168,15 @@ def test_spot_instances_cost_what_the_trace_says(tmp_path: Path) -> None:
     assert half.billed == pytest.approx(full.billed / 2, rel=0.01)
 
 
+def test_what_was_charged_while_it_booted_is_the_cost_of_the_boot(tmp_path: Path) -> None:
+    """Ten minutes of boot for next to nothing, ten of work at the full price: as long, and not at all as dear."""
+    settings = config(tmp_path, profile="spot_discount = 0", pool='markets = ["spot"]\nboot_deadline = "1h"')
+    trace = (SpotPrice(0, "vm.2", "", Rate(1_000_000)), SpotPrice(600_000, "vm.2", "", Rate(3_600_000_000)))
+    figures = report(answered(settings, WorkItem(0, ONE, 600_000), boot_ms=600_000, spot=trace).record)
+    assert figures.time.boot == pytest.approx(figures.time.work, rel=0.02)
+    assert figures.cost.boot < figures.cost.work / 10
+
+
 def test_a_trace_longer_than_the_run_does_not_lengthen_it(tmp_path: Path) -> None:
     """Prices past the end of the run are left out, and the last one within holds to the end."""
     settings = config(tmp_path, profile="spot_discount = 0", pool='markets = ["spot"]')

@@ -16,7 +16,7 @@ from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import Cause, TaskState
 from cloud_dispatch.simulation.record import Record, Rental, Run, TaskTimes
-from cloud_dispatch.simulation.report import SAMPLES, Parts, Spread, as_json, covered_ms, report, spread
+from cloud_dispatch.simulation.report import SAMPLES, Parts, Spread, as_json, covered, report, spread
 
 #: A micro-dollar a second.
 CHEAP = Rate(3_600_000)
@@ -36,10 +36,11 @@ def run(number: int, start: int, end: int | None, cause: Cause | None = Cause.SU
 def rental(
     launched: int = 0, registered: int | None = 0, ended: int | None = 0, *, name: str = "i-0",
     rate: Rate | None = CHEAP, kind: str = "t", billed: int | None = None, minimum_ms: int = 0,
+    prices: tuple[tuple[int, int], ...] = (),
 ) -> Rental:  # fmt: skip
     return Rental(
         InstanceId(name), PoolName("p"), ProfileName("x"), kind, "z", Market.ON_DEMAND, 2000, launched, registered,
-        ended, rate, minimum_ms, 1, None if billed is None else Amount(billed),
+        ended, rate, minimum_ms, 1, None if billed is None else Amount(billed), prices=prices,
     )  # fmt: skip
 
 
@@ -128,6 +129,20 @@ def test_the_clouds_own_meter_beats_the_rate() -> None:
     assert found.cost.total == 7
 
 
+def test_money_goes_to_what_was_under_way_when_it_was_charged() -> None:
+    """10 s boot at 1, work of 10 s at 9, then idle: 5 s at 9, 5 s at 1, and 10 s that are not billed at all."""
+    prices = ((0, 1_000), (10_000, 9_000), (25_000, 1_000), (30_000, 0))
+    found = report(record([task(1)], [run(1, 10_000, 20_000)], [rental(0, 10_000, 40_000, billed=150, prices=prices)]))
+    assert found.time == Parts(boot=10_000, work=10_000, idle=20_000)
+    assert found.cost == Parts(boot=10, work=90, idle=50)
+
+
+def test_what_costs_only_after_its_end_is_split_like_the_time() -> None:
+    """Something to go by is needed where nothing was charged in its own time."""
+    found = report(record([task(1)], [run(1, 2_000, 8_000)], [rental(0, 2_000, 8_000, billed=8, prices=((9_000, 1),))]))
+    assert found.cost == Parts(boot=2, work=6)
+
+
 def test_an_unknown_price_is_counted_and_not_taken_for_free() -> None:
     """The sum says of how many instances it knows nothing."""
     found = report(record(rentals=[rental(0, 0, 5_000, rate=None), rental(0, 0, 5_000, name="i-1")]))
@@ -199,7 +214,7 @@ def test_a_run_of_nothing_has_a_report() -> None:
 
 def test_covered_time_counts_overlaps_once() -> None:
     """Intervals that overlap, touch, lie inside one another or are empty."""
-    assert covered_ms([(5, 9), (0, 3), (2, 4), (6, 7), (9, 10), (20, 20)]) == 9
+    assert covered([(5, 9), (0, 3), (2, 4), (6, 7), (9, 10), (20, 20)]) == 9
 
 
 def test_a_spread_of_one_value_is_that_value() -> None:
