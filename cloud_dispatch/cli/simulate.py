@@ -175,7 +175,7 @@ def _workload(config: Config, path: Path | None, reading: Reading) -> Workload:
 
 def _study(config: Config, work: Workload, seed: int, boot: str, patience: str, spot: Path | None) -> Study:
     from cloud_dispatch.domain.durations import parse_duration
-    from cloud_dispatch.simulation.study.offers import offers
+    from cloud_dispatch.simulation.study.offers import offers, quotas
     from cloud_dispatch.simulation.study.question import Wishes, study
     from cloud_dispatch.simulation.workload.spot import read_spot_prices
 
@@ -185,7 +185,8 @@ def _study(config: Config, work: Workload, seed: int, boot: str, patience: str, 
         spot=read_spot_prices(spot) if spot is not None else (),
         patience_ms=_read("--patience", parse_duration, patience),
     )
-    return study(config, asyncio.run(offers(config, SystemClock().now())), work, wishes)
+    now = SystemClock().now()
+    return study(config, asyncio.run(offers(config, now)), work, wishes, asyncio.run(quotas(config, now)))
 
 
 def _read(option: str, reader: Callable[[str], T], text: str) -> T:

@@ -69,7 +69,10 @@ def simulated(
         told += _expected_boots(profile, sells)
     first, stop = offerings[0], _STOPS.get(driver, _STOP)
     told.append(f"instances of {profile} take {format_duration(stop.median_ms)} to end")
-    told.append(f"{profile} always has room, every boot succeeds, and no spot instance is taken back for want of room")
+    told.append(
+        f"{profile} has room for all that its caps and quotas admit, every boot succeeds, and no spot instance is taken"
+        " back for want of room"
+    )
     account = AccountSettings(
         name=profile,
         cloud=DIALECTS.get(driver, Cloud.EC2),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import MappingProxyType
 
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.durations import format_duration
@@ -22,7 +23,8 @@ from cloud_dispatch.simulation.clouds.faults import Fault
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
 from cloud_dispatch.simulation.study.accounts import SimulatedProfile, simulated
-from cloud_dispatch.simulation.study.offers import Offers
+from cloud_dispatch.simulation.study.offers import Offers, Quotas
+from cloud_dispatch.simulation.study.quotas import bounds
 from cloud_dispatch.simulation.workload.items import SpotPrice, WorkItem, Workload
 
 #: Virtual time after the last submission by which a run ends, whatever is left to do.
@@ -52,21 +54,27 @@ class Wishes:
     patience_ms: int = DEFAULT_PATIENCE_MS
 
 
-def study(config: Config, offers: Offers, workload: Workload, wishes: Wishes = Wishes()) -> Study:
+def study(
+    config: Config, offers: Offers, workload: Workload, wishes: Wishes = Wishes(), quotas: Quotas = MappingProxyType({})
+) -> Study:
     """The scenario in which the dispatcher of `config` does `workload`, with nothing going wrong. InvalidInput when no
     task can ever run."""
     told: list[str] = list(workload.assumptions)
     horizon_ms = workload.span_ms + wishes.patience_ms
-    accounts, sellers = [], {}
+    accounts, sellers, caps = [], {}, config.profile_caps()
     for profile, offerings in offers.items():
         made = sellers[profile] = simulated(
             profile, config.profiles[profile].driver, offerings, boots=workload.boots, boot_ms=wishes.boot_ms,
             spot=wishes.spot,
         )  # fmt: skip
-        told += made.assumptions
-        caps, driver = config.profile_caps().get(profile, Caps()), config.profiles[profile].driver
-        accounts.append(CloudAccount(profile, made.account, _until(horizon_ms, made.prices), caps, driver))
-    items = _possible(workload, _machines(config, offers, sellers), told)
+        regions = sorted({own.region for own in offerings})
+        bound = bounds(profile, config.profile_caps().get(profile, Caps()), quotas.get(profile, ()), regions)
+        told += [*made.assumptions, *bound.assumptions]
+        caps[profile] = bound.caps
+        account = replace(made.account, quotas=bound.quotas)
+        driver = config.profiles[profile].driver
+        accounts.append(CloudAccount(profile, account, _until(horizon_ms, made.prices), bound.caps, driver))
+    items = _possible(workload, _machines(config, offers, sellers, caps), told)
     told += [*_late_boots(config, offers, sellers), *_unasked(config)]
     if wishes.spot and not any(Market.SPOT in pool.markets for pool in config.pools()):
         told.append("the trace of spot prices changes nothing: no pool may rent on the spot market")
@@ -120,10 +128,14 @@ def _work(item: WorkItem) -> Work:
     )
 
 
-def _machines(config: Config, offers: Offers, sellers: Mapping[ProfileName, SimulatedProfile]) -> list[Machine]:
+def _machines(
+    config: Config,
+    offers: Offers,
+    sellers: Mapping[ProfileName, SimulatedProfile],
+    of_profile: Mapping[ProfileName, Caps],
+) -> list[Machine]:
     """Every machine that some pool could rent, and that caps have room for at all."""
     of_driver = {profile: bound.caps for bound in driver_caps(config) for profile in bound.profiles}
-    of_profile = config.profile_caps()
     return [
         offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
         for pool in config.pools()

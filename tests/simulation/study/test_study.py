@@ -19,10 +19,12 @@ from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import Cause, RetryRules, TaskState
+from cloud_dispatch.provider.errors import Scope
 from cloud_dispatch.provider.registry import plugin
+from cloud_dispatch.provider.spi import Quota, QuotaUnit
 from cloud_dispatch.simulation.report import report
 from cloud_dispatch.simulation.study.engine import Answer, answer
-from cloud_dispatch.simulation.study.offers import offers
+from cloud_dispatch.simulation.study.offers import offers, quotas
 from cloud_dispatch.simulation.study.question import Study, Wishes, study
 from cloud_dispatch.simulation.workload.items import BootTime, SpotPrice, WorkItem, Workload
 
@@ -48,6 +50,7 @@ idle = "20s"
 {more}
 """
 ONE = Shape(Resources(1000, GIB))
+HERE = ProfileName("here")
 
 
 def config(
@@ -233,6 +236,36 @@ def test_what_no_cap_has_room_for_is_left_out(tmp_path: Path, capped: dict[str, 
     settings = config(tmp_path, **capped)
     with pytest.raises(InvalidInput, match="no task fits an offering of any pool, such as 1 cpu"):
         asked(settings, [WorkItem(0, ONE, 1_000)])
+
+
+def test_the_quotas_of_an_account_hold(tmp_path: Path) -> None:
+    """As many instances as it may have, as many vCPUs of a family, whatever its caps would admit; all of it is told."""
+    settings, work = config(tmp_path, cap=9, profile="max_vms = 1"), WorkItem(0, ONE, 60_000, count=8)
+    found = asyncio.run(offers(settings, NOW))
+    known = asyncio.run(quotas(settings, NOW))
+    made = study(settings, found, Workload((work,), "work"), Wishes(), known)
+    assert "here has at most 1 instances (quota max_vms), none of them in use yet" in made.assumptions
+    figures = report(answer(made.scenario).record)
+    assert (figures.most_instances, figures.tasks) == (1, {TaskState.SUCCEEDED: 8})
+    cores = Quota("cores", Scope(), QuotaUnit.VCPUS, 4, 0)
+    made = study(settings, found, Workload((work,), "work"), Wishes(), {HERE: [cores]})
+    assert report(answer(made.scenario).record).most_instances == 2
+
+
+def test_quotas_that_are_not_simulated_are_named(tmp_path: Path) -> None:
+    """By their own names; so is it told where the driver does not know any."""
+    settings = config(tmp_path)
+    found, work = asyncio.run(offers(settings, NOW)), Workload((WorkItem(0, ONE, 1_000),), "work")
+    odd = [
+        Quota("gpus", Scope(gpu="a100"), QuotaUnit.GPUS, 4, 0), Quota("any", Scope(), QuotaUnit.VCPUS, None, 0),
+        Quota("far", Scope(region="far"), QuotaUnit.VCPUS, 4, 0),
+    ]  # fmt: skip
+    told = study(settings, found, work, Wishes(), {HERE: odd}).assumptions
+    assert "quota gpus of here (4 gpus) is not simulated" in told
+    assert "quota any of here is not simulated: its limit is not known" in told
+    assert "quota far of here (4 vcpus) is not simulated" in told
+    unknown = study(settings, found, work, Wishes(), {HERE: None}).assumptions
+    assert "the quotas of here could not be asked: none is simulated" in unknown
 
 
 def test_prices_are_those_that_count(tmp_path: Path) -> None:
