@@ -21,7 +21,7 @@ from cloud_dispatch.domain.resources import GIB, Resources, format_size
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.simulation.workload.cut import MAX_TASKS
-from cloud_dispatch.simulation.workload.items import OWN_CAUSES, WorkItem
+from cloud_dispatch.simulation.workload.items import LONGEST_MS, OWN_CAUSES, WorkItem
 from cloud_dispatch.simulation.workload.lines import texts
 
 #: Milliseconds of a unit of time.
@@ -35,7 +35,6 @@ COLUMNS = (
     "project", "outcome",
 )  # fmt: skip
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,20})?")
-_LONGEST_MS = 100 * 365 * 86_400_000
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -173,7 +172,7 @@ def _time(text: str, unit_ms: int) -> int:
     """Milliseconds, rounded half up."""
     if _NUMBER.fullmatch(text):
         value = int((Decimal(text) * unit_ms).to_integral_value(rounding="ROUND_HALF_UP"))
-        if value <= _LONGEST_MS:
+        if value <= LONGEST_MS:
             return value
     raise ValueError(f"expected a time as a number from 0 to 100 years, got {fields.shorten(text)}")
 

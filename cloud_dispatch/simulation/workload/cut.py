@@ -14,7 +14,7 @@ from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.resources import Resources, format_cpus
 from cloud_dispatch.domain.task import Cause
-from cloud_dispatch.simulation.workload.items import WorkItem, Workload, compact
+from cloud_dispatch.simulation.workload.items import LONGEST_MS, WorkItem, Workload, compact
 
 #: What is read where nobody says how many.
 DEFAULT_TASKS = 1_000_000
@@ -84,6 +84,9 @@ def collect(items: Iterable[WorkItem], cut: Cut, origin: str, told: Callable[[],
             )
             for item in chosen
         ]
+    longest_ms = max(max(item.submit_ms, item.run_ms, item.expected_ms) for item in chosen)
+    if longest_ms > LONGEST_MS:
+        raise InvalidInput("expected no time above 100 years, scales included", place=origin)
     chosen = [_limited(item, tally) for item in chosen]  # the scales are not the limits'
     return Workload(tuple(compact(chosen)), origin, tuple(_told(cut, tally, begins_ms)))
 

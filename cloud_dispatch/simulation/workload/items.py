@@ -11,6 +11,8 @@ from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import Cause, RetryRules
 
+#: No time of a log is longer: a hundred years, so that a log may count from an epoch.
+LONGEST_MS = 100 * 365 * 86_400_000
 #: Ends that a task comes to by itself. Everything else is done to it, and that is the simulator's to do.
 OWN_CAUSES = frozenset(
     {Cause.SUCCESS, Cause.EXIT_CODE, Cause.SIGNAL, Cause.OUT_OF_MEMORY, Cause.TIMEOUT, Cause.OUTPUT_FAILED}

@@ -19,7 +19,7 @@ from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.resources import KIB, Resources, format_size
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import Cause
-from cloud_dispatch.simulation.workload.items import WorkItem
+from cloud_dispatch.simulation.workload.items import LONGEST_MS, WorkItem
 from cloud_dispatch.simulation.workload.lines import lines
 
 FIELDS = (
@@ -36,6 +36,9 @@ _PARTS = frozenset({2, 3, 4})
 _STATUSES = frozenset({-1, 0, 1, 2, 3, 4, 5})
 _SUBMIT, _RUN, _ALLOCATED, _USED_MEMORY, _REQUESTED, _REQUESTED_TIME, _REQUESTED_MEMORY = 1, 3, 4, 6, 7, 8, 9
 _STATUS, _USER, _GROUP, _PRECEDING = 10, 11, 12, 16
+_TIMES = (_SUBMIT, _RUN, _REQUESTED_TIME)
+#: Fields that count here, and are -1 where a log knows nothing of them, but no other number below 0.
+_COUNTED = (*_TIMES, _ALLOCATED, _USED_MEMORY, _REQUESTED, _REQUESTED_MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class SwfLog:
             self.headers.setdefault(match[1], match[2])
 
     def _item(self, values: list[str], place: str) -> WorkItem | None:
+        _check(values, place)
         status = int(values[_STATUS])
         if status not in _STATUSES:
             raise _refused(place, _STATUS, "-1, 0, 1, 2, 3, 4 or 5", values)
@@ -115,11 +119,12 @@ class SwfLog:
         self._seen["cancelled"] += status == 5
         self._seen["no status"] += status == -1
         self._seen["preceded"] += int(values[_PRECEDING]) > 0
+        expected_ms = max(_milliseconds(values[_REQUESTED_TIME]), 0)
         return WorkItem(
             submit_ms=submit_ms,
             shape=self._shape(cpus, self._memory(values, cpus, place)),
             run_ms=run_ms,
-            expected_ms=max(_milliseconds(values[_REQUESTED_TIME]), 0),
+            expected_ms=expected_ms,
             user=_name("user", values[_USER]),
             project=_name("group", values[_GROUP]),
             outcome=Cause.EXIT_CODE if status == 0 else Cause.SUCCESS,
@@ -160,6 +165,16 @@ def _fields(line: str, place: str) -> list[str]:
             what = "a number" if at in _DECIMALS else "a whole number"
             raise _refused(place, at, f"{what}, -1 for unknown", values)
     return values
+
+
+def _check(values: list[str], place: str) -> None:
+    """What the format has no word for, or no log is old enough for, is a mistake of whoever wrote it."""
+    for at in _COUNTED:
+        if values[at].startswith("-") and Decimal(values[at]) not in (-1, 0):
+            raise _refused(place, at, "a number from 0 on, or -1 for unknown", values)
+    for at in _TIMES:
+        if _milliseconds(values[at]) > LONGEST_MS:
+            raise _refused(place, at, "at most 100 years, in seconds", values)
 
 
 def _refused(place: str, at: int, expected: str, values: list[str]) -> InvalidInput:

@@ -88,6 +88,12 @@ def test_scales_multiply_times_rounded_half_up() -> None:
     assert found.assumptions == ("times between submissions are multiplied by 1/2", "run times are multiplied by 3/2")
 
 
+def test_a_scale_makes_no_time_longer_than_a_log_may_have() -> None:
+    """No clock and no statestore goes so far."""
+    with pytest.raises(InvalidInput, match="log: expected no time above 100 years, scales included"):
+        collect([item(0, run_ms=3_600_000)], Cut(runtimes=Fraction(1_000_000)), "log")
+
+
 def test_a_wide_job_becomes_tasks_that_fit() -> None:
     """A job of 10 cpu split at 4 is two tasks of 4 and one of 2, each with its share of memory and disk."""
     wide = item(0, count=3, shape=Shape(Resources(10_000, 100, 50)))
