@@ -88,6 +88,8 @@ class CsvLog:
             if column.unit_ms and column.name in (*_TIMES, *_KNOWN)
         ]
         present = {column.field for column in self._columns}
+        if "expected" not in present:
+            told.append("the planner knows of no run time before: the file has no column expected")
         if "cpus" not in present:
             told.append("every task asks for 1 cpu: the file has no column cpus")
         if "memory" not in present:

@@ -82,6 +82,7 @@ class SwfLog:
         texts: Mapping[str, str] = {
             "no memory": f"of {{}} jobs the log knows no memory: {per_cpu} a cpu is taken",
             "used memory": "of {} jobs the log knows no requested memory: what they used is taken",
+            "expected": "of {} jobs the requested time is taken as the expected run time, all that the planner knows",
             "no run time": "{} jobs are left out: the log does not know how long they ran, or they never did",
             "no submit time": "{} jobs are left out: the log does not know when they were submitted",
             "no processors": "{} jobs are left out: the log does not know their processors",
@@ -120,6 +121,7 @@ class SwfLog:
         self._seen["no status"] += status == -1
         self._seen["preceded"] += int(values[_PRECEDING]) > 0
         expected_ms = max(_milliseconds(values[_REQUESTED_TIME]), 0)
+        self._seen["expected"] += expected_ms > 0
         return WorkItem(
             submit_ms=submit_ms,
             shape=self._shape(cpus, self._memory(values, cpus, place)),

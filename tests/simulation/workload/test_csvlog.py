@@ -43,14 +43,14 @@ def test_every_column_reaches_the_task(tmp_path: Path) -> None:
     """What a row says of its task is in the item."""
     found = read(
         tmp_path,
-        "submit_s,run_s,cpus,memory,disk,gpus,gpu_type,pool,preemptible,count,priority,user,project,outcome\n"
-        "0,10,0.5,2GiB,3GiB,1,a100,big,false,4,-2,ann,night,exit-code\n",
+        "submit_s,run_s,expected_s,cpus,memory,disk,gpus,gpu_type,pool,preemptible,count,priority,user,project,"
+        "outcome\n0,10,20,0.5,2GiB,3GiB,1,a100,big,false,4,-2,ann,night,exit-code\n",
     )
     (item,) = found.items
     assert item.shape.resources == Resources(500, 2 * GIB, 3 * GIB, 1)
     assert (item.shape.gpu_type, item.shape.pool, item.shape.preemptible) == ("a100", "big", False)
     assert (item.count, item.priority, item.user, item.project) == (4, -2, "ann", "night")
-    assert item.outcome is Cause.EXIT_CODE
+    assert (item.expected_ms, item.outcome) == (20_000, Cause.EXIT_CODE)
     assert found.assumptions == ()
 
 
@@ -60,6 +60,7 @@ def test_what_a_file_does_not_say_is_assumed_and_told(tmp_path: Path) -> None:
     assert [item.shape.resources for item in found.items] == [Resources(1000, GIB), Resources(3000, 3 * GIB)]
     assert "every task asks for 1GiB of memory a cpu: the file has no column memory" in found.assumptions
     assert "every task succeeds: the file has no column outcome" in found.assumptions
+    assert "the planner knows of no run time before: the file has no column expected" in found.assumptions
 
 
 def test_the_names_of_public_traces_are_hours_unless_told_otherwise(tmp_path: Path) -> None:

@@ -49,6 +49,13 @@ def test_a_job_becomes_a_task(tmp_path: Path) -> None:
     assert (item.user, item.project, item.outcome) == ("user3", "group5", Cause.SUCCESS)
 
 
+def test_what_is_expected_of_jobs_is_told(tmp_path: Path) -> None:
+    """Users ask for more than they need: it is said that the planner goes by it, and of how many jobs."""
+    told = "of 1 jobs the requested time is taken as the expected run time, all that the planner knows"
+    assert told in read(tmp_path, job(), job(requested_time=-1)).assumptions
+    assert not any("requested time" in text for text in read(tmp_path, job(requested_time=-1)).assumptions)
+
+
 def test_allocated_processors_are_taken_where_asked_for(tmp_path: Path) -> None:
     """The rules choose between requested and allocated processors; each stands in for the other when unknown."""
     allocated = SwfRules(requested=False)
