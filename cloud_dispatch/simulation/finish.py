@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 #: With limits set and no VM for so long, what still waits is not paid for.
 _BROKE_MS = 600_000
 _SHOWN = 5
+#: Under this name it is found that a run did not come to its end.
+PROGRESS = "progress"
 
 
 class Finish:

@@ -26,7 +26,7 @@ from cloud_dispatch.simulation.disk import Disk
 from cloud_dispatch.simulation.dispatcher import House, Incarnation
 from cloud_dispatch.simulation.entropy import SeededEntropy, SeededStreams
 from cloud_dispatch.simulation.facts import Commit, commit_of
-from cloud_dispatch.simulation.finish import Finish
+from cloud_dispatch.simulation.finish import PROGRESS, Finish
 from cloud_dispatch.simulation.guest import Guest
 from cloud_dispatch.simulation.journal import Journal
 from cloud_dispatch.simulation.loop import VirtualLoop
@@ -193,7 +193,7 @@ class World:
     def end(self) -> None:
         """Let every checker have its last word."""
         if not self.over:
-            self.report("progress", self._finish.left())
+            self.report(PROGRESS, self._finish.left())
         for checker in self.checkers:
             checker.look()
             checker.end()

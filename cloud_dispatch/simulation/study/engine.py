@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.planner.plan import Plan, Unsatisfiable, Waiting
 from cloud_dispatch.planner.snapshot import Snapshot
+from cloud_dispatch.simulation.checkers.base import Finding
 from cloud_dispatch.simulation.dispatcher import Incarnation
+from cloud_dispatch.simulation.finish import PROGRESS
 from cloud_dispatch.simulation.record import Record
 from cloud_dispatch.simulation.run import Outcome, run
 from cloud_dispatch.simulation.scenario import Scenario
@@ -64,7 +67,7 @@ def answer(scenario: Scenario, told: Callable[[int, int], None] = lambda virtual
     return Answer(
         record=_billed(record, bill, prices),
         billed=Amount(sum(bill.values())),
-        findings=(*(finding.text for finding in outcome.findings), *waits),
+        findings=(*(_told(finding, record, outcome.virtual_ms) for finding in outcome.findings), *waits),
         digest=outcome.digest,
     )
 
@@ -74,6 +77,19 @@ def _tell(world: World, told: Callable[[int, int], None]) -> None:
     counts = world.store.task_counts() if world.store is not None else {}
     told(world.now_ms, sum(count for state, count in counts.items() if state in TERMINAL))
     world.at(world.now_ms + _TOLD_MS, partial(_tell, world, told))
+
+
+def _told(finding: Finding, record: Record, virtual_ms: int) -> str:
+    """`finding` in a user's words: that a run did not come to its end is told of the work, not of the simulator."""
+    if finding.checker != PROGRESS:
+        return finding.text
+    after = format_duration(virtual_ms // 1000 * 1000)
+    open_tasks = Counter(task.state for task in record.tasks if task.state not in TERMINAL)
+    if open_tasks:
+        states = ", ".join(f"{count} {state}" for state, count in sorted(open_tasks.items()))
+        return f"{open_tasks.total()} of {len(record.tasks)} tasks had not ended after {after}: {states}"
+    living = sum(rental.ended_ms is None for rental in record.rentals)
+    return f"all tasks had ended, but not the run after {after}: {living} instances were left"
 
 
 def _waits(last: tuple[Snapshot, Plan] | None, record: Record) -> list[str]:

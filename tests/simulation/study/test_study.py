@@ -123,9 +123,17 @@ def test_outcomes_users_and_priorities_reach_the_queue(tmp_path: Path) -> None:
 
 def test_work_that_outlasts_the_run_is_told(tmp_path: Path) -> None:
     """The run ends after its patience; what runs is unfinished and a finding says so."""
-    found = answered(config(tmp_path), WorkItem(0, ONE, 3_600_000), patience_ms=600_000)
+    long, short = WorkItem(0, ONE, 3_600_000, count=5), WorkItem(0, ONE, 1_000)
+    found = answered(config(tmp_path), short, long, patience_ms=600_000)
     assert report(found.record).makespan_ms is None
-    assert any("not over" in text for text in found.findings)
+    assert found.findings[0] == "5 of 6 tasks had not ended after 10m: 1 queued, 4 running"
+
+
+def test_instances_that_outlast_the_run_are_told(tmp_path: Path) -> None:
+    """The work is done, and what has done it is still there."""
+    settings = config(tmp_path)
+    found = answered(settings, WorkItem(0, ONE, 60_000), patience_ms=70_000)
+    assert found.findings == ("all tasks had ended, but not the run after 70s: 1 instances were left",)
 
 
 def test_tasks_that_fit_nothing_are_left_out_and_told(tmp_path: Path) -> None:
