@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
@@ -25,12 +25,25 @@ if TYPE_CHECKING:
     from cloud_dispatch.simulation.report import Parts, Report, Sample
     from cloud_dispatch.simulation.study.engine import Answer
     from cloud_dispatch.simulation.study.question import Study
+    from cloud_dispatch.simulation.workload.cut import Cut
     from cloud_dispatch.simulation.workload.items import Workload
     from cloud_dispatch.simulation.workload.read import Reading
 
 _CUT, _KNOW, _CLOUD = "How much of it", "What the workload leaves open", "The clouds"
 T = TypeVar("T")
 _FACTOR = re.compile(r"\d{1,9}(\.\d{1,9}|/[1-9]\d{0,8})?")
+#: The options that cut a workload, by the fields of `Cut`.
+_CUTS = {
+    "from_ms": "--from", "until_ms": "--until", "tasks": "--tasks", "arrivals": "--scale-arrivals",
+    "runtimes": "--scale-runtimes", "split_cpus_milli": "--split",
+}  # fmt: skip
+#: What else may be said of a workload, and of which forms ("" is the history).
+_SAY: dict[str, tuple[str, ...]] = {
+    "form": ("tasks", "swf", "csv"), "runtime": ("tasks", ""), "memory": ("swf", "csv"), "unit": ("csv",),
+    "allocated": ("swf",),
+}  # fmt: skip
+_NAMES = {"memory": "--memory-per-cpu", "unit": "--time-unit"}
+_FORMS = {"tasks": "a task file", "swf": "a log in SWF", "csv": "a log in CSV", "": "the history of the statestore"}
 _BARS = " ▁▂▃▄▅▆▇█"
 _BAR_COLUMNS = 60
 
@@ -46,7 +59,7 @@ def simulate(
             help="A task file, or a log as .swf, .csv, .swf.gz or .csv.gz; without: the statestore's own history."
         ),
     ] = None,
-    form: Annotated[str, typer.Option("--form", help="auto, tasks, swf or csv.", rich_help_panel=_KNOW)] = "auto",
+    form: Annotated[str, typer.Option("--form", help="auto (default), tasks, swf or csv.", rich_help_panel=_KNOW)] = "",
     begin: Annotated[
         str, typer.Option("--from", help="Leave out what is before, such as 2d.", rich_help_panel=_CUT)
     ] = "",
@@ -63,10 +76,12 @@ def simulate(
     split: Annotated[
         str, typer.Option("--split", help="Split tasks of more cpus into such of so many.", rich_help_panel=_CUT)
     ] = "",
-    runtime: Annotated[str, typer.Option("--runtime", help="Of tasks that say none.", rich_help_panel=_KNOW)] = "10m",
+    runtime: Annotated[
+        str, typer.Option("--runtime", help="Of tasks that say none (default: 10m).", rich_help_panel=_KNOW)
+    ] = "",
     memory: Annotated[
-        str, typer.Option("--memory-per-cpu", help="Of logs that know none.", rich_help_panel=_KNOW)
-    ] = "512MiB",
+        str, typer.Option("--memory-per-cpu", help="Of logs that know none (default: 512MiB).", rich_help_panel=_KNOW)
+    ] = "",
     unit: Annotated[
         str, typer.Option("--time-unit", help="Of a CSV's times: ms, s, m or h.", rich_help_panel=_KNOW)
     ] = "",
@@ -104,7 +119,9 @@ def simulate(
         "form": form, "begin": begin, "until": until, "arrivals": scale_arrivals, "runtimes": scale_runtimes,
         "split": split, "runtime": runtime, "memory": memory, "unit": unit,
     }  # fmt: skip
-    work = _workload(settings, workload, _reading(settings, tasks, allocated, texts))
+    reading = _reading(settings, tasks, allocated, texts)
+    _check_effect(workload, reading, {**texts, "allocated": allocated})
+    work = _workload(settings, workload, reading)
     asked = _study(settings, work, seed, boot, patience, spot)
     with advancing(asked.scenario.tasks) as advance:
         found = answer(asked.scenario, advance)
@@ -137,30 +154,51 @@ def _reading(config: Config, tasks: int, allocated: bool, texts: dict[str, str])
     """How to read the workload, from what was typed; InvalidInput at the option that is wrong."""
     from cloud_dispatch.demand.submission import SubmissionLimits
     from cloud_dispatch.domain.durations import parse_duration
-    from cloud_dispatch.domain.resources import parse_bytes, parse_cpus
+    from cloud_dispatch.domain.resources import parse_bytes
     from cloud_dispatch.simulation.workload.csvlog import UNITS, CsvRules
-    from cloud_dispatch.simulation.workload.cut import Cut
     from cloud_dispatch.simulation.workload.read import Form, Reading
     from cloud_dispatch.simulation.workload.swf import SwfRules
 
-    each = _read("--memory-per-cpu", parse_bytes, texts["memory"])
+    each = _read("--memory-per-cpu", parse_bytes, texts["memory"] or "512MiB")
     limits = config.limits
     return Reading(
-        form=Form(_one_of("--form", texts["form"], list(Form))),
-        cut=Cut(
-            from_ms=_read("--from", parse_duration, texts["begin"]) if texts["begin"] else None,
-            until_ms=_read("--until", parse_duration, texts["until"]) if texts["until"] else None,
-            tasks=tasks,
-            arrivals=_read("--scale-arrivals", _factor, texts["arrivals"]),
-            runtimes=_read("--scale-runtimes", _factor, texts["runtimes"]),
-            split_cpus_milli=_read("--split", parse_cpus, texts["split"]) if texts["split"] else 0,
-        ),
-        run_ms=_read("--runtime", parse_duration, texts["runtime"]),
+        form=Form(_one_of("--form", texts["form"] or "auto", list(Form))),
+        cut=_cut(tasks, texts),
+        run_ms=_read("--runtime", parse_duration, texts["runtime"] or "10m"),
         swf=SwfRules(requested=not allocated, memory_per_cpu=each),
         csv=CsvRules(unit=_one_of("--time-unit", texts["unit"], list(UNITS)) if texts["unit"] else None,
                      memory_per_cpu=each),
         limits=SubmissionLimits(limits.tasks_per_submission, limits.environment_bytes),
     )  # fmt: skip
+
+
+def _cut(tasks: int, texts: dict[str, str]) -> Cut:
+    from cloud_dispatch.domain.durations import parse_duration
+    from cloud_dispatch.domain.resources import parse_cpus
+    from cloud_dispatch.simulation.workload.cut import Cut
+
+    values: dict[str, Any] = {
+        "from_ms": _read("--from", parse_duration, texts["begin"]) if texts["begin"] else None,
+        "until_ms": _read("--until", parse_duration, texts["until"]) if texts["until"] else None,
+        "tasks": tasks,
+        "arrivals": _read("--scale-arrivals", _factor, texts["arrivals"]),
+        "runtimes": _read("--scale-runtimes", _factor, texts["runtimes"]),
+        "split_cpus_milli": _read("--split", parse_cpus, texts["split"]) if texts["split"] else 0,
+    }
+    try:
+        return Cut(**values)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, place=_CUTS.get(error.place, error.place)) from None
+
+
+def _check_effect(path: Path | None, reading: Reading, given: Mapping[str, Any]) -> None:
+    """InvalidInput for what was typed and says nothing of this form of workload."""
+    from cloud_dispatch.simulation.workload.read import Form, form_of
+
+    form = "" if path is None else str(form_of(path) if reading.form is Form.AUTO else reading.form)
+    for name, forms in _SAY.items():
+        if given[name] and form not in forms:
+            raise InvalidInput(f"has no effect on {_FORMS[form]}", place=_NAMES.get(name, f"--{name}"))
 
 
 def _workload(config: Config, path: Path | None, reading: Reading) -> Workload:

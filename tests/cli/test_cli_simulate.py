@@ -158,7 +158,14 @@ def test_tasks_that_fit_nothing_are_told_beside_those_that_ended(house: Path, cl
         (("--time-unit", "year"), "--time-unit: expected ms, s, m, h"),
         (("--memory-per-cpu", "lots"), "--memory-per-cpu: 'lots' is not a size"),
         (("--boot", "-1"), "--boot: expected a duration"),
-        (("--from", "2d", "--until", "1d"), "window: expected a window"),
+        (("--from", "2d", "--until", "1d"), "--until: expected a window that ends after it begins"),
+        (("--until", "0s"), "--until: expected a window"),
+        (("--tasks", "0"), "--tasks: expected 1 to"),
+        (("--scale-runtimes", "0"), "--scale-runtimes: expected a factor above 0"),
+        (("--split", "0"), "--split: "),
+        (("--time-unit", "h"), "--time-unit: has no effect on a task file"),
+        (("--allocated",), "--allocated: has no effect on a task file"),
+        (("--memory-per-cpu", "1GiB"), "--memory-per-cpu: has no effect on a task file"),
     ],
 )
 def test_a_wrong_option_is_named(house: Path, cli: Cli, words: tuple[str, ...], told: str) -> None:
@@ -167,6 +174,18 @@ def test_a_wrong_option_is_named(house: Path, cli: Cli, words: tuple[str, ...], 
     assert ran.code == 2
     assert told in ran.err
     assert ran.out == ""
+
+
+def test_an_option_that_says_nothing_of_a_log_or_the_history_is_refused(house: Path, cli: Cli) -> None:
+    """Logs know how long their jobs ran, and only those in SWF what was allocated; the history is of no form."""
+    (house / "log.csv").write_text("submit,run\n0,10\n")
+    words = ("simulate", str(house / "log.csv"), "--config", str(house / "config.toml"))
+    assert "--runtime: has no effect on a log in CSV" in cli(*words, "--runtime", "1m").err
+    assert "--allocated: has no effect on a log in CSV" in cli(*words, "--allocated").err
+    assert "--runtime: has no effect on a log in SWF" in cli(*words, "--form", "swf", "--runtime", "1m").err
+    past = cli("simulate", "--config", str(house / "config.toml"), "--form", "swf")
+    assert (past.code, past.out) == (2, "")
+    assert "--form: has no effect on the history of the statestore" in past.err
 
 
 def test_a_bad_line_is_told_with_its_place(house: Path, cli: Cli) -> None:

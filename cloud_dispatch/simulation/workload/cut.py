@@ -42,14 +42,18 @@ class Cut:
 
     def __post_init__(self) -> None:
         first_ms = self.from_ms or 0
-        if first_ms < 0 or (self.until_ms is not None and self.until_ms <= first_ms):
-            raise InvalidInput("expected a window that begins at 0 or later and ends after it begins", place="window")
+        if first_ms < 0:
+            raise InvalidInput("expected a window that begins at 0 or later", place="from_ms")
+        if self.until_ms is not None and self.until_ms <= first_ms:
+            raise InvalidInput("expected a window that ends after it begins", place="until_ms")
         if not 1 <= self.tasks <= MAX_TASKS:
             raise InvalidInput(f"expected 1 to {MAX_TASKS} tasks, got {self.tasks}", place="tasks")
-        if self.arrivals < 0 or self.runtimes <= 0:
-            raise InvalidInput("expected scales above 0 (of arrivals also 0: all at once)", place="scale")
+        if self.arrivals < 0:
+            raise InvalidInput("expected a factor of 0 (all at once) or above", place="arrivals")
+        if self.runtimes <= 0:
+            raise InvalidInput("expected a factor above 0", place="runtimes")
         if self.split_cpus_milli < 0:
-            raise InvalidInput("expected a number of cpus above 0", place="split")
+            raise InvalidInput("expected a number of cpus above 0", place="split_cpus_milli")
 
 
 @dataclass(slots=True)
