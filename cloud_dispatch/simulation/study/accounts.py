@@ -56,11 +56,13 @@ def simulated(
     boots: Sequence[BootTime] = (),
     boot_ms: int | None = None,
     spot: Sequence[SpotPrice] = (),
+    rents_spot: bool = True,
 ) -> SimulatedProfile:
     """An account of `profile` that sells `offerings`, has room for everything, and never fails.
 
     Instances boot in `boot_ms` where it is given, else as those of `boots` that are the profile's did, else as the
-    offerings expect. InvalidInput when there is nothing with a price to sell.
+    offerings expect. Without `rents_spot` nobody asks for its spot prices. InvalidInput when there is nothing with a
+    price to sell.
     """
     told: list[str] = []
     boot = _boot(profile, boots, boot_ms, told)
@@ -86,7 +88,8 @@ def simulated(
         increment_ms=max(first.increment_ms, 1),
         extras=_extras(profile, sells, offerings, told),
     )
-    return SimulatedProfile(account, tuple(_prices(profile, sells, spot, told)), tuple(told))
+    prices = _prices(profile, sells, spot, told) if rents_spot else []
+    return SimulatedProfile(account, tuple(prices), tuple(told))
 
 
 def _extras(

@@ -62,10 +62,13 @@ def study(
     told: list[str] = list(workload.assumptions)
     horizon_ms = workload.span_ms + wishes.patience_ms
     accounts, sellers, caps = [], {}, config.profile_caps()
+    spotted = {profile for pool in config.pools() if Market.SPOT in pool.markets for profile in pool.profiles}
+    if wishes.spot and not spotted:
+        told.append("no pool rents spot instances: the trace of their prices has no effect")
     for profile, offerings in offers.items():
         made = sellers[profile] = simulated(
             profile, config.profiles[profile].driver, offerings, boots=workload.boots, boot_ms=wishes.boot_ms,
-            spot=wishes.spot,
+            spot=wishes.spot, rents_spot=profile in spotted,
         )  # fmt: skip
         regions = sorted({own.region for own in offerings})
         bound = bounds(profile, config.profile_caps().get(profile, Caps()), quotas.get(profile, ()), regions)

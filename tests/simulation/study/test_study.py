@@ -188,6 +188,19 @@ def test_what_was_charged_while_it_booted_is_the_cost_of_the_boot(tmp_path: Path
     assert figures.cost.boot < figures.cost.work / 10
 
 
+def test_spot_prices_that_nobody_pays_are_not_told(tmp_path: Path) -> None:
+    """A trace has no effect where no pool rents spot instances, and is not said to be followed."""
+    trace = (SpotPrice(0, "vm.2", "", Rate(1_800_000_000)),)
+    settings, work = config(tmp_path, profile="spot_discount = 0"), [WorkItem(0, ONE, 1_000)]
+    told = asked(settings, work, spot=trace).assumptions
+    assert [text for text in told if "spot" in text and "room" not in text] == [
+        "no pool rents spot instances: the trace of their prices has no effect"
+    ]
+    assert not any("spot prices" in text for text in asked(settings, work).assumptions)
+    rented = config(tmp_path, profile="spot_discount = 0", pool='markets = ["spot"]')
+    assert any("spot prices of here follow the trace" in text for text in asked(rented, work, spot=trace).assumptions)
+
+
 def test_a_trace_longer_than_the_run_does_not_lengthen_it(tmp_path: Path) -> None:
     """Prices past the end of the run are left out, and the last one within holds to the end."""
     settings = config(tmp_path, profile="spot_discount = 0", pool='markets = ["spot"]')
