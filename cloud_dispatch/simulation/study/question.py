@@ -79,8 +79,6 @@ def study(
         accounts.append(CloudAccount(profile, account, _until(horizon_ms, made.prices), bound.caps, driver))
     items = _possible(workload, _machines(config, offers, sellers, caps), told)
     told += [*_late_boots(config, offers, sellers), *_unasked(config)]
-    if wishes.spot and not any(Market.SPOT in pool.markets for pool in config.pools()):
-        told.append("the trace of spot prices changes nothing: no pool may rent on the spot market")
     timing = config.timing
     scenario = Scenario(
         name=workload.origin,

@@ -393,13 +393,3 @@ def test_a_failure_is_tried_again_by_its_exit_code(tmp_path: Path) -> None:
     fails = WorkItem(0, ONE, 5_000, outcome=Cause.EXIT_CODE, exit_code=75, retry=again)
     assert len(answered(config(tmp_path), fails).record.runs) == 3
     assert len(answered(config(tmp_path), replace(fails, exit_code=2)).record.runs) == 1
-
-
-def test_a_trace_of_spot_prices_that_no_pool_heeds_is_told(tmp_path: Path) -> None:
-    trace = (SpotPrice(0, "vm.2", "", Rate(1_800_000_000)),)
-    text = "the trace of spot prices changes nothing: no pool may rent on the spot market"
-    work = WorkItem(0, ONE, 60_000)
-    assert text in asked(config(tmp_path), [work], spot=trace).assumptions
-    assert text not in asked(config(tmp_path), [work]).assumptions
-    spot = config(tmp_path, profile="spot_discount = 0", pool='markets = ["spot"]')
-    assert text not in asked(spot, [work], spot=trace).assumptions
