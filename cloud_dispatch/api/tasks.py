@@ -47,11 +47,13 @@ class SubmitBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class WhichBody(msgspec.Struct, forbid_unknown_fields=True):
-    ids: list[int] = []
-    array: str = ""
-    project: str = ""
-    user: str = ""
-    states: list[str] = []
+    """Which tasks: those that match all that is given."""
+
+    ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    array: str | msgspec.UnsetType = msgspec.UNSET
+    project: str | msgspec.UnsetType = msgspec.UNSET
+    user: str | msgspec.UnsetType = msgspec.UNSET
+    states: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PriorityBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -197,15 +199,20 @@ class TaskRoutes:
     async def _which(self, request: Request) -> TaskFilter:
         """The tasks that a body speaks of."""
         asked = await body_of(request, _WHICH, self._s.limits.operator_bytes)
-        for at, task in enumerate(asked.ids):
+        given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not msgspec.UNSET}
+        for name, value in given.items():
+            if not value:  # to the store it is no restriction, to who gave it no task
+                raise InvalidInput("is empty: no task is meant", place=name, hint="leave it out where it is not asked")
+        ids = given.get("ids", ())
+        for at, task in enumerate(ids):
             if not 0 < task <= _MOST_ID:
                 raise InvalidInput(f"{task} is no task id", place=f"ids[{at}]")
         return TaskFilter(
-            ids=tuple(TaskId(task) for task in asked.ids),
-            states=states(asked.states, "states"),
-            project=check_text(asked.project, "project"),
-            user=check_text(asked.user, "user"),
-            array_id=ArrayId(check_text(asked.array, "array")),
+            ids=tuple(TaskId(task) for task in ids),
+            states=states(given.get("states", []), "states"),
+            project=check_text(given.get("project", ""), "project"),
+            user=check_text(given.get("user", ""), "user"),
+            array_id=ArrayId(check_text(given.get("array", ""), "array")),
         )
 
     async def _all(self, where: TaskFilter) -> list[Task]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -25,6 +25,9 @@ _MOST = 100
 Project = Annotated[str, typer.Option("--project", help="Only of this project.")]
 User = Annotated[str, typer.Option("--user", help="Only of this user.")]
 Array = Annotated[str, typer.Option("--array", help="Only of this array or sweep.")]
+OneProject = Annotated[Optional[str], typer.Option("--project", help="Only of this project.")]  # noqa: UP045
+OneUser = Annotated[Optional[str], typer.Option("--user", help="Only of this user.")]  # noqa: UP045
+OneArray = Annotated[Optional[str], typer.Option("--array", help="Only of this array or sweep.")]  # noqa: UP045
 
 
 def register(app: typer.Typer) -> None:
@@ -136,12 +139,26 @@ def _render(task: TaskDetail) -> None:
         console().print(show.table(("output", "bytes", "sha256", "at"), rows_out))
 
 
+def _which(tasks: list[int] | None, state: list[str] | None, **texts: str | None) -> dict[str, Any]:
+    """What is asked of tasks besides their numbers. InvalidInput where nothing is, and where an option is there without
+    a value, which a shell makes of a variable that is not set: it would widen what is meant."""
+    where: dict[str, Any] = {name: value for name, value in texts.items() if value is not None}
+    for name in where:
+        if not where[name]:
+            raise InvalidInput(
+                "is empty: no task is meant", place=f"--{name}", hint="leave it out where it is not asked"
+            )
+    if not (tasks or state or where):
+        raise InvalidInput("expected numbers of tasks, or at least one of --state, --project, --user, --array")
+    return {**where, "states": state} if state else where
+
+
 def rerun(
     tasks: Annotated[Optional[list[int]], typer.Argument(help="Numbers of tasks.", metavar="[TASK]...")] = None,  # noqa: UP045
     state: States = None,
-    project: Project = "",
-    user: User = "",
-    array: Array = "",
+    project: OneProject = None,
+    user: OneUser = None,
+    array: OneArray = None,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
@@ -152,10 +169,9 @@ def rerun(
 
     cloud-dispatch rerun --array k3j9x0a1b2c3
     """
-    if not (tasks or state or project or user or array):
-        raise InvalidInput("expected numbers of tasks, or at least one of --state, --project, --user, --array")
+    where = _which(tasks, state, project=project, user=user, array=array)
     with connect(config) as client:
-        done = client.rerun(tasks or (), array=array, project=project, user=user, states=state or ())
+        done = client.rerun(tasks or None, **where)
 
     def render() -> None:
         if not done:
@@ -170,9 +186,9 @@ def rerun(
 def cancel(
     tasks: Annotated[Optional[list[int]], typer.Argument(help="Numbers of tasks.", metavar="[TASK]...")] = None,  # noqa: UP045
     state: States = None,
-    project: Project = "",
-    user: User = "",
-    array: Array = "",
+    project: OneProject = None,
+    user: OneUser = None,
+    array: OneArray = None,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
@@ -182,13 +198,12 @@ def cancel(
 
     cloud-dispatch cancel --project night --state queued
     """
-    if not (tasks or state or project or user or array):
-        raise InvalidInput("expected numbers of tasks, or at least one of --state, --project, --user, --array")
-    chunks = [tasks[i : i + _CHUNK] for i in range(0, len(tasks), _CHUNK)] if tasks else [[]]
+    where = _which(tasks, state, project=project, user=user, array=array)
+    chunks = [tasks[i : i + _CHUNK] for i in range(0, len(tasks), _CHUNK)] if tasks else [None]
     with connect(config) as client:
         done: list[int] = []
         for ids in chunks:
-            done += client.cancel(ids, array=array, project=project, user=user, states=state or ())
+            done += client.cancel(ids, **where)
     emit({"cancelled": done}, as_json, lambda: print(f"{len(done)} cancelled." if done else "Nothing to cancel."))
 
 

@@ -31,6 +31,12 @@ def _given(**values: str | int | None) -> dict[str, str | int]:
     return {name: value for name, value in values.items() if value not in (None, "")}
 
 
+def _which(**asked: Sequence[int] | Sequence[str] | str | None) -> dict[str, Any]:
+    """The body that says which tasks are meant: what is given, be it empty, and nothing else."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    return {name: value if isinstance(value, str) else list(value) for name, value in given.items()}
+
+
 def _segment(value: object) -> str:
     return quote(str(value), safe="")
 
@@ -142,29 +148,31 @@ class Client:
 
     def cancel(
         self,
-        ids: Sequence[int] = (),
+        ids: Sequence[int] | None = None,
         *,
-        array: str = "",
-        project: str = "",
-        user: str = "",
-        states: Sequence[str] = (),
+        array: str | None = None,
+        project: str | None = None,
+        user: str | None = None,
+        states: Sequence[str] | None = None,
     ) -> list[int]:
-        """Cancel what matches; the ids of the tasks that changed."""
-        body = {"ids": list(ids), "array": array, "project": project, "user": user, "states": list(states)}
+        """Cancel what matches all that is given; the ids of the tasks that changed. What is given and empty names no
+        task and is refused."""
+        body = _which(ids=ids, array=array, project=project, user=user, states=states)
         return cast("list[int]", self._http.json("POST", "/v1/tasks/cancel", body=body)["cancelled"])
 
     def rerun(
         self,
-        ids: Sequence[int] = (),
+        ids: Sequence[int] | None = None,
         *,
-        array: str = "",
-        project: str = "",
-        user: str = "",
-        states: Sequence[str] = (),
+        array: str | None = None,
+        project: str | None = None,
+        user: str | None = None,
+        states: Sequence[str] | None = None,
     ) -> list[RerunView]:
         """New tasks like those that have ended and match; of tasks by their numbers any, else those that failed unless
-        `states` says others. A task has one such copy, however often it is asked for."""
-        body = {"ids": list(ids), "array": array, "project": project, "user": user, "states": list(states)}
+        `states` says others. A task has one such copy, however often it is asked for. What is given and empty is
+        refused, as by `cancel`."""
+        body = _which(ids=ids, array=array, project=project, user=user, states=states)
         return cast(
             "list[RerunView]",
             self._http.json("POST", "/v1/tasks/rerun", body=body, timeout_s=SUBMIT_TIMEOUT_S)["tasks"],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cloud_dispatch.api.services import Limits
 from tests.api.house import House, error_of, served
 
@@ -87,6 +89,24 @@ async def test_cancel_takes_filters_and_refuses_an_empty_one(house: House) -> No
         assert error_of(await house.op.post("/v1/tasks/cancel", json=body)) == (400, "invalid-input", place)
 
 
+@pytest.mark.parametrize("verb", ["cancel", "rerun"])
+@pytest.mark.parametrize("empty", [{"ids": []}, {"array": ""}, {"project": ""}, {"user": ""}, {"states": []}])
+async def test_what_is_given_and_empty_means_no_task_not_every_task(
+    house: House, verb: str, empty: dict[str, object]
+) -> None:
+    """Programs build such lists, and shells such texts, from what they found: refused with its place, also beside
+    others, and nothing is changed."""
+    agent = await house.agent()
+    tasks = await house.submit(3, project="p")
+    await agent.sync(want=1)
+    await agent.finish(agent.held[0], "exit-code", exit_code=1)
+    before = (await house.op.get("/v1/counts")).json()
+    for rest in ({}, {"states": ["queued", "failed"]}, {"project": "p"}, {"ids": tasks[:1]}):
+        answer = await house.op.post(f"/v1/tasks/{verb}", json={**rest, **empty})
+        assert error_of(answer) == (400, "invalid-input", *empty), answer.text
+    assert (await house.op.get("/v1/counts")).json() == before
+
+
 async def test_a_number_that_no_task_has_is_refused_and_nothing_is_cancelled(house: House) -> None:
     """Where tasks are named, each is meant; where more is asked of them, those are taken that match."""
     (mine,) = await house.submit(1, user="me")
@@ -151,7 +171,7 @@ async def test_as_many_as_may_be_submitted_at_once_run_again_by_number(house: Ho
     """More than one question to the store answers."""
     made = await house.op.post("/v1/tasks", json={"tasks": [{"command": ["true"], "array": 10_001}]})
     ids = made.json()["ids"]
-    await house.op.post("/v1/tasks/cancel", json={"project": "", "states": ["queued"]})
+    await house.op.post("/v1/tasks/cancel", json={"states": ["queued"]})
     answer = await house.op.post("/v1/tasks/rerun", json={"ids": ids})
     assert answer.status_code == 201, answer.text
     assert [one["task"] for one in answer.json()["tasks"]] == ids

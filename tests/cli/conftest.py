@@ -83,11 +83,7 @@ class StubDispatcher:
             case "POST", ["tasks", "cancel"]:
                 return {"cancelled": self._cancel(body)}, {}
             case "POST", ["tasks", "rerun"]:
-                ended = [
-                    t
-                    for t in self.tasks.values()
-                    if t["id"] in body["ids"] or t["project"] == (body["project"] or None)
-                ]
+                ended = self._chosen(body)
                 again = self._submit([{"command": "again"}] * len(ended))
                 rows = [{"task": t["id"], "again": a, "state": "queued"} for t, a in zip(ended, again, strict=True)]
                 return {"tasks": rows}, {}
@@ -240,9 +236,15 @@ class StubDispatcher:
             return {"tasks": found[-limit:], "next": found[-limit]["id"] if len(found) >= limit else None}
         return {"tasks": found[:limit], "next": found[limit - 1]["id"] if len(found) > limit else None}
 
+    def _chosen(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        for name, value in body.items():
+            if not value:
+                raise Refusal(400, "invalid-input", "is empty", name)
+        ids, project = body.get("ids", ()), body.get("project")
+        return [t for t in self.tasks.values() if t["id"] in ids or (project is not None and t["project"] == project)]
+
     def _cancel(self, body: dict[str, Any]) -> list[int]:
-        chosen = [t for t in self.tasks.values() if t["id"] in body["ids"] or t["project"] == (body["project"] or None)]
-        changed = [t for t in chosen if t["state"] not in ENDED]
+        changed = [t for t in self._chosen(body) if t["state"] not in ENDED]
         for task in changed:
             task["state"] = "cancelled"
         return [task["id"] for task in changed]

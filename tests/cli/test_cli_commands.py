@@ -196,18 +196,6 @@ def test_logs_print_bytes_as_they_are(cli: Any, dispatcher: Any) -> None:
     assert cli("logs", "9").code == 3
 
 
-def test_cancel_needs_to_know_what(cli: Any, dispatcher: Any) -> None:
-    """An empty cancel would be everything: refused before any request."""
-    dispatcher.plays = lambda task: None
-    dispatcher.add(project="p")
-    dispatcher.add()
-    ran = cli("cancel")
-    assert (ran.code, dispatcher.requests) == (2, [])
-    assert cli("cancel", "--project", "p", "--json").json() == {"cancelled": [1]}
-    assert cli("cancel", "2").out == "1 cancelled.\n"
-    assert cli("cancel", "2").out == "Nothing to cancel.\n"
-
-
 def test_the_last_tasks_are_listed_in_their_order(cli: Any, dispatcher: Any) -> None:
     """In pages, where they are many; and none is said to come after them."""
     for n in range(1_500):
@@ -223,18 +211,6 @@ def test_the_last_tasks_are_listed_in_their_order(cli: Any, dispatcher: Any) -> 
     assert [task["id"] for task in cli("tasks", "--last", "5", "--after", "1498", "--json").json()["tasks"]] == [
         1499, 1500,
     ]  # fmt: skip
-
-
-def test_rerun_tells_which_task_runs_in_whose_place(cli: Any, dispatcher: Any) -> None:
-    """And needs to know what, as `cancel` does."""
-    dispatcher.plays = lambda task: task.update(state="failed", cause="exit-code")
-    dispatcher.add(project="p")
-    dispatcher.add()
-    ran = cli("rerun")
-    assert (ran.code, dispatcher.requests) == (2, [])
-    assert cli("rerun", "2", "--json").json() == {"tasks": [{"task": 2, "again": 3, "state": "queued"}]}
-    assert ["1", "4", "queued"] in [line.split() for line in cli("rerun", "--project", "p").out.splitlines()]
-    assert cli("rerun", "9").out == "Nothing to run again.\n"
 
 
 def test_priority_may_be_negative(cli: Any, dispatcher: Any) -> None:
