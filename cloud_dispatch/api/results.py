@@ -17,6 +17,7 @@ from cloud_dispatch.api.views import accepted, artifact_views
 from cloud_dispatch.domain.errors import Conflict, NotFound
 from cloud_dispatch.domain.ids import FencingToken, TaskId
 from cloud_dispatch.domain.task import TERMINAL, Attempt, Task, TaskState
+from cloud_dispatch.ports.executor import give_way
 
 #: A follower looks again after so long even if nothing woke it: a task may also end without a word of its agent.
 _LOOK_S = 2.0
@@ -119,6 +120,9 @@ class ResultRoutes:
             "X-Content-Type-Options": "nosniff",
             "X-Sha256": artifact.sha256 if artifact.sha256.isascii() and artifact.sha256.isalnum() else "",
         }
+        if request.method == "HEAD":
+            os.close(file)
+            return Response(headers=headers, media_type="application/octet-stream")
         return StreamingResponse(_pieces(file), headers=headers, media_type="application/octet-stream")
 
     async def _accepted(self, asked: TaskId) -> tuple[Task, Attempt]:
@@ -130,9 +134,12 @@ class ResultRoutes:
 
 
 async def _pieces(file: int) -> AsyncIterator[bytes]:
-    """The content of a descriptor in pieces small enough not to hold up the loop; closes it."""
+    """The content of a descriptor in pieces small enough not to hold up the loop; closes it. Whoever sends them waits
+    only while the client takes them more slowly than they are read: once it is gone nothing would be waited for, and
+    nobody else, the notice that it is gone included, would have a turn before the end of the file."""
     try:
         while piece := os.read(file, _PIECE):
             yield piece
+            await give_way()
     finally:
         os.close(file)

@@ -67,6 +67,72 @@ async def test_a_file_comes_back_as_it_was_sent(house: House) -> None:
     assert "https://example.org/far" in far.json()["hint"]
 
 
+async def stored(house: House, content: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[int]]:
+    """The path of an output that holds `content`, and the descriptors that it is opened with from here on."""
+    agent, claim = await running(house)
+    put = await house.http.put(url(claim, "big"), content=content, headers=agent.headers)
+    await agent.finish(claim, outputs=[OutputFile("big", "", len(content), put.json()["sha256"])])
+    opened: list[int] = []
+    open_output = house.services.outputs.open
+
+    def noting(task: TaskId, token: FencingToken, path: str) -> int:
+        opened.append(open_output(task, token, path))
+        return opened[-1]
+
+    monkeypatch.setattr(house.services.outputs, "open", noting)
+    return f"/v1/tasks/{claim.task}/outputs/big", opened
+
+
+async def test_who_asks_for_the_head_alone_has_no_file_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head is that of the file; not a byte of it is looked at, and it is closed."""
+    path, opened = await stored(house, bytes(3 << 20), monkeypatch)
+    read = os.read
+    seen: list[int] = []
+    monkeypatch.setattr(os, "read", lambda file, size: (seen.append(file), read(file, size))[1])
+    answer = await house.op.head(path)
+    assert (answer.status_code, answer.headers["content-length"], answer.content) == (200, str(3 << 20), b"")
+    assert len(opened) == 1
+    assert opened[0] not in seen
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
+
+
+async def test_a_file_whose_client_is_gone_is_read_no_further(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server takes what is for nobody at once and says beside that nobody is there: others have their turns
+    between the pieces, so that this is heard, and the file is closed long before its end."""
+    path, opened = await stored(house, bytes(16 << 20), monkeypatch)
+    gone, sent, turns = asyncio.Event(), 0, 0
+
+    async def receive() -> dict[str, object]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, object]) -> None:
+        nonlocal sent
+        sent += len(message.get("body", b""))  # type: ignore[arg-type]
+        if sent:
+            gone.set()
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    token = house.op.headers["Authorization"].encode()
+    scope = {
+        "type": "http", "asgi": {"spec_version": "2.3"}, "method": "GET", "path": path, "raw_path": path.encode(),
+        "query_string": b"", "root_path": "", "headers": [(b"authorization", token)],
+    }  # fmt: skip
+    other = asyncio.create_task(others())
+    await house.api(scope, receive, send)  # type: ignore[arg-type]
+    other.cancel()
+    assert 0 < sent < 4 << 20
+    assert turns
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
+
+
 async def test_what_is_not_in_the_manifest_is_not_given_out(house: House) -> None:
     """A file that an attempt uploaded and did not declare, or that lies elsewhere, can't be fetched."""
     agent, claim = await running(house)
