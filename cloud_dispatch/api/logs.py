@@ -20,6 +20,8 @@ from cloud_dispatch.domain.ids import FencingToken, TaskId
 #: Room for the line that says that a log was cut.
 _SLACK = 4096
 READ_BYTES = 1 << 20
+#: A file whose time is the latest before which logs were deleted.
+_MARK = "pruned"
 #: Whether a claim is a current one.
 Held = Callable[[TaskId, FencingToken], bool]
 
@@ -89,6 +91,25 @@ class LogStore:
         except FileNotFoundError:
             return b""
 
+    def gone(self, task: TaskId, token: FencingToken, claimed_ms: int) -> bool:
+        """Whether there is no log of an attempt that was claimed at this moment, and may have been one: those that were
+        written since then and no more for long were deleted."""
+        return claimed_ms < self._pruned_ms() and not self._path(task, token).exists()
+
+    def _pruned_ms(self) -> int:
+        try:
+            return (self._root / _MARK).stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return 0
+
+    def _mark(self, before_ms: int) -> None:
+        """Remember that logs from before this moment may be deleted. On a full disk, where the first mark finds no
+        room, they go all the same."""
+        with suppress(OSError):
+            mark = self._root / _MARK
+            mark.touch(mode=0o600)
+            os.utime(mark, ns=(before_ms * 1_000_000,) * 2)
+
     @contextmanager
     def watch(self, task: TaskId) -> Iterator[asyncio.Event]:
         """An event that is set whenever a log of `task` grew or the task may have ended."""
@@ -121,8 +142,11 @@ class LogStore:
         looked = list(islice(self._sweep, batch))
         if len(looked) < batch:
             self._sweep = self._files()
+        marked_ms = self._pruned_ms()
         for path in looked:
             if path.stat().st_mtime_ns // 1_000_000 < before_ms and not held(*_claim(path)):
+                if marked_ms < before_ms:
+                    self._mark(marked_ms := before_ms)
                 path.unlink()
                 with suppress(OSError):  # other logs are still there
                     path.parent.rmdir()

@@ -12,7 +12,7 @@ import typer
 from cloud_dispatch.cli.options import ConfigFile, Json
 from cloud_dispatch.cli.session import connect, pause, say, seconds
 from cloud_dispatch.cli.waits import say_away
-from cloud_dispatch.domain.errors import Unavailable
+from cloud_dispatch.domain.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
     from cloud_dispatch.client import Client, LogChunk
@@ -77,7 +77,10 @@ def follow_log(
             continue
         away_since = 0.0
         if attempt not in ("", "0", chunk.attempt):
-            _rest(client, task, attempt, offset, as_json)
+            try:
+                _rest(client, task, attempt, offset, as_json)
+            except NotFound as error:  # what it printed long ago is no longer kept: the new attempt's is
+                say(error.message)
             say(f"-- task {task}: attempt under token {attempt} ended, now follows {chunk.attempt}")
             offset, attempt = 0, chunk.attempt
             continue

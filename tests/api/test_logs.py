@@ -213,6 +213,34 @@ async def test_a_full_disk_is_507_with_a_clear_error(house: House, monkeypatch: 
     assert "free space" in body["hint"]  # type: ignore[index]
 
 
+async def test_a_log_that_was_deleted_is_told_from_one_that_never_was(house: House) -> None:
+    """Also after a restart. Who printed nothing since logs were deleted last has an empty log, and so has everybody
+    where none was."""
+    clock, logs = cast(AheadClock, house.services.clock), house.services.logs
+    agent, old = await running(house)
+    await send(house, agent, old, 0, b"old")
+    await agent.finish(old)
+    silent = await house.done(agent)
+    for task, content in ((old.task, b"old"), (silent, b"")):
+        reply = await house.op.get(f"/v1/tasks/{task}/logs")
+        assert (reply.content, reply.headers["x-complete"]) == (content, "1")
+    assert not logs.prune(clock.now() - 60_000, lambda *_: False)
+    assert (await house.op.get(f"/v1/tasks/{silent}/logs")).status_code == 200, "nothing was old enough"
+    clock.ahead_ms += 600_000
+    late = await house.done(agent)
+    (waits,) = await house.submit()
+    assert not logs.prune(clock.now() - 300_000, lambda *_: False)
+    again = LogStore(logs._root, 1000)
+    assert again.gone(TaskId(old.task), FencingToken(old.token), clock.now() - 600_000)
+    for query in ({}, {"attempt": 1}, {"offset": 3}):
+        answer = await house.op.get(f"/v1/tasks/{old.task}/logs", params=query)
+        assert error_of(answer) == (404, "not-found", "attempt")
+        assert "no longer kept" in answer.text
+    for task in (late, waits):
+        reply = await house.op.get(f"/v1/tasks/{task}/logs")
+        assert (reply.status_code, reply.content) == (200, b"")
+
+
 def test_old_logs_are_pruned_a_bounded_number_a_call(tmp_path: Path) -> None:
     """Only what was last written before the moment goes; successive calls get through everything."""
     logs = LogStore(tmp_path, 1000)

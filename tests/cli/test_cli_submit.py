@@ -294,6 +294,32 @@ def test_log_of_a_new_attempt_follows_the_rest_of_the_old(cli: Any, dispatcher: 
     assert "attempt under token 5 ended" in ran.err
 
 
+def test_a_new_attempt_is_followed_where_the_old_log_is_no_longer_kept(
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is said."""
+    dispatcher.plays = lambda task: None
+    dispatcher.add(state="running")
+    log = dispatcher.logs[1] = [("5", b"first\n")]
+    polls, told = iter(range(100)), dispatcher._log
+
+    def step() -> None:
+        if next(polls) == 1:
+            log.append(("6", b"second\n"))
+            succeeds(dispatcher.tasks[1])
+
+    def pruned(task: int, query: dict[str, str]) -> Any:
+        if query.get("attempt") == "5":
+            raise dispatcher.refusal(404, "not-found", "the log is no longer kept", "attempt")
+        return told(task, query)
+
+    dispatcher.on_poll = step
+    monkeypatch.setattr(dispatcher, "_log", pruned)
+    ran = cli("logs", "-f", "1")
+    assert (ran.code, ran.out) == (0, "first\nsecond\n")
+    assert "the log is no longer kept" in ran.err
+
+
 def test_run_waits_for_a_dispatcher_that_restarts(cli: Any, dispatcher: Any) -> None:
     """A short absence does not end the following."""
     dispatcher.plays = lambda task: None
