@@ -24,6 +24,7 @@ _LOOK_S = 2.0
 _PIECE = 256 * 1024
 #: Tells that the log has no more than this.
 _COMPLETE = "X-Complete"
+_OFFSET = "X-Offset"
 
 
 class ResultRoutes:
@@ -55,7 +56,8 @@ class ResultRoutes:
                 changed.clear()
                 answer = self._running(asked, chosen, offset) or await self._queried(asked, chosen, offset)
                 left = deadline - loop.time()
-                if answer.body or _COMPLETE in answer.headers or left <= 0 or self._closing:
+                moved = answer.headers[_OFFSET] != str(offset)
+                if moved or _COMPLETE in answer.headers or left <= 0 or self._closing:
                     return answer
                 try:
                     async with asyncio.timeout(min(left, _LOOK_S)):
@@ -69,7 +71,7 @@ class ResultRoutes:
         current = self._s.store.token_of(asked)
         if current is None or chosen not in (None, current):
             return None
-        return self._answer(current, offset, self._s.logs.read(asked, current, offset))
+        return self._answer(asked, current, offset, named=chosen is not None)
 
     async def _queried(self, asked: TaskId, chosen: FencingToken | None, offset: int) -> Response:
         """The answer for any attempt; says when there will be no more."""
@@ -79,9 +81,8 @@ class ResultRoutes:
             said = f"the log of the attempt of task {asked} under token {token} is no longer kept"
             hint = "logs are deleted `store.retain_logs` after they were last written; or it printed nothing"
             raise NotFound(said, place="attempt", hint=hint)
-        chunk = self._s.logs.read(asked, token, offset)
-        answer = self._answer(token, offset, chunk)
-        if task.state in TERMINAL and (not chunk or offset + len(chunk) >= self._s.logs.size(task.id, token)):
+        answer = self._answer(asked, token, offset, named=chosen is not None)
+        if task.state in TERMINAL and int(answer.headers[_OFFSET]) >= self._s.logs.size(asked, token):
             answer.headers[_COMPLETE] = "1"
         return answer
 
@@ -101,8 +102,12 @@ class ResultRoutes:
         hint = f"`cloud-dispatch show {task.id}` lists them"
         raise NotFound(f"task {task.id} has no attempt {chosen}", place="attempt", hint=hint)
 
-    def _answer(self, token: FencingToken, offset: int, chunk: bytes) -> Response:
-        headers = {"X-Offset": str(offset + len(chunk)), "X-Attempt": str(token)}
+    def _answer(self, asked: TaskId, token: FencingToken, offset: int, *, named: bool) -> Response:
+        """What there is from `offset`. Past the end of an attempt that was not named it is an offset of another one:
+        this one is to be read from its beginning."""
+        chunk = self._s.logs.read(asked, token, offset)
+        other = not named and not chunk and offset > self._s.logs.size(asked, token)
+        headers = {_OFFSET: str(0 if other else offset + len(chunk)), "X-Attempt": str(token)}
         return Response(chunk, headers=headers, media_type="application/octet-stream")
 
     async def manifest(self, request: Request) -> Response:

@@ -161,6 +161,30 @@ async def test_logs_of_attempts_are_kept_apart(house: House) -> None:
             await agent.finish(second)
 
 
+async def test_an_offset_of_the_attempt_before_leads_to_the_beginning_of_this_one(house: House) -> None:
+    """At once, while it runs and once it has ended, which is no complete log then; an attempt that was named has its
+    own offsets."""
+    agent, first = await running(house)
+    await send(house, agent, first, 0, b"a long first attempt")
+    await agent.finish(first, "preempted")
+    await agent.sync(want=1)
+    second = agent.held[0]
+    url = f"/v1/tasks/{first.task}/logs"
+    query = {"offset": 20, "wait_ms": 20_000}
+    for content in (b"", b"second"):
+        await send(house, agent, second, 0, content)
+        reply = await asyncio.wait_for(house.op.get(url, params=query), 10)
+        assert (reply.content, reply.headers["x-offset"]) == (b"", "0")
+        assert reply.headers["x-attempt"] == str(second.token)
+    named = await house.op.get(url, params={"offset": 20, "attempt": second.token})
+    assert (named.content, named.headers["x-offset"]) == (b"", "20")
+    await agent.finish(second)
+    reply = await house.op.get(url, params=query)
+    assert (reply.headers["x-offset"], "x-complete" in reply.headers) == ("0", False)
+    reply = await house.op.get(url, params={"offset": reply.headers["x-offset"], "wait_ms": 20_000})
+    assert (reply.content, reply.headers["x-complete"]) == (b"second", "1")
+
+
 async def test_at_most_a_mebibyte_a_reply(house: House) -> None:
     """A long log is read in pieces; only the last one is complete."""
     agent, claim = await running(house)
