@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from cloud_dispatch.api.cork import CorkedProtocol
+from cloud_dispatch.wire import codec
+from cloud_dispatch.wire.messages import ErrorReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +28,25 @@ class Patience:
     look_s: float = 5.0
 
 
-_LATE = (408, "Request Timeout", "the request was not whole in time")
-_LONG = (431, "Request Header Fields Too Large", "the head of the request is too long")
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """What a request is told that no route ever sees."""
+
+    status: HTTPStatus
+    reply: ErrorReply
+
+
+_LATE = _Refusal(
+    HTTPStatus.REQUEST_TIMEOUT,
+    ErrorReply("invalid-input", "the request was not whole in time", "request", "send it without pauses"),
+)
+_LONG = _Refusal(
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    ErrorReply("invalid-input", "the head of the request is too long", "head", "fewer headers, or a shorter URL"),
+)
+_MALFORMED = _Refusal(
+    HTTPStatus.BAD_REQUEST, ErrorReply("invalid-input", "this is no HTTP request", "request", "HTTP/1.1 is spoken here")
+)
 
 
 class PatientProtocol(CorkedProtocol):
@@ -57,7 +77,12 @@ class PatientProtocol(CorkedProtocol):
         self._fed += len(data)
         super().data_received(data)
         if self._reading and self._fed > self._allowed():
-            self._refuse(*_LONG)
+            self._refuse(_LONG)
+
+    def send_400_response(self, msg: str) -> None:
+        """What uvicorn answers where its parser gives up, in the words of every other error."""
+        if not self.transport.is_closing():
+            self._refuse(_MALFORMED)
 
     # -- what uvicorn's parser tells
     def on_message_begin(self) -> None:
@@ -68,7 +93,8 @@ class PatientProtocol(CorkedProtocol):
 
     def on_headers_complete(self) -> None:
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > self.patience.head_bytes:
-            raise ValueError("the head is too long")  # which the parser answers as any other head that is none
+            self._refuse(_LONG)
+            raise ValueError("the head is too long")  # the parser goes no further
         self._heading = False
         self._since_s = self.loop.time()
         self._fed = 0
@@ -103,7 +129,7 @@ class PatientProtocol(CorkedProtocol):
             self._since_s, self._window = now, 0  # it waits for us, or it goes on well
         bound = patience.body_s if self._reading and not self._heading else patience.head_s
         if now - self._since_s > bound and (self._reading or self._fed or not self._spoken):
-            self._refuse(*_LATE)
+            self._refuse(_LATE)
             return
         self._look_timer = self.loop.call_later(patience.look_s, self._look)
 
@@ -112,11 +138,11 @@ class PatientProtocol(CorkedProtocol):
         cycle: Any = self.cycle  # None until the first request
         return cycle is None or cycle.response_complete or (self._reading and not self._heading and not self.pipeline)
 
-    def _refuse(self, status: int, phrase: str, why: str) -> None:
+    def _refuse(self, why: _Refusal) -> None:
         """Say so, unless an answer is under way, and close."""
         cycle: Any = self.cycle
         if self._answered() and (self._heading or cycle is None or not cycle.response_started):
-            body = b'{"code":"invalid-input","message":"%b","place":"","hint":""}' % why.encode()
+            body = codec.encode(why.reply)
             head = "HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            self.transport.write((head % (status, phrase, len(body))).encode() + body)
+            self.transport.write((head % (why.status, why.status.phrase, len(body))).encode() + body)
         self.transport.close()

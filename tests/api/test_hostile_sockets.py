@@ -4,6 +4,7 @@ nothing changes, nothing fails inside, and everybody else is served on."""
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -165,6 +166,35 @@ SLOW = {
     "an upload": (post("%O?task=1&token=%K&path=slow", "%T", "Content-Length: 60000", method="PUT"), b"x"),
     "blank lines behind an answer": (b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n", b"\r\n"),
 }
+
+
+REFUSED = {
+    "no method": (b"BREW!! /x HTTP/1.1\r\nHost: x\r\n\r\n", 400, "request"),
+    "a length of words": (post(SYNC_PATH, "nobody", "Content-Length: many"), 400, "request"),
+    "a head that is whole and too long": (post("/v1/health", "x", f"X: {'a' * 65_536}"), 431, "head"),
+    "a head without end": (b"GET /v1/health HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 300_000, 431, "head"),
+    "half a head": (b"GET /v1/health HTTP/1.1\r\nHost: x\r\n", 408, "request"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("before", [b"", post("/v1/health", "x", method="GET")], ids=["first", "later"])
+def test_what_no_route_ever_sees_is_refused_as_everything_is(fortress: Fortress, name: str, before: bytes) -> None:
+    """With a body of the form of all errors, once, with its place and what to do."""
+    request, status, place = REFUSED[name]
+    with fortress.connected() as sock:
+        if before:
+            sock.sendall(before)
+            assert statuses(sock.recv(65_536)) == [200]
+        sock.sendall(request)
+        said = heard(sock)
+    assert statuses(said) == [status]
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert b"content-type: application/json" in head
+    answer = json.loads(body)
+    assert (answer["code"], answer["place"]) == ("invalid-input", place)
+    assert answer["message"]
+    assert answer["hint"]
 
 
 @pytest.mark.parametrize("name", SLOW)
