@@ -48,7 +48,13 @@ class Unauthenticated(Denied):
 
 
 class MethodNotAllowed(InvalidInput):
+    """The route is there, but not for this method; `allowed` are those that it is for."""
+
     code = "method-not-allowed"
+
+    def __init__(self, message: str, *, allowed: Sequence[str]) -> None:
+        super().__init__(message, place="method", hint=f"methods here: {', '.join(allowed)}")
+        self.allowed = allowed
 
 
 class Gap(Conflict):
@@ -98,6 +104,8 @@ def describe_failure(error: Exception, place: str) -> tuple[int, bytes, tuple[He
 def _headers_of(error: DispatchError, status: int) -> tuple[Header, ...]:
     if isinstance(error, Gap):
         return ((b"x-offset", str(error.expected).encode()),)
+    if isinstance(error, MethodNotAllowed):
+        return ((b"allow", ", ".join(error.allowed).encode()),)
     if status == 401:
         return ((b"www-authenticate", b"Bearer"),)
     if status in (503, 507):

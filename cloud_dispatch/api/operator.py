@@ -7,7 +7,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from cloud_dispatch.api.breakers import BreakerRoutes
@@ -90,7 +90,18 @@ class OperatorApp:
             if begun:  # half an answer can't be taken back: the server closes the connection
                 log.error("api.broken-off", path=scope["path"], error=repr(error))
                 raise
-            await answer_failure(send, _of_router(error, scope), scope["path"])
+            await answer_failure(send, self._of_router(error, scope), scope["path"])
+
+    def _of_router(self, error: Exception, scope: Scope) -> Exception:
+        """The router's own errors in our words; any other as it is."""
+        if isinstance(error, DispatchError) or not isinstance(error, HTTPException):
+            return error
+        where = scope["path"][:200]
+        if error.status_code == 405:
+            here = [route for route in self.routes if route.matches(scope)[0] is not Match.NONE]
+            allowed = sorted({method for route in here for method in route.methods or ()})
+            return MethodNotAllowed(f"{scope['method']} is not for {where}", allowed=allowed)
+        return NotFound(f"there is nothing at {where}", hint="docs/reference/rest-api.md lists all routes")
 
     async def _admit(self, scope: Scope) -> None:
         """Go on for the operator, and for a task that reads its inputs."""
@@ -168,13 +179,3 @@ class OperatorApp:
             raise InvalidInput(f"expected milliseconds from 0 to {_MOST_GRACE_MS}", place="grace_ms")
         self._s.shutdown(asked.terminate, asked.grace_ms)
         return json_response({"terminate": asked.terminate, "grace_ms": asked.grace_ms}, 202)
-
-
-def _of_router(error: Exception, scope: Scope) -> Exception:
-    """The router's own errors in our words; any other as it is."""
-    if isinstance(error, DispatchError) or not isinstance(error, HTTPException):
-        return error
-    if error.status_code == 405:
-        hint = "docs/reference/rest-api.md lists the methods of each route"
-        return MethodNotAllowed(f"{scope['method']} is not for {scope['path'][:200]}", hint=hint)
-    return NotFound(f"there is nothing at {scope['path'][:200]}", hint="docs/reference/rest-api.md lists all routes")

@@ -57,7 +57,14 @@ async def test_an_unknown_path_tells_a_stranger_nothing(house: House) -> None:
     """The token is asked for before anything is said about which routes there are."""
     assert (await house.http.get("/v1/secret")).status_code == 401
     assert error_of(await house.op.get("/v1/secret"))[:2] == (404, "not-found")
-    assert error_of(await house.op.delete("/v1/tasks"))[:2] == (405, "method-not-allowed")
+
+
+async def test_a_method_that_is_not_for_a_route_hears_which_are(house: House) -> None:
+    """Of all routes that have this path."""
+    for path, allowed in (("/v1/tasks", "GET, HEAD, POST"), ("/v1/tasks/1/priority", "POST")):
+        answer = await house.op.delete(path)
+        assert error_of(answer) == (405, "method-not-allowed", "method")
+        assert answer.headers["allow"] == allowed
 
 
 def test_keys_are_made_once_and_for_the_owner_only(tmp_path: Path) -> None:
