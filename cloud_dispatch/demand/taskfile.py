@@ -28,6 +28,8 @@ _TOML_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _TASK_HEADER = re.compile(r"\s*\[\[\s*task\s*\]\]")
 _BLANK = re.compile(r"[ \t\r\n]*")
 _WHOLE = frozenset({"max_attempts", "priority", "max_per_instance", "array", "gpus"})
+#: Fields that may hold a list or a table. Of any other a bracket is a part of the text.
+_NESTED = frozenset({"command", "env", "gpus", "labels", "inputs", "outputs", "retry", "sweep"})
 _YES_NO = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -217,7 +219,7 @@ def _row(header: list[str], row: list[str], place: str) -> dict[str, Any]:
 def _cell(name: str, cell: str) -> Any:
     """The value of a cell: tables and lists are JSON, short lists may also be texts with spaces between."""
     text = cell.strip()
-    if text.startswith(("[", "{")) and name not in ("name", "cwd") and (name != "command" or _is_json_list(text)):
+    if name in _NESTED and text.startswith(("[", "{")) and (name != "command" or _is_json_list(text)):
         return _DECODER.decode(text)
     if name in _WHOLE:
         return int(text)

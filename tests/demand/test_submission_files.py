@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.demand.submission import parse
+from cloud_dispatch.demand.submission import TaskInput, parse
 from cloud_dispatch.demand.taskfile import read_tasks
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
 from cloud_dispatch.domain.task import TaskSpec
@@ -118,6 +118,20 @@ def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """The error says which file."""
     with pytest.raises(NotFound, match=r"no task file .*absent\.csv"):
         read_tasks(tmp_path / "absent.csv")
+
+
+def test_a_bracket_in_csv_begins_a_list_only_where_one_may_be(tmp_path: Path) -> None:
+    """In a field that holds text it is a part of that, whatever it looks like."""
+    kinds = TaskInput.__annotations__
+    nested = {name for name, kind in kinds.items() if any(word in kind for word in ("list[", "dict[", "Input"))}
+    texts = {name for name, kind in kinds.items() if kind == "str"}
+    assert {"project", "pool", "idempotency_key"} <= texts
+    for name in nested | texts:
+        (tmp_path / "t.csv").write_text(f'{name}\n"[""x""]"\n')
+        assert read_tasks(tmp_path / "t.csv").inputs == [{name: ["x"] if name in nested else '["x"]'}]
+    for name in texts:
+        (tmp_path / "t.csv").write_text(f"{name}\n[x] {{y\n")
+        assert read_tasks(tmp_path / "t.csv").inputs == [{name: "[x] {y"}]
 
 
 def test_shell_test_bracket_in_csv_is_a_command(tmp_path: Path) -> None:
