@@ -11,6 +11,7 @@ import pytest
 from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.task import Cause, TaskState
+from cloud_dispatch.planner.obstacle import Obstacle
 from tests.architecture.reference import events
 from tests.architecture.source import product
 from tests.architecture.test_reference_is_whole import MADE_OF_PARTS
@@ -101,6 +102,13 @@ def test_every_phase_of_a_boot_is_explained() -> None:
     table = (DOCS / "how-to" / "boot-vms.md").read_text().partition("| phase |")[2].partition("\n\n")[0]
     assert len(phases) > 8
     assert set(re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE)) == phases
+
+
+def test_every_obstacle_is_explained_where_it_is_watched() -> None:
+    """And no other word stands there but the one for what can never run."""
+    page = (DOCS / "how-to" / "monitor.md").read_text()
+    item = page.partition("`cloud_dispatch_tasks_unserved`")[2].partition("\n- ")[0]
+    assert set(re.findall(r"`([a-z-]+)`", item)) - {"obstacle"} == {*Obstacle, "unsatisfiable"}
 
 
 def test_the_index_of_decisions_has_each_in_its_order() -> None:
