@@ -19,6 +19,7 @@ from typing import List, Optional, Set  # noqa: UP035
 from cloud_dispatch.agent.adapters import now_ms, pause, wall_ms
 from cloud_dispatch.agent.forked import fork
 from cloud_dispatch.agent.identity import Config, ConfigError, load_config
+from cloud_dispatch.agent.pace import BEAT_MOST_MS
 from cloud_dispatch.agent.privileges import Unseparated
 from cloud_dispatch.agent.processes import become_subreaper, kill_each, reap, tree
 from cloud_dispatch.agent.separation import Separation, separate
@@ -37,8 +38,10 @@ _KILLERS_MS = 1_000
 _END_COMMAND_TRIES = 3
 _END_COMMAND_S = 60
 _LOOK_MS = 1_000
-#: Whoever did not look for so long was not running, and nor was the agent: it gets one more look's time.
+#: Whoever did not look for so long was not running, and nor was the agent: the VM was suspended, say.
 _STALL_MS = 3_000
+#: How long the agent may take after that to show a sign of life: its timers stood still, and have to come to their end.
+_WAKE_MS = 2 * BEAT_MOST_MS
 #: Of a number of milliseconds in an agent's report.
 _MOST_DIGITS = 15
 #: What the boot script says: when the VM's life began (the first number of /proc/uptime), and which process holds the
@@ -91,6 +94,7 @@ class Supervisor:
         self._beat_ms = 0
         self._until_ms = 0
         self._looked_ms = 0
+        self._woke_ms = 0  # when a stall was noticed, the first since the last sign of life; 0: there was none
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
@@ -128,7 +132,9 @@ class Supervisor:
             return "the agent could not be started: %s" % error
         finally:
             os.close(writing)
-        self._child, self._beat_ms, self._until_ms, self._spoke = child, now_ms(), 0, False
+        self._child, self._until_ms, self._spoke = child, 0, False
+        self._beat_ms = self._looked_ms = now_ms()
+        self._woke_ms = 0
         if self._shutdown_ms is not None:
             self._forward()
         why = ""
@@ -197,7 +203,7 @@ class Supervisor:
         said = ""
         for line in lines:
             word, _, value = line.decode("ascii", "replace").partition(" ")
-            self._beat_ms, self._spoke = now_ms(), True
+            self._beat_ms, self._woke_ms, self._spoke = now_ms(), 0, True
             if word == "beat":
                 self._until_ms = _milliseconds(value) or 0
             elif word == "lifetime":
@@ -224,11 +230,14 @@ class Supervisor:
     def _verdict(self) -> str:
         """Why the agent must be killed now, or ""."""
         now = now_ms()
-        stalled, self._looked_ms = now > self._looked_ms + _STALL_MS, now
-        if now > self._beat_ms + self._hang_ms:
-            return "the agent hung: no sign of life for %d ms" % self._hang_ms
-        if self._until_ms and now > self._until_ms and not stalled:
-            return "the agent hung: no sign of life, and the lease of what it runs has ended"
+        if now > self._looked_ms + _STALL_MS and not self._woke_ms:  # once: nobody hangs on by stalls
+            self._woke_ms = now
+        self._looked_ms = now
+        if now >= self._patient_ms():
+            if now > self._beat_ms + self._hang_ms:
+                return "the agent hung: no sign of life for %d ms" % self._hang_ms
+            if self._until_ms and now > self._until_ms:
+                return "the agent hung: no sign of life, and the lease of what it runs has ended"
         up = self._time_is_up()
         if up:
             return up
@@ -238,8 +247,12 @@ class Supervisor:
 
     def _look_s(self) -> float:
         """How long to wait for news before the next look."""
-        left_ms = self._until_ms + 1 - now_ms() if self._until_ms else _LOOK_MS
+        left_ms = max(self._until_ms + 1, self._patient_ms()) - now_ms() if self._until_ms else _LOOK_MS
         return max(min(left_ms, _LOOK_MS), 20) / 1000
+
+    def _patient_ms(self) -> int:
+        """Until when an agent that stood still with this process is not taken for hung."""
+        return self._woke_ms + _WAKE_MS if self._woke_ms else 0
 
     def _time_is_up(self) -> str:
         """Why the VM must end now whatever the agent does, or ""."""
