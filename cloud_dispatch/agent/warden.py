@@ -58,7 +58,7 @@ class Warden:
         self._berths: Dict[int, Berth] = {}
         self._by_pid: Dict[int, Berth] = {}  # main processes that are not reaped
         self._helpers: Set[int] = set()
-        self._handing: Set[int] = set()  # helpers whose end the agent wants to know
+        self._handing: Dict[int, int] = {}  # helpers that give a folder back, with its uid; the agent is told their end
         self._killers: Dict[int, int] = {}  # helpers that signal all that a uid has, with it: some may not have begun
         self._remover = 0
         self._spare: List[Tuple[int, str]] = []  # uids whose folder is there and untouched
@@ -122,7 +122,7 @@ class Warden:
             self._tell(end)
         elif end.pid in self._handing:
             self._tell(end)
-        self._handing.discard(end.pid)
+        self._handing.pop(end.pid, None)
         self._helpers.discard(end.pid)
         uid = self._killers.pop(end.pid, 0)
         if uid in self._passed and not self._hunted(uid):
@@ -233,8 +233,10 @@ class Warden:
         if not berth.pid or berth.runs or self._alive(berth.uid):
             return "no"
         pid = self._fork(partial(give_back, self._users, berth.uid, berth.folder))
-        self._handing.add(pid)
-        return "pid %d" % pid if pid else "no"
+        if not pid:
+            return "no"
+        self._handing[pid] = berth.uid
+        return "pid %d" % pid
 
     def _weigh(self, berth: Berth, answer: int) -> str:
         pid = self._fork(partial(weigh, berth.uid, answer))
@@ -243,10 +245,13 @@ class Warden:
     # Rooms that are left
 
     def _release(self, berth: Berth) -> None:
-        """Let `berth` go if nothing of it lives and no signal to its uid is on its way: the next attempt would get it.
-        Else what lives is killed, and this is tried again when something ended."""
+        """Let `berth` go if nothing of it lives, no signal to its uid is on its way (the next attempt would get it) and
+        its folder is not being given back (the next attempt's would be taken). Else what lives is killed, and this is
+        tried again when something ended."""
         lives = berth.runs or self._alive(berth.uid)
-        if lives or self._hunted(berth.uid):
+        giving = [pid for pid, uid in self._handing.items() if uid == berth.uid]
+        kill_each(giving, signal.SIGKILL)  # nobody wants it any more; not reaped: their numbers are nobody else's
+        if lives or giving or self._hunted(berth.uid):
             if lives:
                 self._signal_all(berth.uid, signal.SIGKILL)
             berth.again_ms = now_ms() + berth.pause_ms

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.agent import warden
-from cloud_dispatch.agent.forked import signal_all
+from cloud_dispatch.agent.forked import give_back, signal_all
 from cloud_dispatch.agent.lending import write_order
 from cloud_dispatch.agent.privileges import Users
 from cloud_dispatch.agent.processes import become_subreaper, reap, uid_of
@@ -175,6 +175,37 @@ def test_no_attempt_gets_a_signal_that_was_meant_for_one_before(asked: Asked, mo
         asked.turn()
         time.sleep(0.01)
     assert asked.ask("exits") == "exits ", "it lives"
+
+
+def _slow(users: Users, uid: int, folder: str) -> None:
+    """As on a busy machine: the child that gives back comes to its turn when its berth was left long ago."""
+    time.sleep(0.5)
+    give_back(users, uid, folder)
+
+
+@pytest.mark.process
+def test_no_attempt_loses_a_folder_that_one_before_was_giving_back(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is killed while its outputs are taken leaves an empty folder: the next attempt of its uid gets that,
+    when nobody is about to take it for the agent any more."""
+    uid = asked.take()
+    for _ in range(asked.users.last - asked.users.first):
+        asked.take()
+    assert asked.spawn(uid, "true").startswith("pid ")
+    while asked.ask("exits") == "exits ":
+        asked.turn()
+        time.sleep(0.01)
+    monkeypatch.setattr(warden, "give_back", _slow)
+    assert asked.ask(f"back {uid}").startswith("pid ")
+    asked.ask(f"leave {uid}")
+    assert asked.ask("take 0") == "no", "its folder is on its way to the agent"
+    assert asked.until_berth() == uid
+    (folder,) = asked.folder.glob(f"{uid}.*")
+    for _ in range(80):
+        asked.turn()
+        time.sleep(0.01)
+    assert folder.stat().st_uid == uid
 
 
 @pytest.mark.process
