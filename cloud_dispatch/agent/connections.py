@@ -12,10 +12,28 @@ from typing import Any, List, Optional  # noqa: UP035
 from cloud_dispatch.agent.channel import check_pin
 from cloud_dispatch.agent.depot import Depot, Stop
 
+#: A server may say that it is still there, but not for ever.
+MOST_HEADS = 16
+_INTERIM = range(100, 200)
+_SWITCHED = 101
+
+
+class Answer(http.client.HTTPResponse):
+    """The answer that counts: whoever is asked may say before it that it is still there (RFC 9110, 15.2)."""
+
+    def begin(self) -> None:
+        for _ in range(MOST_HEADS):
+            super().begin()
+            if self.status not in _INTERIM or self.status == _SWITCHED:
+                return
+            self.headers = None  # type: ignore[assignment]  # what says that a head was read
+        raise http.client.HTTPException("it answered %d and nothing more" % self.status)
+
 
 class Plain(http.client.HTTPConnection):
     """Ends with `stop`."""
 
+    response_class = Answer
     stop: Stop
 
     def connect(self) -> None:

@@ -13,7 +13,7 @@ from socket import SocketIO
 from typing import Protocol, Tuple  # noqa: UP035
 from urllib.parse import urlsplit
 
-from cloud_dispatch.agent.connections import to_depot
+from cloud_dispatch.agent.connections import MOST_HEADS, to_depot
 from cloud_dispatch.agent.depot import Depot, Stop
 from cloud_dispatch.wire.codec import decode
 from cloud_dispatch.wire.messages import ErrorReply
@@ -26,8 +26,6 @@ _SAID_BYTES = 4096
 _GO_ON = 100
 _OK = 200
 _NOT_OK = 300
-#: A server may say that it is still there, but not for ever.
-_MOST_HEADS = 16
 
 
 class Readable(Protocol):
@@ -75,7 +73,7 @@ def put(depot: Depot, path: str, file: Readable, size: int, timeout_s: float, st
 
 def _ask(connection: http.client.HTTPConnection) -> None:
     """Returns where the body may come. Who says that all is well without it has not stored it."""
-    for _ in range(_MOST_HEADS):
+    for _ in range(MOST_HEADS):
         status, said = _early(connection)
         if status == _GO_ON:
             return

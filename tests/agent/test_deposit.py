@@ -20,6 +20,7 @@ from cloud_dispatch.agent.deposit import Refused, put
 from cloud_dispatch.agent.depot import Depot, Stop, TransferStopped
 
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
+STILL_THERE = b"HTTP/1.1 102 Processing\r\n\r\n"
 DONE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 WORDS = b'{"code":"too-large","message":"a file has at most 1GiB","place":"body","hint":"store it elsewhere"}'
 NO = b"HTTP/1.1 413 X\r\ncontent-type: application/json\r\nContent-Length: %d\r\n\r\n" % len(WORDS)
@@ -105,7 +106,7 @@ def test_what_is_refused_is_not_sent_and_the_reason_is_heard() -> None:
     assert dispatcher.body == 0
 
 
-@pytest.mark.parametrize("said", [DONE, b"HTTP/1.1 204 X\r\n\r\n", b"HTTP/1.1 102 Processing\r\n\r\n" * 50])
+@pytest.mark.parametrize("said", [DONE, b"HTTP/1.1 204 X\r\n\r\n", STILL_THERE * 50])
 def test_nothing_is_stored_that_was_not_sent(said: bytes) -> None:
     """Whatever a server, or who stands between, says to the head alone."""
     with server(said) as dispatcher, pytest.raises(http.client.HTTPException, match="before it had the file"):
@@ -120,11 +121,20 @@ def test_the_word_to_go_on_may_come_after_others() -> None:
     assert dispatcher.body == 10
 
 
-def test_an_answer_to_the_file_that_is_none_counts_as_refused() -> None:
-    """It says nothing of whether it is stored."""
-    with server(GO_ON, 10, b"HTTP/1.1 102 X\r\n\r\n") as dispatcher, pytest.raises(Refused) as caught:
+def test_an_answer_to_the_file_may_come_after_others() -> None:
+    """Which say only that somebody is there: neither that it is stored nor that it is refused."""
+    with server(GO_ON, 10, STILL_THERE, STILL_THERE, DONE) as dispatcher:
         store(dispatcher, 10)
-    assert caught.value.status == 102
+    with server(GO_ON, 10, STILL_THERE, NO, WORDS) as dispatcher, pytest.raises(Refused) as caught:
+        store(dispatcher, 10)
+    assert caught.value.status == 413
+
+
+@pytest.mark.parametrize("said", [STILL_THERE, STILL_THERE * 50])
+def test_an_answer_to_the_file_that_never_comes_is_an_error(said: bytes) -> None:
+    """Nobody knows whether it is stored."""
+    with server(GO_ON, 10, said) as dispatcher, pytest.raises(http.client.HTTPException):
+        store(dispatcher, 10)
 
 
 def test_for_an_empty_file_nobody_is_asked() -> None:
