@@ -9,16 +9,16 @@ and a file that is refused costs neither its transfer nor the reason.
 from __future__ import annotations
 
 import http.client
-from socket import SocketIO
 from typing import Protocol, Tuple  # noqa: UP035
 from urllib.parse import urlsplit
 
-from cloud_dispatch.agent.connections import MOST_HEADS, to_depot
+from cloud_dispatch.agent.connections import MOST_HEADS, Incoming, to_depot
 from cloud_dispatch.agent.depot import Depot, Stop
 from cloud_dispatch.wire.codec import decode
 from cloud_dispatch.wire.messages import ErrorReply
 
-_BLOCK = 1 << 20
+#: What the other side has to take within the time that it has for an answer.
+_BLOCK = 1 << 16
 #: A longer line is none of an answer's head.
 _LINE_BYTES = 8192
 #: Most that is read of what the dispatcher says of an error.
@@ -87,7 +87,7 @@ def _ask(connection: http.client.HTTPConnection) -> None:
 def _early(connection: http.client.HTTPConnection) -> Tuple[int, bytes]:
     """An answer to the head alone, which may be one of several. Read byte by byte, so that nothing is taken of what
     `getresponse` will read."""
-    with connection.sock.makefile("rb", buffering=0) as wire:
+    with Incoming(connection.sock.makefile("rb", buffering=0)) as wire:
         line = wire.readline(_LINE_BYTES).split(None, 2)
         if len(line) < 2 or not line[0].startswith(b"HTTP/1.") or not line[1].isdigit():
             raise http.client.BadStatusLine(repr(line))
@@ -98,7 +98,7 @@ def _early(connection: http.client.HTTPConnection) -> Tuple[int, bytes]:
         return int(line[1]), _whole(wire, min(int(length), _SAID_BYTES) if length.isdigit() else 0)
 
 
-def _whole(wire: SocketIO, size: int) -> bytes:
+def _whole(wire: Incoming, size: int) -> bytes:
     """`size` bytes, or what comes until the other side closes: an unbuffered one reads what is there."""
     found = b""
     while len(found) < size:

@@ -8,6 +8,7 @@ import io
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.adapters import certificates
+from cloud_dispatch.agent import connections
 from cloud_dispatch.agent.channel import Unreachable, tls_context
 from cloud_dispatch.agent.deposit import Refused, put
 from cloud_dispatch.agent.depot import Depot, Stop, TransferStopped
@@ -28,10 +30,10 @@ LARGE = 64 << 20
 
 
 class Server:
-    """Answers one connection by a script and keeps what it heard. A step is what it says, or how many bytes of the body
-    it waits for."""
+    """Answers one connection by a script and keeps what it heard. A step is what it says, how many bytes of the body it
+    waits for, or how many seconds it does nothing."""
 
-    def __init__(self, steps: list[bytes | int], tls: ssl.SSLContext | None) -> None:
+    def __init__(self, steps: list[bytes | int | float], tls: ssl.SSLContext | None) -> None:
         self.head = b""
         self.body = 0
         self._steps, self._tls = steps, tls
@@ -67,13 +69,16 @@ class Server:
             if isinstance(step, bytes):
                 wire.sendall(step)
                 continue
+            if isinstance(step, float):
+                time.sleep(step)
+                continue
             until = self.body + step
             while self.body < until and (piece := wire.recv(1 << 16)):
                 self.body += len(piece)
 
 
 @contextmanager
-def server(*steps: bytes | int, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+def server(*steps: bytes | int | float, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     made = Server(list(steps), tls)
     try:
         yield made
@@ -165,6 +170,26 @@ def test_a_file_that_became_shorter_is_an_error() -> None:
     """Not an answer that never comes."""
     with server(GO_ON, 5) as dispatcher, pytest.raises(OSError, match="shorter"):
         store(dispatcher, 10, content=bytes(5))
+
+
+def test_a_file_that_is_hardly_taken_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long somebody goes on to take a little of it."""
+    monkeypatch.setattr(connections, "WINDOW_MS", 300)
+    monkeypatch.setattr(connections, "LEAST_RATE", 1 << 40)
+    takes = [1 << 10] * (LARGE >> 10)
+    with server(GO_ON, *takes, DONE) as dispatcher, pytest.raises(OSError, match=r"^too slow: \d+ bytes in \d+ s"):
+        store(dispatcher, LARGE)
+
+
+@pytest.mark.parametrize("before", [(), (GO_ON, 10)])
+def test_an_answer_that_trickles_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, before: tuple[bytes | int | float, ...]
+) -> None:
+    """Each byte of its head comes in time, and the end of it never."""
+    monkeypatch.setattr(connections, "WINDOW_MS", 300)
+    trickle = [b"HTTP/1.1 200 OK\r\nX: ", *([0.02, b"x"] * 500)]
+    with server(*before, *trickle) as dispatcher, pytest.raises(OSError, match="too slow"):
+        store(dispatcher, 10)
 
 
 def test_a_killed_attempt_sends_no_more() -> None:

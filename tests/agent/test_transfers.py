@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cloud_dispatch.agent import transfers
+from cloud_dispatch.agent import connections, transfers
 from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed, TransferStopped
 from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.wire.messages import FileTransfer
@@ -281,6 +281,28 @@ def test_a_transfer_that_waits_for_another_machine_is_stopped(
     if not bytes_come:
         other.close()
     silent.close()
+
+
+def test_an_input_that_trickles_for_ever_is_given_up(
+    made: Callable[..., Transfers], tmp_path: Path, tarpit: Tarpit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is never late, and never done; the message says how fast it has to be."""
+    monkeypatch.setattr(transfers, "RETRY_FIRST_S", 0.01)
+    monkeypatch.setattr(connections, "WINDOW_MS", 200)
+    with pytest.raises(TransferFailed, match=r"input a from .*: too slow: \d+ bytes in 0 s, at least 1000 a second"):
+        made().bring([FileTransfer("a", tarpit.url)])
+    assert list((tmp_path / "attempt").iterdir()) == []
+
+
+def test_a_slow_input_is_had(
+    shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Window after window, as long as enough comes in each."""
+    monkeypatch.setattr(connections, "WINDOW_MS", 0)
+    monkeypatch.setattr(connections, "LEAST_RATE", 1)
+    shelf.files["/a"] = b"x" * 3_000_000
+    made().bring([FileTransfer("a", f"{shelf.url}/a")])
+    assert (tmp_path / "attempt/a").stat().st_size == 3_000_000
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
