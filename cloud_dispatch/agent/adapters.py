@@ -6,14 +6,15 @@ import contextlib
 import os
 import threading
 import time
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 if TYPE_CHECKING:
     import asyncio
 
 _THREADS = 4
+#: Transfers that begin at once, and how long each counts as one that has only begun.
 _TRANSFERS = 4
+_TURN_S = 10.0
 
 
 def now_ms() -> int:
@@ -67,12 +68,15 @@ class Threads:
 
 
 class Carriers:
-    """Threads for work that waits for other machines: so many at once, those not counted that were given up."""
+    """Threads for work that waits for other machines. At most so many begin at once: what takes longer than its turn
+    leaves its place to the next and goes on beside it, as does what was given up. So nothing waits for what is slow
+    longer than its turn, and there are as many threads as work: one of each claim that has transfers at most."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int = _TRANSFERS, turn_s: float = _TURN_S) -> None:
         import asyncio
 
         self._free = asyncio.Semaphore(most)
+        self._turn_s = turn_s
 
     async def run(self, work: Callable[[], Any]) -> Any:
         """What `work` gives or raises, in a thread of its own. Cancelled, it is given up: the thread comes to its end
@@ -80,17 +84,18 @@ class Carriers:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        async with self._free:
+        await self._free.acquire()
+        holding = contextlib.ExitStack()
+        holding.callback(self._free.release)
+        turn = loop.call_later(self._turn_s, holding.close)  # which has nothing to do the second time
+        try:
             outcome: asyncio.Future[Callable[[], Any]] = loop.create_future()
             threading.Thread(target=_carry, args=(work, loop, outcome), name="transfer", daemon=True).start()
             told = await outcome
+        finally:
+            turn.cancel()
+            holding.close()
         return told()
-
-
-@lru_cache(maxsize=1)
-def carriers() -> Carriers:
-    """Those of this agent."""
-    return Carriers(_TRANSFERS)
 
 
 def _carry(

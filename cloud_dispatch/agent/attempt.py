@@ -12,7 +12,7 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, Tuple  # noqa: UP035
 
-from cloud_dispatch.agent.adapters import carriers, has_amd_gpus
+from cloud_dispatch.agent.adapters import has_amd_gpus
 from cloud_dispatch.agent.baggage import Moved
 from cloud_dispatch.agent.depot import Stop, TransferFailed, TransferStopped
 from cloud_dispatch.agent.devices import visible
@@ -242,7 +242,7 @@ class Attempt:
         """What `work` gives. Whatever goes wrong with it is TransferFailed: it ends this attempt, not its agent."""
         folder = self._working_folder()  # here: a thread may come to it when that has gone with the attempt
         try:
-            return await carriers().run(lambda: work(self._transfers(folder)))
+            return await self._host.carriers.run(lambda: work(self._transfers(folder)))
         except (TransferFailed, TransferStopped):
             raise
         except OSError as error:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Callable, Deque, Dict, Optional, Tuple  # noqa: UP035
 
 from cloud_dispatch.agent import events, handover
-from cloud_dispatch.agent.adapters import Threads, fraction, now_ms, wall_ms
+from cloud_dispatch.agent.adapters import Carriers, Threads, fraction, now_ms, wall_ms
 from cloud_dispatch.agent.attempt import Attempt
 from cloud_dispatch.agent.baggage import Baggage, carried
 from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
@@ -55,6 +55,7 @@ class Shell:
         self.policy = identity.policy
         self.kernel_kills = KernelKills()
         self.log_pool = ChannelPool(lambda: Channel(endpoint, self._bearer), _LOG_CHANNELS)
+        self.carriers = Carriers()
         self.depot = Depot(config.url.rstrip("/"), self._bearer, endpoint.tls, endpoint.fingerprint)
         self.base_env = {
             "PATH": config.path or os.environ.get("PATH") or os.defpath,
