@@ -22,7 +22,7 @@ from cloud_dispatch.agent import deposit
 from cloud_dispatch.agent.connections import opener
 from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed
 from cloud_dispatch.agent.findings import MOST_OUTPUTS, found, inside
-from cloud_dispatch.wire.messages import OUTPUTS_PATH, FileTransfer, OutputFile, weight
+from cloud_dispatch.wire.messages import OUTPUTS_PATH, TRANSFER_SCHEMES, FileTransfer, OutputFile, weight
 
 T = TypeVar("T")
 ATTEMPTS = 4
@@ -219,7 +219,7 @@ class _Sent:
 def _check_url(url: str, what: str) -> None:
     """Whatever the dispatcher's Python thought of it: they differ in what they take for a URL."""
     try:
-        known = urlsplit(url).scheme in ("http", "https", "file")
+        known = urlsplit(url).scheme in TRANSFER_SCHEMES
     except ValueError:
         raise TransferFailed("%s: its URL can't be read" % what) from None
     if not known:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from cloud_dispatch.domain.durations import parse_duration
 from cloud_dispatch.domain.resources import parse_bytes, parse_cpus
 from cloud_dispatch.domain.task import CHECKPOINT_SIGNALS, MACHINE_CAUSES, RETRYABLE, Cause, RetryRules
+from cloud_dispatch.wire.messages import TRANSFER_SCHEMES
 
 MAX_CPUS_MILLI = 100_000_000
 MAX_BYTES = 2**60
@@ -26,7 +27,7 @@ MAX_WORD = 255
 _SHOWN = 60
 _NUMBER = re.compile(r"\d{1,12}(\.\d{1,6})?")
 _SIZE = re.compile(r"\d{1,19}(\.\d{1,6})?\s*[A-Za-z]{0,3}")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,30}://\S+")
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,30})://\S+")
 _EXIT = re.compile(r"exit-code:(\d{1,3})")
 T = TypeVar("T")
 V = TypeVar("V")
@@ -164,13 +165,17 @@ def folder(value: str) -> str:
 
 
 def url(value: str) -> str:
-    """A URL with its scheme, which an agent can take to pieces once `{token}` is a number."""
-    if not _SCHEME.fullmatch(value):
+    """A URL with a scheme that an agent can transfer, which it can take to pieces once `{token}` is a number."""
+    named = _SCHEME.fullmatch(value)
+    if named is None:
         raise ValueError("expected a URL with its scheme (e.g. https://host/data.bin)")
+    if named[1] not in TRANSFER_SCHEMES:
+        known = ", ".join(TRANSFER_SCHEMES)
+        raise ValueError(f"expected a URL of one of the schemes {known}, got {named[1]}://...")
     try:
         parts = urlsplit(value.replace("{token}", "1"))
-        named = parts.hostname if parts.scheme in ("http", "https") else parts.path
-        if not named or parts.port == 0:
+        place = parts.path if parts.scheme == "file" else parts.hostname
+        if not place or parts.port == 0:
             raise ValueError
     except ValueError:  # what it says may quote the URL, and with it a password
         raise ValueError(

@@ -19,6 +19,9 @@ OUTPUTS_PATH = "/v1/agent/outputs"  # PUT ?task=&token=&path=  body: bytes
 AGENT_PATH = "/v1/agent.pyz"  # GET [?sha256=]: the agent itself, or a former one; no token
 BOOT_PATH = "/v1/boot"  # POST: how far a boot is, before there is an agent
 
+#: Of the URLs of inputs and outputs: what an agent can transfer.
+TRANSFER_SCHEMES = ("http", "https", "file")
+
 #: The oldest Python that the agent runs on.
 AGENT_PYTHON = (3, 9)
 #: The form of what an agent hands to the program that takes its place while tasks run (`agent.baggage`). Rises when an

@@ -21,6 +21,7 @@ from cloud_dispatch.domain.task import (
     TaskSpec,
     Transfer,
 )
+from cloud_dispatch.wire.messages import TRANSFER_SCHEMES
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 word = st.text(st.characters(categories=("L", "N")), max_size=20)
@@ -119,6 +120,8 @@ BAD: list[tuple[dict[str, Any] | Any, str]] = [
     ({"command": "a", "outputs": [{"url": "https://h/x", "path": "x"}]}, "outputs[0].url"),
     ({"command": "a", "inputs": [{"url": "nothing", "path": "x"}]}, "inputs[0].url"),
     ({"command": "a", "inputs": [{"path": "x", "url": 3}]}, "inputs[0].url"),
+    ({"command": "a", "inputs": [{"url": "ftp://h/x", "path": "x"}]}, "inputs[0].url"),
+    ({"command": "a", "outputs": [{"url": "s3://bucket/{token}", "path": "x"}]}, "outputs[0].url"),
     ({"command": "a", "inputs": [{"url": "http://[x/y", "path": "x"}]}, "inputs[0].url"),
     ({"command": "a", "inputs": [{"url": "http://h:port/y", "path": "x"}]}, "inputs[0].url"),
     ({"command": "a", "inputs": [{"url": "http://h:99999/y", "path": "x"}]}, "inputs[0].url"),
@@ -280,6 +283,14 @@ def test_tasks_that_ask_for_the_same_share_one_shape() -> None:
     """Fifty thousand equal tasks must not hold fifty thousand shapes."""
     one, two = parse([{"command": "a", "cpus": 2, "labels": {"b": "1", "a": "2"}}] * 2)
     assert one.shape is two.shape
+
+
+def test_a_url_that_no_agent_can_transfer_is_refused_with_what_can_be() -> None:
+    """Not with the URL itself, in which a password may stand; and each that is named can be had."""
+    with pytest.raises(InvalidInput, match=r"one of the schemes http, https, file, got s3://\.\.\.") as caught:
+        parse([{"command": "a", "inputs": [{"url": "s3://key:hunter2@bucket/x", "path": "x"}]}])
+    assert "hunter2" not in str(caught.value)
+    parse([{"command": "a", "inputs": [{"url": f"{each}://h/x", "path": "x"} for each in TRANSFER_SCHEMES]}])
 
 
 def test_a_url_may_have_the_token_in_any_part_of_it() -> None:
