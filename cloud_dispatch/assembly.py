@@ -187,7 +187,8 @@ def _problems(context: Context, in_force: InForce) -> list[str]:
     views = context.profiles.values()
     silent = filter(None, (said for view in views for said in (view.trouble, view.hand_trouble)))
     unsure = [f"limits hold launches back: {UNSURE}"] if is_unsure(context.store) else []
-    return [*refused, *silent, *foreign.words(context), *unsure]
+    broken = [f"nothing more is launched of what failed too often: {one.reason}" for one in context.breakers.blocked()]
+    return [*refused, *silent, *foreign.words(context), *unsure, *broken]
 
 
 def reapers_in_doubt(context: Context) -> dict[str, bool]:

@@ -201,7 +201,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     ),
     "pools.NAME.futility_allowance": (
         _MONEY,
-        "The same of VMs that register and end without a task, though there was work for them.",
+        "The same of VMs that register and end without a task, though there was work for them; or fifty in a row have.",
     ),
     "pools.NAME.boot.nvidia": ("true or false", "NVIDIA's driver is installed where there is a device and no driver."),
     "pools.NAME.boot.nvidia_packages": ("list of names", "The driver's packages; empty: those of the distribution."),

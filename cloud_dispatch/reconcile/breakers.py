@@ -20,7 +20,7 @@ from cloud_dispatch.planner.snapshot import Blocked
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.reconcile.contacts import Contacts
-from cloud_dispatch.spend.breaker import MINUTE_MS, UNPRICED, Breaker, Kind, News, Recipe, admitted, judged
+from cloud_dispatch.spend.breaker import MINUTE_MS, Breaker, Kind, News, Recipe, admitted, is_used_up, judged, most_of
 from cloud_dispatch.spend.instances import boot_at_risk
 
 _FACT = "breaker-reset:"
@@ -188,7 +188,8 @@ class Breakers:
     def _is_borne(self, recipe: Recipe, failures: Sequence[News]) -> bool:
         """Whether they come to less than what opens a breaker."""
         costs = [news.amount for news in failures]
-        return sum(costs) < self._allowance(recipe) and costs.count(0) < UNPRICED
+        most = most_of(recipe.kind)
+        return not is_used_up(self._allowance(recipe), most, sum(costs), len(costs), costs.count(0))
 
     def _living_of(self, recipe: Recipe) -> Sequence[Instance]:
         """What is not gone of `recipe`. All are sorted by what they were made from once they have changed."""
@@ -204,7 +205,8 @@ class Breakers:
     def _judged(self, recipe: Recipe, rows: Sequence[Instance], now: int) -> Breaker:
         reset = self._store.fact(_FACT + recipe.name)
         history = self._store.past().of(recipe).besides(self._living(recipe, rows))
-        return judged(history, self._allowance(recipe), now, -1 if reset is None else int(reset))
+        reset_ms = -1 if reset is None else int(reset)
+        return judged(history, self._allowance(recipe), now, reset_ms, most_of(recipe.kind))
 
     def _living(self, recipe: Recipe, rows: Iterable[Instance]) -> list[int]:
         """When those succeeded that are not gone."""

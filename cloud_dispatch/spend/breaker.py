@@ -5,6 +5,9 @@ breaker at services that ended without having done a task though there was work 
 the last success of the same recipe may come to its allowance; then the breaker opens for a back-off. After that one VM
 is tried: a success closes it and all is forgotten, a failure opens it for twice as long.
 
+Of services also the number is bounded (`most_of`): one whose health check can't pass is gone in a minute, and cheap
+ones could come and go thousands of times for an allowance. Boots take as long as their deadline to fail.
+
 An allowance would bound nothing if a hundred VMs could boot before the first one has failed. So what boots counts as
 if it were going to fail (`admitted`): as long as nothing of a recipe has registered, its failures together cost at most
 the allowance and one VM's boot until its deadline. What has registered since the breaker last opened may be repeated on
@@ -41,6 +44,8 @@ LONGEST_MS = 4 * HOUR_MS
 HISTORY_MS = 7 * 24 * HOUR_MS
 #: Of VMs that cost nothing, as far as is known, so many failures are what an allowance is of others.
 UNPRICED = 20
+#: So many services may end without a task in a row, whatever they cost: more than break by chance where some work.
+MOST_FUTILE = 50
 #: From a boot's deadline until its VM bills no more: the pass that sees it, its console, its deletion.
 ENDING_MS = 2 * MINUTE_MS
 
@@ -180,11 +185,18 @@ class Breaker:
         return f"{recipe}: {format_amount(self.burnt)} burnt by {vms} of which none {what}"
 
 
-def judged(history: History, allowance: int, now_ms: int, reset_ms: int = -1) -> Breaker:
-    """The breaker after all that has happened; `allowance` in micro-dollars. What an operator has reset at `reset_ms`
-    does not count, nor what is long past. A failure of what was begun before the back-off ended is no new one. At the
-    same moment the success was first. Only failures are walked through: launch after launch asks, of a fleet in which
-    thousands have succeeded."""
+def most_of(kind: Kind) -> int | None:
+    """How many failures in a row open a breaker of `kind`, whatever they cost; None: only what they cost counts."""
+    return MOST_FUTILE if kind is Kind.FUTILITY else None
+
+
+def judged(
+    history: History, allowance: int, now_ms: int, reset_ms: int = -1, most_failures: int | None = None
+) -> Breaker:
+    """The breaker after all that has happened; `allowance` in micro-dollars, `most_failures` whatever they cost. What
+    an operator has reset at `reset_ms` does not count, nor what is long past. A failure of what was begun before the
+    back-off ended is no new one. At the same moment the success was first. Only failures are walked through: launch
+    after launch asks, of a fleet in which thousands have succeeded."""
     failed, succeeded = history
     since = max(now_ms - HISTORY_MS, reset_ms + 1)
     trips = opened = until = burnt = failures = free = 0
@@ -197,12 +209,17 @@ def judged(history: History, allowance: int, now_ms: int, reset_ms: int = -1) ->
             seen = before
         burnt, failures, free, last = burnt + one.amount, failures + 1, free + (not one.amount), one.instance
         again = trips > 0 and one.began_ms >= until
-        if again or (not trips and (burnt >= allowance or free >= UNPRICED)):
+        if again or (not trips and is_used_up(allowance, most_failures, burnt, failures, free)):
             trips, opened, proved_from = trips + 1, one.at_ms, before
             until = one.at_ms + back_off_ms(trips)
     if len(succeeded) > seen:
         trips = opened = until = burnt = failures = free = 0
     return Breaker(trips, opened, until, Amount(burnt), failures, free, len(succeeded) - proved_from, last)
+
+
+def is_used_up(allowance: int, most_failures: int | None, burnt: int, failures: int, free: int) -> bool:
+    """Whether so many `failures` in a row, of which `free` cost nothing, open a breaker that is closed."""
+    return burnt >= allowance or free >= UNPRICED or (most_failures is not None and failures >= most_failures)
 
 
 def back_off_ms(trips: int) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from cloud_dispatch.assembly import InForce, Rules, _problems
 from cloud_dispatch.domain.errors import NotFound
 from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.instance import InstanceState
@@ -15,6 +17,7 @@ from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.task import Cause, Outcome
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.ports.store import ClaimResult, SyncCall
+from cloud_dispatch.spend import breaker
 from cloud_dispatch.spend.breaker import FIRST_MS
 from tests.reconcile.examples import offering
 from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, World, world
@@ -203,6 +206,39 @@ async def test_services_that_break_before_their_first_task_stop_their_pool(tmp_p
         await w.store.sync(SyncCall(row.id, 2, results=(done,)))
         news = w.fleet.heard(Heard(row.id, "i", "idle", started=1))
         assert w.fleet.breakers() == []
+
+
+async def test_services_that_break_and_cost_next_to_nothing_stop_their_pool_by_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten dollars would be thousands of them; what waits is told why nothing is launched."""
+    monkeypatch.setattr(breaker, "MOST_FUTILE", 3)
+    cheap = Cloud(ManualClock(), offers=(offering(rate=4_000_000, image="ami-1"),))
+    pool = Pool(POOL, (LOCAL,), target_drain_ms=60_000)
+    async with world(tmp_path, cloud=cheap, caps=Caps(instances=1), pool=pool) as w:
+        await w.submit(5)
+        failed = 0
+        for _ in range(200):
+            await w.passes(1, 15_000)
+            for row in w.rows:
+                if row.state is S.BOOTING:
+                    await w.register(row)
+                    news = w.fleet.heard(Heard(row.id, "i", "failed", ending="health"))
+                    assert news is not None
+                    await news
+                    failed += 1
+            if any(one["state"] == "open" for one in w.fleet.breakers()):
+                break
+        assert failed == 3
+        (one,) = w.fleet.breakers()
+        assert one["burnt"] < one["allowance"] // 100
+        assert "burnt by 3 VMs of which none did a task" in one["reason"]
+        (opened,) = await said(w, "breaker.opened")
+        assert "futility/p/local/agent/z/ami-1" in opened.detail
+        waiting = (await w.fleet.preview())["waiting"]
+        assert "burnt by 3 VMs of which none did a task" in waiting[0]["reason"]
+        (problem,) = _problems(w.context, InForce(cast(Rules, None)))
+        assert "burnt by 3 VMs of which none did a task; one VM is tried after that" in problem
 
 
 async def test_what_an_operator_ends_is_no_failure(tmp_path: Path) -> None:

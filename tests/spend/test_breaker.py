@@ -17,6 +17,7 @@ from cloud_dispatch.spend.breaker import (
     HISTORY_MS,
     LONGEST_MS,
     MINUTE_MS,
+    MOST_FUTILE,
     UNPRICED,
     Breaker,
     Departed,
@@ -26,7 +27,9 @@ from cloud_dispatch.spend.breaker import (
     Recipe,
     admitted,
     back_off_ms,
+    is_used_up,
     judged,
+    most_of,
     news_of,
 )
 from cloud_dispatch.spend.past import Past
@@ -99,6 +102,21 @@ def test_what_costs_nothing_is_bounded_by_its_number() -> None:
     assert admitted(Breaker(), 5 * DOLLAR, [], 0, 1_000, NOW) == UNPRICED
     assert admitted(Breaker(), 5 * DOLLAR, [0] * UNPRICED, 0, 1_000, NOW) == 0
     assert admitted(Breaker(failures=3, free=3), 5 * DOLLAR, [0, DOLLAR], 0, 1_000, NOW) == UNPRICED - 4
+
+
+def test_services_that_cost_next_to_nothing_are_bounded_by_their_number() -> None:
+    """A health check that never passes ends VMs of a thousandth of a cent: they would be hundreds of thousands. Of
+    boots only what they cost counts."""
+    cheap = [failure(NOW + n, 10) for n in range(MOST_FUTILE)]
+    most = most_of(Kind.FUTILITY)
+    assert judged(History.of(cheap[1:]), 10 * DOLLAR, NOW, most_failures=most).trips == 0
+    assert judged(History.of([*cheap, success(NOW + 9)]), 10 * DOLLAR, NOW, most_failures=most).trips == 0
+    found = judged(History.of(cheap), 10 * DOLLAR, NOW, most_failures=most)
+    assert (found.trips, found.failures) == (1, MOST_FUTILE)
+    after = failure(found.until_ms + MINUTE_MS, 10, began_ms=found.until_ms)
+    again = judged(History.of([*cheap, after]), 10 * DOLLAR, NOW, most_failures=most)
+    assert again.until_ms - again.opened_ms == 2 * (found.until_ms - found.opened_ms)
+    assert judged(History.of(cheap), 10 * DOLLAR, NOW, most_failures=most_of(Kind.BOOT)).trips == 0
 
 
 def test_what_boots_counts_as_if_it_failed() -> None:
@@ -217,20 +235,21 @@ def test_what_is_known_of_a_recipe_is_kept_as_vms_go_and_are_forgotten(monkeypat
     st.lists(st.tuples(st.integers(-2 * HISTORY_MS, 0), st.integers(-1, 3 * DOLLAR)), max_size=8),
     st.integers(-HISTORY_MS, 0),
     st.booleans(),
+    st.sampled_from([None, 3]),
 )
 def test_less_than_the_allowance_since_the_last_success_closes_it_whatever_came_before(
-    ends: list[tuple[int, int]], reset: int, forgetful: bool
+    ends: list[tuple[int, int]], reset: int, forgetful: bool, most: int | None
 ) -> None:
     """So nobody has to look at all that ever was to know that, nor to know of every success. At the same moment the
     failure counts."""
     news = [success(NOW + at) if amount < 0 else failure(NOW + at, amount) for at, amount in ends]
     known = [one.at_ms for one in news if one.success][forgetful:]
     since = [one.amount for one in news if not one.success and one.at_ms >= max(known, default=0)]
-    closed = sum(since) < 5 * DOLLAR and since.count(0) < UNPRICED
-    assert not (closed and judged(History.of(news), 5 * DOLLAR, NOW, NOW + reset).trips)
+    closed = not is_used_up(5 * DOLLAR, most, sum(since), len(since), since.count(0))
+    assert not (closed and judged(History.of(news), 5 * DOLLAR, NOW, NOW + reset, most).trips)
 
 
-def step_by_step(news: list[News], allowance: int, now_ms: int, reset_ms: int) -> Breaker:
+def step_by_step(news: list[News], allowance: int, now_ms: int, reset_ms: int, most: int) -> Breaker:
     """The rule in its plainest words: through everything, one after the other."""
     state = Breaker()
     for one in sorted(news, key=lambda one: (one.at_ms, not one.success)):
@@ -244,7 +263,8 @@ def step_by_step(news: list[News], allowance: int, now_ms: int, reset_ms: int) -
             free=state.free + (one.amount == 0), last=one.instance,
         )  # fmt: skip
         new_failure = state.trips > 0 and one.began_ms >= state.until_ms
-        used_up = state.trips == 0 and (state.burnt >= allowance or state.free >= UNPRICED)
+        many = state.free >= UNPRICED or state.failures >= most
+        used_up = state.trips == 0 and (state.burnt >= allowance or many)
         if new_failure or used_up:
             trips = state.trips + 1
             state = replace(
@@ -258,9 +278,10 @@ def step_by_step(news: list[News], allowance: int, now_ms: int, reset_ms: int) -
     st.integers(0, 6),
     st.one_of(st.just(-1), st.integers(NOW, NOW + 40 * MINUTE_MS)),
     st.booleans(),
+    st.integers(1, 5),
 )
 def test_what_is_told_from_failures_alone_is_what_all_news_tell(
-    told: list[tuple[int, int, int]], allowance: int, reset_ms: int, late: bool
+    told: list[tuple[int, int, int]], allowance: int, reset_ms: int, late: bool, most: int
 ) -> None:
     """Whatever came when, and at the same moment too; half of the runs look when half of it is long past."""
     news = [
@@ -274,11 +295,11 @@ def test_what_is_told_from_failures_alone_is_what_all_news_tell(
         for n, (at, amount, began) in enumerate(told)
     ]
     now_ms = NOW + 40 * MINUTE_MS + (HISTORY_MS - 20 * MINUTE_MS if late else 0)
-    expected = step_by_step(news, allowance * DOLLAR, now_ms, reset_ms)
-    assert judged(History.of(news), allowance * DOLLAR, now_ms, reset_ms) == expected
+    expected = step_by_step(news, allowance * DOLLAR, now_ms, reset_ms, most)
+    assert judged(History.of(news), allowance * DOLLAR, now_ms, reset_ms, most) == expected
     gone = [one for one in news if not one.success or one.at_ms % 2]
     living = [one.at_ms for one in news if one.success and not one.at_ms % 2]
-    assert judged(History.of(gone).besides(living), allowance * DOLLAR, now_ms, reset_ms) == expected
+    assert judged(History.of(gone).besides(living), allowance * DOLLAR, now_ms, reset_ms, most) == expected
 
 
 @dataclass
