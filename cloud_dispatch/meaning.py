@@ -34,6 +34,7 @@ def limits(config: Config) -> Limits:
     return Limits(
         request_bytes=config.limits.request_bytes,
         tasks_per_submission=config.limits.tasks_per_submission,
+        task_bytes_per_submission=config.limits.task_bytes_per_submission,
         environment_bytes=config.limits.environment_bytes,
     )
 

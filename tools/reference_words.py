@@ -132,6 +132,10 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "limits.request_bytes": (_SIZE, "The largest submission."),
     "limits.environment_bytes": (_SIZE, "The largest environment of one task."),
     "limits.tasks_per_submission": (_COUNT, "Tasks in one submission, arrays and sweeps expanded."),
+    "limits.task_bytes_per_submission": (
+        _SIZE,
+        "The size of these tasks: half a KiB each, and its texts. The dispatcher needs twice as much memory for it.",
+    ),
     "limits.connections": (
         _COUNT,
         "Connections to the dispatcher at once. Twice as many files and 256 more must be allowed, else they are fewer.",

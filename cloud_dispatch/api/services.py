@@ -28,6 +28,7 @@ class Limits:
     sync_bytes: int = 16 * MIB
     chunk_bytes: int = 4 * MIB  # of one upload of logs
     tasks_per_submission: int = 100_000
+    task_bytes_per_submission: int = 256 * MIB
     environment_bytes: int = 131_072
     register_burst: int = 256
     register_per_second: int = 64

@@ -112,7 +112,9 @@ class TaskRoutes:
         self._s = services
         self._polls = polls
         limits = services.limits
-        self._limits = SubmissionLimits(limits.tasks_per_submission, limits.environment_bytes)
+        self._limits = SubmissionLimits(
+            limits.tasks_per_submission, limits.environment_bytes, limits.task_bytes_per_submission
+        )
 
     def routes(self) -> list[Route]:
         return [

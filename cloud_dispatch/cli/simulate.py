@@ -152,7 +152,7 @@ def _as_json(work: Workload, asked: Study, seed: int, figures: Report, found: An
 
 def _reading(config: Config, tasks: int, allocated: bool, texts: dict[str, str]) -> Reading:
     """How to read the workload, from what was typed; InvalidInput at the option that is wrong."""
-    from cloud_dispatch.demand.submission import SubmissionLimits
+    from cloud_dispatch.demand.settings import submission_limits
     from cloud_dispatch.domain.durations import parse_duration
     from cloud_dispatch.domain.resources import parse_bytes
     from cloud_dispatch.simulation.workload.csvlog import UNITS, CsvRules
@@ -160,7 +160,6 @@ def _reading(config: Config, tasks: int, allocated: bool, texts: dict[str, str])
     from cloud_dispatch.simulation.workload.swf import SwfRules
 
     each = _read("--memory-per-cpu", parse_bytes, texts["memory"] or "512MiB")
-    limits = config.limits
     return Reading(
         form=Form(_one_of("--form", texts["form"] or "auto", list(Form))),
         cut=_cut(tasks, texts),
@@ -168,7 +167,7 @@ def _reading(config: Config, tasks: int, allocated: bool, texts: dict[str, str])
         swf=SwfRules(requested=not allocated, memory_per_cpu=each),
         csv=CsvRules(unit=_one_of("--time-unit", texts["unit"], list(UNITS)) if texts["unit"] else None,
                      memory_per_cpu=each),
-        limits=SubmissionLimits(limits.tasks_per_submission, limits.environment_bytes),
+        limits=submission_limits(config),
     )  # fmt: skip
 
 

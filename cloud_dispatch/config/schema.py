@@ -287,6 +287,7 @@ class Limits(Section):
     request_bytes: Annotated[Size, Field(ge=65_536)] = 64 * 2**20
     environment_bytes: Size = 128 * 2**10
     tasks_per_submission: Number = 100_000
+    task_bytes_per_submission: Annotated[Size, Field(ge=65_536)] = 256 * 2**20
     connections: Annotated[int, Strict(), Field(ge=64)] = 8192
     connections_without_token: Annotated[int, Strict(), Field(ge=16)] = 512
 

@@ -16,7 +16,8 @@ def configured_targets(config: Config) -> tuple[PoolTargets, ...]:
 
 def submission_limits(config: Config) -> SubmissionLimits:
     """The bounds on one submission."""
-    return SubmissionLimits(config.limits.tasks_per_submission, config.limits.environment_bytes)
+    limits = config.limits
+    return SubmissionLimits(limits.tasks_per_submission, limits.environment_bytes, limits.task_bytes_per_submission)
 
 
 def _targets(name: str, section: PoolSection) -> PoolTargets:

@@ -88,10 +88,12 @@ _HOLDS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SubmissionLimits:
-    """Bounds on one submission: tasks after expansion, and bytes of one task's environment."""
+    """Bounds on one submission: tasks after expansion, bytes of one task's environment, and bytes of all tasks after
+    expansion, as JSON with every field: what the statestore has to take in one commit."""
 
     tasks: int = 100_000
     environment_bytes: int = 131_072
+    task_bytes: int = 256 * MIB
 
 
 def parse(
@@ -109,6 +111,7 @@ def parse(
     from the key instead, so that submitting it again gives equal tasks. Without `new_array` ids come from the content.
     """
     specs: list[TaskSpec] = []
+    size = 0
     for position, raw in enumerate(inputs):
         place = places[position] if places is not None else f"{place_prefix}[{position}]"
         separator = ": " if places is not None else "."
@@ -117,10 +120,16 @@ def parse(
             total = sweep.count_of(task.array, task.sweep)
             if len(specs) + total > limits.tasks:
                 raise ValueError(f"expected at most {limits.tasks} tasks in one submission, arrays and sweeps expanded")
-            if task.array is None and not task.sweep:
-                specs.append(_spec(task, limits))
-            else:
-                specs.extend(_expanded(task, limits, new_array or _array_of_content(raw, position)))
+            single = task.array is None and not task.sweep
+            named = new_array or _array_of_content(raw, position)
+            for spec in [_spec(task, limits)] if single else _expanded(task, limits, named):
+                size += len(msgspec.json.encode(spec))
+                if size > limits.task_bytes:  # before the next one is made: the body's size says nothing about theirs
+                    raise ValueError(
+                        f"expected at most {limits.task_bytes} bytes of tasks in one submission, arrays and sweeps"
+                        " expanded (submit in parts, or put what is long and the same for all into a file)"
+                    )
+                specs.append(spec)
         except ValueError as error:
             raise _at(place, separator, str(error)) from None
     return tuple(specs)

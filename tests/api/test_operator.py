@@ -85,12 +85,17 @@ async def test_a_key_that_is_there_twice_is_refused(house: House, path: str, bod
 
 
 async def test_submissions_are_limited_in_bytes_and_tasks(tmp_path: Path) -> None:
-    """A body past the limit is cut off while it is read; too many tasks after expansion are refused."""
-    async with served(tmp_path, limits=Limits(request_bytes=200_000, tasks_per_submission=10)) as house:
+    """A body past the limit is cut off while it is read; too many or too large tasks after expansion are refused."""
+    limits = Limits(request_bytes=200_000, tasks_per_submission=10, task_bytes_per_submission=300_000)
+    async with served(tmp_path, limits=limits) as house:
         big = await house.op.post("/v1/tasks", json={"tasks": [{"command": "x" * 200_000}]})
         assert error_of(big)[:2] == (413, "too-large")
         many = await house.op.post("/v1/tasks", json={"tasks": [{"command": "true", "array": 11}]})
         assert error_of(many)[0] == 400
+        for filler in (10_000, 70_000):  # read on the loop, and off it
+            task = {"command": "true", "name": "{index}", "env": {"A": "x" * filler}, "array": 10}
+            answer = await house.op.post("/v1/tasks", json={"tasks": [task]})
+            assert answer.status_code == 201 if filler == 10_000 else error_of(answer)[2] == "tasks[0]", filler
         assert (await house.op.post("/v1/tasks", json={"tasks": [{"command": "true", "array": 10}]})).status_code == 201
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -269,6 +270,31 @@ def test_too_many_tasks_are_refused_before_they_are_made(array: dict[str, Any]) 
     """The bound counts expanded tasks, and an enormous array costs nothing."""
     with pytest.raises(InvalidInput, match="at most 100 tasks"):
         parse([{"command": "echo {x}", **array}], limits=SubmissionLimits(tasks=100))
+
+
+@pytest.mark.parametrize("many", [{"array": 2000}, {"sweep": {"x": list(range(2000))}}])
+def test_members_are_bounded_in_bytes_before_they_take_memory(many: dict[str, Any]) -> None:
+    """A small body can ask for gigabytes: what is too much is refused as it grows, not once it is there."""
+    task = {"command": "echo {index} {x} #" + "." * 10_000, **many}
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInput, match=r"at most 1000000 bytes of tasks in one submission") as caught:
+            parse([{"command": "true"}, task], limits=SubmissionLimits(task_bytes=1_000_000))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.place == "tasks[1]"
+    assert peak < 8_000_000
+
+
+def test_the_bound_in_bytes_counts_all_tasks_of_a_submission_with_all_their_texts() -> None:
+    """Wherever the bytes are: many plain tasks, an environment and inputs count as a command does."""
+    inputs = [{"path": f"{at}.txt", "url": "file:///data/" + "x" * 1000} for at in range(3)]
+    task = {"command": "true", "env": {"A": "y" * 3000}, "inputs": inputs}
+    with pytest.raises(InvalidInput, match="at most 15000 bytes") as caught:
+        parse([task] * 4, limits=SubmissionLimits(task_bytes=15_000))
+    assert caught.value.place == "tasks[2]"
+    assert len(parse([task] * 2, limits=SubmissionLimits(task_bytes=15_000))) == 2
 
 
 def test_environment_limit_is_the_configured_one() -> None:
