@@ -32,12 +32,15 @@ from cloud_dispatch.demand.notes import notes_of
 from cloud_dispatch.demand.submission import SubmissionLimits, parse
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import ArrayId, TaskId
+from cloud_dispatch.domain.resources import MIB
 from cloud_dispatch.domain.task import TERMINAL, Task, TaskSpec, TaskState
 from cloud_dispatch.ports.store import TaskFilter
 
 #: A submission larger than this is parsed off the loop.
 _SMALL_BYTES = 65_536
 _PAGE = 1000
+#: What a page of a list may hold: a thousand tasks of megabytes each would stop the loop while they are written out.
+_PAGE_BYTES = 8 * MIB
 _MOST_ID = 2**63 - 1
 _FILTER = ("state", "project", "user", "array", "name")
 
@@ -147,9 +150,9 @@ class TaskRoutes:
         where = self._filter(request)
         limit = page_size(request, 100, _PAGE)
         after, before = TaskId(number(request, "after", 0, 10**18)), number(request, "before", 0, 10**18)
-        found = await self._s.store.tasks(where, after=after, before=TaskId(before) if before else None, limit=limit)
-        more = found[0 if before else -1].id if len(found) == limit else None
-        return json_response({"tasks": [task_view(task) for task in found], "next": more})
+        upto = TaskId(before) if before else None
+        page = await self._s.store.page(where, after=after, before=upto, limit=limit, size=_PAGE_BYTES)
+        return json_response({"tasks": [task_view(task) for task in page.tasks], "next": page.next})
 
     async def one(self, request: Request) -> Response:
         task = await self._s.store.task(path_task(request))

@@ -20,6 +20,7 @@ from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.payer import NOBODY, Payer, Refused
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Outcome, Task, TaskSpec, TaskState
+from cloud_dispatch.ports.pages import TaskPage
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment, Key
 from cloud_dispatch.spend.costs import AttemptCost, CostPage, CostQuery, Costs
@@ -234,6 +235,11 @@ class Store(Protocol):
     ) -> Sequence[Task]:
         """Tasks in order of id, at most `limit` (1 to 10,000): the first ones after `after`; with `before` the last
         ones of those before it."""
+
+    async def page(
+        self, where: TaskFilter, *, after: TaskId = TaskId(0), before: TaskId | None = None, limit: int, size: int
+    ) -> TaskPage:
+        """As `tasks`, but no more than come to `size` bytes of specifications and manifests, and at least one."""
 
     async def attempts(self, task: TaskId) -> Sequence[Attempt]: ...
 

@@ -4,6 +4,7 @@ committed. All are bounded: by a limit, or in windows of ids so that nothing wai
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import func, select
@@ -14,6 +15,7 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.task import Attempt, Task
+from cloud_dispatch.ports.pages import TaskPage
 from cloud_dispatch.ports.store import LedgerEntry, PlanEntry, StoredPlan, TaskFilter
 from cloud_dispatch.statestore.records import plan_of
 from cloud_dispatch.statestore.rows import attempt_of, instance_of, last_attempts, task_of
@@ -47,6 +49,30 @@ def list_tasks(
         ended = select(attempts).where(attempts.c.task.in_(tried[at : at + _CHUNK])).order_by(attempts.c.token)
         last.update(last_attempts(connection.execute(ended)))
     return [task_of(row, last.get(row.id)) for row in rows]
+
+
+def page_of_tasks(
+    connection: Connection, where: TaskFilter, after: TaskId, before: TaskId | None, limit: int, size: int
+) -> TaskPage:
+    """What is large is measured before it is read: the database knows how long it is without."""
+    made = select(func.sum(func.length(attempts.c.manifest))).where(attempts.c.task == tasks.c.id).scalar_subquery()
+    query = select(tasks.c.id, func.length(specs.c.body), made).join_from(tasks, specs)
+    query = query.where(tasks.c.id > after, matching(where)).limit(limit + 1)
+    if before is None:
+        query = query.order_by(tasks.c.id)
+    else:
+        query = query.where(tasks.c.id < before).order_by(tasks.c.id.desc())
+    chosen: list[TaskId] = []
+    following, total = None, 0
+    for task, asked, manifests in connection.execute(query):
+        total += asked + int(manifests or 0)
+        if len(chosen) == limit or (chosen and total > size):
+            following = chosen[-1]
+            break
+        chosen.append(TaskId(task))
+    if not chosen:
+        return TaskPage()
+    return TaskPage(tuple(list_tasks(connection, replace(where, ids=tuple(chosen)), TaskId(0), None, limit)), following)
 
 
 def count_tasks(connection: Connection, where: TaskFilter, after: int) -> dict[str, int]:

@@ -23,6 +23,7 @@ from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Task, TaskSpec, TaskState
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.executor import Executor
+from cloud_dispatch.ports.pages import TaskPage
 from cloud_dispatch.ports.store import (
     NEVER_MS,
     InstanceChange,
@@ -107,6 +108,12 @@ class SqlStore:
     ) -> Sequence[Task]:
         _check_filter(where)
         return await self._read(reading.list_tasks, where, after, before, _limited(limit))
+
+    async def page(
+        self, where: TaskFilter, *, after: TaskId = TaskId(0), before: TaskId | None = None, limit: int, size: int
+    ) -> TaskPage:
+        _check_filter(where)
+        return await self._read(reading.page_of_tasks, where, after, before, _limited(limit), size)
 
     async def attempts(self, task: TaskId) -> Sequence[Attempt]:
         return await self._read(reading.attempts_of_task, task)

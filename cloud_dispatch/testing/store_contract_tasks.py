@@ -9,9 +9,18 @@ import pytest
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import ArrayId, TaskId
 from cloud_dispatch.domain.shape import Shape
-from cloud_dispatch.domain.task import Cause, RetryRules, TaskState, Transfer
+from cloud_dispatch.domain.task import Artifact, Cause, Outcome, RetryRules, TaskState, Transfer
 from cloud_dispatch.ports.store import Store, TaskFilter
-from cloud_dispatch.testing.store_builders import START_MS, Agent, ManualClock, OpenStore, instance, result, spec
+from cloud_dispatch.testing.store_builders import (
+    START_MS,
+    Agent,
+    ManualClock,
+    OpenStore,
+    adopted,
+    instance,
+    result,
+    spec,
+)
 
 
 class TasksContract:
@@ -93,6 +102,34 @@ class TasksContract:
         for limit in (0, 10_001):
             with pytest.raises(InvalidInput):
                 await store.tasks(TaskFilter(), limit=limit)
+
+    async def test_a_page_ends_early_where_tasks_are_large(self, store: Store) -> None:
+        """Whoever walks along `next`, either way, meets each task once; one that is too large alone comes alone."""
+        await store.submit([spec("x", env=(("A", "x" * size),)) for size in (10, 10, 9000, 90_000, 10, 10)])
+        forth: list[list[int]] = []
+        after: TaskId | None = TaskId(0)
+        while after is not None:
+            page = await store.page(TaskFilter(name="x"), after=after, limit=3, size=20_000)
+            forth.append([task.id for task in page.tasks])
+            after = page.next
+        assert forth == [[1, 2, 3], [4], [5, 6]]
+        page = await store.page(TaskFilter(), before=TaskId(6), limit=3, size=20_000)
+        assert ([task.id for task in page.tasks], page.next) == ([5], 5)
+        page = await store.page(TaskFilter(), before=TaskId(4), limit=2, size=20_000)
+        assert ([task.id for task in page.tasks], page.next) == ([2, 3], 2)
+        assert (await store.page(TaskFilter(ids=(TaskId(2), TaskId(3))), limit=2, size=20_000)).next is None
+        assert (await store.page(TaskFilter(name="y"), limit=2, size=20_000)).tasks == ()
+
+    async def test_what_tasks_made_counts_for_the_size_of_a_page(self, store: Store) -> None:
+        """A manifest may be larger than what was asked for."""
+        await store.submit([spec() for _ in range(3)])
+        agent = await adopted(store)
+        for _ in range(3):
+            (claim,) = await agent.claim()
+            manifest = (Artifact("x" * 9000, "", 1, "0" * 64),)
+            await agent.sync(result(claim, Outcome(Cause.SUCCESS, 0, None, "", manifest)))
+        page = await store.page(TaskFilter(), limit=3, size=20_000)
+        assert ([task.id for task in page.tasks], page.next) == ([1, 2], 2)
 
     async def test_counts_are_by_state_and_filter(self, store: Store) -> None:
         """`count` agrees with `task_counts` for no filter, and counts only what matches otherwise."""

@@ -119,6 +119,19 @@ async def test_the_list_is_paged_and_filtered(house: House) -> None:
         assert error_of(await house.op.get("/v1/tasks", params=params)) == (400, "invalid-input", place)
 
 
+async def test_a_page_of_large_tasks_is_shorter_and_says_where_to_go_on(house: House) -> None:
+    """However many are asked for, an answer stays small; none is left out by who walks along `next`."""
+    await house.op.post("/v1/tasks", json={"tasks": [{"command": "true " + "x" * 100_000, "array": 200}]})
+    seen: list[int] = []
+    after: int | None = 0
+    while after is not None:
+        answer = await house.op.get("/v1/tasks", params={"after": after, "limit": 1000})
+        assert len(answer.content) < 10_000_000
+        seen += [task["id"] for task in answer.json()["tasks"]]
+        after = answer.json()["next"]
+    assert seen == list(range(1, 201))
+
+
 @pytest.mark.parametrize(
     ("method", "path", "place"),
     [
