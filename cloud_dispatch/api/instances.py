@@ -36,7 +36,8 @@ from cloud_dispatch.ports.store import Target, TaskFilter
 #: Milliseconds spent on tasks, and when the last attempt ended (None: none has).
 Worked = tuple[int, int | None]
 _VERBS = ("hold", "drain", "resume", "kill")
-_KNOWN = 10_000
+#: Twice what is asked for at once: the first that is forgotten is then one that nobody asks for any more.
+_KNOWN = 20_000
 _MOST_AMOUNT = 2**53
 _LEASES_A_QUERY = 1000
 
@@ -88,7 +89,7 @@ class UsageReader:
         last = max((a.ended_ms for a in attempts), default=None)
         if instance.state is InstanceState.GONE:
             if len(self._gone) >= _KNOWN:
-                self._gone.clear()
+                del self._gone[next(iter(self._gone))]
             self._gone[instance.id] = (work, last)
         return work, last
 

@@ -141,10 +141,13 @@ class OperatorApp:
         return Response(self._s.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def summary(self, request: Request) -> Response:
-        """What was done and what it cost, over all instances that the store remembers."""
+        """What was done and what it cost, over the instances that the store remembers: where they are too many to be
+        counted it says so, and not what a task cost, since tasks are all counted."""
         store = self._s.store
         counts = store.task_counts()
-        rows = [*store.instances().values(), *await store.past_instances(limit=_PAST)]
+        past = await store.past_instances(limit=_PAST)
+        partial = len(past) >= _PAST
+        rows = [*store.instances().values(), *past]
         used = list(zip(rows, await self._usage.of(rows), strict=True))
         table = usage_table(used)
         total = sum(line["cost_micro"] for line in table)
@@ -156,7 +159,9 @@ class OperatorApp:
                 "tasks": dict(counts),
                 "instances": table,
                 "cost_micro": total,
-                "cost_per_task_micro": -(-total // done) if done else None,
+                "unpriced": sum(own.launched_ms is not None and usage.cost is None for own, usage in used),
+                "partial": partial,
+                "cost_per_task_micro": -(-total // done) if done and not partial else None,
                 "tasks_done": done,
                 "first_ms": first[0].submitted_ms if first else None,
                 "last_ms": max(ends, default=None),

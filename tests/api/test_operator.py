@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cloud_dispatch.api import instances, operator
+from cloud_dispatch.api.instances import UsageReader
 from cloud_dispatch.api.services import Limits
 from cloud_dispatch.domain.errors import Conflict, StoreUnavailable
 from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, ProfileName, TaskId
-from cloud_dispatch.domain.instance import InstanceEvent
+from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.task import Attempt
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.again import again
 from cloud_dispatch.planner.plain import plain
@@ -307,6 +312,40 @@ async def test_the_summary_adds_up(house: House) -> None:
     assert summary["cost_micro"] == line["cost_micro"] > 0
     assert summary["cost_per_task_micro"] == -(-summary["cost_micro"] // 3)
     assert summary["first_ms"] <= summary["last_ms"]
+
+
+async def test_the_summary_says_what_it_does_not_count(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instances without a known price, and those that are gone for longer than it looks back: then no cost per task."""
+    agent = await house.agent()
+    await house.done(agent)
+    await house.store.change([InstanceChange(agent.instance, fields={"rate": None})])
+    summary = (await house.op.get("/v1/summary")).json()
+    assert (summary["unpriced"], summary["partial"], summary["cost_micro"]) == (1, False, 0)
+    assert summary["cost_per_task_micro"] == 0
+    monkeypatch.setattr(operator, "_PAST", 1)
+    for event in (InstanceEvent.TERMINATE, InstanceEvent.GONE):
+        await house.store.change([InstanceChange(agent.instance, event)])
+    summary = (await house.op.get("/v1/summary")).json()
+    assert (summary["partial"], summary["cost_per_task_micro"], summary["tasks_done"]) == (True, None, 1)
+
+
+async def test_the_work_of_gone_instances_is_read_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there have been: one that goes does not have all others read again."""
+    monkeypatch.setattr(instances, "_KNOWN", 4)
+    asked: list[str] = []
+    attempts_of = house.store.attempts_of
+
+    async def counted(instance: InstanceId) -> Sequence[Attempt]:
+        asked.append(instance)
+        return await attempts_of(instance)
+
+    monkeypatch.setattr(house.store, "attempts_of", counted)
+    usage = UsageReader(house.services)
+    await house.launch(slots=9)
+    gone = [replace(own, state=InstanceState.GONE) for own in house.store.instances().values()]
+    for newest in range(2, 10):
+        await usage.of(gone[newest - 2 : newest][::-1])
+    assert sorted(asked) == sorted(own.id for own in gone)
 
 
 async def test_the_summary_of_nothing(house: House) -> None:
