@@ -30,6 +30,7 @@ from cloud_dispatch.ports.store import TaskFilter
 
 HEALTH_PATH = "/v1/health"
 _PAST = 10_000
+_MOST_EVENT = 10**18
 _MOST_GRACE_MS = 86_400_000
 
 
@@ -117,7 +118,7 @@ class OperatorApp:
             route("GET", HEALTH_PATH, self.health),
             route("GET", "/v1/metrics", self.metrics),
             route("GET", "/v1/summary", self.summary),
-            route("GET", "/v1/events", self.events, query=("task", "instance", "limit")),
+            route("GET", "/v1/events", self.events, query=("task", "instance", "before", "after", "limit")),
             route("POST", "/v1/shutdown", self.shutdown),
         ]
 
@@ -171,9 +172,12 @@ class OperatorApp:
     async def events(self, request: Request) -> Response:
         task = number(request, "task", 0, 10**18)
         instance = text(request, "instance")
+        before, after = (number(request, name, -1, _MOST_EVENT) for name in ("before", "after"))
         found = await self._s.store.events(
             instance=InstanceId(instance) if instance else None,
             task=TaskId(task) if task else None,
+            before=before if before >= 0 else None,
+            after=after if after >= 0 else None,
             limit=page_size(request, 100, 1000),
         )
         return json_response({"events": [event_view(event) for event in found]})

@@ -332,9 +332,19 @@ class Client:
         """What could be rented now for a task that asks for this, and why the rest could not."""
         return cast("dict[str, Any]", self._http.json("GET", "/v1/offers", params=_given(**asked)))
 
-    def events(self, *, task: int | None = None, instance: str = "", limit: int = 100) -> Any:
-        """What happened, newest first."""
-        return self._http.json("GET", "/v1/events", params=_given(task=task, instance=instance, limit=limit))
+    def events(
+        self,
+        *,
+        task: int | None = None,
+        instance: str = "",
+        before: int | None = None,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> Any:
+        """What happened, newest first: the last ones, of those before the id `before`; with `after` the first ones
+        after that id."""
+        asked = _given(task=task, instance=instance, before=before, after=after, limit=limit)
+        return self._http.json("GET", "/v1/events", params=asked)
 
     # -- pools and the dispatcher
     def pools(self) -> list[dict[str, Any]]:

@@ -454,9 +454,10 @@ class Store(Protocol):
     async def record(self, events: Sequence[Event]) -> None: ...
 
     async def events(
-        self, *, instance: InstanceId | None = None, task: TaskId | None = None, limit: int = 100
-    ) -> Sequence[Event]:
-        """Newest first."""
+        self, *, instance: InstanceId | None = None, task: TaskId | None = None, before: int | None = None,
+        after: int | None = None, limit: int = 100,
+    ) -> Sequence[Event]:  # fmt: skip
+        """Newest first: the last ones, of those before the id `before`; with `after` the first ones after that id."""
 
     async def set_target(self, target: Target) -> None:
         """Replace the target of this pool and source."""

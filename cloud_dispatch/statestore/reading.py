@@ -120,16 +120,22 @@ def one_plan(connection: Connection, plan: int) -> StoredPlan:
 
 
 def list_events(
-    connection: Connection, instance: InstanceId | None, task: TaskId | None, limit: int
-) -> Sequence[Event]:
-    query: Any = select(events).order_by(events.c.id.desc()).limit(limit)
+    connection: Connection, instance: InstanceId | None, task: TaskId | None, before: int | None, after: int | None,
+    limit: int,
+) -> Sequence[Event]:  # fmt: skip
+    c = events.c
+    query: Any = select(events).limit(limit)
     if instance is not None:
-        query = query.where(events.c.instance == instance)
+        query = query.where(c.instance == instance)
     if task is not None:
-        query = query.where(events.c.task == task)
-    return [
-        Event(row.at_ms, row.action, row.instance, row.task, row.detail, row.plan) for row in connection.execute(query)
-    ]
+        query = query.where(c.task == task)
+    if before is not None:
+        query = query.where(c.id < before)
+    if after is not None:
+        rows = list(connection.execute(query.where(c.id > after).order_by(c.id)))[::-1]
+    else:
+        rows = list(connection.execute(query.order_by(c.id.desc())))
+    return [Event(row.at_ms, row.action, row.instance, row.task, row.detail, row.plan, row.id) for row in rows]
 
 
 def list_ledger(

@@ -43,7 +43,7 @@ class Write:
 
 
 def record_events(recorded: Sequence[Event]) -> Write:
-    rows = [{name: getattr(event, name) for name in Event.__slots__} for event in recorded]
+    rows = [{name: getattr(event, name) for name in Event.__slots__ if name != "id"} for event in recorded]
     return Write((insert(events), rows))
 
 

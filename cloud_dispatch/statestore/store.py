@@ -393,9 +393,10 @@ class SqlStore:
             await self._commit.run(records.record_events(events))
 
     async def events(
-        self, *, instance: InstanceId | None = None, task: TaskId | None = None, limit: int = 100
-    ) -> Sequence[Event]:
-        return await self._read(reading.list_events, instance, task, _limited(limit))
+        self, *, instance: InstanceId | None = None, task: TaskId | None = None, before: int | None = None,
+        after: int | None = None, limit: int = 100,
+    ) -> Sequence[Event]:  # fmt: skip
+        return await self._read(reading.list_events, instance, task, before, after, _limited(limit))
 
     def in_doubt(self) -> bool:
         return self._writer.in_doubt

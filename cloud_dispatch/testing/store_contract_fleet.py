@@ -292,6 +292,13 @@ class FleetContract:
         assert list(await store.events(instance=BATCH)) == [events[2], events[0]]
         assert list(await store.events(task=TaskId(7))) == [events[1]]
         assert list(await store.events(limit=1)) == [events[2]]
+        ids = [event.id or 0 for event in await store.events()]
+        assert ids == sorted(set(ids), reverse=True)
+        assert list(await store.events(before=ids[0], limit=1)) == [events[1]]
+        assert list(await store.events(after=0, limit=2)) == [events[1], events[0]]
+        assert list(await store.events(after=ids[1])) == [events[2]]
+        assert list(await store.events(after=ids[2], before=ids[0])) == [events[1]]
+        assert list(await store.events(instance=BATCH, after=ids[2])) == [events[2]]
 
     async def test_targets_replace_and_drop(self, store: Store) -> None:
         """One target a pool and source; the last one set counts; dropping what is not there is nothing."""

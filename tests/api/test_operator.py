@@ -298,6 +298,24 @@ async def test_events_newest_first(house: House) -> None:
     assert [event["detail"] for event in of_instance] == ["text"]
 
 
+async def test_events_are_followed_by_their_ids(house: House) -> None:
+    """Whoever asks for what came after the last one that it has misses none and sees none twice; back goes as well."""
+    seen: list[dict[str, object]] = []
+    for round_ in range(3):
+        await house.store.record([Event(at, f"round.{round_}", task=TaskId(7)) for at in range(5)])
+        while page := (
+            await house.op.get("/v1/events", params={"task": 7, "limit": 2, "after": seen[-1]["id"] if seen else 0})
+        ).json()["events"]:
+            seen += page[::-1]
+    assert [(event["action"], event["at_ms"]) for event in seen] == [
+        (f"round.{round_}", at) for round_ in range(3) for at in range(5)
+    ]
+    back = (await house.op.get("/v1/events", params={"task": 7, "limit": 2, "before": seen[4]["id"]})).json()["events"]
+    assert back == [seen[3], seen[2]]
+    for name in ("before", "after"):
+        assert error_of(await house.op.get("/v1/events", params={name: "x"})) == (400, "invalid-input", name)
+
+
 async def test_the_summary_adds_up(house: House) -> None:
     """Tasks by state, instances by type with their times, cost in all and per task that ran."""
     agent = await house.agent()
