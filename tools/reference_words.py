@@ -281,7 +281,10 @@ TASK: Mapping[str, str] = {
     "max_per_instance": "At most so many tasks of this shape at once on an instance; 0: no limit.",
     "exclusive": "The instance for itself.",
     "pool": "Only instances of this pool.",
-    "idempotency_key": "Submitting the same key again gives the same task; with another specification it is refused.",
+    "idempotency_key": (
+        "Submitting the same key again gives the same task; with another specification it is refused. It is"
+        " forgotten with its task, after `store.retain_tasks`."
+    ),
     "array": "So many copies; `{index}` in command, name and values of env is their number, from 0.",
     "sweep": "One task for each combination of values; `{NAME}` stands for the value.",
 }

@@ -56,11 +56,12 @@ class Submit:
         fresh: list[tuple[int, TaskSpec, bytes]] = []
         mine: dict[str, tuple[int, TaskSpec]] = {}
         following = memory.last_task + 1
-        for spec, body in zip(self._wanted, self._bodies, strict=True):
+        for at, (spec, body) in enumerate(zip(self._wanted, self._bodies, strict=True)):
             key = spec.idempotency_key
             known = (self._known.get(key) or batch.keys.get(key) or mine.get(key)) if key else None
             if known is not None:
-                _same(known, spec)
+                if known[1] != spec:
+                    raise _taken(known[0], self._wanted, at)
                 self._ids.append(TaskId(known[0]))
                 continue
             if key:
@@ -120,12 +121,15 @@ def _encoded(spec: TaskSpec, place: str) -> bytes:
         raise InvalidInput("text that is not Unicode (a lone surrogate)", place=place) from None
 
 
-def _same(known: tuple[int, TaskSpec], spec: TaskSpec) -> None:
-    if known[1] != spec:
-        raise InvalidInput(
-            f"the idempotency key {spec.idempotency_key!r} is that of task {known[0]}, which is another specification",
-            hint="give another key, or send the same specification",
-        )
+def _taken(task: int, wanted: Sequence[TaskSpec], at: int) -> InvalidInput:
+    """The key of `wanted[at]` is that of another specification. The place is that of what somebody wrote: one input
+    that was expanded is there from its member 0 on, and the key names the member."""
+    written = max(sum(spec.array_index == 0 for spec in wanted[: at + 1]) - 1, 0)
+    return InvalidInput(
+        f"the idempotency key {wanted[at].idempotency_key!r} is that of task {task}, which is another specification",
+        place=f"tasks[{written}].idempotency_key",
+        hint="give another key, or send the same specification",
+    )
 
 
 def _shape_number(batch: Batch, shape: Shape) -> int:

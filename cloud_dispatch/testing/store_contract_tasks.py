@@ -77,6 +77,10 @@ class TasksContract:
             await store.submit([spec("new"), spec("b", idempotency_key="k")])
         with pytest.raises(InvalidInput, match="'m'"):
             await store.submit([spec("a", idempotency_key="m"), spec("b", idempotency_key="m")])
+        array = [spec(array_id=ArrayId("x"), array_index=at, idempotency_key=f"x/{at}") for at in range(3)]
+        with pytest.raises(InvalidInput) as caught:
+            await store.submit([spec(), *array, spec("b", idempotency_key="k")])
+        assert caught.value.place == "tasks[2].idempotency_key"
         assert store.task_counts()[TaskState.QUEUED] == 1
 
     async def test_an_unknown_task_is_not_found(self, store: Store) -> None:

@@ -60,6 +60,17 @@ async def test_one_bad_task_refuses_the_whole_submission(house: House) -> None:
     assert (await house.op.get("/v1/counts")).json()["counts"].get("queued", 0) == 0
 
 
+async def test_a_key_of_another_specification_is_refused_where_it_was_written(house: House) -> None:
+    """Of an array the input is named, not its member: that is what the caller has before it."""
+    first = {"command": "true", "idempotency_key": "night", "array": 3}
+    assert (await house.op.post("/v1/tasks", json={"tasks": [first]})).status_code == 201
+    others = [{"command": "true"}, {"command": "true", "array": 4}, {**first, "command": "false"}]
+    answer = await house.op.post("/v1/tasks", json={"tasks": others})
+    assert error_of(answer) == (400, "invalid-input", "tasks[2].idempotency_key")
+    assert "'night/0' is that of task 1" in answer.json()["message"]
+    assert (await house.op.get("/v1/counts")).json()["counts"]["queued"] == 3
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[]", b"{}", b'{"tasks":[]}', b'{"tasks":3}', b'{"tasks":[],"more":1}', b"\xff", b'{"tasks":["x"]}'],
