@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
@@ -18,6 +19,7 @@ from cloud_dispatch.cli.exitcodes import OK, TASKS_FAILED
 from cloud_dispatch.cli.options import ConfigFile, Json
 from cloud_dispatch.cli.session import console, emit, load_config
 from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.task import TERMINAL
 
 if TYPE_CHECKING:
@@ -263,12 +265,15 @@ def _render(found: Report, work: Workload, misfits: int, findings: Sequence[str]
     out = console()
     out.print(show.table(("figure", "value"), rows, "value"))
     out.print(show.table(("of a task", "tasks", "mean", "p50", "p90", "p99", "max"), _spreads(found)))
-    lines = [(f"{own.profile}/{own.type} {own.market}", own.count, own.time, own.cost) for own in found.types]
-    total = ("all", sum(own.count for own in found.types), found.time, found.cost)
-    cells = [
-        (name, count, *_split(time, cost), show.dollars(cost.total)) for name, count, time, cost in [*lines, total]
-    ]
-    out.print(show.table(("instances", "count", "boot", "work", "idle", "lost", "cost"), cells))
+    names = [f"{own.profile}/{own.type}{' spot' * (own.market is Market.SPOT)}" for own in found.types] + ["all"]
+    parts = ("boot", "work", "idle", "lost", "total")
+    counts = [*(own.count for own in found.types), sum(own.count for own in found.types)]
+    times = [_split(own, show.span) for own in (*(own.time for own in found.types), found.time)]
+    costs = [_split(own, _money) for own in (*(own.cost for own in found.types), found.cost)]
+    rows_of_time = [(name, count, *cells) for name, count, cells in zip(names, counts, times, strict=True)]
+    out.print(show.table(("time of", "count", *parts), rows_of_time, right=parts, total=True))
+    rows_of_cost = [(name, *cells) for name, cells in zip(names, costs, strict=True)]
+    out.print(show.table(("cost of", *parts), rows_of_cost, right=parts, total=True))
     if found.curve:
         print(f"instances over time (most: {found.most_instances}):")
         print(_bars(found.curve, found.most_instances))
@@ -292,12 +297,16 @@ def _spreads(found: Report) -> list[tuple[str, ...]]:
     ]
 
 
-def _split(time: Parts, cost: Parts) -> tuple[str, ...]:
-    """Time and money of each part."""
-    return tuple(
-        f"{show.span(getattr(time, part))} {show.dollars(getattr(cost, part))}"
-        for part in ("boot", "work", "idle", "lost")
-    )
+def _split(found: Parts, text: Callable[[int], str]) -> tuple[str, ...]:
+    """Each part in words, and the total."""
+    return tuple(text(value) for value in (found.boot, found.work, found.idle, found.lost, found.total))
+
+
+def _money(micro: int) -> str:
+    """In so few characters that a table of parts fits: `$0.0123`, `$1234.57`; JSON has all of it."""
+    if 0 < micro < 100:
+        return "<$0.0001"
+    return f"${Decimal(micro) / 1_000_000:.{2 if micro >= 1_000_000 else 4}f}"
 
 
 def _bars(curve: Sequence[Sample], most: int) -> str:

@@ -345,6 +345,7 @@ def as_json(found: Report) -> dict[str, Any]:
                     "count": line.count,
                     "time_ms": _parts_json(line.time),
                     "cost_micro": _parts_json(line.cost),
+                    "unpriced": line.unpriced,
                 }
                 for line in found.types
             ],

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from cloud_dispatch.adapters.executors import Inline
-from cloud_dispatch.cli import advance
+from cloud_dispatch.cli import advance, simulate
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.statestore import open_store
@@ -95,6 +95,29 @@ def test_a_table_shows_the_figures_and_what_was_assumed(house: Path, cli: Cli) -
     assert ran.code == 0, ran.err
     for word in ("6 succeeded", "makespan", "wait", "p99", "lost", "instances over time", "assumed:"):
         assert word in ran.out
+
+
+def test_tables_fit_a_terminal_of_80_columns(house: Path, cli: Cli) -> None:
+    """Time and money of the parts in tables of their own: a line a type, none folded."""
+    (house / "config.toml").write_text(CONFIG.replace("here", "somewhere-else"))
+    ran = cli("simulate", str(house / "tasks.jsonl"), "--config", str(house / "config.toml"))
+    parts = ["boot", "work", "idle", "lost", "total"]
+    lines = [line.rstrip() for line in ran.out.splitlines()]
+    heads = [line.split() for line in lines if line.strip().startswith(("time of", "cost of"))]
+    assert heads == [["time", "of", "count", *parts], ["cost", "of", *parts]]
+    times, costs = (line for line in lines if line.strip().startswith("somewhere-else/local."))
+    assert len(times.split()) == 7
+    assert [len(cell.partition(".")[2]) for cell in costs.split()[1:]] == [4] * 5
+    assert max(map(len, lines[1 : lines.index("assumed:")])) <= 80
+
+
+@pytest.mark.parametrize(
+    ("micro", "text"),
+    [(0, "$0.0000"), (99, "<$0.0001"), (12_345, "$0.0123"), (1_234_567_890, "$1234.57"), (999_999, "$1.0000")],
+)
+def test_money_in_a_table_is_short(micro: int, text: str) -> None:
+    """Four decimals below a dollar, cents above; what is not nothing does not look like it."""
+    assert simulate._money(micro) == text
 
 
 def test_a_table_says_by_what_tasks_failed(house: Path, cli: Cli) -> None:

@@ -147,6 +147,7 @@ def test_an_unknown_price_is_counted_and_not_taken_for_free() -> None:
     """The sum says of how many instances it knows nothing."""
     found = report(record(rentals=[rental(0, 0, 5_000, rate=None), rental(0, 0, 5_000, name="i-1")]))
     assert (found.unpriced, found.cost.total) == (1, 5)
+    assert [line["unpriced"] for line in as_json(found)["instances"]["by_type"]] == [1]
 
 
 def test_instances_are_summed_by_type() -> None:
