@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import asyncio
 
 _THREADS = 4
+#: So many transfers of a VM go on at once: more of them would only share what its network gives, and each be too slow.
+_MOST_TRANSFERS = 16
 #: Transfers that begin at once, and how long each counts as one that has only begun.
 _TRANSFERS = 4
 _TURN_S = 10.0
@@ -69,13 +71,13 @@ class Threads:
 
 class Carriers:
     """Threads for work that waits for other machines. At most so many begin at once: what takes longer than its turn
-    leaves its place to the next and goes on beside it, as does what was given up. So nothing waits for what is slow
-    longer than its turn, and there are as many threads as work: one of each claim that has transfers at most."""
+    leaves its place to the next and goes on beside it, with so `many` under way. What was given up counts no
+    more: nobody waits for it."""
 
-    def __init__(self, most: int = _TRANSFERS, turn_s: float = _TURN_S) -> None:
+    def __init__(self, most: int = _TRANSFERS, turn_s: float = _TURN_S, many: int = _MOST_TRANSFERS) -> None:
         import asyncio
 
-        self._free = asyncio.Semaphore(most)
+        self._free, self._under_way = asyncio.Semaphore(most), asyncio.Semaphore(many)
         self._turn_s = turn_s
 
     async def run(self, work: Callable[[], Any]) -> Any:
@@ -84,18 +86,19 @@ class Carriers:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        await self._free.acquire()
-        holding = contextlib.ExitStack()
-        holding.callback(self._free.release)
-        turn = loop.call_later(self._turn_s, holding.close)  # which has nothing to do the second time
-        try:
-            outcome: asyncio.Future[Callable[[], Any]] = loop.create_future()
-            threading.Thread(target=_carry, args=(work, loop, outcome), name="transfer", daemon=True).start()
-            told = await outcome
-        finally:
-            turn.cancel()
-            holding.close()
-        return told()
+        async with self._under_way:
+            await self._free.acquire()
+            holding = contextlib.ExitStack()
+            holding.callback(self._free.release)
+            turn = loop.call_later(self._turn_s, holding.close)  # which has nothing to do the second time
+            try:
+                outcome: asyncio.Future[Callable[[], Any]] = loop.create_future()
+                threading.Thread(target=_carry, args=(work, loop, outcome), name="transfer", daemon=True).start()
+                told = await outcome
+            finally:
+                turn.cancel()
+                holding.close()
+            return told()
 
 
 def _carry(

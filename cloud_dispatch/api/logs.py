@@ -91,10 +91,10 @@ class LogStore:
         except FileNotFoundError:
             return b""
 
-    def gone(self, task: TaskId, token: FencingToken, claimed_ms: int) -> bool:
-        """Whether there is no log of an attempt that was claimed at this moment, and may have been one: those that were
-        written since then and no more for long were deleted."""
-        return claimed_ms < self._pruned_ms() and not self._path(task, token).exists()
+    def gone(self, task: TaskId, token: FencingToken, told_ms: int) -> bool:
+        """Whether there is no log of an attempt whose end was told at this moment, and may have been one: those that
+        were written until then and no more for long were deleted."""
+        return told_ms < self._pruned_ms() and not self._path(task, token).exists()
 
     def _pruned_ms(self) -> int:
         try:

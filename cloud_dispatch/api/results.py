@@ -76,8 +76,8 @@ class ResultRoutes:
     async def _queried(self, asked: TaskId, chosen: FencingToken | None, offset: int) -> Response:
         """The answer for any attempt; says when there will be no more."""
         task = await self._s.store.task(asked)
-        token, claimed_ms = await self._attempt(task, chosen)
-        if claimed_ms is not None and self._s.logs.gone(asked, token, claimed_ms):
+        token, told_ms = await self._attempt(task, chosen)
+        if told_ms is not None and self._s.logs.gone(asked, token, told_ms):
             said = f"the log of the attempt of task {asked} under token {token} is no longer kept"
             hint = "logs are deleted `store.retain_logs` after they were last written; or it printed nothing"
             raise NotFound(said, place="attempt", hint=hint)
@@ -88,7 +88,7 @@ class ResultRoutes:
 
     async def _attempt(self, task: Task, chosen: FencingToken | None) -> tuple[FencingToken, int | None]:
         """The attempt of this number or token, which no number comes near, if it is one of the task's; without a choice
-        the current or the last one, 0 when there was none. Beside it when one that has ended was claimed."""
+        the current or the last one, 0 when there was none. Beside it when the end of one that has ended was told."""
         current = task.lease.token if task.lease is not None else None
         if current is not None and chosen in (None, current, task.attempts + 1):
             return current, None
@@ -98,7 +98,7 @@ class ResultRoutes:
         named = {one.token: one for one in attempts} | {FencingToken(one.number): one for one in attempts}
         if chosen is None or chosen in named:
             found = attempts[-1] if chosen is None else named[chosen]
-            return found.token, found.claimed_ms
+            return found.token, found.told_ms
         hint = f"`cloud-dispatch show {task.id}` lists them"
         raise NotFound(f"task {task.id} has no attempt {chosen}", place="attempt", hint=hint)
 

@@ -64,7 +64,7 @@ def make(
     within = folder.is_relative_to(state)
     part = folder / f".{made.name}.part"
     shutil.rmtree(part, ignore_errors=True)
-    _make_room(folder, state, [one for one in there(folder) if store_of(one) == store], keep, room)
+    _make_room(folder, state, [one for one in there(folder) if store_of(one) == store], room)
     part.mkdir(mode=0o700)
     try:
         if copy_store is not None:
@@ -84,23 +84,27 @@ def make(
     return made
 
 
-def _make_room(folder: Path, state: Path, mine: list[Path], keep: int, room: Room) -> None:
-    """A copy that does not fit is not begun: on its way it would take the room that commits need. Only those make way
-    that would go after it, and never the last one."""
+def _make_room(folder: Path, state: Path, mine: list[Path], room: Room) -> None:
+    """A copy that does not fit is not begun: on its way it would take the room that commits need. The oldest make way,
+    whatever is to be kept, but for the last one: what is new is worth more than what is many."""
     if not room.needs:
         return
     same = state.exists() and folder.stat().st_dev == state.stat().st_dev
     wanted = room.needs + (room.reserve if same else 0)
-    old = mine[: max(len(mine) + 1 - max(keep, 2), 0)]
+    old = mine[:-1]
     while (free := room.free(folder)) < wanted:
-        if not old:
+        if free + sum(map(_size, old)) < wanted:  # then none of them makes way in vain
             beside = f", and {format_size(room.reserve)} stay for the statestore" if same and room.reserve else ""
             raise Unavailable(
                 f"no room for a copy in {folder}: {format_bytes(free)} are free, it needs {format_bytes(room.needs)}"
                 f"{beside}",
-                hint="free space there, lower `backup.keep`, or have copies go to another disk (`backup.into`)",
+                hint="free space there, or have copies go to another disk (`backup.into`)",
             )
         shutil.rmtree(old.pop(0))
+
+
+def _size(copy: Path) -> int:
+    return sum(file.stat().st_size for file in copy.rglob("*") if file.is_file())
 
 
 def there(folder: Path) -> list[Path]:

@@ -207,8 +207,8 @@ NEVER_MS = 1 << 62
 
 class Outlook(NamedTuple):
     """Of what an instance holds: what `stays` for longer than work is planned for, or for nobody knows how long; when
-    the rest is expected to be done, now at the earliest; and until when that is known, if nothing begins or ends there
-    (a moment that is not later than now: it changes with every moment)."""
+    the rest is expected to be done, now at the earliest; and until when that is known, if nothing is claimed or ends
+    there (a moment that is not later than now: it may be another at every moment)."""
 
     stays: Load
     free_ms: int

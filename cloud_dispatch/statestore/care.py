@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, delete, select
+from sqlalchemy import ColumnElement, Table, delete, func, select
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import InvalidInput
@@ -40,6 +40,8 @@ class Prune:
         ):
             if age is not None:
                 old = column < now_ms - age
+                if table is events:  # ids go on from the newest: who follows them asks for those after it
+                    old &= table.c.id < select(func.max(events.c.id)).scalar_subquery()
                 self._rules.append((table, table.name, old if condition is None else old & condition))
         self._found: dict[str, list[Any]] = {}
         self._states: dict[int, TaskState] = {}

@@ -317,10 +317,11 @@ class Memory:
             else:
                 free_ms = max(free_ms, finish)
             said = hold.since_ms + hold.lot.expected_ms
-            if finish == said:
+            if finish == said and hold.started_ms is not None:
                 until_ms = min(until_ms, said - within_ms if longer else said)
-            elif not (hold.lot.expected_ms and longer):
-                until_ms = now  # what others take may be learnt at any time; what is late is later with every moment
+            elif not (hold.started_ms is not None and hold.lot.expected_ms and longer):
+                # When it starts, and what others take, may be learnt at any time; what is late is ever later.
+                until_ms = now
         if len(staying) == len(seat.held):
             return Outlook(seat.load(), now, until_ms)
         stays = Load()

@@ -349,6 +349,16 @@ class FleetContract:
         assert await store.submit([spec()]) == [5]
         assert await store.check() == []
 
+    async def test_an_events_id_is_never_given_again(self, store: Store, clock: ManualClock) -> None:
+        """Also where nothing happened for so long that all are past retention: who follows them has seen the last."""
+        await store.record([Event(START_MS, "first"), Event(START_MS, "last")])
+        (last,) = await store.events(limit=1)
+        clock.now_ms += 1000
+        await store.prune(clock.now_ms, Retention(events_ms=500))
+        await store.record([Event(clock.now_ms, "new")])
+        assert last.id
+        assert [event.action for event in await store.events(after=last.id)] == ["new"]
+
     async def test_backup_refuses_to_replace(self, store: Store, tmp_path: Path) -> None:
         """A file with the target's name is kept, whatever it is."""
         target = tmp_path / "copy.db"

@@ -94,7 +94,10 @@ class LastWorkContract:
         by, may be expected at another time with every moment."""
         await store.submit([takes(5)])
         agent = await adopted(store)
-        await agent.claim()
+        (claim,) = await agent.claim()
+        assert store.outlook(agent.id, START_MS, 2 * HOUR_MS).until_ms == START_MS, "it starts later than it is claimed"
+        agent.runs(claim)
+        await agent.sync()
         for hours, until in ((0, 3), (1, 3), (3, 5), (4, 5)):
             clock.now_ms = START_MS + hours * HOUR_MS
             told = store.outlook(agent.id, clock.now(), 2 * HOUR_MS)

@@ -58,6 +58,24 @@ async def test_slow_work_leaves_its_place_to_what_waits_after_its_turn() -> None
     await asyncio.gather(first, second)
 
 
+async def test_so_many_go_on_at_once_however_slow_they_are() -> None:
+    """Places that are left are no more places than that: all share one network."""
+    carriers, gate, began = Carriers(1, turn_s=0.01, many=3), threading.Event(), []
+
+    def carry() -> None:
+        began.append(None)
+        gate.wait()
+
+    slow = [asyncio.create_task(carriers.run(carry)) for _ in range(5)]
+    await asyncio.sleep(0.3)
+    assert len(began) == 3
+    slow[0].cancel()
+    while len(began) < 4:
+        await asyncio.sleep(0.01)
+    gate.set()
+    assert await asyncio.gather(*slow[1:]) == [None] * 4
+
+
 def test_each_agent_has_its_own(tmp_path: Path) -> None:
     """Two in one process, one after the other, each with more to carry than may begin at once."""
     for name in ("first", "second"):

@@ -74,12 +74,13 @@ def test_the_oldest_make_way_before_where_there_is_no_room(tmp_path: Path) -> No
     folder, own = tmp_path / "copies", state(tmp_path / "old")
     lost = copies.make(folder, own, NOW, "slost", 9, copied)
     made = [copies.make(folder, own, NOW + second * 1_000, "sown", 9, copied) for second in range(4)]
-    room = copies.Room(100, 50, lambda where: 170 - 10 * len(copies.there(where)))  # enough with two of five
-    with pytest.raises(Unavailable, match="130B are free, it needs 100B, and 50B stay for the statestore") as told:
-        copies.make(folder, own, NOW + 9_000, "sown", 4, copied, room)
-    assert "backup.keep" in told.value.hint
-    assert copies.there(folder) == sorted([lost, *made[1:]])
-    new = copies.make(folder, own, NOW + 9_000, "sown", 2, copied, room)
+    each = copies._size(lost)
+    room = copies.Room(each, 50, lambda where: each * 3 + 50 - each * len(copies.there(where)))  # for two
+    assert room.free(folder) < 0
+    with pytest.raises(Unavailable, match="and 50B stay for the statestore"):
+        copies.make(folder, own, NOW + 9_000, "sown", 9, copied, copies.Room(2 * each, 50, room.free))
+    assert copies.there(folder) == sorted([lost, *made]), "none makes way in vain"
+    new = copies.make(folder, own, NOW + 9_000, "sown", 9, copied, room)
     assert copies.there(folder) == sorted([lost, made[3], new])
 
 

@@ -94,8 +94,10 @@ async def test_what_runs_is_seen_nearer_its_end_though_nothing_changes(tmp_path:
     async with world(tmp_path) as w:
         await w.submit(1, expected_runtime_ms=20 * MINUTE_MS)
         await w.passes()
-        await w.register(w.rows[0])
-        await claim(w, w.rows[0].id)
+        agent = Agent(w.store, await w.register(w.rows[0]))
+        (held,) = await agent.claim()
+        agent.runs(held)
+        await agent.sync()
         (one,) = seen(w)
         assert (one.stays, one.free_ms) == (one.load, 0)
         began, told = w.clock.ms, []
@@ -109,6 +111,23 @@ async def test_what_runs_is_seen_nearer_its_end_though_nothing_changes(tmp_path:
         assert set(told[9:19]) == {told[9]}
         assert 0 <= began + 20 * MINUTE_MS - told[9] < 10 * MINUTE_MS // OUTLOOK_STEPS
         assert told[19] == -1  # it takes longer than it said: as long again, for all that is known
+
+
+async def test_what_starts_long_after_it_was_claimed_is_seen_to_take_longer(tmp_path: Path) -> None:
+    """Its inputs took a while: what it holds is the same, and it is done that much later."""
+    async with world(tmp_path) as w:
+        await w.submit(1, expected_runtime_ms=5 * MINUTE_MS)
+        await w.passes()
+        agent = Agent(w.store, await w.register(w.rows[0]))
+        (held,) = await agent.claim()
+        (before,) = seen(w)
+        w.clock.ms += 4 * MINUTE_MS
+        agent.runs(held)
+        await agent.sync()
+        w.clock.ms += 10 * MINUTE_MS // OUTLOOK_STEPS
+        (after,) = seen(w)
+        assert (after,) == seen_anew(w)
+        assert after.free_ms > before.free_ms + 2 * MINUTE_MS
 
 
 async def test_nothing_waits_for_what_nobody_knows_the_end_of(tmp_path: Path) -> None:
