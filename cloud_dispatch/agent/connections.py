@@ -63,6 +63,10 @@ class Incoming(io.RawIOBase):
         self._speed.moved(count or 0, now_ms() - began_ms)
         return count
 
+    def begin_anew(self) -> None:
+        """What was waited for until now counts no more."""
+        self._speed = Speed()
+
     def close(self) -> None:
         self._wire.close()
         super().close()
@@ -73,7 +77,8 @@ class Answer(http.client.HTTPResponse):
 
     def __init__(self, sock: Any, *given: Any, **named: Any) -> None:
         super().__init__(sock, *given, **named)
-        self.fp = io.BufferedReader(Incoming(self.fp.detach()))  # type: ignore[arg-type]
+        self._incoming = Incoming(self.fp.detach())  # type: ignore[arg-type]
+        self.fp = io.BufferedReader(self._incoming)
 
     def begin(self) -> None:
         for _ in range(MOST_HEADS):
@@ -81,6 +86,7 @@ class Answer(http.client.HTTPResponse):
             if self.status not in _INTERIM or self.status == _SWITCHED:
                 return
             self.headers = None  # type: ignore[assignment]  # what says that a head was read
+            self._incoming.begin_anew()  # who speaks in time is not slow; `MOST_HEADS` bounds what is only said
         raise http.client.HTTPException("it answered %d and nothing more" % self.status)
 
 

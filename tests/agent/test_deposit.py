@@ -176,7 +176,7 @@ def test_a_file_that_is_hardly_taken_is_an_error(monkeypatch: pytest.MonkeyPatch
     """However long somebody goes on to take a little of it."""
     monkeypatch.setattr(connections, "WINDOW_MS", 300)
     monkeypatch.setattr(connections, "LEAST_RATE", 1 << 40)
-    takes = [1 << 10] * (LARGE >> 10)
+    takes: list[int | float] = [1 << 20, 0.1] * 16
     with server(GO_ON, *takes, DONE) as dispatcher, pytest.raises(OSError, match=r"^too slow: \d+ bytes in \d+ s"):
         store(dispatcher, LARGE)
 
