@@ -157,14 +157,15 @@ class Claims:
         )
 
     def open_slots(self, policy: Policy) -> int:
-        """How many more tasks of the smallest size seen could start now, what already waits counted off."""
+        """How many more tasks of the smallest size seen could start now, what already waits counted off. Where less is
+        free, one: the dispatcher knows what fits, and a smaller one may never have been seen."""
         taken, smallest = self.taken, self.smallest_milli or 1
         free = (policy.cpus_milli or _ENDLESS) - taken.cpus_milli
-        if taken.exclusive or free < smallest:
+        if taken.exclusive or free <= 0:
             return 0
         by_count = (policy.max_tasks_at_once or MOST_CLAIMS) - taken.tasks
         unheld = MOST_CLAIMS - len(self.running)
-        return max(min(by_count, free // smallest, unheld) - len(self.waiting), 0)
+        return max(min(by_count, max(free // smallest, 1), unheld) - len(self.waiting), 0)
 
     def admit(self, policy: Policy) -> List[Attempt]:
         """Move every waiting claim that fits to `running`, oldest first, and return these attempts.

@@ -59,6 +59,17 @@ def test_work_is_asked_for_by_the_smallest_claim_that_was_seen() -> None:
     assert agent.request.want == 8
 
 
+@pytest.mark.parametrize(("cpus_milli", "want"), [(3000, 0), (3001, 1), (3800, 1), (4000, 1)])
+def test_the_last_part_of_a_machine_is_offered_too(cpus_milli: int, want: int) -> None:
+    """What a pool reserves leaves less than a cpu: tasks that small may wait for it, though none was seen yet.
+    Who has nothing left asks for nothing."""
+    agent = VirtualAgent(cpus_milli=cpus_milli)
+    agent.run(order(1), order(2), order(3))
+    agent.reply()
+    agent.until_request()
+    assert agent.request.want == want
+
+
 def test_what_is_told_of_an_attempt_that_is_over_changes_nothing() -> None:
     """The shell and the network may be late."""
     agent = VirtualAgent()
