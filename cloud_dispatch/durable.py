@@ -28,9 +28,9 @@ def write(path: Path, content: bytes, mode: int, owner: Path | None = None) -> N
     sync(path.parent)
 
 
-def sync(folder: Path) -> None:
-    """Which names are in it."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path | str) -> None:
+    """Wait until what is in the file is on the disk, or which names are in the folder."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

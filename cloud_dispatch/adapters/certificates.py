@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import ipaddress
-import os
 import re
 import ssl
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cloud_dispatch import durable
 from cloud_dispatch.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _make_ca(path: Path, key_path: Path, now: datetime.datetime) -> None:
         .add_extension(_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    _write(key_path, _pem_of(key), 0o600)
+    durable.write(key_path, _pem_of(key), 0o600)  # before its certificate, which says that both are there
     _sign(path, builder, key)
 
 
@@ -179,7 +179,7 @@ def _make_server(
     )
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    _write(key_path, _pem_of(key), 0o600)
+    durable.write(key_path, _pem_of(key), 0o600)
     _sign(path, builder, ca_key)
 
 
@@ -219,7 +219,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 def _sign(path: Path, builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> None:
     from cryptography.hazmat.primitives import hashes, serialization
 
-    _write(path, builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), 0o644)
+    durable.write(path, builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), 0o644)
 
 
 def _pem_of(key: EllipticCurvePrivateKey) -> bytes:
@@ -228,19 +228,6 @@ def _pem_of(key: EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """Whole or not there: a crash leaves no half file. The key comes before its certificate, which says that both are
-    there."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-    fresh.rename(path)
 
 
 def _read(path: Path) -> x509.Certificate:

@@ -14,6 +14,7 @@ from hashlib import sha256
 from itertools import count, islice
 from pathlib import Path
 
+from cloud_dispatch import durable
 from cloud_dispatch.api.files import attempt_folder, file_error, open_file, open_folder, split_path
 from cloud_dispatch.api.http import TooLarge
 from cloud_dispatch.api.room import NOTHING_KEPT_BACK, Room
@@ -73,14 +74,14 @@ class OutputStore:
             with share.upload(self._former(base, names)) as upload:
                 self._check(upload, declared, path)
                 size, digest = await self._receive(part, chunks, upload, path)
-                await self._executor.run(_flush, str(part))
+                await self._executor.run(durable.sync, str(part))
                 guard()
                 upload.arrived(size, self._place(part, base, names))
         except OSError as error:
             raise file_error(error, path) from None
         finally:
             part.unlink(missing_ok=True)
-        await self._executor.run(_flush, str(base.joinpath(*names[:-1])))
+        await self._executor.run(durable.sync, str(base.joinpath(*names[:-1])))
         return Stored(path, size, digest)
 
     def _check(self, upload: Upload, size: int, path: str) -> None:
@@ -155,17 +156,8 @@ def _weight_of(name: str, folder: int) -> int:
         return 0
 
 
-def _flush(path: str) -> None:
-    """Wait until the file or folder at `path` is on the disk. Of the module, so that any executor can run it."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _remove(folder: str) -> None:
-    """Remove an attempt's folder, and those above it that hold no other's. Of the module, as `_flush`."""
+    """Remove an attempt's folder, and those above it that hold no other's. Of the module, for any executor."""
     shutil.rmtree(folder)
     above = os.path.dirname(folder)
     with suppress(OSError):  # other attempts, other tasks
