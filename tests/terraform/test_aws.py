@@ -138,18 +138,24 @@ def test_what_may_stay_is_readable_and_named_anew_each_time() -> None:
     made = {one.address: one.body for one in hcl.load(AWS).of("resource")}
     disk, database = made["aws_ebs_volume.state"], made["aws_db_instance.own"]
     assert (disk["encrypted"], database["storage_encrypted"]) == (True, True)
-    assert "kms_key_id" not in disk
-    assert "kms_key_id" not in database
+    assert {str(one["kms_key_id"]) for one in (disk, database)} == {"${var.state_key}"}
+    assert hcl.load(AWS).named("variable")["state_key"].body["default"] is None
     assert "${aws_db_parameter_group.own[0].name}-final" in str(database["final_snapshot_identifier"])
     assert "name_prefix" in made["aws_db_parameter_group.own"]
 
 
-def test_the_disk_with_the_state_is_not_replaced_for_another_zone() -> None:
-    """It stays where it is, and the plan of a control VM in another zone is refused before anything is destroyed."""
+def test_what_holds_the_state_is_not_replaced_for_another_zone_or_key() -> None:
+    """It stays as it is, and the plan of a control VM in another zone, or with another key, is refused before anything
+    is destroyed."""
     made = {one.address: one.body for one in hcl.load(AWS).of("resource")}
-    assert [str(one) for one in made["aws_ebs_volume.state"]["lifecycle"][0]["ignore_changes"]] == ["availability_zone"]
+    disk, database = (made[name]["lifecycle"][0] for name in ("aws_ebs_volume.state", "aws_db_instance.own"))
+    assert [str(one) for one in disk["ignore_changes"]] == ["availability_zone", "kms_key_id"]
+    assert [str(one) for one in database["ignore_changes"]] == ["kms_key_id"]
     asked = [one["condition"] for one in made["aws_instance.control"]["lifecycle"][0]["precondition"]]
     assert "${aws_ebs_volume.state.availability_zone == data.aws_subnet.control.availability_zone}" in asked
+    assert "${var.state_key == null || aws_ebs_volume.state.kms_key_id == var.state_key}" in asked
+    (held,) = (one["condition"] for one in database["postcondition"])
+    assert held == "${var.state_key == null || self.kms_key_id == var.state_key}"
 
 
 def policy(name: str, **values: object) -> list[dict[str, Any]]:

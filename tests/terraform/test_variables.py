@@ -21,6 +21,8 @@ MORE = {"azure": {"region": "westeurope"}}
 #: A role, and who signs for its account.
 ROLE = "arn:aws:iam::123456789012:role/cloud-dispatch-lab-dispatcher"
 ISSUER = "https://0a1b2c3d-1111-4222-8333-444444444444.tokens.sts.global.api.aws"
+#: A key of the user's own.
+KEY = "arn:aws:kms:us-east-1:123456789012:key/0a1b2c3d-1111-4222-8333-444444444444"
 #: A service principal of Azure.
 PRINCIPAL = "99999999-8888-4777-8666-555555555555"
 #: One version, that is always the same: the control VM is made anew for any change.
@@ -48,6 +50,7 @@ VALUES: dict[str, dict[str, tuple[list[object], list[object]]]] = {
         ),
         "token_audiences": ([[], ["api://AzureADTokenExchange"]], [["*"], [""]]),
         "restore_from": (["", "s3://lab-1/copies/latest"], ["latest", "gs://lab/copies/latest"]),
+        "state_key": ([None, KEY], ["", "alias/lab", KEY.replace(":key/", ":alias/"), KEY.replace(":kms:", ":s3:")]),
     },
     "azure": {
         "package": PACKAGES,

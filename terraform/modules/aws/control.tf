@@ -114,6 +114,11 @@ resource "aws_instance" "control" {
       condition     = aws_ebs_volume.state.availability_zone == data.aws_subnet.control.availability_zone
       error_message = "The state is on a disk in another zone than the first of subnet_ids, and can't move. To begin on a new disk there, set restore_from, and apply with -replace for aws_ebs_volume.state."
     }
+
+    precondition {
+      condition     = var.state_key == null || aws_ebs_volume.state.kms_key_id == var.state_key
+      error_message = "The state is on a disk with another key than state_key, and a disk keeps its key. To begin on a new disk, set restore_from, and apply with -replace for aws_ebs_volume.state."
+    }
   }
 
   # Whoever ends everything comes after it: nothing is launched while the deployment is destroyed.

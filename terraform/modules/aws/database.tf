@@ -83,6 +83,7 @@ resource "aws_db_instance" "own" {
   max_allocated_storage = 200
   storage_type          = "gp3"
   storage_encrypted     = true
+  kms_key_id            = var.state_key
 
   db_subnet_group_name   = aws_db_subnet_group.own[0].name
   parameter_group_name   = aws_db_parameter_group.own[0].name
@@ -95,12 +96,22 @@ resource "aws_db_instance" "own" {
   copy_tags_to_snapshot           = true
   enabled_cloudwatch_logs_exports = ["postgresql", "upgrade"]
 
-  # Its name is another one each time that all of this is made: a snapshot of the same name would stop the destroying. No
-  # key is named above, so that RDS's own one encrypts it: it has to be readable when the others are gone.
+  # Its name is another one each time that all of this is made: a snapshot of the same name would stop the destroying. Its
+  # key is none that is made here: it has to be readable when these are gone.
   deletion_protection       = var.database_protected
   delete_automated_backups  = true
   skip_final_snapshot       = !var.database_final_snapshot
   final_snapshot_identifier = var.database_final_snapshot ? "${aws_db_parameter_group.own[0].name}-final" : null
+
+  # It keeps its key, and another one in its place would be empty.
+  lifecycle {
+    ignore_changes = [kms_key_id]
+
+    postcondition {
+      condition     = var.state_key == null || self.kms_key_id == var.state_key
+      error_message = "The database has another key than state_key, and a database keeps its key: leave state_key as it was."
+    }
+  }
 }
 
 resource "aws_iam_role_policy" "database" {

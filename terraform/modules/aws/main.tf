@@ -16,7 +16,8 @@ locals {
 }
 
 # One key for what is kept here and goes with it: bucket, logs, topic, the secret, the control VM's own disk. Of what may
-# outlive it, the state's disk and the database, snapshots can stay: AWS's own keys for these, which nobody can delete.
+# outlive it, the state's disk and the database, snapshots can stay: for these a key that is not made here (state_key), or
+# AWS's own ones, which nobody can delete.
 resource "aws_kms_key" "own" {
   description             = "cloud-dispatch, deployment ${var.deployment}"
   enable_key_rotation     = true

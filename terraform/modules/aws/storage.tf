@@ -84,16 +84,17 @@ resource "aws_s3_bucket_lifecycle_configuration" "own" {
 }
 
 resource "aws_ebs_volume" "state" {
-  #checkov:skip=CKV_AWS_189: its snapshots may stay (keep_snapshots), and could not be read without a key that goes
+  #checkov:skip=CKV_AWS_189: state_key is for that; its snapshots may stay, and could not be read without a key that goes
   availability_zone = data.aws_subnet.control.availability_zone
   size              = var.state_gib
   type              = "gp3"
   encrypted         = true
+  kms_key_id        = var.state_key
   tags              = merge(local.tags, { Name = "${local.name}-state", "cloud-dispatch-snapshots" = var.deployment })
 
-  # A disk can't move, and another one in its place would be empty: the control VM's precondition says so.
+  # A disk can't move, nor change its key, and another one in its place would be empty: the control VM's preconditions say so.
   lifecycle {
-    ignore_changes = [availability_zone]
+    ignore_changes = [availability_zone, kms_key_id]
   }
 }
 

@@ -192,6 +192,17 @@ variable "state_gib" {
   }
 }
 
+variable "state_key" {
+  description = "ARN of a KMS key of yours that the state's disk, the managed database and their snapshots are encrypted with. It is not the module's, so that it stays when everything is destroyed; null: AWS's own keys."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.state_key == null || can(regex("^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$", var.state_key))
+    error_message = "The key is named by its ARN, arn:aws:kms:REGION:ACCOUNT:key/ID: an alias can become another key's."
+  }
+}
+
 variable "snapshot_days" {
   description = "For so many days the daily snapshots of that disk are kept."
   type        = number
