@@ -29,14 +29,14 @@ from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.views import attempt_view, spec_view, task_view
 from cloud_dispatch.demand.fields import MAX_PRIORITY
 from cloud_dispatch.demand.notes import notes_of
-from cloud_dispatch.demand.submission import SubmissionLimits, parse
+from cloud_dispatch.demand.submission import SubmissionLimits, may_be_many, parse, size_of
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
 from cloud_dispatch.domain.ids import ArrayId, TaskId
 from cloud_dispatch.domain.resources import MIB
 from cloud_dispatch.domain.task import TERMINAL, Task, TaskSpec, TaskState
 from cloud_dispatch.ports.store import TaskFilter
 
-#: A submission larger than this is parsed off the loop.
+#: A submission larger than this is parsed off the loop, as is one that may stand for more tasks than it has words for.
 _SMALL_BYTES = 65_536
 _PAGE = 1000
 #: What a page of a list may hold: a thousand tasks of megabytes each would stop the loop while they are written out.
@@ -88,6 +88,10 @@ def parse_submission(body: bytes, limits: SubmissionLimits, names: ArrayNames) -
     return parse(submitted.tasks, "tasks", limits=limits, new_array=names)
 
 
+def _takes_long(body: bytes) -> bool:
+    return len(body) > _SMALL_BYTES or may_be_many(decode_exact(_SUBMIT, body).tasks)
+
+
 def _by_number_alone(where: TaskFilter) -> bool:
     """Whether it names its tasks and asks nothing else of them: then each that it names is meant to be there."""
     return bool(where.ids) and where == TaskFilter(ids=where.ids)
@@ -135,7 +139,7 @@ class TaskRoutes:
         body = await read_body(request.scope, request.receive, self._s.limits.request_bytes)
         names = ArrayNames(self._s.entropy.name("array"))
         pools = self._s.terms().pools
-        if len(body) > _SMALL_BYTES:
+        if _takes_long(body):
             specs = await self._s.executor.run(parse_submission, body, self._limits, names)
             notes = await self._s.executor.run(notes_of, specs, pools)
         else:
@@ -221,19 +225,23 @@ class TaskRoutes:
         )
 
     async def _all(self, where: TaskFilter) -> list[Task]:
-        """All that match, as many as may be submitted at once; InvalidInput where there are more."""
+        """All that match, as many and as large as may be submitted at once; InvalidInput where there is more."""
         found: list[Task] = []
+        size, limits = 0, self._limits
         ids = sorted(set(where.ids))
         for part in [replace(where, ids=tuple(ids[at : at + _PAGE])) for at in range(0, len(ids), _PAGE)] or [where]:
-            after, page = TaskId(0), list[Task]()
-            while not after or len(page) == _PAGE:
-                page = list(await self._s.store.tasks(part, after=after, limit=_PAGE))
-                found += page
-                if len(found) > self._limits.tasks:
-                    raise InvalidInput(f"more than {self._limits.tasks} tasks match", hint="take them in parts")
-                if not page:
-                    break
-                after = page[-1].id
+            after: TaskId | None = TaskId(0)
+            while after is not None:
+                page = await self._s.store.page(part, after=after, limit=_PAGE, size=_PAGE_BYTES)
+                found += page.tasks
+                size += sum(size_of(task.spec) for task in page.tasks)
+                if len(found) > limits.tasks:
+                    raise InvalidInput(f"more than {limits.tasks} tasks match", hint="take them in parts")
+                if size > limits.task_bytes:
+                    raise InvalidInput(
+                        f"the tasks that match come to more than {limits.task_bytes} bytes", hint="take them in parts"
+                    )
+                after = page.next
         return found
 
     async def priority(self, request: Request) -> Response:

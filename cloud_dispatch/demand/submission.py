@@ -96,6 +96,16 @@ class SubmissionLimits:
     task_bytes: int = 256 * MIB
 
 
+def size_of(spec: TaskSpec) -> int:
+    """Bytes of one task as JSON with every field: what it takes in the statestore, nearly."""
+    return len(msgspec.json.encode(spec))
+
+
+def may_be_many(inputs: Iterable[Any]) -> bool:
+    """Whether any of `inputs` may stand for more than one task."""
+    return any(isinstance(one, Mapping) and ("array" in one or "sweep" in one) for one in inputs)
+
+
 def parse(
     inputs: Iterable[Any],
     place_prefix: str = "tasks",
@@ -123,7 +133,7 @@ def parse(
             single = task.array is None and not task.sweep
             named = new_array or _array_of_content(raw, position)
             for spec in [_spec(task, limits)] if single else _expanded(task, limits, named):
-                size += len(msgspec.json.encode(spec))
+                size += size_of(spec)
                 if size > limits.task_bytes:  # before the next one is made: the body's size says nothing about theirs
                     raise ValueError(
                         f"expected at most {limits.task_bytes} bytes of tasks in one submission, arrays and sweeps"

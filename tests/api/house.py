@@ -32,6 +32,7 @@ from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.domain.task import TaskSpec
+from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.fleet import BootWord, Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange, Store
 from cloud_dispatch.reconcile import boot
@@ -318,6 +319,7 @@ async def served(
     poll_ms: int = 20_000,
     output_bytes: int = GIB,
     connections: tuple[int, int] = (2048, 512),
+    executor: Executor = Inline(),
 ) -> AsyncIterator[House]:
     """The API served at a free port of this machine until the block ends."""
     clock, entropy = AheadClock(), SystemEntropy()
@@ -335,7 +337,7 @@ async def served(
         outputs=OutputStore(folder / "outputs", output_bytes, Inline()),
         terms=lambda: told[-1],
         agent=AGENT,
-        executor=Inline(),
+        executor=executor,
         shutdown=lambda terminate, grace_ms: stops.append((terminate, grace_ms)),
         metrics=lambda: b"tasks 1\n",
         deployment="lab",

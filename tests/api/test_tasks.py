@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.api.services import Limits
 from tests.api.house import House, error_of, served
 
@@ -188,6 +191,38 @@ async def test_only_what_has_ended_is_there_and_was_named_runs_again(tmp_path: P
         refused = await house.op.post("/v1/tasks/rerun", json={"ids": tasks})
         assert (refused.status_code, "more than 1 tasks match" in refused.text) == (400, True)
         assert len((await house.op.get("/v1/tasks")).json()["tasks"]) == 2
+
+
+async def test_no_more_bytes_run_again_at_once_than_may_be_submitted(tmp_path: Path) -> None:
+    """Each was small enough by itself; nothing is queued, and in parts they run."""
+    async with served(tmp_path, limits=Limits(task_bytes_per_submission=65_536)) as house:
+        large = {"command": ["true", "x" * 50_000]}
+        tasks = [(await house.op.post("/v1/tasks", json={"tasks": [large]})).json()["ids"][0] for _ in range(2)]
+        await house.op.post("/v1/tasks/cancel", json={"ids": tasks})
+        refused = await house.op.post("/v1/tasks/rerun", json={"ids": tasks})
+        assert (refused.status_code, "come to more than 65536 bytes" in refused.text) == (400, True)
+        assert len((await house.op.get("/v1/tasks")).json()["tasks"]) == 2
+        for task in tasks:
+            assert (await house.op.post("/v1/tasks/rerun", json={"ids": [task]})).status_code == 201
+
+
+async def test_what_a_few_words_are_expanded_to_is_made_off_the_loop(tmp_path: Path) -> None:
+    """An array of a hundred thousand takes more than a second, in which no agent would be answered."""
+    asked: list[str] = []
+
+    class Telling(Inline):
+        async def run(self, work: Callable[..., Any], *args: Any) -> Any:
+            asked.append(work.__name__)
+            return await super().run(work, *args)
+
+    async with served(tmp_path, executor=Telling()) as house:
+        await house.op.post("/v1/tasks", json={"tasks": [{"command": ["true"]}] * 3})
+        assert "parse_submission" not in asked
+        for many in ({"array": 3}, {"sweep": {"x": ["1", "2"]}}):
+            made = await house.op.post("/v1/tasks", json={"tasks": [{"command": ["echo", "{x}"], **many}]})
+            assert made.status_code == 201, made.text
+            assert asked.count("parse_submission") == 1, many
+            asked.clear()
 
 
 async def test_a_priority_counts_at_the_next_claim(house: House) -> None:
