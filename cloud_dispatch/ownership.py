@@ -5,7 +5,8 @@ there has to be the service's, or it can't go on with it.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -22,7 +23,25 @@ def give(made: Path | int, folder: Path) -> None:
             os.chown(made, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
-def give_all(made: Path, folder: Path) -> None:
-    """`give` a folder with all that is in it."""
-    for path in (made, *made.rglob("*")):
-        give(path, folder)
+@contextmanager
+def as_owner(folder: Path) -> Iterator[None]:
+    """Root has the rights of the owner of `folder` for as long: a link that this one has put there leads root no
+    further than its owner gets, and what root makes is that one's. All of the process has them, as suits a command. Who
+    is not root, or may not change its rights in a container, goes on as it is."""
+    owner = next((one for one in (folder.lstat(), folder.stat()) if one.st_uid != 0), None)
+    if os.geteuid() != 0 or owner is None:
+        yield
+        return
+    group, groups = os.getegid(), os.getgroups()
+    try:
+        with suppress(PermissionError):
+            os.setgroups([])
+            os.setegid(owner.st_gid)
+            os.seteuid(owner.st_uid)
+        yield
+    finally:
+        if os.geteuid() != 0:
+            os.seteuid(0)
+        with suppress(PermissionError):
+            os.setegid(group)
+            os.setgroups(groups)

@@ -14,7 +14,8 @@ import datetime
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +24,7 @@ from cloud_dispatch import durable, statestore
 from cloud_dispatch.config import OPERATOR_FILE, OPERATOR_HASH
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, Unavailable
 from cloud_dispatch.domain.resources import format_bytes, format_size
-from cloud_dispatch.ownership import give, give_all
+from cloud_dispatch.ownership import as_owner
 
 STORE = "store.sqlite"
 #: Folders of the state that are copied with it, as far as they are there.
@@ -60,8 +61,16 @@ def make(
     made = folder / f"{moment:%Y%m%dT%H%M%SZ}-{store}"
     if made.exists():
         raise Conflict(f"{made} exists", hint="one a second can be made")
+    with as_owner(state) if folder.is_relative_to(state) else nullcontext():
+        _make(made, state, store, keep, copy_store, room)
+    return made
+
+
+def _make(
+    made: Path, state: Path, store: str, keep: int, copy_store: Callable[[Path], None] | None, room: Room
+) -> None:
+    folder = made.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    within = folder.is_relative_to(state)
     part = folder / f".{made.name}.part"
     shutil.rmtree(part, ignore_errors=True)
     _make_room(folder, state, [one for one in there(folder) if store_of(one) == store], room)
@@ -71,17 +80,13 @@ def make(
             copy_store(part / STORE)
         for name in FOLDERS:
             if (state / name).is_dir():
-                _copy(state / name, part / name)
-        if within:
-            give(folder, state)
-            give_all(part, state)
+                _write(_read(state / name), part / name)
         part.rename(made)
         durable.sync(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
     for old in too_many([one for one in there(folder) if store_of(one) == store], made, keep):
         shutil.rmtree(old)
-    return made
 
 
 def _make_room(folder: Path, state: Path, mine: list[Path], room: Room) -> None:
@@ -163,30 +168,37 @@ def bring(source: Path, state: Path) -> None:
     already is left. It is the owner's of `state`, also where root brings it. Where commands find an operator's token
     that one holds: a dispatcher that finds no hash of it makes it."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name in FOLDERS:
-        kept, there = source / name, state / name
-        if kept.is_dir() and not there.is_dir():
+    kept = {name: _read(source / name) for name in FOLDERS if (source / name).is_dir()}
+    with as_owner(state):
+        for name, files in kept.items():
+            there = state / name
+            if there.is_dir():
+                continue
             part = state / f".{name}.part"
             shutil.rmtree(part, ignore_errors=True)
-            _copy(kept, part)
+            _write(files, part)
             if (state / OPERATOR_FILE).exists():
                 (part / OPERATOR_HASH).unlink(missing_ok=True)
-            give_all(part, state)
             part.rename(there)
-    durable.sync(state)
+        durable.sync(state)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _read(folder: Path) -> dict[str, bytes]:
+    """The files in `folder`, by name: as far as its owner may read them."""
+    with as_owner(folder):
+        return {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.is_file()}
+
+
+def _write(files: Mapping[str, bytes], target: Path) -> None:
     target.mkdir(mode=0o700)
-    for file in sorted(one for one in source.iterdir() if one.is_file()):
-        own = target / file.name
-        fd = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    for name, content in files.items():
+        fd = os.open(target / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as out:
-            out.write(file.read_bytes())
+            out.write(content)
             out.flush()
             os.fsync(out.fileno())
     durable.sync(target)
 
 
 def _texts(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file() and file.name != OPERATOR_HASH}
+    return {name: content for name, content in _read(folder).items() if name != OPERATOR_HASH}

@@ -142,6 +142,29 @@ def test_what_root_brings_back_is_its_owners(
     assert {path.name: path.stat().st_uid for path in state.iterdir()} == dict.fromkeys(copies.FOLDERS, nobody.pw_uid)
 
 
+def test_links_of_the_service_lead_root_to_nothing_of_roots(
+    served: Path, theirs: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Who may write to the state is its operator, and not root: what the service can't read is in no copy, wherever
+    that is made, and comes into no state."""
+    secret = tmp_path / "secret"
+    secret.write_text("of root alone")
+    secret.chmod(0o600)
+    (served / "tls" / "loot").symlink_to(secret)
+    config = ["--config", str(served.parent / "config.toml")]
+    for into in ([], ["--into", str(tmp_path / "elsewhere")]):
+        assert run(["backup", *into, *config]) != 0
+    (served / "tls" / "loot").unlink()
+    root(served, "backup")
+    (copy,) = copies.there(served / "backups")
+    (copy / "tls" / "loot").symlink_to(secret)
+    os.lchown(copy / "tls" / "loot", *os.stat(served)[4:6])
+    fresh = theirs("fresh")
+    assert run(["restore", str(copy), "--config", str(fresh.parent / "config.toml")]) != 0
+    found = [path for path in tmp_path.rglob("*") if path.is_file() and path != secret and not path.is_symlink()]
+    assert [path for path in found if b"of root alone" in path.read_bytes()] == []
+
+
 def test_a_root_that_may_give_nothing_away_goes_on(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container without that right: what it makes is its own, and it works."""
 
@@ -150,5 +173,9 @@ def test_a_root_that_may_give_nothing_away_goes_on(served: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "fchown", refused)
     monkeypatch.setattr(os, "chown", refused)
+    monkeypatch.setattr(os, "seteuid", refused)
     root(served, "db", "restored")
+    mine = (os.getegid(), os.getgroups())
+    root(served, "backup")
+    assert (os.getegid(), os.getgroups()) == mine
     assert (served / "store.sqlite.lock").stat().st_uid == 0
