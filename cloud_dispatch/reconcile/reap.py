@@ -11,7 +11,7 @@ import structlog
 from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.provider.errors import ProviderError, VmNotFound
-from cloud_dispatch.provider.spi import VmState
+from cloud_dispatch.provider.spi import Provider, VmState
 from cloud_dispatch.reconcile.context import Context
 
 log = structlog.get_logger(__name__)
@@ -71,18 +71,32 @@ class Reaper:
         if provider is None:
             log.error("instance.unreachable", instance=row.id, profile=row.profile)
             return
+        timeout_s = self._c.settings.timing.call_timeout_ms / 1000
+        refusal: Exception | None = None
         try:
-            async with asyncio.timeout(self._c.settings.timing.call_timeout_ms / 1000):
-                await provider.terminate(row.vm)
-                vm = await provider.get(row.vm)
+            refusal = await self._ordered(row, provider, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                gone = (await provider.get(row.vm)).state is VmState.GONE
         except VmNotFound:
-            if self._proved(row, provider.traits.consistency_ms):
-                await self._gone(row)
+            gone = self._proved(row, provider.traits.consistency_ms)
         except (ProviderError, TimeoutError) as error:
-            self._c.note("instance.terminate_failed", instance=row.id, detail=repr(error))
-        else:
-            if vm.state is VmState.GONE:
-                await self._gone(row)
+            gone, refusal = False, refusal or error
+        if gone:
+            await self._gone(row)
+        elif refusal is not None:
+            self._c.note("instance.terminate_failed", instance=row.id, detail=repr(refusal))
+
+    async def _ordered(self, row: Instance, provider: Provider, timeout_s: float) -> Exception | None:
+        """Ask for the VM's end. Why that was refused proves nothing, until a look says that the VM is there: a cloud
+        whose rights hang on tags may refuse to end one that is gone, which has none any more."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await provider.terminate(row.vm)
+        except VmNotFound:
+            raise
+        except (ProviderError, TimeoutError) as error:
+            return error
+        return None
 
     def _proved(self, row: Instance, consistency_ms: int) -> bool:
         """Whether a VM that was not found is gone, and not just too new to be shown: it was made before this process

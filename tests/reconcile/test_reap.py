@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import TaskFilter
-from cloud_dispatch.provider.errors import VmNotFound
+from cloud_dispatch.provider.errors import CredentialsRejected, InDoubt, InvalidRequest, RateLimited, VmNotFound
 from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult
 from cloud_dispatch.reconcile.reap import LONGEST_DELAY_MS
 from tests.reconcile.fake import Cloud, ManualClock, World, world
@@ -99,3 +101,76 @@ async def test_one_that_has_long_been_there_is_gone_once_it_is_not_found(
         w.cloud.vms.clear()
         await w.passes(2)
         assert row.id not in {one.id for one in w.rows}
+
+
+REFUSALS = (CredentialsRejected("no"), InvalidRequest("no"), RateLimited("no"), InDoubt("no"), TimeoutError("no"))
+
+
+def refusing(refusal: Exception) -> Callable[[str], Coroutine[Any, Any, Any]]:
+    """A `terminate` that does nothing but say so."""
+
+    async def terminate(vm: str) -> None:
+        raise refusal
+
+    return terminate
+
+
+async def killed_later(w: World, monkeypatch: pytest.MonkeyPatch, refusal: Exception) -> Instance:
+    """A VM that has long been there shall go, and every order to end it is refused."""
+    await w.submit(1)
+    await w.passes(2, step_ms=w.timing.call_timeout_ms + HORIZON_MS)
+    (row,) = w.rows
+    monkeypatch.setattr(w.cloud, "terminate", refusing(refusal))
+    await w.fleet.kill(row.id, "a test")
+    return row
+
+
+async def told(w: World) -> list[str]:
+    """What was said of ends that failed."""
+    return [event.detail for event in await w.store.events() if event.action == "instance.terminate_failed"]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=repr)
+async def test_one_that_is_gone_goes_though_its_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Exception
+) -> None:
+    """EC2 answers that a right is lacking where it hangs on the tags of what is no more: without a look its slot and
+    its money were kept for ever."""
+    async with world(tmp_path, cloud=shy()) as w:
+        row = await killed_later(w, monkeypatch, refusal)
+        w.cloud.vms.clear()
+        await w.passes(2)
+        assert row.id not in {one.id for one in w.rows}
+        assert await told(w) == []
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=repr)
+async def test_one_that_is_there_stays_and_its_refusal_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Exception
+) -> None:
+    """What is told is why it does not end, whatever a look says, and also where there is none."""
+    async with world(tmp_path, cloud=shy()) as w:
+        row = await killed_later(w, monkeypatch, refusal)
+        await w.passes(2)
+        assert set(await told(w)) == {repr(refusal)}
+        monkeypatch.setattr(w.cloud, "get", refusing(InDoubt("nor this")))
+        w.cloud.vms.clear()
+        await w.passes(LONGEST_DELAY_MS // 1_000)
+        assert [(one.id, one.state) for one in w.rows if one.id == row.id] == [(row.id, S.TERMINATING)]
+        assert set(await told(w)) == {repr(refusal)}
+
+
+async def test_one_that_is_too_new_to_be_shown_is_not_gone_by_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tags may be as new as it is."""
+    async with world(tmp_path, cloud=shy(), caps=Caps(instances=1)) as w:
+        await w.submit(1)
+        await w.passes()
+        (row,) = w.rows
+        monkeypatch.setattr(w.cloud, "terminate", refusing(REFUSALS[0]))
+        monkeypatch.setattr(w.cloud, "get", refusing(VmNotFound(row.vm)))
+        await w.fleet.kill(row.id, "a test")
+        await w.passes(HORIZON_MS // 1_000 - 1)
+        assert [(one.id, one.state) for one in w.rows] == [(row.id, S.TERMINATING)]
+        assert set(await told(w)) == {repr(REFUSALS[0])}
