@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,16 +66,19 @@ class Ec2:
         self._rest = {**_REST, **({"snap-": _SNAPSHOTS} if snapshots else {})} if everything else {}
 
     def vms(self) -> Iterator[Tagged]:
-        filters = [*self._mine, {"Name": "instance-state-name", "Values": self._living}]
         found = False
-        for page in self._ec2.get_paginator("describe_instances").paginate(Filters=filters):
-            for reservation in page["Reservations"]:
-                for vm in reservation["Instances"]:
-                    found = True
-                    yield VmId(vm["InstanceId"]), _worn(vm.get("Tags", ()))
+        for vm in self._described([*self._mine, {"Name": "instance-state-name", "Values": self._living}]):
+            found = True
+            yield vm
         if not found:
             for kind in self._rest.values():
                 yield from self._idle(kind)
+
+    def _described(self, filters: Sequence[Mapping[str, Any]]) -> Iterator[Tagged]:
+        for page in self._ec2.get_paginator("describe_instances").paginate(Filters=filters):
+            for reservation in page["Reservations"]:
+                for vm in reservation["Instances"]:
+                    yield VmId(vm["InstanceId"]), _worn(vm.get("Tags", ()))
 
     def _idle(self, kind: Rest) -> Iterator[Tagged]:
         filters = [*self._mine, *([{"Name": kind.state, "Values": ["available"]}] if kind.state else ())]
@@ -95,7 +98,22 @@ class Ec2:
             part = vms[first : first + _AT_ONCE]
             if self._refused(part):
                 failed |= {vm: why for vm in part if (why := self._refused([vm])) and (why := self._unprotected(vm))}
+        there = self._there(list(failed))
+        failed = {vm: why for vm, why in failed.items() if vm in there}
         return failed | {one: why for one in rest if (why := self._kept(one))}
+
+    def _there(self, vms: Sequence[VmId]) -> Set[VmId]:
+        """Those of them that a look does not show to be gone. The role's rights hang on tags, of which an instance that
+        is gone has none to match: it is refused, and not said to be missing."""
+        found: set[VmId] = set()
+        for first in range(0, len(vms), _AT_ONCE):
+            part = list(vms[first : first + _AT_ONCE])
+            wanted = [{"Name": "instance-id", "Values": part}, {"Name": "instance-state-name", "Values": [*_LIVING]}]
+            try:
+                found.update(vm for vm, _ in self._described(wanted))
+            except self._ec2.exceptions.ClientError:
+                found.update(part)
+        return found
 
     def _kept(self, thing: VmId) -> str:
         """Why it is not deleted, "" where it is."""

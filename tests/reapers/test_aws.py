@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import boto3
 import pytest
 
-from cloud_dispatch.domain.ids import BatchId, PoolName
+from cloud_dispatch.domain.ids import BatchId, PoolName, VmId
 from cloud_dispatch.domain.sign import read
-from cloud_dispatch.domain.tags import VmTags
+from cloud_dispatch.domain.tags import DEPLOYMENT, VmTags
 from cloud_dispatch.reapers import aws
 from cloud_dispatch.reapers.rounds import Unfinished
 from tests.fakes.asking import launch
 from tests.fakes.ec2.fake import FakeEc2
-from tests.fakes.ec2.records import Interface, Tags, Volume
+from tests.fakes.ec2.records import Interface, State, Tags, Volume
 from tests.fakes.ec2.session import OPERATIONS
 from tests.fakes.ec2.settings import Settings
 from tests.terraform.rendering import MODULES, rendered
@@ -88,6 +89,49 @@ def test_a_right_that_is_missing_fails_the_call(fake: FakeEc2) -> None:
     with pytest.raises(Unfinished, match=late):
         aws.handler({}, Context())
     assert living(fake) == {late}
+
+
+def gone(fake: FakeEc2, name: str, *, shown: bool) -> None:
+    """EC2 has ended the instance, and its tags are no more; nor is it, if it is not shown."""
+    fake.kill(name)
+    while fake.instance(name).state is not State.TERMINATED:
+        time.sleep(0.01)
+    with fake.lock:
+        region = fake.region()
+        region.retag(fake.instance(name), Tags({}))
+        if not shown:
+            del region.instances[name]
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["terminated", "not shown"])
+def test_one_that_is_gone_by_the_time_that_it_is_ended_fails_no_round(
+    fake: FakeEc2, monkeypatch: pytest.MonkeyPatch, shown: bool
+) -> None:
+    """EC2 refuses what has no tag to match, and all that is asked for with it. The others end, and the sign is left."""
+    monkeypatch.setenv("SIGN", "/cloud-dispatch-lab/reaper")
+    fake.region().parameters["/cloud-dispatch-lab/reaper"] = "none"
+    fake.scoped.update(
+        {f"ec2:{name}": (DEPLOYMENT, "lab") for name in ("TerminateInstances", "ModifyInstanceAttribute")}
+    )
+    early, late = vm(fake, 5), vm(fake, 5)
+    end = aws.Ec2.end
+
+    def later(cloud: aws.Ec2, vms: Sequence[VmId]) -> Mapping[VmId, str]:
+        gone(fake, early, shown=shown)
+        return end(cloud, vms)
+
+    monkeypatch.setattr(aws.Ec2, "end", later)
+    (told,) = aws.handler({}, Context())
+    assert (set(told["ended"]), told["failed"]) == ({early, late}, {})
+    assert late not in living(fake)
+    assert read(fake.region().parameters["/cloud-dispatch-lab/reaper"]) is not None
+
+
+def test_without_a_look_whoever_was_refused_is_told(fake: FakeEc2) -> None:
+    """That a look fails shows nobody to be gone."""
+    late, ec2 = VmId(vm(fake, 5)), aws.Ec2(fake.client(), "lab")
+    fake.denied |= {"ec2:TerminateInstances", "ec2:ModifyInstanceAttribute", "ec2:DescribeInstances"}
+    assert ec2.end([late]).keys() == {late}
 
 
 def test_a_region_that_does_not_answer_keeps_no_other_from_its_end(
