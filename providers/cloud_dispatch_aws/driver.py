@@ -18,6 +18,7 @@ from cloud_dispatch.domain.tags import DEPLOYMENT, ENDS_AT, decode
 from cloud_dispatch.provider import hand
 from cloud_dispatch.provider.errors import (
     CapacityUnavailable,
+    CredentialsRejected,
     InDoubt,
     InvalidRequest,
     ProviderError,
@@ -45,11 +46,12 @@ from cloud_dispatch.provider.spi import (
     Quota,
     Traits,
     Vm,
+    VmState,
 )
 from cloud_dispatch_aws import identity, preflight, quotas, translate
 from cloud_dispatch_aws.calls import Calls
 from cloud_dispatch_aws.catalogue import Catalogue
-from cloud_dispatch_aws.errors import PROTECTED, SUBNET_FULL, TOKEN_USED, Asked
+from cloud_dispatch_aws.errors import NO_RIGHT, PROTECTED, SUBNET_FULL, TOKEN_USED, Asked
 from cloud_dispatch_aws.images import Images
 from cloud_dispatch_aws.regions import own_zone
 from cloud_dispatch_aws.settings import AwsSettings
@@ -68,6 +70,8 @@ _ACCOUNT_MS = 86_400_000
 _SPOT_NOTICE_MS = 120_000
 #: EC2 tags so many resources in one call. It names those that it does not have: one repeat is the rule.
 _MAX_TAGGED, _MOST_TAGGINGS = 1_000, 10
+#: EC2 takes so many values of one filter.
+_MOST_VALUES = 200
 #: What EC2 lets an account do in a region of each kind of call ("Request throttling for the Amazon EC2 API"): so many
 #: calls at once, and so many more a second. Describe* first; launches are the profile's to say, since accounts that
 #: launch much have them raised. That the instances of launches have a bucket of their own is left for EC2 to say.
@@ -86,6 +90,14 @@ _DELETIONS = {
         "ReleaseAddress", "release_address", "AllocationId",
         {"InvalidAllocationID.NotFound", "InvalidAddressID.NotFound"},
     ),
+}  # fmt: skip
+#: How one of each kind is looked for: the call, the method, what it lists, and the filter for its id.
+_LOOKS = {
+    LeftoverKind.DISK: ("DescribeVolumes", "describe_volumes", "Volumes", "volume-id"),
+    LeftoverKind.NIC: (
+        "DescribeNetworkInterfaces", "describe_network_interfaces", "NetworkInterfaces", "network-interface-id",
+    ),
+    LeftoverKind.ADDRESS: ("DescribeAddresses", "describe_addresses", "Addresses", "allocation-id"),
 }  # fmt: skip
 
 
@@ -157,17 +169,36 @@ class AwsProvider(Lacking):
         raise VmNotFound(f"no instance {vm}")
 
     async def terminate(self, vm: VmId) -> None:
-        asked = Asked("TerminateInstances", changes=True)
         try:
             _known(vm)
-            await self._calls.once(asked, "terminate_instances", InstanceIds=[vm])
+            await self._end(vm)
         except VmNotFound:
             return
+        except CredentialsRejected as error:
+            await self._there([vm], error)
+
+    async def _end(self, vm: VmId) -> None:
+        asked = Asked("TerminateInstances", changes=True)
+        try:
+            await self._calls.once(asked, "terminate_instances", InstanceIds=[vm])
         except ProviderError as error:
             if error.code != PROTECTED:
                 raise
             await self._unprotect(vm, error)
             await self._calls.once(asked, "terminate_instances", InstanceIds=[vm])
+
+    async def _there(self, vms: Sequence[VmId], refusal: CredentialsRejected) -> Sequence[VmId]:
+        """Those of `vms`, of which a change was refused, that are not gone; `refusal` where all are there, or it is no
+        lack of a right. Rights hang on tags: an instance that is gone has none to match, and EC2 refuses it rather
+        than say that there is none."""
+        if refusal.code != NO_RIGHT:
+            raise refusal
+        parts = [vms[first : first + _MOST_VALUES] for first in range(0, len(vms), _MOST_VALUES)]
+        found = [vm for part in parts for vm in await self._described("instance-id", *part)]
+        living = {vm.id for vm in found if vm.state is not VmState.GONE}
+        if living.issuperset(vms):
+            raise refusal
+        return [vm for vm in vms if vm in living]
 
     async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
         if self.traits.hard_end is not HardEnd.EXTENDABLE:
@@ -175,8 +206,8 @@ class AwsProvider(Lacking):
         return await self.tag(vms, {ENDS_AT: str(ends_ms)})
 
     async def tag(self, vms: Sequence[VmId], tags: Mapping[str, str]) -> frozenset[VmId]:
-        """EC2 tags all or none, and says which it does not have: it is asked again without those. It takes tags for
-        instances that are ending, too, which nobody heeds."""
+        """EC2 tags all or none, and says which it does not have, or refuses all where one is gone: it is asked again
+        without those. It takes tags for instances that are ending, too, which nobody heeds."""
         translate.check_tags(tags)
         wanted = [vm for vm in bounded(vms, self.traits) if _VM.fullmatch(vm)]
         tagged = await self._tagged(wanted, translate.tag_list(tags)) if wanted else ()
@@ -196,6 +227,10 @@ class AwsProvider(Lacking):
                 if len(left) == len(wanted):
                     raise Transient(f"{error.message}: of {len(wanted)} instances", code=error.code) from error
                 wanted = left
+            except CredentialsRejected as error:
+                wanted = await self._there(wanted, error)
+                if not wanted:
+                    return ()
             else:
                 return wanted
         raise Transient(f"CreateTags: one more instance was gone each of {_MOST_TAGGINGS} times")
@@ -210,6 +245,9 @@ class AwsProvider(Lacking):
             except InvalidRequest:
                 answer = await self._calls.once(asked, "get_console_output", InstanceId=vm)
         except VmNotFound:
+            return ""
+        except CredentialsRejected as error:
+            await self._there([vm], error)
             return ""
         text = str(answer.get("Output") or "")  # the SDK has decoded it
         return text.encode()[-_CONSOLE_BYTES:].decode(errors="ignore")
@@ -238,8 +276,14 @@ class AwsProvider(Lacking):
         try:
             await self._calls.once(Asked(call, changes=True), operation, **{key: leftover.id})
         except ProviderError as error:
-            if error.code not in gone:
+            if error.code not in gone and (error.code != NO_RIGHT or await self._is_left(leftover)):
                 raise
+
+    async def _is_left(self, leftover: Leftover) -> bool:
+        """Whether it is still there. A right that hangs on its tag is refused once it has none."""
+        call, operation, key, name = _LOOKS[leftover.kind]
+        wanted = [{"Name": name, "Values": [leftover.id]}]
+        return bool(await self._calls.pages(Asked(call), "ec2", operation, key, Filters=wanted))
 
     async def quotas(self) -> Sequence[Quota]:
         """Of the families that the profile rents. What Service Quotas does not tell (it is a right of its own) is a
@@ -305,10 +349,10 @@ class AwsProvider(Lacking):
     async def close(self) -> None:
         self._calls.close()
 
-    async def _described(self, name: str, value: str) -> Sequence[Vm]:
+    async def _described(self, name: str, *values: str) -> Sequence[Vm]:
         reservations = await self._calls.pages(
             Asked("DescribeInstances"), "ec2", "describe_instances", "Reservations", patient=False,
-            Filters=[{"Name": name, "Values": [_literal(value)]}], MaxResults=_PAGE,
+            Filters=[{"Name": name, "Values": [_literal(value) for value in values]}], MaxResults=_PAGE,
         )  # fmt: skip
         return translate.vms(reservations)
 

@@ -49,12 +49,14 @@ _RATE = frozenset(
         "ThrottledException", "TooManyRequestsException",
     }
 )  # fmt: skip
+#: EC2's word for a right that is lacking, on what the call names: it may be that it has not the tag, or is gone.
+NO_RIGHT = "UnauthorizedOperation"
 _CREDENTIALS = frozenset(
     {
         "AccessDenied", "AccessDeniedException", "AuthFailure", "Blocked", "ExpiredToken", "ExpiredTokenException",
         "IDPRejectedClaim", "IncompleteSignature", "InvalidAccessKeyId", "InvalidClientTokenId",
         "InvalidIdentityToken", "MissingAuthenticationToken", "OptInRequired", "PendingVerification",
-        "SignatureDoesNotMatch", "UnauthorizedOperation", "UnrecognizedClientException",
+        "SignatureDoesNotMatch", NO_RIGHT, "UnrecognizedClientException",
     }
 )  # fmt: skip
 #: The request itself came too late, or what it is for is between two states: nothing was done.

@@ -48,7 +48,7 @@ class Cloud:
         self.keys = {key.id: key for key in self.settings.keys}
         #: Actions that nobody may do, as "ec2:RunInstances".
         self.denied: set[str] = set()
-        #: Actions that may be done only to what carries this tag (key, value).
+        #: Actions that may be done only to what carries this tag (key, value; "*" for any). What is gone does not.
         self.scoped: dict[str, tuple[str, str]] = {}
         #: Requests that arrived, by operation.
         self.calls: Counter[str] = Counter()

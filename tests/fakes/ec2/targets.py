@@ -30,8 +30,8 @@ class Target:
     tags: Mapping[str, str] | None
 
     def carries(self, key: str, value: str) -> bool:
-        """Whether it is there and has this tag."""
-        return self.tags is not None and self.tags.get(key) == value
+        """Whether it is there and has this tag; "*" for any value."""
+        return self.tags is not None and key in self.tags and value in ("*", self.tags[key])
 
     def check(self) -> None:
         """Fail where it is not there."""

@@ -22,6 +22,7 @@ from cloud_dispatch.testing.provider_contract_base import DEPLOYMENT, ContractBa
 from cloud_dispatch.testing.provider_contract_ending import EndingContract
 from cloud_dispatch.testing.provider_contract_hard_ends import HardEndContract
 from cloud_dispatch_aws import plugin
+from cloud_dispatch_aws.policy import document
 from tests.fakes.ec2 import FakeEc2
 from tests.fakes.ec2.reaper import AccountReaper
 from tests.fakes.faults import Fault, FaultKind
@@ -144,6 +145,17 @@ class OnFake(ContractBase):
     settle_s = 20.0
     poll_s = 0.02
     many = 7
+
+    @pytest.fixture(autouse=True)
+    def rights(self, fake: FakeEc2) -> None:
+        """What the policy gives by tags: what is gone has none, and is refused rather than not found. The suite acts
+        for two deployments, hence for any."""
+        for one in document(scenes.settings(), "*")["Statement"]:
+            for key, value in one.get("Condition", {}).get("StringEquals", {}).items():
+                what, _, tag = key.partition("/")
+                if what == "aws:ResourceTag":
+                    fake.scoped.update(dict.fromkeys(one["Action"], (tag, value)))
+        assert {"ec2:TerminateInstances", "ec2:CreateTags"} < fake.scoped.keys()
 
     @pytest.fixture
     def faults(self, fake: FakeEc2, quotas: dict[str, int]) -> FakeFaults:
