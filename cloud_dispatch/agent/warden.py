@@ -67,7 +67,8 @@ class Warden:
         self._free: List[int] = []  # uids without a folder
         self._passed: List[int] = []  # unused ones that killers are after, still
         self._exits: List[Tuple[int, int, int, int]] = []
-        self._wasted = 0
+        self._wasted = 0  # the number in the name of what was thrown away last: none is given twice
+        self._littered = False  # something may be there to remove
         self._agent = 0
         self.deaf = False
         self.socket, self.line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -77,7 +78,8 @@ class Warden:
     def _make_way(self) -> None:
         """Empty folders for this incarnation; those of the last one go."""
         os.makedirs(self._waste, mode=0o700, exist_ok=True)
-        self._wasted = len(os.listdir(self._waste))
+        left = os.listdir(self._waste)
+        self._wasted, self._littered = max((int(name) for name in left if name.isdigit()), default=0), bool(left)
         self._throw_away(self.attempts)
         for uid in {uid_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}:
             if uid is not None and self._users.first <= uid <= self._users.last:  # of a supervisor that was killed
@@ -181,13 +183,13 @@ class Warden:
         if not folder:
             self._made += 1
             folder = os.path.join(self.attempts, "%d.%d" % (uid, self._made))
+        berth = self._berths[uid] = Berth(uid, folder, filled)
         try:
             self._furnish(folder, *((self._users.agent, self._users.group) if filled else (uid, uid)))
         except OSError as error:
-            self._throw_away(folder)
-            self._free.append(uid)
+            berth.leaving = True
+            self._release(berth)
             return "no %d" % (error.errno or 0)
-        self._berths[uid] = Berth(uid, folder, filled)
         return "berth " + os.path.basename(folder)
 
     def _furnish(self, folder: str, owner: int, group: int) -> None:
@@ -245,25 +247,32 @@ class Warden:
     # Rooms that are left
 
     def _release(self, berth: Berth) -> None:
-        """Let `berth` go if nothing of it lives, no signal to its uid is on its way (the next attempt would get it) and
-        its folder is not being given back (the next attempt's would be taken). Else what lives is killed, and this is
-        tried again when something ended."""
+        """Let `berth` go if nothing of it lives, no signal to its uid is on its way (the next attempt would get it),
+        its folder is not being given back (the next attempt's would be taken) and was moved away (the next attempt
+        could read it). Else what lives is killed, and this is tried again later."""
         lives = berth.runs or self._alive(berth.uid)
         giving = [pid for pid, uid in self._handing.items() if uid == berth.uid]
         kill_each(giving, signal.SIGKILL)  # nobody wants it any more; not reaped: their numbers are nobody else's
         if lives or giving or self._hunted(berth.uid):
             if lives:
                 self._signal_all(berth.uid, signal.SIGKILL)
-            berth.again_ms = now_ms() + berth.pause_ms
-            berth.pause_ms = min(2 * berth.pause_ms, _MOST_PAUSE_MS)
+            self._put_off(berth)
             return
-        del self._berths[berth.uid]
         if is_untouched(berth.folder, berth.uid):
             self._spare.append((berth.uid, berth.folder))
         else:
-            self._throw_away(berth.folder)
+            try:
+                self._throw_away(berth.folder)
+            except OSError:
+                self._put_off(berth)
+                return
             self._free.append(berth.uid)
             self._remove()
+        del self._berths[berth.uid]
+
+    def _put_off(self, berth: Berth) -> None:
+        berth.again_ms = now_ms() + berth.pause_ms
+        berth.pause_ms = min(2 * berth.pause_ms, _MOST_PAUSE_MS)
 
     def _alive(self, uid: int) -> bool:
         """Whether anything of `uid` lives. All of it descends from its main process or, once that is reaped, from a
@@ -282,14 +291,15 @@ class Warden:
         return uid in self._killers.values()
 
     def _throw_away(self, folder: str) -> None:
-        """Out of everybody's reach, until a child removes it."""
-        with contextlib.suppress(OSError):
-            self._wasted += 1
-            os.rename(folder, os.path.join(self._waste, "%d-%d" % (os.getpid(), self._wasted)))
+        """Out of everybody's reach, until a child removes it. OSError where it stays where it is."""
+        self._wasted += 1
+        with contextlib.suppress(FileNotFoundError):  # it was never made
+            os.rename(folder, os.path.join(self._waste, str(self._wasted)))
+        self._littered = True
 
     def _remove(self) -> None:
-        if self._wasted and not self._remover:
-            self._wasted = 0
+        if self._littered and not self._remover:
+            self._littered = False
             self._remover = self._fork(partial(remove_below, self._waste))
 
     def _fork(self, work: Callable[[], None]) -> int:

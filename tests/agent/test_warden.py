@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import socket
@@ -206,6 +207,64 @@ def test_no_attempt_loses_a_folder_that_one_before_was_giving_back(
         asked.turn()
         time.sleep(0.01)
     assert folder.stat().st_uid == uid
+
+
+@pytest.mark.process
+def test_what_is_thrown_away_while_more_is_being_removed_gets_out_of_reach_too(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the removal takes: the folder of an attempt is never where the next one of its uid could read it,
+    and what comes meanwhile is removed after it."""
+    monkeypatch.setattr(warden, "remove_below", lambda folder: time.sleep(0.5))
+    for _ in range(3):
+        uid = asked.take()
+        (folder,) = asked.folder.glob(f"{uid}.*")
+        (folder / "secret").touch()
+        asked.ask(f"leave {uid}")
+        asked.turn()
+        assert not folder.exists()
+    monkeypatch.undo()
+    waste = asked.folder.parent / ".waste"
+    assert len(list(waste.iterdir())) == 3
+    for _ in range(500):
+        asked.turn()
+        if not list(waste.iterdir()):
+            break
+        time.sleep(0.01)
+    assert list(waste.iterdir()) == []
+
+
+@pytest.mark.process
+def test_a_uid_whose_folder_can_not_be_moved_is_nobody_s(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt of it could read the folder; it is let again once that is gone."""
+    uid = asked.take()
+    for _ in range(asked.users.last - asked.users.first):
+        asked.take()
+    (folder,) = asked.folder.glob(f"{uid}.*")
+    (folder / "secret").touch()
+
+    def refuse(source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(warden.os, "rename", refuse)
+        asked.ask(f"leave {uid}")
+        asked.turn()
+        assert asked.ask("take 0") == "no"
+    assert asked.until_berth() == uid
+    assert not (folder / "secret").exists()
+
+
+@pytest.mark.process
+def test_what_the_warden_before_did_not_remove_is_in_nobody_s_way(tmp_path: Path) -> None:
+    """One supervisor has a warden for each of its agents: it can't use the names of the last one again."""
+    if why := cannot_separate():
+        pytest.skip(why)
+    for name in ("2", f"{os.getpid()}-3"):
+        (tmp_path / ".waste" / name / "full").mkdir(parents=True)
+    (tmp_path / "attempts" / "full").mkdir(parents=True)
+    with asking(tmp_path) as asked:
+        assert list(asked.folder.iterdir()) == []
 
 
 @pytest.mark.process
