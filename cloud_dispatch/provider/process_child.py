@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import importlib
 import os
 import signal
@@ -18,6 +19,8 @@ import time
 import traceback
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from cloud_dispatch import collector
 from cloud_dispatch.domain.ids import ProfileName
@@ -57,7 +60,7 @@ class _Service:
     def __init__(self, driver: Provider, writer: asyncio.StreamWriter) -> None:
         self._driver = driver
         self._writer = writer
-        self._running: dict[int, asyncio.Task[None]] = {}
+        self._running: dict[int, asyncio.Task[msgspec.Raw]] = {}
 
     async def run(self, reader: asyncio.StreamReader) -> None:
         """Take requests to the end of the stream; how many are under way is bounded by the other side."""
@@ -72,8 +75,9 @@ class _Service:
                     if number in self._running:
                         self._running[number].cancel()
                 else:
-                    task = asyncio.create_task(self._answer(request))
+                    task = asyncio.create_task(self._carried_out(request))
                     self._running[request.number] = task
+                    task.add_done_callback(functools.partial(self._answer, request.number))
         finally:
             for task in self._running.values():
                 task.cancel()
@@ -81,30 +85,34 @@ class _Service:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_S):
                     await self._driver.close()
-        await self._say(Reply(closing.number))
+        self._say(Reply(closing.number))
+        await self._writer.drain()
 
-    async def _answer(self, request: Request) -> None:
-        reply = Reply(request.number, failure=Failure("CancelledError", "the caller gave up"))
-        try:
-            call = Call(request.call)
-            value = await getattr(self._driver, call)(*codec.arguments(call, request.args))
-            reply = Reply(request.number, codec.raw(value))
-        except Exception as error:
-            reply = Reply(request.number, failure=codec.failure_of(error))
+    async def _carried_out(self, request: Request) -> msgspec.Raw:
+        call = Call(request.call)
+        return codec.raw(await getattr(self._driver, call)(*codec.arguments(call, request.args)))
+
+    def _answer(self, number: int, task: asyncio.Task[msgspec.Raw]) -> None:
+        """Say what a call came to. Here and not in the call's own task: one that is taken back before its first step
+        runs none of it, and it is the answer by which the other side knows that this process is well."""
+        del self._running[number]
+        if task.cancelled():
+            reply = Reply(number, failure=Failure("CancelledError", "the caller gave up"))
+        elif (error := task.exception()) is not None:
+            reply = Reply(number, failure=codec.failure_of(error))
             if codec.is_bug(error):
-                traceback.print_exc()
-        finally:
-            del self._running[request.number]
-            with contextlib.suppress(ConnectionError):
-                await self._say(reply)
+                traceback.print_exception(error)
+        else:
+            reply = Reply(number, task.result())
+        self._say(reply)
 
-    async def _say(self, reply: Reply) -> None:
+    def _say(self, reply: Reply) -> None:
+        """Put it in the way out, whose bound is that of the calls under way."""
         try:
             body = codec.frame(reply)
         except Exception as error:  # too large, or nothing that travels
             body = codec.frame(Reply(reply.number, failure=codec.failure_of(error)))
         self._writer.write(body)
-        await self._writer.drain()
 
 
 def _make(init: Init) -> Provider:

@@ -253,7 +253,7 @@ class ProcessHost(Funnel):
 
     def _hand_out(self, reply: Reply) -> None:
         self._taken_back.pop(reply.number, None)
-        name, answer = self._in_flight.get(reply.number, (None, None))
+        name, answer = self._in_flight.pop(reply.number, (None, None))
         if name is None or answer is None or answer.done():
             return
         if reply.failure is not None:
@@ -278,7 +278,8 @@ class ProcessHost(Funnel):
         return kind(f"{name}: the driver of profile {self._init.profile} was lost: {why}", code="driver-died")
 
     def _take_back(self, number: int, writer: asyncio.StreamWriter) -> None:
-        if not writer.is_closing():
+        """Of a call that was answered in the same moment, no word is to come by which the child would be heard."""
+        if number in self._in_flight and not writer.is_closing():
             self._taken_back[number] = asyncio.get_running_loop().time()
             writer.write(codec.frame(Request(next(self._numbers), CANCEL, codec.raw((number,)))))
 

@@ -234,6 +234,58 @@ async def test_a_driver_that_blocks_for_good_is_replaced(host: ProcessHost, monk
     assert await pid_of(host) != pid
 
 
+async def test_a_call_that_is_taken_back_before_its_first_step_is_answered(tmp_path: Path) -> None:
+    """Both are read at once, as after a halt of the process: the word that it is over is what shows the child well."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    serving = asyncio.create_task(serve(theirs))
+    reader, writer = await asyncio.open_connection(sock=ours)
+    writer.write(
+        codec.frame(codec.Init(ODD, "odd", {}, str(tmp_path)))
+        + codec.frame(codec.Request(1, Call.GET, codec.raw((VmId("slow"),))))
+        + codec.frame(codec.Request(2, codec.CANCEL, codec.raw((1,))))
+    )
+    async with asyncio.timeout(10):
+        await reader.readexactly(codec.length(await reader.readexactly(codec.HEADER)))
+        body = await reader.readexactly(codec.length(await reader.readexactly(codec.HEADER)))
+    reply: codec.Reply = codec.read(body, codec.Reply)
+    assert reply.failure is not None
+    assert (reply.number, reply.failure.kind) == (1, "CancelledError")
+    writer.close()
+    await serving
+
+
+@pytest.mark.parametrize("first", ["answered", "given up"])
+async def test_a_call_that_is_answered_as_it_is_given_up_leaves_nothing_to_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """No other word comes of it: whoever waited for one would take a child that is well for stuck, and end it."""
+    monkeypatch.setattr(process_host, "STUCK_S", 0.0)
+    children: list[InThread] = []
+
+    def remember(sock: socket.socket) -> process_host.Child:
+        children.append(InThread(sock))
+        return children[-1]
+
+    host = ProcessHost(ODD, context(tmp_path), spawn=remember)
+    hand_out = host._hand_out
+
+    def together(reply: codec.Reply) -> None:
+        if first == "given up":
+            call.cancel()
+        hand_out(reply)
+        call.cancel()
+
+    monkeypatch.setattr(host, "_hand_out", together)
+    call = asyncio.create_task(pid_of(host))
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await pid_of(host)
+    await host.close()
+    assert len(children) == 1
+
+
 @pytest.mark.process
 async def test_a_closed_host_leaves_no_process_and_refuses_calls(tmp_path: Path) -> None:
     """Closing closes the driver, ends the child, may be repeated, and calls after it are Transient errors."""
