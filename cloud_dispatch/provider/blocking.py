@@ -10,18 +10,30 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from cloud_dispatch.provider.errors import Transient
 
 T = TypeVar("T")
 U = TypeVar("U")
+#: Set once nobody waits for the work of this thread any more.
+_GIVEN_UP: ContextVar[threading.Event | None] = ContextVar("given_up", default=None)
+
+
+def still_wanted() -> None:
+    """Transient in a thread whose caller has given up: who would wait there for long asks this, so that the thread is
+    free for the next call. What is being sent already is in doubt, as ever."""
+    given_up = _GIVEN_UP.get()
+    if given_up is not None and given_up.is_set():
+        raise Transient("not sent: its caller has given up")
 
 
 class BlockingCalls:
     """At most `threads` pieces of work at once; others wait in the order in which they came.
 
-    Who gives up waiting takes back what has not begun; what has begun runs on, and its answer is lost.
+    Who gives up waiting takes back what has not begun; what has begun runs on to where it asks whether it is
+    `still_wanted`, and its answer is lost.
     """
 
     def __init__(self, name: str, threads: int) -> None:
@@ -38,13 +50,17 @@ class BlockingCalls:
             raise Transient(f"{self._name}: the driver was closed")
         with self._counting:
             self._under_way += 1
+        given_up = threading.Event()
         try:
-            submitted = self._pool.submit(work, *args)
+            submitted = self._pool.submit(_carried_out, given_up, work, *args)
         except RuntimeError as error:  # the machine can't start another thread
             self._ended(None)
             raise Transient(f"{self._name}: {error}") from None
         submitted.add_done_callback(self._ended)
-        return await asyncio.wrap_future(submitted)
+        try:
+            return await asyncio.wrap_future(submitted)
+        finally:
+            given_up.set()
 
     def close(self, then: Callable[[], object] = lambda: None) -> None:
         """Take nothing more, and do not wait for what is under way: the last of it calls `then`, which closes what it
@@ -64,6 +80,11 @@ class BlockingCalls:
             last = self._closed and not self._under_way
         if last:
             self._then()
+
+
+def _carried_out(given_up: threading.Event, work: Callable[..., T], *args: Any) -> T:
+    _GIVEN_UP.set(given_up)
+    return work(*args)
 
 
 async def both(first: Awaitable[T], second: Awaitable[U]) -> tuple[T, U]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,7 +35,7 @@ from azure.mgmt.core.policies import ARMChallengeAuthenticationPolicy, ARMHttpLo
 from azure.mgmt.network import NetworkManagementClient
 from requests.adapters import HTTPAdapter
 
-from cloud_dispatch.provider.blocking import BlockingCalls
+from cloud_dispatch.provider.blocking import BlockingCalls, still_wanted
 from cloud_dispatch.provider.errors import CredentialsRejected, InvalidRequest, ProviderError, Transient
 from cloud_dispatch_azure import federation, signin
 from cloud_dispatch_azure.errors import STALE, Asked, of_document, of_exception, retry_after_ms
@@ -43,6 +44,11 @@ from cloud_dispatch_azure.settings import AzureSettings
 #: Calls under way at once.
 THREADS = 64
 _CONNECT_S, _ANSWER_S = 5, 45
+#: How often who waits for another's token looks whether its own caller still does.
+_LOOK_S = 0.5
+#: How credentials ask. By itself the SDK waits for five minutes, and several times. What is refused for the moment it
+#: may ask again: a machine's identity is to be had no other way.
+_ASKING: Mapping[str, Any] = {"connection_timeout": _CONNECT_S, "read_timeout": _ANSWER_S, "retry_read": 0}
 #: A listing of more pages than this is no listing of VMs of ours.
 MAX_PAGES = 1_000
 ARM = "https://management.azure.com"
@@ -293,7 +299,8 @@ def _policies(credential: Any) -> list[Any]:
 
 class OneAtATime:
     """A credential that many threads share: the first one's token is what the others find kept. A machine's identity is
-    told so often a second and no more. `tenant` "": the one of the credential's own."""
+    told so often a second and no more. Who has given up asks nobody: where the authority is silent, each would do so
+    for as long as it may, one after the other. `tenant` "": the one of the credential's own."""
 
     def __init__(self, inner: Any, tenant: str = "") -> None:
         self._inner = inner
@@ -301,17 +308,27 @@ class OneAtATime:
         self._tenant = {"tenant_id": tenant} if tenant else {}
 
     def get_token(self, *scopes: str, **how: Any) -> Any:
-        with self._lock:
+        with self._turn():
             return self._inner.get_token(*scopes, **{**how, **self._tenant})
 
     def get_token_info(self, *scopes: str, options: Any = None) -> Any:
-        with self._lock:
+        with self._turn():
             return self._inner.get_token_info(*scopes, options={**(options or {}), **self._tenant})
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        while not self._lock.acquire(timeout=_LOOK_S):
+            still_wanted()
+        try:
+            still_wanted()
+            yield
+        finally:
+            self._lock.release()
 
 
 def credentials(settings: AzureSettings) -> Any:
     """What the settings name, renewed by the SDK as it expires, which looks for secrets by itself."""
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = dict(_ASKING)
     if settings.ca_file:
         more["connection_verify"] = str(settings.ca_file)
     authority = {"authority": settings.authority_url, "disable_instance_discovery": True}
@@ -326,7 +343,7 @@ def credentials(settings: AzureSettings) -> Any:
                 raise ValueError(missing)
             return EnvironmentCredential(**others, **more)
         case "managed":
-            return ManagedIdentityCredential(**client)
+            return ManagedIdentityCredential(**client, **_ASKING)
         case "workload":
             return WorkloadIdentityCredential(**client, **tenant, **more)
         case "aws":

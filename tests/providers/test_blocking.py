@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from cloud_dispatch.provider.blocking import BlockingCalls, both
+from cloud_dispatch.provider.blocking import BlockingCalls, both, still_wanted
 from cloud_dispatch.provider.errors import Transient
 
 
@@ -41,6 +41,30 @@ async def test_no_more_than_its_threads_at_once_and_who_gives_up_takes_back_what
     go.set()
     await asyncio.gather(*tasks[:2])
     assert sorted(begun) == [0, 1]
+    calls.close()
+
+
+async def test_work_can_tell_that_nobody_waits_for_it_any_more() -> None:
+    """It is no longer to be sent; the thread's next work is, and what no caller waits for at all is not asked."""
+    calls, begun, go = BlockingCalls("test", 1), threading.Event(), threading.Event()
+    sent: list[str] = []
+
+    def send(name: str) -> None:
+        begun.set()
+        go.wait(10)
+        still_wanted()
+        sent.append(name)
+
+    call = asyncio.create_task(calls.run(send, "given up"))
+    while not begun.is_set():
+        await asyncio.sleep(0.01)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    go.set()
+    await calls.run(send, "wanted")
+    assert sent == ["wanted"]
+    still_wanted()
     calls.close()
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import threading
+from typing import Any
 
+import pytest
+from azure.core.pipeline import transport
+
+from cloud_dispatch.provider.blocking import BlockingCalls
 from cloud_dispatch.provider.errors import CredentialsRejected
 from cloud_dispatch_azure import signin
+from cloud_dispatch_azure.calls import OneAtATime, credentials
 from tests.docs.pages import DOCS
 from tests.fakes.arm.fake import FakeArm
 from tests.fakes.arm.settings import CLIENT
+from tests.providers.azure import scenes
 from tests.providers.azure.steps import Connect
 
 NAMES = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET")
@@ -102,3 +110,63 @@ async def test_what_is_replaced_after_the_authority_refused_it_is_found(
         await driver.list("contract")
     monkeypatch.setenv("AZURE_CLIENT_SECRET", "the next one")
     assert (await driver.list("contract")).complete
+
+
+class Silent:
+    """A credential whose authority says nothing until it is let."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.go = threading.Event()
+
+    def get_token_info(self, *_: str, **__: Any) -> str:
+        self.asked += 1
+        self.go.wait(30)
+        return "token"
+
+
+async def test_who_waits_for_anothers_token_gives_up_with_its_caller() -> None:
+    """Its thread is free for the next call, and an authority that is silent is not asked by each of them in turn."""
+    calls, silent = BlockingCalls("test", 2), Silent()
+    shared = OneAtATime(silent)
+    first = asyncio.create_task(calls.run(shared.get_token_info, "scope"))
+    while not silent.asked:
+        await asyncio.sleep(0.01)
+    second = asyncio.create_task(calls.run(shared.get_token_info, "scope"))
+    await asyncio.sleep(0.05)
+    second.cancel()
+    async with asyncio.timeout(20):
+        assert await calls.run(lambda: "served") == "served"
+    silent.go.set()
+    assert await first == "token"
+    assert silent.asked == 1
+    assert await calls.run(shared.get_token_info, "scope") == "token"
+    calls.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("environment", ()),
+        ("managed", ("client",)),
+        ("workload", ("tenant", "client")),
+        ("aws", ("tenant", "client")),
+        ("default", ("client",)),
+    ],
+)
+def test_no_credential_waits_longer_than_any_other_call(
+    kind: str, given: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever asks for its tokens: the SDK's own patience of minutes would hold every thread of the profile."""
+    for name in (*NAMES, "AZURE_FEDERATED_TOKEN_FILE"):
+        monkeypatch.setenv(name, CLIENT)
+    made: list[Any] = []
+
+    class Noted(transport.RequestsTransport):
+        def __init__(self, **how: Any) -> None:
+            super().__init__(**how)
+            made.append(self.connection_config)
+
+    monkeypatch.setattr(transport, "RequestsTransport", Noted)
+    credentials(scenes.settings(credential=kind, **dict.fromkeys(given, CLIENT)))
+    assert {(config.timeout, config.read_timeout) for config in made} == {(5, 45)}
