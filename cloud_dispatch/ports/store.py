@@ -328,10 +328,12 @@ class Store(Protocol):
 
     # -- money
     async def set_limits(
-        self, budgets: Sequence[Budget], drivers: Mapping[ProfileName, str], terms: ClaimTerms | None = None
-    ) -> None:
+        self, budgets: Sequence[Budget], drivers: Mapping[ProfileName, str], terms: ClaimTerms | None = None, *,
+        facts: Mapping[str, str | None] | None = None,
+    ) -> None:  # fmt: skip
         """From now on these budgets hold: an intent, or a later hard end of an instance, that one of them does not
         admit is refused (OverBudget) in the transaction that would have made it. `drivers`: by profile, its driver.
+        `facts` are set in the same transaction, None: forgotten.
 
         Of a project or a user, what claims of its tasks may cost is bounded, by `terms`: a sync claims none that their
         limits do not admit, a later hard end is refused where it would let their claims cost more than that. What such

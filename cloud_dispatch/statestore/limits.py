@@ -12,6 +12,9 @@ from cloud_dispatch.statestore.paying import recommit
 from cloud_dispatch.statestore.purse import Configured, Purse
 from cloud_dispatch.statestore.records import set_facts
 
+#: By name; None: to be forgotten.
+Facts = Mapping[str, str | None]
+
 
 def take_purse(memory: Memory, purse: Purse, now_ms: int) -> None:
     """From here on these are the memory's budgets, and claims count for them."""
@@ -21,13 +24,11 @@ def take_purse(memory: Memory, purse: Purse, now_ms: int) -> None:
 
 class SetLimits:
     """From its commit on these are the budgets: an operation of the group commit, between two groups. `changed`: facts
-    that become something else with it, None to be forgotten."""
+    that become something else with it."""
 
     reads = True
 
-    def __init__(
-        self, configured: Configured, memory: Memory, now_ms: int, changed: Mapping[str, str | None] | None = None
-    ) -> None:
+    def __init__(self, configured: Configured, memory: Memory, now_ms: int, changed: Facts | None = None) -> None:
         self._memory = memory
         self._changed = changed or {}
         self._purse = Purse.of(configured, {**memory.facts, **self._changed})

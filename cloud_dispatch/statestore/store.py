@@ -53,7 +53,7 @@ from cloud_dispatch.statestore.claims import Sync, without_commit
 from cloud_dispatch.statestore.commit import GroupCommit
 from cloud_dispatch.statestore.costs import ByTask, Present, Runs
 from cloud_dispatch.statestore.instances import Adopt, Change, Intend
-from cloud_dispatch.statestore.limits import SetLimits
+from cloud_dispatch.statestore.limits import Facts, SetLimits
 from cloud_dispatch.statestore.lineage import RESTORED_FACT
 from cloud_dispatch.statestore.loading import STORE_ID
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
@@ -224,16 +224,19 @@ class SqlStore:
         ]
 
     # -- money
-    async def set_limits(self, budgets: Sequence[Budget], drivers: Drivers, terms: ClaimTerms | None = None) -> None:
+    async def set_limits(
+        self, budgets: Sequence[Budget], drivers: Drivers, terms: ClaimTerms | None = None, *,
+        facts: Facts | None = None,
+    ) -> None:  # fmt: skip
         async with self._setting:  # what an operator is tightening just now counts under the new ones too
             before = self._writer.configured
             try:
-                await self._set_limits(Configured(tuple(budgets), dict(drivers), terms or ClaimTerms()))
+                await self._set_limits(Configured(tuple(budgets), dict(drivers), terms or ClaimTerms()), facts)
             except BaseException:
                 self._writer.configured = before
                 raise
 
-    async def _set_limits(self, configured: Configured, changed: Mapping[str, str | None] | None = None) -> None:
+    async def _set_limits(self, configured: Configured, changed: Facts | None = None) -> None:
         self._writer.configured = configured  # first: a reload of the memory after this commit has to know it
         await self._commit.run(SetLimits(configured, self._memory, self._clock.now(), changed))
 

@@ -297,6 +297,18 @@ class MoneyContract:
         spent, may_be_billed = committed(store, total(3))
         assert spent + may_be_billed <= 3 * DOLLAR
 
+    async def test_what_is_to_be_known_with_limits_is_known_with_them(
+        self, store: Store, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        """Facts are set where the limits are; both hold at once, and the facts for the next process."""
+        await store.set_facts({"one": "before", "two": "before"})
+        await store.set_limits([total(4)], DRIVERS, facts={"one": "after", "two": None})
+        assert (store.fact("one"), store.fact("two")) == ("after", None)
+        assert list(store.limits()) == [total(4)]
+        await store.close()
+        again = await open_store(clock)
+        assert (again.fact("one"), again.fact("two")) == ("after", None)
+
     async def test_what_nobody_can_know_counts_as_spent_until_an_operator_says_otherwise(
         self, store: Store, open_store: OpenStore, clock: ManualClock
     ) -> None:
