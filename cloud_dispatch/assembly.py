@@ -28,7 +28,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import Retention, Store
-from cloud_dispatch.reconcile import explain, foreign, leaving
+from cloud_dispatch.reconcile import explain, foreign, leaving, places
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.keeping import Keeper
@@ -169,7 +169,8 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
 
 
 async def set_limits(store: Store, rules: Rules) -> None:
-    """Have the store keep the limits of `rules`."""
+    """Have the store keep the limits of `rules`, and where their profiles are. Conflict where one would leave its VMs
+    behind; then nothing has changed."""
     settings = rules.settings
     terms = ClaimTerms(
         lease_ms=settings.pace.lease_ms,
@@ -178,7 +179,7 @@ async def set_limits(store: Store, rules: Rules) -> None:
         ready_ms={pool.name: pool.ready_ms for pool in settings.pools.values() if pool.health_checks},
         movable=frozenset(profile for profile in settings.providers if settings.moves_ends(profile)),
     )
-    await store.set_limits(rules.budgets, settings.drivers, terms)
+    await store.set_limits(rules.budgets, settings.drivers, terms, facts=places.kept(store, settings))
 
 
 def _problems(context: Context, in_force: InForce) -> list[str]:

@@ -254,6 +254,11 @@ class Traits:
     hand_period_ms: int = 0
     #: How long a VM may go on billing after its end was asked for (by that hand or by `terminate`).
     stop_lag_ms: int = 0
+    #: Where `list` looks, as its settings say it (account, region, folder), each with its name: it shows no VMs of
+    #: another place. Known without asking anybody, and the same in every version; what is not known is left out.
+    place: tuple[tuple[str, str], ...] = ()
+    #: What the zones begin with in which `list` looks; (): in all of the place.
+    zones: tuple[str, ...] = ()
     #: Whether each slot is named by us, so that a launch may be repeated for ever.
     named_slots: bool = False
     #: The id of a slot's VM, where named: `{instance}` and `{zone}` are put in.

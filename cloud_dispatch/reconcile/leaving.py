@@ -9,20 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cloud_dispatch.domain.errors import Conflict
 from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.settings import Settings
 
 
 def kept(before: Settings, after: Settings, rows: Iterable[Instance]) -> Settings:
-    """`after`, with what the `rows` need of `before`. Conflict where a profile with VMs would become another driver's,
-    which knows nothing of them."""
+    """`after`, with what the `rows` need of `before`."""
     living = {row.profile for row in rows}
-    for name in sorted(living & after.drivers.keys() & before.drivers.keys()):
-        if after.drivers[name] != before.drivers[name] and name in before.providers:
-            message = f"profile {name} has VMs of driver {before.drivers[name]}"
-            raise Conflict(message, place=f"profiles.{name}.driver", hint="give the other driver a profile of its own")
     leaving = frozenset(living & before.providers.keys() - after.providers.keys())
     return replace(
         after,

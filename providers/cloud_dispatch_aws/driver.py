@@ -397,6 +397,7 @@ def traits(settings: AwsSettings) -> Traits:
         hard_end_period_ms=settings.reaper_period if settings.reaper else 0,
         hand_period_ms=settings.reaper_period if settings.reaper_sign else 0,
         stop_lag_ms=_STOP_LAG_MS,
+        place=place(settings),
         token_window_ms=_TOKEN_MS,
         all_or_nothing=True,
         leftovers=True,
@@ -415,6 +416,12 @@ def traits(settings: AwsSettings) -> Traits:
             Pace("extend", *_TAGS),
         ),
     )
+
+
+def place(settings: AwsSettings) -> tuple[tuple[str, str], ...]:
+    """Where VMs are listed, as far as it is known without asking: a role says in which account, keys don't."""
+    account = settings.role_arn.split(":")[4] if settings.role_arn else settings.account
+    return ("region", settings.region), *([("account", account)] if account else [])
 
 
 def _result(request: LaunchRequest, vms: Sequence[Vm]) -> LaunchResult:

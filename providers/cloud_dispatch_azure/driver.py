@@ -324,6 +324,11 @@ def traits(settings: AzureSettings) -> Traits:
         hard_end_period_ms=settings.reaper_period if settings.reaper else 0,
         hand_period_ms=settings.reaper_period if settings.reaper_sign else 0,
         stop_lag_ms=_STOP_LAG_MS,
+        place=(
+            ("subscription", settings.subscription.lower()),
+            ("resource_group", settings.resource_group.lower()),
+            ("region", settings.region),
+        ),
         named_slots=True,
         operation_poll_ms=_POLL_MS,
         leftovers=True,

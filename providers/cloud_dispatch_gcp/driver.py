@@ -418,6 +418,8 @@ def traits(settings: GcpSettings) -> Traits:
         hard_end_period_ms=_START_MS,
         hand_period_ms=settings.reaper_period if settings.reaper_sign else 0,
         stop_lag_ms=_STOP_LAG_MS,
+        place=(("project", settings.project),),
+        zones=tuple(f"{region}-" for region in settings.regions),
         named_slots=True,
         vm_name=f"{{zone}}/{settings.name_prefix}{{instance}}",
         operation_poll_ms=settings.operation_poll,

@@ -14,6 +14,7 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from cloud_dispatch.domain.ids import InstanceId, VmId, instance_id, slot_of
 from cloud_dispatch.domain.offering import Market, Offering
@@ -55,6 +56,8 @@ from cloud_dispatch_local.vm import power_on
 from cloud_dispatch_local.watch import Watch
 from cloud_dispatch_local.watchdog import PERIOD_MS
 
+#: The place of a profile that has its own folder as root: that moves with the dispatcher's state.
+OWN_ROOT = "STATE_DIR/providers/PROFILE"
 _VM_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 #: How long a machine may take to say its first word before it counts as not having started.
 _START_MS = 30_000
@@ -95,6 +98,7 @@ class LocalProvider(Lacking):
             hard_end=HardEnd.EXTENDABLE,
             hard_end_period_ms=PERIOD_MS,
             stop_lag_ms=self._settings.shutdown_grace + _PATIENCE_MS,
+            place=(("root", _place(self._registry.root, context.state_dir)),),
             named_slots=True,
             all_or_nothing=True,
             quotas=True,
@@ -381,3 +385,7 @@ class LocalProvider(Lacking):
 
 def _not_found(vm: VmId) -> VmNotFound:
     return VmNotFound(f"no local VM {vm}")
+
+
+def _place(root: Path, own: Path) -> str:
+    return OWN_ROOT if root == own.resolve() else str(root)

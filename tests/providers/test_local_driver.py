@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
+from cloud_dispatch.domain.ids import BatchId, InstanceId, ProfileName, VmId
 from cloud_dispatch.domain.money import format_rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider.errors import InDoubt, InvalidRequest, QuotaExceeded, Transient, VmNotFound
+from cloud_dispatch.provider.spi import ProfileContext
+from cloud_dispatch_local.driver import LocalProvider
 from cloud_dispatch_local.faults import FaultFile, parse
 from cloud_dispatch_local.settings import LocalSettings
 from tests.providers.local import DEPLOYMENT, cloud_config, driver, end_everything, request
@@ -169,6 +171,19 @@ def test_a_wrong_faults_file_is_an_error_with_its_place(text: str, complaint: st
     """Whoever injects faults learns where the file is wrong, instead of injecting none."""
     with pytest.raises(InvalidRequest, match=complaint):
         parse(text, "faults.json")
+
+
+def test_where_vms_are_listed_is_the_root_however_it_is_spelt(tmp_path: Path) -> None:
+    """The profile's own folder goes with the dispatcher's state, and is the same one wherever that is."""
+    own, other, link = tmp_path / "own", tmp_path / "other", tmp_path / "link"
+    link.symlink_to(own)
+
+    def place(state: Path, **said: Any) -> tuple[tuple[str, str], ...]:
+        validated = LocalSettings.model_validate(said)
+        return LocalProvider(ProfileContext(ProfileName("local"), validated, state, now=lambda: 0)).traits.place
+
+    assert place(own) == place(own, root=own) == place(own, root=link) == place(other)
+    assert place(own, root=other) == (("root", str(other)),)
 
 
 def test_loading_the_plugin_loads_nothing_heavy() -> None:

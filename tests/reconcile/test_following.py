@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from cloud_dispatch.domain.errors import Conflict
 from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.pool import Caps, Pool, TypeFilter
@@ -65,17 +62,6 @@ async def test_one_without_vms_is_let_go_at_once(tmp_path: Path) -> None:
         }
         await w.passes(2)
         assert set(w.context.profiles) == {OTHER}
-
-
-async def test_a_profile_with_vms_becomes_no_other_driver_s(tmp_path: Path) -> None:
-    """Its VMs would be nobody's."""
-    async with world(tmp_path) as w:
-        w.context.settings = dataclasses.replace(w.context.settings, drivers={LOCAL: "local"})
-        become(w, drivers={LOCAL: "cloud"})
-        become(w, drivers={LOCAL: "local"})
-        await w.booted()
-        with pytest.raises(Conflict, match="has VMs of driver local"):
-            become(w, drivers={LOCAL: "cloud"})
 
 
 async def test_nothing_is_launched_by_what_has_left(tmp_path: Path) -> None:

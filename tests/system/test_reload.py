@@ -148,3 +148,35 @@ def test_a_pool_that_leaves_has_its_tasks_told(house: House) -> None:
     house.until(lambda: "extra" in waiting(house, number), 20, "it is told that there is no such pool")
     reload(house, lambda text: text + more)
     assert house.until_ended(number)["state"] == "succeeded"
+
+
+def test_a_profile_is_not_moved_away_from_its_vms(house: House, tmp_path: Path) -> None:
+    """Neither by a reload nor by a start, which says why: its task goes on where it is. One without VMs may move."""
+    go, good = tmp_path / "go", house.config.read_text()
+    house.beside.append(tmp_path / "elsewhere")
+    (held,) = house.submit({"command": ["sh", "-c", WAITS.format(go=go)]})
+    house.until(lambda: b"begin" in house.logs(held), 30, "it runs")
+
+    def moved(text: str) -> str:
+        return text.replace('driver = "local"', f'driver = "local"\nroot = "{tmp_path / "elsewhere"}"')
+
+    action, detail = reload(house, moved)
+    assert action == "configuration.refused"
+    assert "profiles.local.root: profile local has VMs" in detail
+
+    house.kill(signal.SIGTERM)
+    again = house.spawn()
+    assert again.wait(30) == 4
+    assert "profiles.local.root: profile local has VMs" in house.log_tail()
+    house.config.write_text(good)
+    house.up()
+    go.write_text("")
+    assert (house.until_ended(held)["state"], house.task(held)["attempts"]) == ("succeeded", 1)
+    (one,) = house.instances()
+    house.post(f"/v1/instances/{one['id']}/kill", {"reason": "the test is done with it"})
+    house.until(lambda: not house.instances(), 30, "its VM is gone")
+    assert reload(house, moved)[0] == "configuration.reloaded"
+    (more,) = house.submit({"command": ["true"]})
+    assert house.until_ended(more)["state"] == "succeeded"
+    assert list((tmp_path / "elsewhere" / "vms").iterdir())
+    house.post("/v1/shutdown", {"terminate": True, "grace_ms": 1000})

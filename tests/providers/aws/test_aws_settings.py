@@ -12,9 +12,10 @@ from cloud_dispatch.agent.identity import Config
 from cloud_dispatch.provider.spi import HardEnd, Host
 from cloud_dispatch.wire.codec import decode
 from cloud_dispatch_aws import PROOF, plugin
+from cloud_dispatch_aws.driver import traits
 from cloud_dispatch_aws.settings import AwsSettings
 from tests.agent.test_notices import documented
-from tests.providers.aws.scenes import settings
+from tests.providers.aws.scenes import REGION, settings
 
 WRONG: dict[str, dict[str, Any]] = {
     "no region": {"region": ""},
@@ -84,3 +85,13 @@ def test_notices_are_what_the_docs_say_and_agents_understand() -> None:
     read = decode(Config, json.dumps({"notices": plugin.template_variables()["notices"]}).encode()).notices
     assert read == documented()["EC2"]
     assert [source.advice for source in read] == [False, True]
+
+
+def test_where_vms_are_listed_is_told_as_far_as_it_is_known() -> None:
+    """A role says whose account it is, and so does `account`; nothing is known of other credentials."""
+    role = "arn:aws:iam::111122223333:role/dispatcher"
+    assert traits(settings()).place == (("region", REGION),)
+    for said in ({"account": "111122223333"}, {"role_arn": role}):
+        assert traits(settings(**said)).place == (("region", REGION), ("account", "111122223333"))
+    moved = settings(zones=[f"{REGION}a"], named_profile="lab", endpoint_url="http://127.0.0.1:1", tags={"a": "b"})
+    assert traits(moved).place == (("region", REGION),)

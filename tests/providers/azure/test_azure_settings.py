@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from cloud_dispatch_azure import doubts, plugin
+from cloud_dispatch_azure.driver import traits
 from cloud_dispatch_azure.settings import AzureSettings
 from tests.fakes.arm import settings as fake
 from tests.providers.azure import scenes
@@ -66,3 +67,13 @@ def test_the_plugin_tells_vms_where_they_learn_who_they_are_and_that_they_go() -
     assert step["headers"] == {"Metadata": "true"}
     (source,) = said["notices"]
     assert source["match"] == {"EventType": "Preempt", "Resources": "{vm}"}
+
+
+def test_where_vms_are_listed_is_the_group_in_its_region() -> None:
+    """However the names are spelt: Azure takes them all for the same."""
+    one = scenes.settings(resource_group="Lab", zones=["1"])
+    assert dict(traits(one).place) == {
+        "subscription": one.subscription.lower(), "resource_group": "lab", "region": one.region,
+    }  # fmt: skip
+    other = scenes.settings(resource_group="lAB", subscription=one.subscription.upper())
+    assert traits(other).place == traits(one).place

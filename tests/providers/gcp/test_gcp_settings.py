@@ -12,6 +12,7 @@ from cloud_dispatch.agent.identity import Config
 from cloud_dispatch.provider.spi import HardEnd, Host
 from cloud_dispatch.wire.codec import decode
 from cloud_dispatch_gcp import PROOF, plugin
+from cloud_dispatch_gcp.driver import traits
 from cloud_dispatch_gcp.settings import GcpSettings
 from tests.agent.test_notices import documented
 from tests.providers.gcp.scenes import ACCOUNT, settings
@@ -98,3 +99,9 @@ def test_notes_say_what_is_lacking() -> None:
     assert "service_account" in account
     assert "reap --overdue" in end
     assert plugin.notes(settings(service_account=ACCOUNT)) == (end,)
+
+
+def test_where_vms_are_listed_is_the_project_in_its_regions() -> None:
+    """A region may come; one that goes takes its zones out of the listing. `zones` only says where launches go."""
+    one = settings(regions=["us-east1", "us-west1"], zones=["us-west1-a"])
+    assert (traits(one).place, traits(one).zones) == ((("project", one.project),), ("us-east1-", "us-west1-"))

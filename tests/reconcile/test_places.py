@@ -1,0 +1,145 @@
+"""A profile with VMs stays where they are, over reloads and restarts; one without may move."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_dispatch.domain.errors import Conflict
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.ports.store import TaskFilter
+from cloud_dispatch.reconcile import leaving, places
+from tests.reconcile.fake import LOCAL, NAMED, Cloud, World, world
+
+ELSEWHERE = ProfileName("elsewhere")
+HERE, THERE = (("region", "here"),), (("region", "there"),)
+
+
+async def start(w: World, **changes: Any) -> None:
+    """What a dispatcher does with these settings before anything else."""
+    settings = dataclasses.replace(w.context.settings, **changes)
+    await w.store.set_limits((), {}, facts=places.kept(w.store, settings))
+    w.context.settings = settings
+
+
+async def become(w: World, **changes: Any) -> None:
+    """What `assembly.Parts.follow` does between two passes."""
+    before = w.context.settings
+    settings = leaving.kept(before, dataclasses.replace(before, **changes), w.store.instances().values())
+    await w.store.set_limits((), {}, facts=places.kept(w.store, settings))
+    w.context.follow(settings)
+
+
+def at(w: World, place: tuple[tuple[str, str], ...], *zones: str, name: ProfileName = LOCAL) -> dict[str, Any]:
+    """The profile with a driver that looks there. A driver is one made anew, to the same cloud."""
+    cloud = Cloud(w.clock, traits=dataclasses.replace(NAMED, place=place, zones=zones), vms=w.cloud.vms)
+    return {"providers": {name: cloud}}
+
+
+async def gone(w: World) -> None:
+    (row,) = w.rows
+    await w.store.cancel(TaskFilter(states=frozenset({TaskState.QUEUED})))
+    await w.fleet.kill(row.id, "the test is done with it")
+    await w.passes(6)
+    assert not w.rows
+
+
+async def test_a_profile_with_vms_stays_where_they_are(tmp_path: Path) -> None:
+    """A driver that looks elsewhere would have them taken for lost. Once they are gone it may move, and back."""
+    async with world(tmp_path) as w:
+        await start(w, **at(w, HERE))
+        await become(w, **at(w, THERE))
+        await become(w, **at(w, HERE))
+        await w.booted()
+        before = w.context.settings
+        with pytest.raises(Conflict, match=r"has VMs where region is 'here'.*'there'") as refused:
+            await become(w, **at(w, THERE))
+        assert (refused.value.place, "another name" in refused.value.hint) == ("profiles.local.region", True)
+        assert w.context.settings is before
+        await become(w, **at(w, HERE))
+        await gone(w)
+        await become(w, **at(w, THERE))
+
+
+async def test_a_start_compares_with_what_was_before_it(tmp_path: Path) -> None:
+    """Nothing but the store remembers then."""
+    async with world(tmp_path) as w:
+        await start(w, **at(w, HERE))
+        await w.booted()
+        await w.restart()
+        with pytest.raises(Conflict, match="region"):
+            await start(w, **at(w, THERE))
+        await start(w, **at(w, HERE))
+        await gone(w)
+        await start(w, **at(w, THERE))
+
+
+async def test_a_statestore_that_knows_no_place_learns_it_at_its_first_start(tmp_path: Path) -> None:
+    """It comes from a version that noted none; its VMs are where its configuration says."""
+    async with world(tmp_path) as w:
+        await w.booted()
+        await start(w, **at(w, HERE))
+        with pytest.raises(Conflict, match="region"):
+            await start(w, **at(w, THERE))
+
+
+async def test_a_profile_with_vms_becomes_no_other_driver_s(tmp_path: Path) -> None:
+    """Its VMs would be nobody's. Said before the rest, which means nothing to another driver."""
+    async with world(tmp_path) as w:
+        await start(w, drivers={LOCAL: "local"}, **at(w, HERE))
+        await become(w, drivers={LOCAL: "cloud"})
+        await become(w, drivers={LOCAL: "local"})
+        await w.booted()
+        for follow in (become, start):
+            with pytest.raises(Conflict, match=r"'local'.*'cloud'") as refused:
+                await follow(w, drivers={LOCAL: "cloud"}, **at(w, (("account", "1"), *THERE)))
+            assert refused.value.place == "profiles.local.driver"
+
+
+async def test_what_a_driver_does_not_say_is_compared_with_nothing(tmp_path: Path) -> None:
+    """Of credentials nobody knows the account without asking. Once it was said it is remembered as long as VMs live."""
+    async with world(tmp_path) as w:
+        await start(w, **at(w, ()))
+        await w.booted()
+        await become(w, **at(w, HERE))
+        await become(w, **at(w, (*HERE, ("account", "1"))))
+        await become(w, **at(w, HERE))
+        await become(w, **at(w, ()))
+        with pytest.raises(Conflict, match="account"):
+            await become(w, **at(w, (*HERE, ("account", "2"))))
+        await gone(w)
+        await become(w, **at(w, (*HERE, ("account", "2"))))
+
+
+async def test_zones_may_come_and_those_without_vms_may_go(tmp_path: Path) -> None:
+    """A driver that lists some zones of its place must go on listing those that have VMs."""
+    async with world(tmp_path) as w:
+        await start(w, **at(w, HERE, "zone-"))
+        await w.booted()
+        (row,) = w.rows
+        await become(w, **at(w, HERE, "other-", row.zone, "third-"))
+        await become(w, **at(w, HERE, row.zone))
+        for follow in (become, start):
+            with pytest.raises(Conflict, match=f"has VMs in {row.zone}"):
+                await follow(w, **at(w, HERE, "other-", "third-"))
+        await become(w, **at(w, HERE))
+
+
+async def test_a_profile_that_left_comes_back_where_its_vms_are(tmp_path: Path) -> None:
+    """While its driver is kept for its last VMs, and after a start that did not know it."""
+    async with world(tmp_path) as w:
+        await start(w, **at(w, HERE))
+        await w.booted()
+        without = {"pools": {}, **at(w, THERE, name=ELSEWHERE)}
+        for follow in (become, start):
+            await follow(w, **without)
+            with pytest.raises(Conflict, match="'here'"):
+                await follow(w, **at(w, THERE))
+        await start(w, **at(w, HERE))
+        await gone(w)
+        await start(w, **without)
+        assert set(w.store.facts(places.FACT)) == {f"{places.FACT}{ELSEWHERE}"}
