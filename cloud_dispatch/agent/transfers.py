@@ -23,6 +23,7 @@ from cloud_dispatch.agent.connections import opener
 from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed
 from cloud_dispatch.agent.findings import MOST_OUTPUTS, found, inside
 from cloud_dispatch.wire.messages import OUTPUTS_PATH, TRANSFER_SCHEMES, FileTransfer, OutputFile, weight
+from cloud_dispatch.wire.places import PLACE, marked, tells_attempts_apart
 
 T = TypeVar("T")
 ATTEMPTS = 4
@@ -87,11 +88,10 @@ class Transfers:
             url += quote(path)
         elif path != os.path.normpath(item.path):
             raise TransferFailed("output %s is several files, so its URL must end in /" % item.path)
-        marked = url.replace("{token}", str(self._token))
-        if marked == url and url.startswith("file:"):
-            marked = "%s.%d" % (url, self._token)
-        _check_url(marked, "output %s" % path)
-        return marked
+        _check_url(url.replace(PLACE, "1"), "output %s" % path)
+        if not tells_attempts_apart(url):
+            raise TransferFailed("output %s: its URL would be the same file for every attempt" % path)
+        return marked(url, self._token)
 
     # Movement
 

@@ -23,6 +23,7 @@ from cloud_dispatch.domain.ids import ArrayId
 from cloud_dispatch.domain.resources import MIB, Resources
 from cloud_dispatch.domain.shape import Labels, Shape
 from cloud_dispatch.domain.task import TaskSpec, Transfer
+from cloud_dispatch.wire.places import tells_attempts_apart
 
 _AT = re.compile(r" - at `(?:key` in `)?\$\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
@@ -357,9 +358,10 @@ def _outputs(items: Sequence[str | TransferInput]) -> tuple[Transfer, ...]:
         if path in taken:
             raise ValueError(f"{place}: expected each output once, got {fields.shorten(path)} again")
         url = fields.read(f"{place}.url", fields.url, given.url) if given.url else ""
-        if url.startswith(("http:", "https:")) and "{token}" not in url:
+        if url and not tells_attempts_apart(url):
             raise ValueError(
-                f"{place}.url: expected {{token}} in it, so that each attempt stores under a name of its own"
+                f"{place}.url: expected {{token}} in its path (with http and https in path or query), so that each "
+                "attempt stores under a name of its own"
             )
         taken[path] = Transfer(path, url)
     return tuple(taken.values())

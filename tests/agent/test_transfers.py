@@ -22,6 +22,7 @@ from cloud_dispatch.wire.messages import FileTransfer
 from tests.agent.conftest import TOKEN, RunningAgent, until
 from tests.agent.stub import StubDispatcher
 from tests.agent.test_deposit import NO, WORDS, server
+from tests.wire.test_places import ALIKE
 
 
 class Shelf(ThreadingHTTPServer):
@@ -174,6 +175,19 @@ def test_outputs_go_to_names_of_the_attempt_alone(shelf: Shelf, made: Callable[.
     assert manifest[0].url == f"file://{tmp_path}/store/r.{TOKEN}"
     assert (tmp_path / f"store/r.{TOKEN}").read_bytes() == b"result"
     assert shelf.files == {f"/r-{TOKEN}": b"result"}
+
+
+@pytest.mark.parametrize("url", ALIKE)
+def test_an_output_that_would_be_one_file_for_every_attempt_is_not_stored(
+    made: Callable[..., Transfers], tmp_path: Path, url: str
+) -> None:
+    """Whatever the dispatcher took: a late attempt would write over what a newer one has stored."""
+    (tmp_path / "attempt/r").write_bytes(b"result")
+    for host in ("file://", "file://{token}"):
+        url = url.replace(f"{host}/", f"{host}{tmp_path}/store/")
+    with pytest.raises(TransferFailed, match="output r: its URL would be the same file for every attempt"):
+        made().take([FileTransfer("r", url)])
+    assert not (tmp_path / "store").exists()
 
 
 def test_patterns_and_folders_take_every_file(made: Callable[..., Transfers], tmp_path: Path) -> None:

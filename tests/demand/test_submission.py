@@ -23,6 +23,7 @@ from cloud_dispatch.domain.task import (
     Transfer,
 )
 from cloud_dispatch.wire.messages import TRANSFER_SCHEMES
+from tests.wire.test_places import ALIKE
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 word = st.text(st.characters(categories=("L", "N")), max_size=20)
@@ -324,3 +325,10 @@ def test_a_url_may_have_the_token_in_any_part_of_it() -> None:
     urls = ["https://h:443/{token}/y", "https://u:p@t{token}.h/", "http://[::1]:8000/y?t={token}", "file:///r/{token}"]
     (task,) = parse([{"command": "a", "outputs": [{"path": f"o{i}", "url": url} for i, url in enumerate(urls)]}])
     assert [output.url for output in task.outputs] == urls
+
+
+@pytest.mark.parametrize("url", ALIKE)
+def test_a_url_that_is_the_same_file_for_every_attempt_is_refused(url: str) -> None:
+    """Wherever the token stands in it: a late attempt would write over what a newer one has stored."""
+    with pytest.raises(InvalidInput, match=r"outputs\[0\]\.url: expected \{token\} in its path"):
+        parse([{"command": "a", "outputs": [{"path": "x", "url": url}]}])
