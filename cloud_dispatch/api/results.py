@@ -99,7 +99,7 @@ class ResultRoutes:
         if chosen is None or chosen in named:
             found = attempts[-1] if chosen is None else named[chosen]
             return found.token, found.told_ms
-        hint = f"`cloud-dispatch show {task.id}` lists them"
+        hint = f"`cloud-dispatch task {task.id}` lists them"
         raise NotFound(f"task {task.id} has no attempt {chosen}", place="attempt", hint=hint)
 
     def _answer(self, asked: TaskId, token: FencingToken, offset: int, *, named: bool) -> Response:

@@ -318,6 +318,7 @@ class FleetService:
         if limit is not None:
             self.check_spender(key)
         await self._c.store.set_limit(key, window, limit)
+        self._c.failures.forget_money()
         said = "as configured" if limit is None else f"at most {format_amount(limit)}"
         name = " ".join(filter(None, (str(key.scope), key.name, str(window))))
         self._c.note("operator.limit", detail=f"{name}: {said}" + (f": {reason}" if reason else ""))
@@ -326,6 +327,7 @@ class FleetService:
     async def reconcile(self) -> None:
         others, store = foreign.uncounted(self._c), self._c.store
         await store.reconcile([*others, *(heritage(store) - {store.id})])
+        self._c.failures.forget_money()
         beside = f", and what {', '.join(others.values())} cost is reckoned with" if others else ""
         self._c.note("operator.reconcile", detail=f"the ledger is the truth{beside}")
         self._c.wake()
