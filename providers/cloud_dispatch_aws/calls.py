@@ -1,6 +1,9 @@
 """boto3, as coroutines that raise the SPI's errors. Owns sessions, clients, how long a call may take and how often it
 is sent.
 
+A session looks for credentials once, and its clients keep what it found, or that it found none. So both are forgotten
+where credentials are refused: the next call finds those that there are by then.
+
 What the dispatcher repeats by itself (launches above all: boto3 takes InsufficientInstanceCapacity, a 500, for a reason
 to try again, whatever its mode) is sent once. Only the slow reads behind offerings, prices and quotas are sent up to
 three times, as the SDK does it.
@@ -9,7 +12,8 @@ three times, as the SDK does it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -21,12 +25,13 @@ from botocore.credentials import (
     AssumeRoleWithWebIdentityCredentialFetcher,
     DeferredRefreshableCredentials,
 )
+from botocore.exceptions import NoCredentialsError
 from botocore.loaders import Loader
 from botocore.utils import FileWebIdentityTokenLoader
 
 from cloud_dispatch.provider.blocking import BlockingCalls
-from cloud_dispatch.provider.errors import ProviderError, Transient
-from cloud_dispatch_aws.errors import Asked, of_exception
+from cloud_dispatch.provider.errors import Transient
+from cloud_dispatch_aws.errors import Asked, of_credentials, of_exception
 from cloud_dispatch_aws.settings import AwsSettings
 
 #: Calls under way at once.
@@ -36,18 +41,21 @@ _PRICES_AT = "us-east-1"
 _CONNECT_S, _ANSWER_S = 5, 45
 #: A listing of more pages than this is no listing of VMs of ours.
 MAX_PAGES = 1_000
+#: So long a session is kept, whatever is said to it: where there are no credentials to be found, looking for them takes
+#: seconds, and each call would.
+LEAST_MS = 5_000
 
 
 class Calls:
     """The services of one account in one region. Clients are made at their first use, in a thread: that reads models
-    of megabytes."""
+    of megabytes. `now` gives milliseconds."""
 
-    def __init__(self, settings: AwsSettings, name: str) -> None:
+    def __init__(self, settings: AwsSettings, name: str, now: Callable[[], int]) -> None:
         self._settings = settings
+        self._now = now
         self._threads = BlockingCalls(f"aws-{name}", THREADS)
         self._making = threading.Lock()
-        self._session: Any = None
-        self._clients: dict[tuple[str, bool], Any] = {}
+        self._signing: _Signing | None = None
 
     async def once(self, asked: Asked, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """An answer of EC2 to a request that is sent once."""
@@ -76,26 +84,56 @@ class Calls:
         self._threads.close(self._close)
 
     def _close(self) -> None:
-        for client in self._clients.values():
-            client.close()
+        if self._signing is not None:
+            self._signing.close()
 
     def _call(
         self, asked: Asked, service: str, patient: bool, operation: str, parameters: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         try:
-            answer: Mapping[str, Any] = getattr(self._client(service, patient), operation)(**parameters)
-        except ProviderError:
-            raise
+            signing = self._signed_by()
+            client = signing.client(service, patient)
         except Exception as error:
-            raise of_exception(error, asked) from error
+            raise of_exception(error, replace(asked, changes=False)) from error  # nothing was sent
+        try:
+            answer: Mapping[str, Any] = getattr(client, operation)(**parameters)
+        except Exception as error:
+            told = of_exception(error, asked)
+            if of_credentials(told):
+                self._forget(signing)
+            raise told from error
         return answer
 
-    def _client(self, service: str, patient: bool) -> Any:
+    def _signed_by(self) -> _Signing:
+        with self._making:
+            if self._signing is None:
+                self._signing = _Signing(self._settings, self._now())
+            return self._signing
+
+    def _forget(self, signing: _Signing) -> None:
+        """Once, however many calls were refused with it. Calls that are under way still get their answers."""
+        with self._making:
+            # The clock may have been set back meanwhile.
+            if self._signing is not signing or abs(self._now() - signing.made_ms) < LEAST_MS:
+                return
+            self._signing = None
+        signing.close()
+
+
+class _Signing:
+    """A session, and the clients that ask with its credentials."""
+
+    def __init__(self, settings: AwsSettings, made_ms: int) -> None:
+        self.made_ms = made_ms
+        self._settings = settings
+        self._session = session(settings)
+        self._making = threading.Lock()
+        self._clients: dict[tuple[str, bool], Any] = {}
+
+    def client(self, service: str, patient: bool) -> Any:
         with self._making:
             known = self._clients.get((service, patient))
             if known is None:
-                if self._session is None:
-                    self._session = session(self._settings)
                 region = _PRICES_AT if service == "pricing" else self._settings.region
                 known = self._session.client(
                     service,
@@ -105,6 +143,11 @@ class Calls:
                 )
                 self._clients[service, patient] = known
             return known
+
+    def close(self) -> None:
+        with self._making:
+            for client in self._clients.values():
+                client.close()
 
 
 def session(settings: AwsSettings) -> Any:
@@ -126,10 +169,18 @@ def session(settings: AwsSettings) -> Any:
         loader = FileWebIdentityTokenLoader(str(settings.web_identity_token_file))
         fetcher = AssumeRoleWithWebIdentityCredentialFetcher(sts, loader, settings.role_arn, extra_args=extra)
     else:
-        fetcher = AssumeRoleCredentialFetcher(sts, own.get_credentials(), settings.role_arn, extra_args=extra)
+        own_credentials = own.get_credentials() or _NoCredentials()
+        fetcher = AssumeRoleCredentialFetcher(sts, own_credentials, settings.role_arn, extra_args=extra)
     assumed = _plain(settings)
     assumed._credentials = DeferredRefreshableCredentials(method="assume-role", refresh_using=fetcher.fetch_credentials)
     return boto3.Session(botocore_session=assumed, region_name=settings.region)
+
+
+class _NoCredentials:
+    """What a role is assumed with where there is nothing: the SDK takes it for granted that there is something."""
+
+    def get_frozen_credentials(self) -> Any:
+        raise NoCredentialsError
 
 
 def _plain(settings: AwsSettings) -> Any:

@@ -108,7 +108,7 @@ class AwsProvider(Lacking):
         self._settings: AwsSettings = context.settings
         self._profile = context.profile
         self._now = context.now
-        self._calls = Calls(self._settings, context.profile)
+        self._calls = Calls(self._settings, context.profile, self._now)
         self._images = Images(self._calls, self._settings, self._now)
         self._subnets = Subnets(self._calls, self._settings, self._now)
         self._catalogue = Catalogue(

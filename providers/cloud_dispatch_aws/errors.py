@@ -59,8 +59,14 @@ _CREDENTIALS = frozenset(
         "SignatureDoesNotMatch", NO_RIGHT, "UnrecognizedClientException",
     }
 )  # fmt: skip
+#: Of these, what says that the credentials are good, and may not do it; others would be refused no less for being new.
+_RIGHTS = frozenset(
+    {"AccessDenied", "AccessDeniedException", "Blocked", "OptInRequired", "PendingVerification", NO_RIGHT}
+)
+#: So EC2 says it of a session that has expired, too.
+_EXPIRED = "RequestExpired"
 #: The request itself came too late, or what it is for is between two states: nothing was done.
-_AGAIN = frozenset({"IncorrectInstanceState", "IncorrectState", "RequestExpired", "RequestTimeTooSkewed"})
+_AGAIN = frozenset({"IncorrectInstanceState", "IncorrectState", _EXPIRED, "RequestTimeTooSkewed"})
 _SERVER = frozenset({"InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable", "Unavailable"})
 #: EC2 does not say when to come again; its buckets refill by some tokens a second.
 _PAUSE_MS = 1_000
@@ -100,9 +106,15 @@ def of_exception(error: Exception, asked: Asked) -> ProviderError:
     raise error
 
 
+def of_credentials(error: ProviderError) -> bool:
+    """Whether other credentials, if there are by now, may be heard where these were not."""
+    return error.code == _EXPIRED or (isinstance(error, CredentialsRejected) and error.code not in _RIGHTS)
+
+
 _NO_CREDENTIALS = (
     sdk.NoCredentialsError, sdk.PartialCredentialsError, sdk.CredentialRetrievalError, sdk.ProfileNotFound,
     sdk.NoAuthTokenError, sdk.TokenRetrievalError, sdk.SSOError, sdk.InvalidConfigError, sdk.ConfigNotFound,
+    sdk.ConfigParseError,
 )  # fmt: skip
 _WRONG = (sdk.ParamValidationError, sdk.NoRegionError, sdk.UnknownRegionError, sdk.UnknownServiceError)
 

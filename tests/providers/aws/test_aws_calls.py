@@ -40,7 +40,7 @@ def connect(fake: FakeEc2, tmp_path: Path) -> Callable[..., Provider]:
 
 
 async def whoami(fake: FakeEc2, **more: Any) -> str:
-    calls = Calls(scenes.settings(endpoint_url=fake.url, **more), "test")
+    calls = Calls(scenes.settings(endpoint_url=fake.url, **more), "test", lambda: scenes.NOW_MS)
     try:
         return str((await calls.patiently(*IDENTITY))["Arn"])
     finally:
@@ -93,7 +93,7 @@ async def test_nobody_at_the_other_end_is_transient_even_for_a_launch(monkeypatc
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{free.getsockname()[1]}"
-        calls = Calls(scenes.settings(endpoint_url=nowhere), "test")
+        calls = Calls(scenes.settings(endpoint_url=nowhere), "test", lambda: scenes.NOW_MS)
         launch = Asked("RunInstances", changes=True, offering=scenes.offering())
         with pytest.raises(Transient):
             await calls.once(launch, "run_instances", MinCount=1, MaxCount=1)
