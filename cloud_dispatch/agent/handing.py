@@ -3,6 +3,9 @@
 Run by root in a child process, so that it may take as long as it takes. A task decides what lies in its folder, so
 nothing is ever named twice: what was opened, without following links, is looked at and handed on by its descriptor. And
 only what belongs to the one is given to the other, so that a hard link to a file of somebody else's gains nothing.
+
+A task may have opened its folders to others, who live on. So each is closed to them before it is looked through: from
+then on nobody but its owner changes what it holds.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 def hand_on(folder: str, giver: int, taker: int, group: int) -> None:
     """All folders and plain files below `folder`, itself included, that belong to `giver` become `taker`'s and
-    `group`'s. The rest (links, pipes, what is another's) stays. OSError where `folder` itself can't be handed on."""
+    `group`'s, the folders closed to all others. The rest (links, pipes, what is another's) stays. OSError where
+    `folder` itself can't be handed on."""
     top = os.open(folder, _FOLDER)
     try:
         _give(top, giver, taker, group)
@@ -56,5 +60,7 @@ def _give(found: int, giver: int, taker: int, group: int) -> bool:
     status = os.fstat(found)
     if status.st_uid != giver or not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
         return status.st_uid == taker
+    if stat.S_ISDIR(status.st_mode):
+        os.fchmod(found, status.st_mode & stat.S_IRWXU)  # which takes away what access lists grant, too
     os.fchown(found, taker, group)
     return True

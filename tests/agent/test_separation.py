@@ -190,6 +190,21 @@ def test_nothing_but_the_givers_own_changes_hands(tmp_path: Path) -> None:
 
 
 @needs_root
+def test_what_changes_hands_is_closed_to_all_others(tmp_path: Path) -> None:
+    """Whoever was let in before can neither look nor put anything there; no right is added, and files are as they
+    were."""
+    folder = tmp_path / "given"
+    (folder / "deep" / "locked").mkdir(parents=True)
+    (folder / "deep" / "file").touch()
+    for path, mode in (("deep/file", 0o666), ("deep/locked", 0o077), ("deep", 0o2777), ("", 0o1777)):
+        os.chown(folder / path, 1001, 1001)
+        (folder / path).chmod(mode)
+    hand_on(str(folder), 1001, 1002, 1002)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
+    assert modes == {"given": 0o700, "deep": 0o700, "locked": 0, "file": 0o666}
+
+
+@needs_root
 def test_a_folder_that_is_a_link_is_not_handed_on(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
