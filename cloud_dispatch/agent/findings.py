@@ -1,18 +1,23 @@
 """Which files an output's path means. Owns that none of them is left out without a word: what can't be looked into or
 named fails the output.
 
-A link is what it leads to, as long as that is within the working folder.
+A link is what it leads to, as long as that is within the working folder. Whoever else may write there could make a link
+of anything at any time: so a file is opened once, on the way that was looked at, and read by its descriptor alone.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-from typing import Callable, Iterator, List, Tuple  # noqa: UP035
+import stat
+from typing import IO, Callable, Iterator, List, Tuple  # noqa: UP035
 
 from cloud_dispatch.agent.depot import TransferFailed
 
 MOST_OUTPUTS = 10_000
+#: What is opened is what its name says, and nothing is waited for: a pipe that took a file's place has no other end.
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def inside(folder: str, path: str) -> str:
@@ -21,6 +26,24 @@ def inside(folder: str, path: str) -> str:
     if not path or not full.startswith(folder.rstrip("/") + "/"):
         raise TransferFailed("path %r leaves the working folder" % path)
     return full
+
+
+def opened(folder: str, path: str) -> IO[bytes]:
+    """The plain file that `path` below `folder`, a real place, leads to. OSError; TransferFailed where it is none."""
+    *folders, name = os.path.relpath(inside(folder, path), folder).split("/")
+    at = os.open(folder, _FOLDER)
+    try:
+        for each in folders:
+            below = os.open(each, _FOLDER, dir_fd=at)
+            os.close(at)
+            at = below
+        file = os.open(name, _FILE, dir_fd=at)
+    finally:
+        os.close(at)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return os.fdopen(file, "rb")
+    os.close(file)
+    raise TransferFailed("output %s is not a file" % path)
 
 
 def found(folder: str, path: str, check: Callable[[], None]) -> List[str]:

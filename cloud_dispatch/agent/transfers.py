@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from cloud_dispatch.agent import deposit
 from cloud_dispatch.agent.connections import opener
 from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed
-from cloud_dispatch.agent.findings import MOST_OUTPUTS, found, inside
+from cloud_dispatch.agent.findings import MOST_OUTPUTS, found, inside, opened
 from cloud_dispatch.wire.messages import OUTPUTS_PATH, TRANSFER_SCHEMES, FileTransfer, OutputFile, weight
 from cloud_dispatch.wire.places import PLACE, marked, tells_attempts_apart
 
@@ -132,9 +132,8 @@ class Transfers:
             raise OSError("got %d of %d bytes" % (size, promised))
 
     def _store(self, path: str, url: str) -> OutputFile:
-        full = self._inside(path)
         what = "output %s to %s" % (path, shown(url) or "the dispatcher")
-        if not os.path.isfile(full):
+        if not os.path.isfile(self._inside(path)):
             raise TransferFailed("output %s is not a file" % path)
         attempts = ATTEMPTS
         if url.startswith("file:"):
@@ -144,12 +143,13 @@ class Transfers:
         else:
             query = "?task=%d&token=%d&path=%s" % (self._task, self._token, quote(path, safe=""))
             send, attempts = partial(self._deposit, OUTPUTS_PATH + query), DEPOT_ATTEMPTS
-        return self._retried(what, partial(self._sent, path, url, full, send), attempts)
+        with self._retried(what, partial(opened, self._folder, path)) as file:
+            return self._retried(what, partial(self._sent, path, url, file, send), attempts)
 
-    def _sent(self, path: str, url: str, full: str, send: Callable[[_Sent], None]) -> OutputFile:
-        with open(full, "rb") as file:
-            sent = _Sent(file, os.fstat(file.fileno()).st_size, self._stop)
-            send(sent)
+    def _sent(self, path: str, url: str, file: IO[bytes], send: Callable[[_Sent], None]) -> OutputFile:
+        file.seek(0)
+        sent = _Sent(file, os.fstat(file.fileno()).st_size, self._stop)
+        send(sent)
         return OutputFile(path, url, sent.size, sent.digest.hexdigest())
 
     def _place(self, target: str, source: _Sent) -> None:

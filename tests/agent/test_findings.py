@@ -97,6 +97,35 @@ def test_links_make_no_endless_folders(
         made().take([FileTransfer("many/0")])
 
 
+@pytest.mark.parametrize("swapped", ["out", "out/deep", "out/deep/f"])
+def test_what_has_become_a_link_since_it_was_looked_at_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str
+) -> None:
+    """Whichever part of the way: the file itself, or a folder above it."""
+    for folder in ("attempt/out/deep", "elsewhere/deep"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "f").write_text(folder)
+    attempt, inside = str(tmp_path / "attempt"), findings.inside
+
+    def look(folder: str, path: str) -> str:
+        place = inside(folder, path)
+        (tmp_path / "attempt" / swapped).rename(tmp_path / "before")
+        (tmp_path / "attempt" / swapped).symlink_to(tmp_path / swapped.replace("out", "elsewhere"))
+        return place
+
+    with findings.opened(attempt, "out/deep/f") as file:
+        assert file.read() == b"attempt/out/deep"
+    monkeypatch.setattr(findings, "inside", look)
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
+        findings.opened(attempt, "out/deep/f")
+
+
+def test_an_output_that_has_become_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TransferFailed, match="output pipe is not a file"):
+        findings.opened(str(tmp_path), "pipe")
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("users", ["separated"], indirect=True)
 def test_a_folder_that_the_agent_may_not_look_into_fails_the_output(stub: StubDispatcher, agent: RunningAgent) -> None:

@@ -36,6 +36,7 @@ class Shelf(ThreadingHTTPServer):
         self.requests = 0
         self.bearers: list[str | None] = []  # of each GET
         self.elsewhere = ""  # where GETs are sent on to
+        self.meanwhile: Callable[[], None] = lambda: None  # done when a file has come, before it is answered
 
     @property
     def url(self) -> str:
@@ -69,6 +70,7 @@ class _ShelfHandler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.requests += 1
+        self.server.meanwhile()
         if self.server.refuse > 0:
             self.server.refuse -= 1
             self.send_error(503)
@@ -186,6 +188,24 @@ def test_an_output_that_would_be_one_file_for_every_attempt_is_not_stored(
     with pytest.raises(TransferFailed, match="output r: its URL would be the same file for every attempt"):
         made().take([FileTransfer("r", url)])
     assert not (tmp_path / "store").exists()
+
+
+def test_an_output_is_read_again_from_what_was_opened(
+    shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path
+) -> None:
+    """Whatever has its name when it has to be sent once more: a link may have taken its place."""
+    output, secret = tmp_path / "attempt/r", tmp_path / "secret"
+    output.write_bytes(b"result")
+    secret.write_bytes(b"secret")
+
+    def swap() -> None:
+        output.unlink(missing_ok=True)
+        output.symlink_to(secret)
+
+    shelf.refuse, shelf.meanwhile = 2, swap
+    (entry,) = made().take([FileTransfer("r", f"{shelf.url}/r-{{token}}")])
+    assert entry.sha256 == hashlib.sha256(b"result").hexdigest()
+    assert shelf.files == {f"/r-{TOKEN}": b"result"}
 
 
 def test_patterns_and_folders_take_every_file(made: Callable[..., Transfers], tmp_path: Path) -> None:
