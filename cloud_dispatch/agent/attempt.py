@@ -285,12 +285,14 @@ class Attempt:
         return os.path.join(self.folder, self.order.spec.cwd)
 
     def _transfers(self, folder: str) -> Transfers:
-        from cloud_dispatch.agent.transfers import Transfers  # not at the top: it takes long to load
+        from cloud_dispatch.agent.reach import Reach  # neither is at the top: transfers take long to load
+        from cloud_dispatch.agent.transfers import Transfers
 
         depot, own = self._host.depot, self.order.task_token
         if own:
             depot = replace(depot, token=lambda: own)
-        return Transfers(folder, self.order.task, self.token, depot, self._stop)
+        reach = Reach(self._host.folders.closed, os.path.realpath(self.folder))
+        return Transfers(folder, self.order.task, self.token, depot, self._stop, reach)
 
     def _environment(self) -> Dict[str, str]:
         """A clean base, the task's own, and what tells it where it is: with the attempt's token, never the agent's."""

@@ -20,6 +20,9 @@ _MOST_SPARE = 256
 class Folders:
     """All folders below `root`, which is emptied first but for what is `kept`. `in_thread` runs what may take long."""
 
+    #: Below this nothing but an attempt's own folder is a task's to name; "": tasks are the agent's own user.
+    closed = ""
+
     def __init__(self, root: str, in_thread: Callable[..., Any], kept: Sequence[str] = ()) -> None:
         self._root = root
         self._in_thread = in_thread

@@ -64,6 +64,7 @@ class LentFolders(Folders):
         super().__init__(root, in_thread, kept)
         self._line = line
         self._attempts = attempts
+        self.closed = os.path.dirname(os.path.realpath(attempts))
         self._returning: Dict[int, asyncio.Future[int]] = {}
 
     def uid(self, folder: str) -> int:

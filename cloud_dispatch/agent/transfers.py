@@ -7,7 +7,6 @@ serves them as inputs of other tasks, is asked with a token; nobody else is sent
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
 import os
@@ -22,6 +21,7 @@ from cloud_dispatch.agent import deposit
 from cloud_dispatch.agent.connections import opener
 from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed
 from cloud_dispatch.agent.findings import MOST_OUTPUTS, found, inside, opened
+from cloud_dispatch.agent.reach import Reach
 from cloud_dispatch.wire.messages import OUTPUTS_PATH, TRANSFER_SCHEMES, FileTransfer, OutputFile, weight
 from cloud_dispatch.wire.places import PLACE, marked, tells_attempts_apart
 
@@ -42,12 +42,13 @@ _FINAL = frozenset({400, 401, 403, 404, 409, 410, 413})
 class Transfers:
     """The transfers of one attempt in `folder`, its working folder. `stop` ends them early."""
 
-    def __init__(self, folder: str, task: int, token: int, depot: Depot, stop: Stop) -> None:
+    def __init__(self, folder: str, task: int, token: int, depot: Depot, stop: Stop, reach: Reach = Reach()) -> None:
         self._folder = os.path.realpath(folder)
         self._task = task
         self._token = token
         self._depot = depot
         self._stop = stop
+        self._reach = reach
 
     def bring(self, inputs: List[FileTransfer]) -> None:
         """Every input under its name; TransferFailed names the first that is not to be had."""
@@ -55,12 +56,12 @@ class Transfers:
             self._stop.check()
             target = self._inside(item.path)
             _check_url(item.url, "input %s" % item.path)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
             self._retried("input %s from %s" % (item.path, shown(item.url)), partial(self._fetch, item.url, target))
 
     def take(self, outputs: List[FileTransfer]) -> List[OutputFile]:
         """Store every declared output and return the manifest; TransferFailed if one is missing or can't be stored."""
         self._stop.check()
+        self._reach.allow(self._folder)
         manifest: List[OutputFile] = []
         heavy = 0
         for item in outputs:
@@ -96,21 +97,15 @@ class Transfers:
     # Movement
 
     def _fetch(self, url: str, target: str) -> None:
-        unfinished = "%s.%d.part" % (target, self._token)
-        try:
-            with self._open(url) as source:
-                self._stop.check()
-                with open(unfinished, "wb") as file:
-                    self._receive(source, file)
-            self._stop.check()  # a connection that was ended may look like one that came to its end
-            os.replace(unfinished, target)
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(unfinished)
+        with self._open(url) as source:
+            self._stop.check()
+            with self._reach.written(target, ".%d.part" % self._token) as file:
+                self._receive(source, file)
+                self._stop.check()  # a connection that was ended may look like one that came to its end
 
     def _open(self, url: str) -> Any:
-        if url.startswith("file:"):
-            return open(unquote(urlsplit(url).path), "rb")
+        if _is_file(url):
+            return self._reach.source(unquote(urlsplit(url).path))
         depot = self._depot if url.startswith(self._depot.url + "/") else None
         request = urllib.request.Request(url)
         if depot is not None:
@@ -136,15 +131,24 @@ class Transfers:
         if not os.path.isfile(self._inside(path)):
             raise TransferFailed("output %s is not a file" % path)
         attempts = ATTEMPTS
-        if url.startswith("file:"):
+        if _is_file(url):
             send: Callable[[_Sent], None] = partial(self._place, unquote(urlsplit(url).path))
         elif url:
             send = partial(self._put, url)
         else:
             query = "?task=%d&token=%d&path=%s" % (self._task, self._token, quote(path, safe=""))
             send, attempts = partial(self._deposit, OUTPUTS_PATH + query), DEPOT_ATTEMPTS
-        with self._retried(what, partial(opened, self._folder, path)) as file:
+        with self._retried(what, partial(self._opened, path)) as file:
             return self._retried(what, partial(self._sent, path, url, file, send), attempts)
+
+    def _opened(self, path: str) -> IO[bytes]:
+        file = opened(self._folder, path)
+        try:
+            self._reach.judge(file.fileno())
+        except OSError:
+            file.close()
+            raise
+        return file
 
     def _sent(self, path: str, url: str, file: IO[bytes], send: Callable[[_Sent], None]) -> OutputFile:
         file.seek(0)
@@ -153,18 +157,11 @@ class Transfers:
         return OutputFile(path, url, sent.size, sent.digest.hexdigest())
 
     def _place(self, target: str, source: _Sent) -> None:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        unfinished = target + ".part"
-        try:
-            with open(unfinished, "wb") as file:
-                shutil.copyfileobj(source, file, _BLOCK)
-                file.flush()
-                os.fsync(file.fileno())
+        with self._reach.written(target, ".part") as file:
+            shutil.copyfileobj(source, file, _BLOCK)
+            file.flush()
+            os.fsync(file.fileno())
             self._stop.check()
-            os.replace(unfinished, target)
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(unfinished)
 
     def _deposit(self, path: str, source: _Sent) -> None:
         deposit.put(self._depot, path, source, source.size, ANSWER_S, self._stop)
@@ -214,6 +211,10 @@ class _Sent:
         self._left -= len(block)
         self.digest.update(block)
         return block
+
+
+def _is_file(url: str) -> bool:
+    return urlsplit(url).scheme == "file"
 
 
 def _check_url(url: str, what: str) -> None:
