@@ -65,11 +65,10 @@ def keep(work_dir: str, program: Program, body: bytes) -> None:
 
 def become(work_dir: str, program: Program, baggage: Baggage) -> None:
     """Run `program`, which `keep` has kept, in this process. Returns only by an OSError, with everything as it was."""
-    import zipfile  # not at the top: it takes long to load
-
     place = _place(work_dir, program)
-    if not zipfile.is_zipfile(place):
-        raise OSError("%s is not there, or not whole" % place)
+    with open(place, "rb") as body:
+        if hashlib.sha256(body.read()).hexdigest() != program.sha256:
+            raise OSError("%s is not the program that was kept there" % place)
     packed = holding("baggage", encode(baggage if baggage.machine is not None else baggage.config))
     pipes = [moved.pipe for moved in baggage.attempts]
     kept = [descriptor for descriptor in (packed, baggage.pipe, baggage.warden, *pipes) if descriptor >= 0]

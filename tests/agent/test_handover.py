@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.wire.messages import FileTransfer, OrderShape, Quantities
+from cloud_dispatch.agent import handover
+from cloud_dispatch.agent.baggage import Baggage
+from cloud_dispatch.wire.messages import FileTransfer, OrderShape, Program, Quantities
 from tests.agent.conftest import RunningAgent, living, quick_policy, until
 from tests.agent.stub import StubDispatcher
 
@@ -240,3 +242,23 @@ def test_a_supervisor_starts_its_own_program_again_after_a_crash_of_the_heir(
     stub.wait(lambda: len({request.incarnation for request in stub.syncs}) >= 2)
     until(lambda: program_of(agent) == heir)
     assert stub.result(stub.submit("true")).cause == "success"
+
+
+def test_a_program_that_was_changed_since_it_was_kept_is_not_run(
+    tmp_path: Path, agent_zip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However whole it is; nor one that has gone."""
+
+    def run(*_: object) -> None:
+        raise AssertionError("it was run")
+
+    monkeypatch.setattr(handover.os, "execv", run)
+    program = Program(sha256=hashlib.sha256(agent_zip.read_bytes()).hexdigest())
+    handover.keep(str(tmp_path), program, agent_zip.read_bytes())
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(another(agent_zip))
+    with pytest.raises(OSError, match="is not the program that was kept"):
+        handover.become(str(tmp_path), program, Baggage())
+    kept.unlink()
+    with pytest.raises(FileNotFoundError):
+        handover.become(str(tmp_path), program, Baggage())
