@@ -29,7 +29,7 @@ from botocore.exceptions import NoCredentialsError
 from botocore.loaders import Loader
 from botocore.utils import FileWebIdentityTokenLoader
 
-from cloud_dispatch.provider.blocking import BlockingCalls
+from cloud_dispatch.provider.blocking import BlockingCalls, still_wanted
 from cloud_dispatch.provider.errors import Transient
 from cloud_dispatch_aws.errors import Asked, of_credentials, of_exception
 from cloud_dispatch_aws.settings import AwsSettings
@@ -141,6 +141,8 @@ class _Signing:
                     endpoint_url=self._settings.endpoint_url or None,
                     config=config_of(3 if patient else 1),
                 )
+                # The last thing before a request leaves, once its credentials have been renewed.
+                known.meta.events.register("before-send", lambda **_: still_wanted())
                 self._clients[service, patient] = known
             return known
 

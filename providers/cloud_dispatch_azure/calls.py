@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import requests
 from azure.core import PipelineClient
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
-from azure.core.pipeline.policies import ContentDecodePolicy, RequestIdPolicy, UserAgentPolicy
+from azure.core.pipeline.policies import ContentDecodePolicy, RequestIdPolicy, SansIOHTTPPolicy, UserAgentPolicy
 from azure.core.pipeline.transport import RequestsTransport
 from azure.core.rest import HttpRequest
 from azure.identity import (
@@ -294,7 +294,15 @@ def _policies(credential: Any) -> list[Any]:
         ContentDecodePolicy(),
         ARMChallengeAuthenticationPolicy(credential, f"{ARM}/.default"),
         ARMHttpLoggingPolicy(),
+        _StillWanted(),
     ]
+
+
+class _StillWanted(SansIOHTTPPolicy[Any, Any]):
+    """The last thing before a request leaves, once it has a token."""
+
+    def on_request(self, request: Any) -> None:
+        still_wanted()
 
 
 class OneAtATime:

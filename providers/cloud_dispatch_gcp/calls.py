@@ -17,7 +17,7 @@ from google.auth.transport.requests import AuthorizedSession
 from google.cloud import compute_v1
 from requests.adapters import HTTPAdapter
 
-from cloud_dispatch.provider.blocking import BlockingCalls
+from cloud_dispatch.provider.blocking import BlockingCalls, still_wanted
 from cloud_dispatch.provider.errors import CredentialsRejected, ProviderError, Transient
 from cloud_dispatch_gcp import credentials
 from cloud_dispatch_gcp.errors import Asked, of_answer, of_exception
@@ -173,11 +173,14 @@ class _Signing:
 class _Connections(HTTPAdapter):
     """What a client of the library sends by. A list over all zones is asked for as far as it can be had: without that
     word one zone that is away fails it as a whole, as Google's description of these methods warns, and the library's
-    requests have no field for it. The answer says which zones are missing."""
+    requests have no field for it. The answer says which zones are missing.
+
+    What comes here has its token, whose renewal may have taken longer than its caller waits."""
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         if request.method == "GET" and "/aggregated/" in request.path_url:
             request.prepare_url(str(request.url), _PARTIAL)
+        still_wanted()
         return super().send(request, *args, **kwargs)
 
 

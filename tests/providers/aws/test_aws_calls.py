@@ -23,6 +23,7 @@ from tests.fakes.ec2.settings import IMAGES
 from tests.fakes.faults import Fault, FaultKind
 from tests.providers.aws import scenes
 from tests.providers.aws.conftest import ROLE
+from tests.providers.giving_up import Slow, given_up
 
 IDENTITY = (Asked("GetCallerIdentity"), "sts", "get_caller_identity")
 
@@ -57,6 +58,18 @@ async def test_a_launch_is_sent_once_whatever_is_answered(fake: FakeEc2, connect
             await driver.launch(scenes.request())
         assert fake.calls["RunInstances"] == before + 1
     await driver.close()
+
+
+async def test_a_launch_that_was_given_up_while_credentials_were_renewed_is_never_sent(fake: FakeEc2) -> None:
+    """Its slots may have been given back by then: proof of absence begins with the end of the call."""
+    calls, slow = Calls(scenes.settings(endpoint_url=fake.url), "test"), Slow()
+    calls._client("ec2", False).meta.events.register("before-sign", slow)
+    launch = Asked("RunInstances", changes=True, offering=scenes.offering())
+    image = IMAGES[0].id
+    run = calls.once(launch, "run_instances", ImageId=image, InstanceType="m5.large", MinCount=1, MaxCount=1)
+    await given_up(run, slow, calls._threads)
+    assert fake.calls["RunInstances"] == 0
+    calls.close()
 
 
 async def test_a_slow_read_is_sent_up_to_three_times(fake: FakeEc2, connect: Callable[..., Provider]) -> None:

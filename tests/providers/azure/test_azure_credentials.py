@@ -12,12 +12,16 @@ from azure.core.pipeline import transport
 from cloud_dispatch.provider.blocking import BlockingCalls
 from cloud_dispatch.provider.errors import CredentialsRejected
 from cloud_dispatch_azure import signin
-from cloud_dispatch_azure.calls import OneAtATime, credentials
+from cloud_dispatch_azure.calls import Calls, OneAtATime, credentials
+from cloud_dispatch_azure.errors import Asked
+from cloud_dispatch_azure.launching import dispatched
 from tests.docs.pages import DOCS
 from tests.fakes.arm.fake import FakeArm
+from tests.fakes.arm.gateway import TOKEN
 from tests.fakes.arm.settings import CLIENT
 from tests.providers.azure import scenes
 from tests.providers.azure.steps import Connect
+from tests.providers.giving_up import Slow, given_up
 
 NAMES = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET")
 CHAIN = """DefaultAzureCredential failed to retrieve a token from the included credentials.
@@ -110,6 +114,26 @@ async def test_what_is_replaced_after_the_authority_refused_it_is_found(
         await driver.list("contract")
     monkeypatch.setenv("AZURE_CLIENT_SECRET", "the next one")
     assert (await driver.list("contract")).complete
+
+
+async def test_a_change_that_was_given_up_while_its_token_was_renewed_is_never_sent(
+    fake: FakeArm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its slots may have been given back by then: proof of absence begins with the end of the call."""
+    said = scenes.settings(endpoint_url=fake.url, authority_url=fake.url, ca_file=fake.ca_file)
+    calls, slow = Calls(said, "test"), Slow()
+    ask = OneAtATime.get_token_info
+
+    def late(credential: OneAtATime, *scopes: str, **how: Any) -> Any:
+        token = ask(credential, *scopes, **how)
+        slow()
+        return token
+
+    monkeypatch.setattr(OneAtATime, "get_token_info", late)
+    delete = dispatched("virtual_machines", "begin_delete", said.resource_group, "none")
+    await given_up(calls.begin(Asked("terminate", changes=True, vm=True), delete), slow, calls._threads)
+    assert {name for name, count in fake.calls.items() if count} == {TOKEN}
+    calls.close()
 
 
 class Silent:

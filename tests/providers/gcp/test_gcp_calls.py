@@ -17,6 +17,7 @@ from cloud_dispatch_gcp.errors import Asked
 from tests.fakes.gce import FakeGce
 from tests.fakes.google.oauth import key_of, pem_of
 from tests.providers.gcp import scenes
+from tests.providers.giving_up import Slow, given_up
 
 
 @pytest.fixture
@@ -60,3 +61,21 @@ async def test_a_key_that_is_revoked_meanwhile_is_read_anew(fake: FakeGce, calls
     second = {**fake.key, "client_email": "second@fake-project.iam.gserviceaccount.com"}
     Path(told["credentials_file"]).write_text(json.dumps(second))
     assert await calls.who() == second["client_email"]
+
+
+async def test_a_change_that_was_given_up_while_its_token_was_renewed_is_never_sent(
+    fake: FakeGce, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its slots may have been given back by then: proof of absence begins with the end of the call."""
+    credentials, slow = calls._signed_by().credentials, Slow()
+    sign = credentials.before_request
+
+    def late(*given: Any) -> None:
+        slow()
+        sign(*given)
+
+    monkeypatch.setattr(credentials, "before_request", late)
+    asked = Asked("instances.delete", changes=True, vm=True)
+    delete = calls.once(asked, "Instances", "delete_unary", zone="us-central1-a", instance="none")
+    await given_up(delete, slow, calls._threads)
+    assert set(fake.calls) == {"token"}
