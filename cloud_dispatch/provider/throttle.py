@@ -13,7 +13,7 @@ from typing import Any
 
 from cloud_dispatch.provider.errors import RateLimited
 from cloud_dispatch.provider.funnel import Call, Wrapper
-from cloud_dispatch.provider.spi import Provider
+from cloud_dispatch.provider.spi import LaunchResult, Provider
 
 #: How long a call may wait for its turn: well below the deadlines of those who call.
 MAX_WAIT_MS = 20_000
@@ -99,10 +99,17 @@ class Throttled(Wrapper):
         await self._turn(name)
         sent = self._monotonic()
         try:
-            return await self.pass_on(name, *args)
+            answer = await self.pass_on(name, *args)
         except RateLimited as refusal:
-            self._buckets[name].refused(sent, self._monotonic(), refusal.retry_after_ms)
+            self._refused(name, sent, refusal)
             raise
+        if isinstance(answer, LaunchResult) and isinstance(answer.shortfall, RateLimited):
+            # Some of a launch's slots were refused, at once or once it was accepted: it is launches that were too many.
+            self._refused(Call.LAUNCH, sent, answer.shortfall)
+        return answer
+
+    def _refused(self, name: Call, sent: int, refusal: RateLimited) -> None:
+        self._buckets[name].refused(sent, self._monotonic(), refusal.retry_after_ms)
 
     async def _turn(self, name: Call) -> None:
         bucket = self._buckets[name]

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_dispatch.domain.ids import VmId
+from cloud_dispatch.domain.ids import BatchId, VmId
 from cloud_dispatch.provider.errors import RateLimited
-from cloud_dispatch.provider.spi import Listing, Pace, Vm
+from cloud_dispatch.provider.funnel import Call
+from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Listing, Operation, Pace, Vm
 from cloud_dispatch.provider.throttle import RECOVERY_MS, SLOWEST, Bucket, Throttled
 from tests.providers.memory import NAMED, MemoryCloud, MemoryProvider
 
@@ -169,6 +170,39 @@ async def test_a_refusal_holds_back_those_who_wait() -> None:
     came = [ms - began for ms in driver.came]
     assert came[:2] == [0, 2_000]
     assert all(190 <= later - earlier <= 200 for earlier, later in pairwise(came[1:])), came
+
+
+class PartlyRefusing(MemoryProvider):
+    """Accepts a part of each launch, and says by the answer to one kind of call that the others were too many."""
+
+    def __init__(self, told_by: Call) -> None:
+        super().__init__(MemoryCloud(NAMED))
+        self.told_by = told_by
+
+    async def launch(self, request: LaunchRequest) -> LaunchResult:
+        return self._answer(Call.LAUNCH)
+
+    async def resume(self, operation: Operation) -> LaunchResult:
+        return self._answer(Call.RESUME)
+
+    def _answer(self, call: Call) -> LaunchResult:
+        refusal = RateLimited("slow down", retry_after_ms=3_000) if call is self.told_by else None
+        return LaunchResult((), refusal)
+
+
+@pytest.mark.parametrize("told_by", [Call.LAUNCH, Call.RESUME])
+async def test_a_launch_that_was_refused_in_part_holds_back_the_next_one(told_by: Call) -> None:
+    """Its answer has the refusal as a shortfall; asking what became of the others waits for nothing."""
+    driver = PartlyRefusing(told_by)
+    throttled = Throttled(driver, milliseconds)
+    request = LaunchRequest(BatchId("b"), 1, driver.sold()[0], {}, "", 0, ())
+    began = milliseconds()
+    await throttled.launch(request)
+    for _ in range(3):
+        await throttled.resume(Operation("t", BatchId("b"), ()))
+    assert milliseconds() == began
+    await throttled.launch(request)
+    assert milliseconds() - began == 3_000
 
 
 async def test_the_wait_of_who_gave_up_is_over() -> None:
