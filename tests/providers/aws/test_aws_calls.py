@@ -62,8 +62,8 @@ async def test_a_launch_is_sent_once_whatever_is_answered(fake: FakeEc2, connect
 
 async def test_a_launch_that_was_given_up_while_credentials_were_renewed_is_never_sent(fake: FakeEc2) -> None:
     """Its slots may have been given back by then: proof of absence begins with the end of the call."""
-    calls, slow = Calls(scenes.settings(endpoint_url=fake.url), "test"), Slow()
-    calls._client("ec2", False).meta.events.register("before-sign", slow)
+    calls, slow = Calls(scenes.settings(endpoint_url=fake.url), "test", lambda: scenes.NOW_MS), Slow()
+    calls._signed_by().client("ec2", False).meta.events.register("before-sign", slow)
     launch = Asked("RunInstances", changes=True, offering=scenes.offering())
     image = IMAGES[0].id
     run = calls.once(launch, "run_instances", ImageId=image, InstanceType="m5.large", MinCount=1, MaxCount=1)
