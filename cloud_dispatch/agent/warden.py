@@ -299,8 +299,8 @@ class Warden:
 
     def _remove(self) -> None:
         if self._littered and not self._remover:
-            self._littered = False
             self._remover = self._fork(partial(remove_below, self._waste))
+            self._littered = not self._remover  # there may be too many children just now
 
     def _fork(self, work: Callable[[], None]) -> int:
         """Run `work` in a child; its pid, 0 where there are too many or the kernel refuses."""
