@@ -27,9 +27,10 @@ def give(made: Path | int, folder: Path) -> None:
 def as_owner(folder: Path) -> Iterator[None]:
     """Root has the rights of the owner of `folder` for as long: a link that this one has put there leads root no
     further than its owner gets, and what root makes is that one's. All of the process has them, as suits a command. Who
-    is not root, or may not change its rights in a container, goes on as it is."""
-    owner = next((one for one in (folder.lstat(), folder.stat()) if one.st_uid != 0), None)
-    if os.geteuid() != 0 or owner is None:
+    is not root, or may not change its rights in a container, goes on as it is; so does root where no folder is."""
+    found = (folder.lstat(), folder.stat()) if os.geteuid() == 0 and folder.exists() else ()
+    owner = next((one for one in found if one.st_uid != 0), None)
+    if owner is None:
         yield
         return
     group, groups = os.getegid(), os.getgroups()

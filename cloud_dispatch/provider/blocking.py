@@ -22,8 +22,9 @@ _GIVEN_UP: ContextVar[threading.Event | None] = ContextVar("given_up", default=N
 
 
 def still_wanted() -> None:
-    """Transient in a thread whose caller has given up: who would wait there for long asks this, so that the thread is
-    free for the next call. What is being sent already is in doubt, as ever."""
+    """Transient in a thread whose caller has given up. An SDK may spend minutes on credentials before it sends
+    anything: a driver asks this right before a request leaves, so that none does of which others believe by then that
+    it was never made, and where it would wait for long. What is being sent already is in doubt, as ever."""
     given_up = _GIVEN_UP.get()
     if given_up is not None and given_up.is_set():
         raise Transient("not sent: its caller has given up")
