@@ -6,14 +6,14 @@ The children may take long or fail in any way: the supervisor does not wait for 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import signal
-from typing import Callable, List, Optional, Sequence  # noqa: UP035
+from functools import partial
+from typing import Callable, List, Optional  # noqa: UP035
 
-from cloud_dispatch.agent.folders import remove_by_force
 from cloud_dispatch.agent.handing import hand_on
+from cloud_dispatch.agent.leftovers import forget, owners
 from cloud_dispatch.agent.lending import read_order, write_failure
 from cloud_dispatch.agent.memory import proportional
 from cloud_dispatch.agent.privileges import Users, end_with_parent, lend_hand, step_down
@@ -22,8 +22,6 @@ from cloud_dispatch.agent.spawning import RESTORED, find
 
 #: How many processes and threads an attempt may have at once: a VM's own have to fit beside those of all.
 MOST_PROCESSES = 4_096
-#: Where everybody may write, on any Linux.
-SHARED = ("/tmp", "/var/tmp", "/dev/shm")
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 
@@ -58,7 +56,6 @@ def run_order(users: Users, uid: int, filled: str, descriptors: List[int]) -> No
         resource.setrlimit(resource.RLIMIT_NPROC, (MOST_PROCESSES, MOST_PROCESSES))
         step_down(uid, uid)
         end_with_parent()
-        forget(uid, SHARED)
         argv, env, cwd = read_order(order)
         os.chdir(cwd)
         os.execve(find(argv[0], env), argv, env)
@@ -67,23 +64,22 @@ def run_order(users: Users, uid: int, filled: str, descriptors: List[int]) -> No
         raise
 
 
-def forget(uid: int, folders: Sequence[str]) -> None:
-    """Remove what an earlier attempt of `uid` has left in `folders`, where everybody may write; as that user, and never
-    through a link."""
-    for folder in folders:
-        try:
-            with os.scandir(folder) as entries:
-                found = list(entries)
-        except OSError:
-            continue
-        for entry in found:
-            with contextlib.suppress(OSError):  # others come and go meanwhile
-                if entry.stat(follow_symlinks=False).st_uid != uid:
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    remove_by_force(entry.path)
-                else:
-                    os.unlink(entry.path)
+def clean(uid: int) -> None:
+    """Remove what `uid`, of which nothing lives, has left outside of its folder."""
+    step_down(uid, uid)
+    end_with_parent()
+    forget(uid)
+
+
+def look_round(users: Users, answer: int) -> None:
+    """Write which uids of attempts have left something outside of their folders."""
+    os.write(answer, " ".join(str(uid) for uid in sorted(owners(users.first, users.last))).encode("ascii"))
+
+
+def clean_all(users: Users) -> None:
+    """As `clean`, for all of whom something is left, one after another."""
+    for uid in sorted(owners(users.first, users.last)):
+        os.waitpid(fork(partial(clean, uid)), 0)
 
 
 def signal_all(users: Users, uid: int, number: int) -> None:

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import stat
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import MutableMapping, Optional  # noqa: UP035
 
+from cloud_dispatch.agent.adapters import now_ms, pause
+from cloud_dispatch.agent.forked import clean_all, fork
 from cloud_dispatch.agent.identity import Config
 from cloud_dispatch.agent.memfd import holding
 from cloud_dispatch.agent.privileges import Unseparated, Users, open_to_all, python_for_all, step_down, users
+from cloud_dispatch.agent.processes import kill_each
 from cloud_dispatch.wire.codec import encode
 
 #: What the boot script says instead of the configuration, where VMs that share one must not share users.
@@ -44,10 +49,16 @@ class Separation:
         step_down(self.users.agent, self.users.group)
 
     def clear(self) -> None:
-        """The end: remove what attempts have left."""
+        """The end: remove what attempts have left, as far as that is done soon."""
+        cleaner = fork(partial(clean_all, self.users))
         names = [os.path.join(self.work_dir, name) for name in ("attempts", ".waste")]
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(["/bin/rm", "-rf", "--", *names], timeout=_CLEAR_S, stdin=subprocess.DEVNULL, check=False)
+        deadline = now_ms() + _CLEAR_S * 1000
+        while os.waitpid(cleaner, os.WNOHANG) == (0, 0):
+            if now_ms() > deadline:
+                kill_each([cleaner], signal.SIGKILL)
+            pause(0.01)
 
 
 def separate(config: Config, environment: MutableMapping[str, str]) -> Optional[Separation]:

@@ -2,7 +2,8 @@
 
 It does what the agent asks within bounds that hold for an agent that was taken over, too: berths of its own range, each
 for one command at a time, folders below its own, and whatever takes long in a child process. So the guest timer, which
-runs in the same process, never waits. A berth is let again only when nothing of its uid lives and its folder is new.
+runs in the same process, never waits. A berth is let again only when nothing of its uid lives, what it left elsewhere
+is gone and its folder is new.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Callable, Dict, List, Optional, Set, Tuple  # noqa: UP035
 
 from cloud_dispatch.agent.adapters import now_ms
 from cloud_dispatch.agent.folders import TEMPORARY, is_untouched
-from cloud_dispatch.agent.forked import fork, give_back, run_order, signal_all, weigh
+from cloud_dispatch.agent.forked import clean, fork, give_back, look_round, run_order, signal_all, weigh
 from cloud_dispatch.agent.lending import MOST_EXITS, REQUEST_BYTES, Request, parse
 from cloud_dispatch.agent.privileges import Users
 from cloud_dispatch.agent.processes import Exit, kill_each, raw_children, uid_of
@@ -43,13 +44,14 @@ class Berth:
     pid: int = 0  # of the main process; not reaped yet if `runs`
     runs: bool = False
     leaving: bool = False
+    clean: bool = True  # there is nothing of its uid outside of the folder
     again_ms: int = 0  # when to look again whether it is quiet
     pause_ms: int = _PAUSE_MS
 
 
 class Warden:
     """Serves one incarnation of the agent. `line` is the end of the socket for it to use, `attempts` where the berths'
-    folders are; `deaf` once it has gone."""
+    folders are; `deaf` once it has gone, `ready` when berths may be let: it is known of whom something is left."""
 
     def __init__(self, users: Users, root: str) -> None:
         self._users = users
@@ -60,17 +62,20 @@ class Warden:
         self._helpers: Set[int] = set()
         self._handing: Dict[int, int] = {}  # helpers that give a folder back, with its uid; the agent is told their end
         self._killers: Dict[int, int] = {}  # helpers that signal all that a uid has, with it: some may not have begun
+        self._cleaners: Dict[int, int] = {}  # helpers that remove what a uid left outside of its folder, with it
+        self._scout = 0  # the helper that looks for whom there is something to remove, and where it writes that
+        self._sighted = os.memfd_create("sighted")
+        self._look_ms = 0  # when to send it again, if it came to nothing
         self._remover = 0
         self._spare: List[Tuple[int, str]] = []  # uids whose folder is there and untouched
         self._made = 0
         self._unused = iter(range(users.first, users.last + 1))
         self._free: List[int] = []  # uids without a folder
-        self._passed: List[int] = []  # unused ones that killers are after, still
         self._exits: List[Tuple[int, int, int, int]] = []
         self._wasted = 0  # the number in the name of what was thrown away last: none is given twice
         self._littered = False  # something may be there to remove
         self._agent = 0
-        self.deaf = False
+        self.deaf = self.ready = False
         self.socket, self.line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.setblocking(False)
         self._make_way()
@@ -84,6 +89,8 @@ class Warden:
         for uid in {uid_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}:
             if uid is not None and self._users.first <= uid <= self._users.last:  # of a supervisor that was killed
                 self._signal_all(uid, signal.SIGKILL)
+                self._keep_back(uid)
+        self._look_round()
         os.mkdir(self.attempts, 0o711)
         os.chmod(self.attempts, 0o711)
 
@@ -126,16 +133,22 @@ class Warden:
             self._tell(end)
         self._handing.pop(end.pid, None)
         self._helpers.discard(end.pid)
-        uid = self._killers.pop(end.pid, 0)
-        if uid in self._passed and not self._hunted(uid):
-            self._passed.remove(uid)
-            self._free.append(uid)
+        self._killers.pop(end.pid, 0)
+        cleaned = self._berths.get(self._cleaners.pop(end.pid, 0))
+        if cleaned is not None and end.status == 0:
+            cleaned.clean, cleaned.again_ms = True, 0
+        if end.pid == self._scout:
+            self._scout, self._look_ms, self.ready = 0, now_ms() + _MOST_PAUSE_MS, end.status == 0
+            if self.ready:
+                self._sight()
         if end.pid == self._remover:
             self._remover = 0
 
     def tidy(self) -> Optional[int]:
         """Let berths go that were left and are quiet, and what was thrown away; when to come again, in ms from now."""
         now = now_ms()
+        if not self.ready and not self._scout and self._look_ms <= now:
+            self._look_round()
         for berth in list(self._berths.values()):
             if berth.leaving and berth.again_ms <= now:
                 self._release(berth)
@@ -146,6 +159,7 @@ class Warden:
     def close(self) -> List[int]:
         """The agent is gone: kill all that it had running. The children that do."""
         self.socket.close()
+        os.close(self._sighted)
         return [self._signal_all(uid, signal.SIGKILL) for uid in self._berths]
 
     # Requests
@@ -203,11 +217,8 @@ class Warden:
                 os.chown(path, owner, group, follow_symlinks=False)
 
     def _next(self) -> int:
-        for uid in self._unused:
-            if not self._hunted(uid):
-                return uid
-            self._passed.append(uid)
-        return 0
+        """A uid that was not let yet and of which there is nothing from before; 0 where there is none."""
+        return next((uid for uid in self._unused if uid not in self._berths), 0) if self.ready else 0
 
     def _spawn(self, berth: Berth, descriptors: List[int]) -> str:
         if berth.pid:
@@ -217,7 +228,7 @@ class Warden:
         if not berth.pid:
             return "no"
         self._helpers.discard(berth.pid)
-        berth.runs = True
+        berth.runs, berth.clean = True, False
         self._by_pid[berth.pid] = berth
         return "pid %d" % berth.pid
 
@@ -248,14 +259,22 @@ class Warden:
 
     def _release(self, berth: Berth) -> None:
         """Let `berth` go if nothing of it lives, no signal to its uid is on its way (the next attempt would get it),
-        its folder is not being given back (the next attempt's would be taken) and was moved away (the next attempt
-        could read it). Else what lives is killed, and this is tried again later."""
+        its folder is not being given back (the next attempt's would be taken), and what it left, in its folder or
+        elsewhere, is out of reach (the next attempt could read it). Else what lives is killed, what is left is removed,
+        and this is tried again later."""
         lives = berth.runs or self._alive(berth.uid)
         giving = [pid for pid, uid in self._handing.items() if uid == berth.uid]
         kill_each(giving, signal.SIGKILL)  # nobody wants it any more; not reaped: their numbers are nobody else's
         if lives or giving or self._hunted(berth.uid):
             if lives:
                 self._signal_all(berth.uid, signal.SIGKILL)
+            self._put_off(berth)
+            return
+        if not berth.clean:
+            if berth.uid not in self._cleaners.values():
+                cleaner = self._fork(partial(clean, berth.uid))
+                if cleaner:
+                    self._cleaners[cleaner] = berth.uid
             self._put_off(berth)
             return
         if is_untouched(berth.folder, berth.uid):
@@ -269,6 +288,22 @@ class Warden:
             self._free.append(berth.uid)
             self._remove()
         del self._berths[berth.uid]
+
+    def _look_round(self) -> None:
+        """Have a child find the uids of which there is something from before: of another supervisor's time, say."""
+        os.ftruncate(self._sighted, 0)
+        os.lseek(self._sighted, 0, os.SEEK_SET)
+        self._scout = self._fork(partial(look_round, self._users, self._sighted))
+
+    def _sight(self) -> None:
+        """They are let when that is removed, as if they had been let before."""
+        found = os.pread(self._sighted, os.fstat(self._sighted).st_size, 0)
+        for uid in map(int, found.split()):
+            if uid not in self._berths:
+                self._keep_back(uid)
+
+    def _keep_back(self, uid: int) -> None:
+        self._berths[uid] = Berth(uid, "", filled=False, leaving=True, clean=False)
 
     def _put_off(self, berth: Berth) -> None:
         berth.again_ms = now_ms() + berth.pause_ms
@@ -295,7 +330,7 @@ class Warden:
         self._wasted += 1
         with contextlib.suppress(FileNotFoundError):  # it was never made
             os.rename(folder, os.path.join(self._waste, str(self._wasted)))
-        self._littered = True
+            self._littered = True
 
     def _remove(self) -> None:
         if self._littered and not self._remover:

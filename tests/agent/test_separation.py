@@ -17,7 +17,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from cloud_dispatch.agent import forked
+from cloud_dispatch.agent import forked, leftovers
 from cloud_dispatch.agent.folders import remove_tree
 from cloud_dispatch.agent.forked import MOST_PROCESSES
 from cloud_dispatch.agent.handing import hand_on
@@ -297,26 +297,37 @@ def test_an_attempt_has_so_many_processes_and_no_more(stub: StubDispatcher, agen
 
 @pytest.mark.process
 @separately
-def test_what_an_attempt_left_where_everybody_may_write_is_gone_for_the_next_of_its_uid(
-    stub: StubDispatcher, start_agent: Start
-) -> None:
+def test_what_an_attempt_left_where_everybody_may_write_goes_with_it(stub: StubDispatcher, agent: RunningAgent) -> None:
     """A file, a link and folders in /tmp and /dev/shm, also such as nobody may write to or enter; what a link led to
     stays, and nothing is said of it."""
-    stub.policy = quick_policy(max_tasks_at_once=1)
-    agent = start_agent()
     name = f"left-{agent.process.pid}"
     left = (
         f"echo secret > /tmp/{name}; mkdir -p /dev/shm/{name}/d; echo x > /dev/shm/{name}/d/f;"
         f"ln -s /etc /tmp/{name}.l;"
         f"mkdir -p /tmp/{name}.d/e/f; echo x > /tmp/{name}.d/e/f/g; chmod 0 /tmp/{name}.d/e; chmod 555 /tmp/{name}.d"
     )
-    leaves = stub.submit(shell=f"id -u; {left}")
-    assert stub.result(leaves).cause == "success"
-    assert Path(f"/tmp/{name}").exists()
-    looks = stub.submit(shell=f"id -u; ls -d /tmp/{name}* /dev/shm/{name} 2>/dev/null; ls /etc/passwd")
-    assert stub.result(looks).cause == "success"
-    first, second = (stub.logs[token].decode().split() for token in (1, 2))
-    assert second == [*first, "/etc/passwd"], "the same user, and nothing of before"
+    task = stub.submit(shell=f"{left}; ls -d /tmp/{name}* /dev/shm/{name}")
+    result = stub.result(task)
+    assert result.cause == "success"
+    assert len(stub.logs[result.token].split()) == 4
+    until(lambda: not [*Path("/tmp").glob(f"{name}*"), *Path("/dev/shm").glob(f"{name}*")])
+    assert Path("/etc/passwd").exists()
+    assert b"rm:" not in agent.console.read_bytes()
+
+
+@pytest.mark.process
+@separately
+def test_a_vm_that_ends_leaves_nothing_where_everybody_may_write(
+    stub: StubDispatcher, agent: RunningAgent, users: dict[str, str]
+) -> None:
+    """Others of the same machine may be given its uids; what its last attempts left goes at its end."""
+    left = Path(f"/dev/shm/left-{agent.process.pid}")
+    task = stub.submit(shell=f"touch {left}; sleep 600")
+    stub.wait_started(task)
+    until(left.exists)
+    os.kill(agent.process.pid, signal.SIGTERM)
+    agent.wait()
+    assert not left.exists()
 
 
 def test_what_vanishes_meanwhile_keeps_nothing_else_from_going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,8 +338,8 @@ def test_what_vanishes_meanwhile_keeps_nothing_else_from_going(tmp_path: Path, m
     entries = list(listed)
     listed.close()
     (tmp_path / "b").unlink()
-    monkeypatch.setattr(forked.os, "scandir", lambda _: contextlib.nullcontext(iter(entries)))
-    forked.forget(os.getuid(), [str(tmp_path)])
+    monkeypatch.setattr(leftovers.os, "scandir", lambda _: contextlib.nullcontext(iter(entries)))
+    leftovers.forget(os.getuid(), [str(tmp_path)])
     assert os.listdir(tmp_path) == []
 
 

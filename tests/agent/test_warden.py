@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.agent import warden
-from cloud_dispatch.agent.forked import give_back, signal_all
+from cloud_dispatch.agent import forked, warden
+from cloud_dispatch.agent.forked import clean, give_back, signal_all
 from cloud_dispatch.agent.lending import write_order
 from cloud_dispatch.agent.privileges import Users
 from cloud_dispatch.agent.processes import become_subreaper, reap, uid_of
 from cloud_dispatch.agent.spawning import RESTORED
 from cloud_dispatch.agent.warden import Warden
-from tests.agent.conftest import cannot_separate, separate_users
+from tests.agent.conftest import cannot_separate, separate_users, until
 from tests.agent.test_agent_tasks import dead
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -100,6 +100,7 @@ def asking(folder: Path) -> Iterator[Asked]:
     """A warden, and afterwards nothing that it has started."""
     become_subreaper()
     found = Asked(folder)
+    until(lambda: (found.turn(), found.warden.ready)[1])
     yield found
     found.warden.close()
     found.line.close()
@@ -270,6 +271,81 @@ def test_a_uid_whose_folder_can_not_be_moved_is_nobody_s(asked: Asked, monkeypat
         assert asked.ask("take 0") == "no"
     assert asked.until_berth() == uid
     assert not (folder / "secret").exists()
+
+
+def _left_by(uid: int) -> Path:
+    """Where everybody may write there is something of `uid`."""
+    left = Path(f"/dev/shm/left-by-{uid}")
+    left.touch()
+    os.chown(left, uid, uid)
+    return left
+
+
+@pytest.mark.process
+def test_a_uid_is_let_again_when_what_it_left_elsewhere_is_gone(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long that takes, and again where the child that removes it was killed; nothing else waits for it."""
+    uid = asked.take()
+    others = [asked.take() for _ in range(asked.users.last - asked.users.first)]
+    assert asked.spawn(uid, "true").startswith("pid ")
+    while asked.ask("exits") == "exits ":
+        asked.turn()
+        time.sleep(0.01)
+    left = _left_by(uid)
+    with monkeypatch.context() as patch:
+        patch.setattr(warden, "clean", lambda uid: os.kill(os.getpid(), signal.SIGKILL))
+        asked.ask(f"leave {uid}")
+        for _ in range(20):
+            asked.turn()
+            time.sleep(0.01)
+    assert asked.ask("take 0") == "no", "its file is there"
+    asked.ask(f"leave {others[0]}")
+    assert asked.take() == others[0], "nothing ran there, so that there is nothing to look for"
+    assert asked.until_berth() == uid
+    assert not left.exists()
+
+
+@pytest.mark.process
+def test_a_start_waits_for_nothing_that_others_left(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent waits for it: a task that fills a shared folder would hold up all others of its VM."""
+    monkeypatch.setattr(forked, "forget", lambda *_: time.sleep(600))
+    uid = asked.take()
+    assert asked.spawn(uid, "true").startswith("pid ")
+    until(lambda: (asked.turn(), asked.ask("exits") != "exits ")[1])
+
+
+@pytest.mark.process
+@needs_root
+def test_what_uids_have_left_in_another_supervisor_s_time_goes_before_they_are_let(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uids of whom there is nothing do not wait for that."""
+    uid = Asked.first() + 2
+    left = _left_by(uid)
+    monkeypatch.setattr(warden, "clean", lambda uid: (time.sleep(0.5), clean(uid))[1])
+    with asking(tmp_path) as asked:
+        assert [asked.take() for _ in range(2)] == [uid - 1, uid + 1]
+        assert asked.ask("take 0") == "no"
+        assert asked.until_berth() == uid
+        assert not left.exists()
+
+
+@pytest.mark.process
+@needs_root
+def test_before_anybody_has_looked_what_is_left_nothing_is_let(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that fails is taken again."""
+    monkeypatch.setattr(warden, "look_round", lambda users, answer: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(warden, "_MOST_PAUSE_MS", 10)
+    become_subreaper()
+    asked = Asked(tmp_path)
+    for _ in range(20):
+        asked.turn()
+        assert asked.ask("take 0") == "no"
+        time.sleep(0.01)
+    monkeypatch.undo()
+    asked.until_berth()
+    asked.warden.close()
+    asked.line.close()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @pytest.mark.process
