@@ -1,33 +1,64 @@
 """What an attempt leaves outside of its folder, where the next one of its uid could find it. Owns finding and removing.
 
-An attempt is no more when this runs, and may have left as much as it liked: only for children of the supervisor.
+That is in folders where everybody may write, POSIX message queues among them, and in the kernel: System V's shared
+memory, semaphores and queues. An attempt is no more when this runs, and may have left as much as it liked: only for
+children of the supervisor. By then these are a user who may not read Python's files: nothing can be imported.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import Iterator, Sequence, Set  # noqa: UP035
+import stat
+from typing import Iterator, List, Optional, Sequence, Set, Tuple  # noqa: UP035
 
 from cloud_dispatch.agent.folders import remove_by_force
+from cloud_dispatch.agent.privileges import load
 
-#: Where everybody may write, on any Linux.
-SHARED = ("/tmp", "/var/tmp", "/dev/shm")
+#: Where everybody may write, if it is there at all.
+_KNOWN = ("/tmp", "/var/tmp", "/var/crash", "/dev/shm", "/dev/mqueue", "/run/lock", "/run/shm")
+#: Where systems have other such folders.
+_PARENTS = ("/run", "/var")
+_TABLES = "/proc/sysvipc"
+_IPC_RMID = 0
 
 
-def owners(first: int, last: int, folders: Sequence[str] = SHARED) -> Set[int]:
-    """The uids from `first` to `last` of whom there is anything in `folders`."""
-    found: Set[int] = set()
-    for folder in folders:
+def shared_folders(known: Sequence[str] = _KNOWN, parents: Sequence[str] = _PARENTS) -> List[str]:
+    """The folders of this machine where everybody may write: those `known`, and what is directly below `parents` unless
+    it is mounted there, as what others share with this machine may be: results that tasks are to leave."""
+    found: List[str] = []
+    for path in known:
+        with contextlib.suppress(OSError):
+            if stat.S_ISDIR(os.lstat(path).st_mode):  # a link to one of the others is none
+                found.append(path)
+    for parent in parents:
+        with contextlib.suppress(OSError):
+            device = os.stat(parent).st_dev
+            for entry in _entries(parent):
+                status = entry.stat(follow_symlinks=False)
+                open_to_all = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH
+                if open_to_all and status.st_dev == device and entry.path not in found:
+                    found.append(entry.path)
+    return found
+
+
+def owners(first: int, last: int, folders: Optional[Sequence[str]] = None) -> Set[int]:
+    """The uids from `first` to `last` of whom there is anything in `folders` (if not named: all) or in the kernel."""
+    found = {uid for _, _, uid in _objects()}
+    for folder in shared_folders() if folders is None else folders:
         for entry in _entries(folder):
             with contextlib.suppress(OSError):  # others come and go meanwhile
                 found.add(entry.stat(follow_symlinks=False).st_uid)
     return {uid for uid in found if first <= uid <= last}
 
 
-def forget(uid: int, folders: Sequence[str] = SHARED) -> None:
-    """Remove what `uid` has left in `folders`; to be run as that user, and never through a link."""
-    for folder in folders:
+def forget(uid: int, folders: Optional[Sequence[str]] = None) -> None:
+    """Remove what `uid` has left in `folders` (if not named: all) and in the kernel; to be run as that user, and never
+    through a link."""
+    for kind, number, creator in _objects():
+        if creator == uid:
+            _remove_object(kind, number)
+    for folder in shared_folders() if folders is None else folders:
         for entry in list(_entries(folder)):
             with contextlib.suppress(OSError):  # as above
                 if entry.stat(follow_symlinks=False).st_uid != uid:
@@ -36,6 +67,23 @@ def forget(uid: int, folders: Sequence[str] = SHARED) -> None:
                     remove_by_force(entry.path)
                 else:
                     os.unlink(entry.path)
+
+
+def _objects() -> Iterator[Tuple[str, int, int]]:
+    """System V's objects: kind, number and creator of each. Who made one stays so, whomever he has given it to."""
+    for kind in ("shm", "sem", "msg"):
+        with contextlib.suppress(OSError), open(os.path.join(_TABLES, kind), "rb") as table:
+            creator = table.readline().split().index(b"cuid")
+            for line in table:
+                fields = line.split()
+                yield kind, int(fields[1]), int(fields[creator])
+
+
+def _remove_object(kind: str, number: int) -> None:
+    if kind == "sem":
+        load().semctl(number, 0, _IPC_RMID)
+    else:
+        getattr(load(), kind + "ctl")(number, _IPC_RMID, None)
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:

@@ -343,6 +343,71 @@ def test_what_vanishes_meanwhile_keeps_nothing_else_from_going(tmp_path: Path, m
     assert os.listdir(tmp_path) == []
 
 
+_MAKE_OBJECTS = """
+import ctypes
+libc = ctypes.CDLL(None)
+made = libc.shmget(0, 4096, 0o1600), libc.semget(0, 1, 0o1600), libc.msgget(0, 0o1600)
+assert min(made) >= 0
+print(*made)
+"""
+
+
+def made_by(uid: int) -> list[str]:
+    """The kinds of System V's objects that `uid` has made."""
+    kinds = ("shm", "sem", "msg")
+    return [kind for kind in kinds if str(uid) in Path(f"/proc/sysvipc/{kind}").read_text().split()]
+
+
+@pytest.mark.process
+@separately
+def test_what_an_attempt_left_in_the_kernel_goes_with_it(
+    stub: StubDispatcher, agent: RunningAgent, users: dict[str, str]
+) -> None:
+    """System V's shared memory, semaphores and queues outlive whoever made them."""
+    result = stub.result(stub.submit("python3", "-c", _MAKE_OBJECTS))
+    assert result.cause == "success"
+    assert len(stub.logs[result.token].split()) == 3
+    first = int(users["agent_user"])
+    until(lambda: not any(made_by(uid) for uid in range(first, first + 100)))
+
+
+@separately
+def test_what_another_user_left_in_the_kernel_stays(users: dict[str, str]) -> None:
+    """And whoever made something is found by it."""
+    uids = int(users["agent_user"]) + 1, int(users["agent_user"]) + 2
+
+    def make() -> None:
+        os.setuid(uids[0])
+        os.execlp("python3", "python3", "-c", _MAKE_OBJECTS)
+
+    def remove(uid: int) -> None:
+        os.setuid(uid)
+        leftovers.forget(uid, [])
+
+    os.waitpid(forked.fork(make), 0)
+    assert leftovers.owners(*uids, []) == {uids[0]}
+    os.waitpid(forked.fork(lambda: remove(uids[1])), 0)
+    assert made_by(uids[0]) == ["shm", "sem", "msg"]
+    os.waitpid(forked.fork(lambda: remove(uids[0])), 0)
+    assert made_by(uids[0]) == []
+    assert leftovers.owners(*uids, []) == set()
+
+
+def test_the_folders_where_everybody_may_write_are_those_that_there_are(tmp_path: Path) -> None:
+    """Not links to them, nor files; and of others only what is no mount: results may lie there."""
+    known, parent = tmp_path / "known", tmp_path / "parent"
+    for folder, mode in ((known, 0o1777), (parent, 0o755), (parent / "open", 0o1777), (parent / "closed", 0o755)):
+        folder.mkdir()
+        folder.chmod(mode)
+    (parent / "link").symlink_to(known)
+    (parent / "file").touch()
+    (parent / "file").chmod(0o666)
+    found = leftovers.shared_folders([str(known), str(tmp_path / "none"), str(parent / "link")], [str(parent)])
+    assert found == [str(known), str(parent / "open")]
+    assert "/dev/shm" not in leftovers.shared_folders([], ["/dev"]), "it is mounted there"
+    assert {"/tmp", "/dev/shm"} <= set(leftovers.shared_folders())
+
+
 @pytest.mark.process
 def test_a_health_check_is_no_agent(stub: StubDispatcher, start_agent: Start, tmp_path: Path) -> None:
     """It runs as a user of its own where attempts do, and its berth is let again each time."""
