@@ -16,7 +16,7 @@ from cloud_dispatch.agent.adapters import has_amd_gpus
 from cloud_dispatch.agent.baggage import Moved
 from cloud_dispatch.agent.depot import Stop, TransferFailed, TransferStopped
 from cloud_dispatch.agent.devices import visible
-from cloud_dispatch.agent.folders import TEMPORARY
+from cloud_dispatch.agent.folders import TEMPORARY, NoneFree
 from cloud_dispatch.agent.logs import LogStream
 from cloud_dispatch.agent.processes import Exit, describe_failure
 from cloud_dispatch.agent.uploads import LogUpload
@@ -31,6 +31,9 @@ LEFTOVER_GRACE_S = 0.5
 LEFTOVER_DEADLINE_S = 10.0
 _READ_BYTES = 262_144
 _POLL_S = 0.01
+#: Where no folder is free, one is asked for so often, with pauses.
+_QUEUE_TRIES = 40
+_QUEUE_PAUSE_S = 0.05
 
 
 class Attempt:
@@ -61,9 +64,15 @@ class Attempt:
         """Start towards the command."""
         try:
             self.folder = self._host.folders.take(bool(self.order.spec.inputs))
+        except NoneFree:
+            self._later(self._queue())
+            return
         except OSError as error:
             self._over("cannot-start", detail="can't make the attempt's folder: %s" % error)
             return
+        self._proceed()
+
+    def _proceed(self) -> None:
         if self.order.spec.inputs:
             self._later(self._bring())
         else:
@@ -124,6 +133,25 @@ class Attempt:
     def _later(self, work: Any) -> None:
         self._task = asyncio.get_running_loop().create_task(work)
         self._task.add_done_callback(self._host.check)
+
+    async def _queue(self) -> None:
+        """Those who had the folders are about to be gone. One that has waited long is better off elsewhere."""
+        for _ in range(_QUEUE_TRIES):
+            await asyncio.sleep(_QUEUE_PAUSE_S)
+            if self._signals:
+                self._over("cancelled", detail="killed before its command started")
+                return
+            try:
+                self.folder = self._host.folders.take(bool(self.order.spec.inputs))
+            except NoneFree:
+                continue
+            except OSError as error:
+                self._over("cannot-start", detail="can't make the attempt's folder: %s" % error)
+                return
+            self._task = None
+            self._proceed()
+            return
+        self._over("released", detail="no user of its own was free for it")
 
     async def _bring(self) -> None:
         inputs = self.order.spec.inputs

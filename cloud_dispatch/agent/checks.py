@@ -6,6 +6,7 @@ import asyncio
 import os
 from typing import Callable, Dict, Optional  # noqa: UP035
 
+from cloud_dispatch.agent.folders import NoneFree
 from cloud_dispatch.agent.processes import Exit, Processes, describe_failure
 from cloud_dispatch.wire.messages import HealthCheck
 
@@ -16,11 +17,11 @@ _READ_BYTES = 65_536
 
 
 class CheckRun:
-    """One run of check `index`; `done(index, passed, detail)` is called once."""
+    """One run of check `index`; `done(index, passed, detail)` is called once, with None for what could not be run."""
 
     def __init__(
         self, index: int, check: HealthCheck, processes: Processes, env: Dict[str, str],
-        done: Callable[[int, bool, str], None],
+        done: Callable[[int, Optional[bool], str], None],
     ) -> None:  # fmt: skip
         self.pid = 0
         self._index = index
@@ -34,14 +35,16 @@ class CheckRun:
         self._timer: Optional[asyncio.TimerHandle] = None
 
     def begin(self) -> bool:
-        """Start the command; False when it could not start, which is a failure told at once."""
+        """Start the command; False when it could not start, which is told at once: a failure, unless there was no room
+        for it."""
         self._pipe, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._pipe, False)  # the check's own end blocks: programs do not expect another
         try:
             self.pid = self._processes.spawn(self._check.argv, self._env, "/", writing, "")
         except (OSError, ValueError) as error:
             os.close(self._pipe)
-            self._done(self._index, False, describe_failure(error, self._check.argv, "/"))
+            passed = None if isinstance(error, NoneFree) else False
+            self._done(self._index, passed, describe_failure(error, self._check.argv, "/"))
             return False
         finally:
             os.close(writing)

@@ -13,6 +13,15 @@ from cloud_dispatch.wire.messages import HeldClaim, Order, OrderShape, Policy, R
 
 #: An agent never asks for more claims than this at once, whatever its size.
 MOST_CLAIMS = 256
+#: One berth in so many, and at least two, are for health checks and for what has ended and is being cleaned up after.
+_HELD_BACK = 16
+
+
+def most_claims(berths: int) -> int:
+    """How many claims an agent may hold that is lent so many `berths`, 0 where it needs none."""
+    if not berths:
+        return MOST_CLAIMS
+    return max(min(MOST_CLAIMS, berths - max(berths // _HELD_BACK, 2)), 1)
 
 
 @dataclass
@@ -82,7 +91,8 @@ class Claims:
 
     `untold` are those running whose start no request has told yet; `bounded` are the tokens of those running that more
     than the lease bounds: their run time is limited, or they were told to end. What joins or leaves `running`, or falls
-    vacant, is counted in `taken` then: so nothing walks through all that runs to know its room.
+    vacant, is counted in `taken` then: so nothing walks through all that runs to know its room. `most`: how many there
+    may be, those included that are vacant and still bring their outputs away.
     """
 
     waiting: Dict[int, Waiting] = field(default_factory=dict)
@@ -92,6 +102,7 @@ class Claims:
     bounded: Set[int] = field(default_factory=set)
     taken: Taken = field(default_factory=Taken)
     smallest_milli: int = 1000
+    most: int = MOST_CLAIMS
 
     def knows(self, token: int) -> bool:
         return token in self.running or token in self.waiting or token in self.results
@@ -148,12 +159,13 @@ class Claims:
     def room(self, policy: Policy) -> Room:
         """What is free. A capacity of 0 in the policy is no limit, except of GPUs, which are only there if counted."""
         taken = self.taken
+        by_count = min((policy.max_tasks_at_once or self.most) - taken.tasks, self.most - len(self.running))
         return Room(
             (policy.cpus_milli or _ENDLESS) - taken.cpus_milli,
             (policy.memory or _ENDLESS) - taken.memory,
             (policy.disk or _ENDLESS) - taken.disk,
             policy.gpus - taken.gpus,
-            0 if taken.exclusive else max((policy.max_tasks_at_once or MOST_CLAIMS) - taken.tasks, 0),
+            0 if taken.exclusive else max(by_count, 0),
         )
 
     def open_slots(self, policy: Policy) -> int:
@@ -163,8 +175,8 @@ class Claims:
         free = (policy.cpus_milli or _ENDLESS) - taken.cpus_milli
         if taken.exclusive or free <= 0:
             return 0
-        by_count = (policy.max_tasks_at_once or MOST_CLAIMS) - taken.tasks
-        unheld = MOST_CLAIMS - len(self.running)
+        by_count = (policy.max_tasks_at_once or self.most) - taken.tasks
+        unheld = self.most - len(self.running)
         return max(min(by_count, max(free // smallest, 1), unheld) - len(self.waiting), 0)
 
     def admit(self, policy: Policy) -> List[Attempt]:

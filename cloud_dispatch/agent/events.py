@@ -89,10 +89,10 @@ class Noticed:
 
 @dataclass
 class HealthChecked:
-    """The health check number `index` of the policy ended."""
+    """The health check number `index` of the policy ended. `passed` None: it could not be run, which says nothing."""
 
     index: int
-    passed: bool
+    passed: Optional[bool]
     detail: str = ""
 
 

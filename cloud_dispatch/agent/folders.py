@@ -17,6 +17,10 @@ TEMPORARY = ".tmp"
 _MOST_SPARE = 256
 
 
+class NoneFree(OSError):
+    """There is no folder to be had for now: those who had them are still being cleaned up after."""
+
+
 class Folders:
     """All folders below `root`, which is emptied first but for what is `kept`. `in_thread` runs what may take long."""
 
@@ -52,7 +56,7 @@ class Folders:
 
     def take(self, fills: bool) -> str:
         """An empty folder, with an empty folder for temporary files in it; `fills`: the agent will put files there
-        before the command starts. OSError if it can't be made."""
+        before the command starts. NoneFree if it can't be had for now, another OSError if it can't be made."""
         if self._spare:
             return self._spare.pop()
         self._made += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import List  # noqa: UP035
+from typing import List, Optional  # noqa: UP035
 
 from cloud_dispatch.agent.ending import NEVER_MS
 from cloud_dispatch.wire.messages import HealthCheck
@@ -53,12 +53,16 @@ class Health:
         moments = (known.next_ms for known in self.checks if not known.running and known.next_ms > now_ms)
         return min(moments, default=NEVER_MS)
 
-    def checked(self, number: int, passed: bool, detail: str, now_ms: int) -> None:
-        """Record how a check ended; one of a policy that was replaced meanwhile is ignored."""
+    def checked(self, number: int, passed: Optional[bool], detail: str, now_ms: int) -> None:
+        """Record how a check ended; one of a policy that was replaced meanwhile is ignored. `passed` None: there was no
+        room to run it, which is tried again soon and says nothing of the instance."""
         if number >= len(self.checks) or not self.checks[number].running:
             return
         known = self.checks[number]
         known.running = False
+        if passed is None:
+            known.next_ms = now_ms + min(max(known.check.interval_ms, 100), FIRST_INTERVAL_MS)
+            return
         known.failures = 0 if passed else known.failures + 1
         known.passed = known.passed or passed
         interval = max(known.check.interval_ms, 100)

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional  # noqa: UP035
 
 from cloud_dispatch.agent import events
 from cloud_dispatch.agent.baggage import take_over
-from cloud_dispatch.agent.claims import Attempt, Claims, misfit
+from cloud_dispatch.agent.claims import MOST_CLAIMS, Attempt, Claims, misfit
 from cloud_dispatch.agent.courier import Courier, Standing
 from cloud_dispatch.agent.ending import LAST_WORDS_MS, NEVER_MS, Ending, Life, Reason
 from cloud_dispatch.agent.enforce import UNKILLABLE_MS, Enforcer, final_cause
@@ -29,15 +29,16 @@ _DETAIL_CHARS = 2_000
 
 class Machine:
     """One incarnation of the agent. `cpus_milli` is what the VM has where the policy does not say; `timer` the guest
-    timer, where there is one; `program` what runs this, and may be told to become another."""
+    timer, where there is one; `program` what runs this, and may be told to become another; `most` how many claims it
+    may hold."""
 
     def __init__(
         self, incarnation: str, policy: Policy, cpus_milli: int = 1000, timer: Optional[GuestTimer] = None,
-        program: Optional[Succession] = None,
+        program: Optional[Succession] = None, most: int = MOST_CLAIMS,
     ) -> None:  # fmt: skip
         self.cpus_milli = cpus_milli
         self._adopt(policy)
-        self.claims = Claims()
+        self.claims = Claims(most=most)
         self.renewal = None if timer is None else Renewal(timer)
         self.succession = program or Succession()
         self.courier = Courier(incarnation, self.renewal, self.succession.own)

@@ -60,6 +60,12 @@ def users(agent_user: str, task_uids: str) -> Optional[Users]:
     return Users(agent, group, first, last - 1)
 
 
+def berths(task_uids: str) -> int:
+    """How many attempts and health checks there may be at once; 0 where they are no users of their own."""
+    first, last = _range(task_uids) if task_uids else (0, 0)
+    return last - first
+
+
 def _user(name: str) -> tuple[int, int]:
     """The uid and gid that `name` means; a bare number is both."""
     if name.isascii() and name.isdigit():

@@ -82,7 +82,7 @@ def separate(config: Config, environment: MutableMapping[str, str]) -> Optional[
     _own_folder(own, found, 0o700)
     _own_folder(public, found, 0o711)
     _publish(os.path.abspath(sys.argv[0]), config.work_dir)
-    told = replace(config, work_dir=own, public_dir=public, end_command=[], agent_user=agent_user)
+    told = replace(config, work_dir=own, public_dir=public, end_command=[], agent_user=agent_user, task_uids=task_uids)
     return Separation(found, config.work_dir, told, python_for_all())
 
 

@@ -21,6 +21,7 @@ from cloud_dispatch.agent.attempt import Attempt
 from cloud_dispatch.agent.baggage import Baggage, carried
 from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
 from cloud_dispatch.agent.checks import CheckRun
+from cloud_dispatch.agent.claims import most_claims
 from cloud_dispatch.agent.depot import Depot
 from cloud_dispatch.agent.folders import Folders
 from cloud_dispatch.agent.identity import explain_error, save_identity
@@ -28,6 +29,7 @@ from cloud_dispatch.agent.lookout import Lookout
 from cloud_dispatch.agent.machine import Machine
 from cloud_dispatch.agent.memory import KernelKills
 from cloud_dispatch.agent.pace import beat_ms
+from cloud_dispatch.agent.privileges import berths
 from cloud_dispatch.agent.processes import Exit, OwnProcesses, Processes
 from cloud_dispatch.agent.register import cpu_count
 from cloud_dispatch.agent.succession import Succession
@@ -67,7 +69,10 @@ class Shell:
         self._guest_timer = GuestTimer(config.timer, baggage.words) if config.timer.anchor else None
         own = handover.own_sha256()
         program = Succession(own, handover.spurned(config.work_dir, own))
-        self._machine = Machine(baggage.incarnation, identity.policy, cpu_count() * 1000, self._guest_timer, program)
+        most = most_claims(berths(config.task_uids) if baggage.warden >= 0 else 0)
+        self._machine = Machine(
+            baggage.incarnation, identity.policy, cpu_count() * 1000, self._guest_timer, program, most
+        )  # fmt: skip
         self._proved = False
         self._channel = Channel(endpoint, self._bearer)
         self._conversation: Optional[asyncio.Task[None]] = None
@@ -354,7 +359,7 @@ class Shell:
         if run.begin():
             self._by_pid[run.pid] = run
 
-    def _checked(self, index: int, passed: bool, detail: str) -> None:
+    def _checked(self, index: int, passed: Optional[bool], detail: str) -> None:
         self.feed(events.HealthChecked(index, passed, detail))
 
     # The policy and the end

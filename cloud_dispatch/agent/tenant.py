@@ -15,7 +15,7 @@ import signal
 import socket
 from typing import Any, Callable, Dict, List, Sequence, Tuple  # noqa: UP035
 
-from cloud_dispatch.agent.folders import Folders
+from cloud_dispatch.agent.folders import Folders, NoneFree
 from cloud_dispatch.agent.lending import ANSWER_BYTES, MOST_EXITS, read_failure, write_order
 from cloud_dispatch.agent.memory import resident
 from cloud_dispatch.agent.processes import Exit, raw_children, stat_fields, tree, uid_of
@@ -74,7 +74,7 @@ class LentFolders(Folders):
     def take(self, fills: bool) -> str:
         word, *rest = self._line.ask("take %d" % fills)
         if word != "berth":
-            raise OSError(os.strerror(int(rest[0])) if rest else "every uid of task_uids is in use")
+            raise OSError(os.strerror(int(rest[0]))) if rest else NoneFree("every uid of task_uids is in use")
         return os.path.join(self._attempts, rest[0])
 
     def give_back(self, folder: str, filled: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloud_dispatch.agent import events
+from cloud_dispatch.agent.claims import Claims, most_claims
 from cloud_dispatch.agent.pace import GATHER_MS, START_MS
 from cloud_dispatch.agent.transfers import MOST_MANIFEST
 from cloud_dispatch.api.services import Limits
@@ -68,6 +69,26 @@ def test_the_last_part_of_a_machine_is_offered_too(cpus_milli: int, want: int) -
     agent.reply()
     agent.until_request()
     assert agent.request.want == want
+
+
+@pytest.mark.parametrize(("berths", "most"), [(0, 256), (1, 1), (2, 1), (9, 7), (255, 240), (510, 256)])
+def test_there_are_berths_left_beside_those_of_all_claims(berths: int, most: int) -> None:
+    """For health checks, and for what ended a moment ago."""
+    assert most_claims(berths) == most
+
+
+def test_who_still_brings_outputs_away_counts_among_the_claims_that_there_may_be() -> None:
+    """It has its berth still; what waits for one starts when that is free, and no more is asked for."""
+    claims, policy = Claims(most=2), Policy(cpus_milli=64_000)
+    for token in (1, 2, 3):
+        claims.accept(order(token), 0)
+    first, second = claims.admit(policy)
+    claims.vacate(first)
+    claims.vacate(second)
+    assert claims.admit(policy) == []
+    assert claims.open_slots(policy) == 0
+    claims.finish(Result(1, 1, "success"))
+    assert [attempt.order.token for attempt in claims.admit(policy)] == [3]
 
 
 def test_what_is_told_of_an_attempt_that_is_over_changes_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cloud_dispatch.agent import events
+from cloud_dispatch.agent.health import FIRST_INTERVAL_MS
 from cloud_dispatch.wire.messages import PREEMPTED, HealthCheck, Policy
 from tests.agent.virtual import KILL, TERM, VirtualAgent, order
 
@@ -323,6 +324,26 @@ def test_a_health_check_must_pass_before_work_is_taken() -> None:
     assert agent.request.want == 0
     agent.feed(events.HealthChecked(0, True))
     assert agent.request.want == 2
+
+
+def test_a_health_check_that_finds_no_room_says_nothing_of_the_instance() -> None:
+    """It is run again soon; neither failures in a row are made by it nor ended."""
+    check = HealthCheck(["check"], interval_ms=60_000, failures=2)
+    agent = VirtualAgent(Policy(cpus_milli=1000, health_checks=[check]))
+
+    def runs() -> int:
+        return sum(isinstance(command, events.RunHealthCheck) for command in agent.commands)
+
+    agent.feed(events.HealthChecked(0, True))
+    after = ((60_000, None), (FIRST_INTERVAL_MS, None), (FIRST_INTERVAL_MS, False), (60_000, None))
+    for before, (wait_ms, passed) in enumerate(after, 1):
+        agent.pass_ms(wait_ms)
+        assert runs() == before + 1
+        agent.feed(events.HealthChecked(0, passed, "every uid of task_uids is in use"))
+        assert not agent.machine.health.condemned
+    agent.pass_ms(FIRST_INTERVAL_MS)
+    agent.feed(events.HealthChecked(0, False, "disk is bad"))
+    assert "2 times in a row: disk is bad" in agent.machine.health.condemned
 
 
 def test_failed_health_checks_end_the_instance_even_without_the_dispatcher() -> None:

@@ -425,6 +425,44 @@ def test_a_health_check_is_no_agent(stub: StubDispatcher, start_agent: Start, tm
 
 @pytest.mark.process
 @separately
+def test_whoever_finds_no_user_free_waits_for_one(
+    stub: StubDispatcher, start_agent: Start, users: dict[str, str], tmp_path: Path
+) -> None:
+    """A task, and a health check: there is one uid for all, and a task has left much to be removed there."""
+    first = int(users["agent_user"]) + 1
+    users["task_uids"] = f"{first}-{first + 1}"
+    stub.policy = quick_policy(health_checks=[HealthCheck(["true"], 100, 2_000, 1)])
+    start_agent()
+    fill = f"d=$(mktemp -d -p /dev/shm) && cd $d && seq 5000 | xargs touch && id -u > {tmp_path}/$1; sleep 0.4"
+    for name in "abc":
+        result = stub.result(stub.submit("sh", "-c", fill, "sh", name))
+        assert result.cause == "success", result.detail
+    assert {(tmp_path / name).read_text() for name in "abc"} == {f"{first}\n"}
+    assert max(sync.want for sync in stub.syncs) == 1, "there are berths for no more"
+
+
+@pytest.mark.process
+@separately
+def test_a_task_that_finds_no_user_free_for_long_goes_back(
+    stub: StubDispatcher, start_agent: Start, users: dict[str, str], tmp_path: Path
+) -> None:
+    """It costs no attempt: the only uid is a health check's for the time being."""
+    first = int(users["agent_user"]) + 1
+    users["task_uids"] = f"{first}-{first + 1}"
+    flag, taken = tmp_path / "flag", tmp_path / "taken"
+    check = f"if test -e {flag}; then touch {taken}; exec sleep 600; fi"
+    stub.policy = quick_policy(health_checks=[HealthCheck(["sh", "-c", check], 100, 600_000, 1)])
+    start_agent()
+    assert stub.result(stub.submit("true")).cause == "success"
+    flag.touch()
+    until(taken.exists)
+    task = stub.submit("true")
+    told = until(lambda: [result for sync in list(stub.syncs) for result in sync.results if result.task == task])
+    assert (told[0].cause, told[0].detail) == ("released", "no user of its own was free for it")
+
+
+@pytest.mark.process
+@separately
 def test_an_agent_that_can_not_be_started_ends_the_vm(
     stub: StubDispatcher, agent: RunningAgent, users: dict[str, str]
 ) -> None:
