@@ -12,6 +12,8 @@ import os
 import stat
 from typing import Any, Callable, List, Optional, Sequence, Set  # noqa: UP035
 
+from cloud_dispatch.agent.adapters import new_name
+
 #: The folder for temporary files within an attempt's folder.
 TEMPORARY = ".tmp"
 _MOST_SPARE = 256
@@ -22,7 +24,8 @@ class NoneFree(OSError):
 
 
 class Folders:
-    """All folders below `root`, which is emptied first but for what is `kept`. `in_thread` runs what may take long."""
+    """All folders below `root`, which has nothing from before but what is `kept`. `in_thread` runs what may take long:
+    what was there is removed beside the loop, since an agent that shows no sign of life meanwhile is taken for hung."""
 
     #: Below this nothing but an attempt's own folder is a task's to name; "": tasks are the agent's own user.
     closed = ""
@@ -32,11 +35,18 @@ class Folders:
         self._in_thread = in_thread
         self._spare: List[str] = []
         self._made = 0
+        self._waste = root + ".waste"
         if kept:
             self._clear_but({os.path.basename(path) for path in kept})
         else:
-            remove_tree(root)
+            self._set_aside()
             os.makedirs(root, mode=0o700)
+
+    def _set_aside(self) -> None:
+        os.makedirs(self._waste, mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self._root, os.path.join(self._waste, new_name()))
+        self._in_thread(remove_tree, self._waste)
 
     def _clear_but(self, kept: Set[str]) -> None:
         """Of the program whose place this one has taken: what still runs stays, and no name is given twice."""
@@ -46,9 +56,9 @@ class Folders:
                 self._made = max(self._made, int(number))
             if name not in kept:
                 path = os.path.join(self._root, name)
-                remove_tree(path)
                 with contextlib.suppress(OSError):
                     os.unlink(path)
+                self._in_thread(remove_tree, path)
 
     def spill_path(self, name: str) -> str:
         """Where an attempt's unsent log goes when it is too much for memory: no task may read it."""
@@ -83,6 +93,7 @@ class Folders:
     def clear(self) -> None:
         """Remove everything."""
         remove_tree(self._root)
+        remove_tree(self._waste)
 
 
 def remove_tree(folder: str) -> None:

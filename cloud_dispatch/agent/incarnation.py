@@ -63,11 +63,10 @@ def run_agent(arguments: List[str]) -> int:
     become_subreaper()
     report = Reporter(baggage.pipe)
     try:
-        reason = asyncio.run(_serve(baggage, endpoint, report))
+        asyncio.run(_serve(baggage, endpoint, report))
     except Refused as error:
         say(str(error))
-        reason = "refused"
-    report("end %s" % reason)
+        report("end refused")
     return 0
 
 
@@ -79,7 +78,7 @@ def _begin(arguments: List[str]) -> Baggage:
     return Baggage(new_name(), config, Identity(), pipe, warden, lodging, born_ms, words)
 
 
-async def _serve(baggage: Baggage, endpoint: Endpoint, report: Reporter) -> str:
+async def _serve(baggage: Baggage, endpoint: Endpoint, report: Callable[[str], None]) -> None:
     config = baggage.config
     report("beat")
     if baggage.machine is None:
@@ -93,11 +92,13 @@ async def _serve(baggage: Baggage, endpoint: Endpoint, report: Reporter) -> str:
             save_identity(config.work_dir, identity)
         baggage.identity = identity
     shell = Shell(baggage, endpoint, report)
-    report.lost = lambda: shell.fail(RuntimeError("the supervisor is gone"))
-    return await shell.run()
+    if isinstance(report, Reporter):
+        report.lost = lambda: shell.fail(RuntimeError("the supervisor is gone"))
+    report("end %s" % await shell.run())
+    shell.folders.clear()  # after it: who takes long to clear up is not taken for hung
 
 
-async def _beat(report: Reporter) -> None:
+async def _beat(report: Callable[[str], None]) -> None:
     while True:
         report("beat")
         await asyncio.sleep(2)

@@ -113,7 +113,7 @@ class Shell:
         return lodge(self._baggage.warden, self._baggage.lodging, folder, self.in_thread, kept)
 
     async def run(self) -> str:
-        """Serve until the end; why it ended. Raises what went wrong unexpectedly."""
+        """Serve until the end; why it ended. Raises what went wrong unexpectedly. `folders` are to be cleared then."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -397,7 +397,6 @@ class Shell:
         self._channel.close()
         self.log_pool.close()
         self._threads.close()
-        self.folders.clear()
 
 
 def _spill_name(order: Order) -> str:
