@@ -127,19 +127,21 @@ def test_every_list_and_get_answers_within_its_schema(gce: FakeGce, ask: Asker) 
 def test_real_credentials_get_tokens_and_new_ones(gce: FakeGce, tmp_path: Path) -> None:
     """From a key file, by the library: traded at the endpoint, or signed by itself. An old token is refused."""
     made = at_home(service_account.Credentials.from_service_account_file(str(gce.write_key(tmp_path))))
-    vms = compute_v1.InstancesClient(credentials=made, client_options={"api_endpoint": gce.url})
-    assert list(vms.list(project=PROJECT, zone=ZONE)) == []
-    session = AuthorizedSession(gce.credentials())
     url = f"{gce.url}/compute/v1/projects/{PROJECT}/zones"
-    assert session.get(url).status_code == 200
-    gce.tokens.revoke_all()
-    assert session.get(url).status_code == 200  # refused, and traded anew
-    assert (gce.calls["token"], gce.calls["zones.list"]) == (2, 3)
-    gce.tokens.revoked.add(CALLER)
-    with pytest.raises(exceptions.Unauthorized):
-        list(vms.list(project=PROJECT, zone=ZONE, retry=None))
-    with pytest.raises(RefreshError):
-        session.get(url)
+    with (
+        compute_v1.InstancesClient(credentials=made, client_options={"api_endpoint": gce.url}) as vms,
+        AuthorizedSession(gce.credentials()) as session,
+    ):
+        assert list(vms.list(project=PROJECT, zone=ZONE)) == []
+        assert session.get(url).status_code == 200
+        gce.tokens.revoke_all()
+        assert session.get(url).status_code == 200  # refused, and traded anew
+        assert (gce.calls["token"], gce.calls["zones.list"]) == (2, 3)
+        gce.tokens.revoked.add(CALLER)
+        with pytest.raises(exceptions.Unauthorized):
+            list(vms.list(project=PROJECT, zone=ZONE, retry=None))
+        with pytest.raises(RefreshError):
+            session.get(url)
 
 
 def test_another_account_can_be_spoken_for(gce: FakeGce) -> None:
@@ -150,13 +152,13 @@ def test_another_account_can_be_spoken_for(gce: FakeGce) -> None:
         target_scopes=["https://www.googleapis.com/auth/cloud-platform"],
         iam_endpoint_override=gce.url + path.format(other),
     )  # fmt: skip
-    session = AuthorizedSession(at_home(made))
     url = f"{gce.url}/compute/v1/projects/{PROJECT}/{INSTANCES}"
-    assert session.post(url, json=body()).json()["user"] == other
-    gce.denied.add("iam.serviceAccounts.getAccessToken")
-    gce.tokens.revoke_all()
-    with pytest.raises(RefreshError):
-        session.get(url)
+    with AuthorizedSession(at_home(made)) as session:
+        assert session.post(url, json=body()).json()["user"] == other
+        gce.denied.add("iam.serviceAccounts.getAccessToken")
+        gce.tokens.revoke_all()
+        with pytest.raises(RefreshError):
+            session.get(url)
 
 
 def test_a_token_ends(gce: FakeGce, ask: Asker) -> None:
@@ -166,10 +168,12 @@ def test_a_token_ends(gce: FakeGce, ask: Asker) -> None:
     assert ask.refusal("GET", "zones") == (401, "authError")
     ask.token = "ya29.nobody"
     assert ask.refusal("GET", "zones") == (401, "authError")
-    with FakeGce(Settings(anonymous=True)) as open_one:
-        zones = compute_v1.ZonesClient(
+    with (
+        FakeGce(Settings(anonymous=True)) as open_one,
+        compute_v1.ZonesClient(
             credentials=AnonymousCredentials(), client_options={"api_endpoint": open_one.url}
-        )
+        ) as zones,
+    ):
         assert len(list(zones.list(project=PROJECT))) == 7
 
 
