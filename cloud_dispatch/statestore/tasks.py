@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, insert, select
+from sqlalchemy import ColumnElement, and_, insert, select, text
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
@@ -25,6 +25,8 @@ MAX_SUBMIT = 200_000
 _LARGE = 500
 _CHUNK = 500
 _PRIORITIES = range(-(2**31), 2**31)
+#: As text, like the condition of an index: SQLite compares the two.
+_EMPTY = text("''")
 
 
 class Submit:
@@ -216,9 +218,12 @@ class Prioritise:
 
 
 def matching(where: TaskFilter, *, states: bool = True) -> ColumnElement[bool]:
-    """The filter as SQL over `tasks`; `states` False leaves the states out."""
-    columns = ((tasks.c.project, where.project), (tasks.c.user_name, where.user), (tasks.c.name, where.name))
-    terms = [column == value for column, value in (*columns, (tasks.c.array_id, where.array_id)) if value]
+    """The filter as SQL over `tasks`; without `states` of any state. A column whose index leaves out what is empty
+    is said not to be: no database takes such an index for a value that it is not told when it plans."""
+    indexed = ((tasks.c.project, where.project), (tasks.c.user_name, where.user), (tasks.c.array_id, where.array_id))
+    terms = [and_(column == value, column != _EMPTY) for column, value in indexed if value]
+    if where.name:
+        terms.append(tasks.c.name == where.name)
     if where.ids:
         terms.append(tasks.c.id.in_(where.ids))
     if states and where.states:
