@@ -71,13 +71,12 @@ async def open_store(
         raise InvalidInput(f"there is no statestore at {path}", place="store.url")
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)  # and so are the files that SQLite makes beside it
     engine = make_engine(parsed, renewed)
     me = locks.this_process(clock.now())
     lock = locks.FileLock(path) if path is not None else locks.AdvisoryLock(engine)
     try:
         if isinstance(lock, locks.FileLock):
-            lock.take(me)
+            lock.take(me, making=True)
         else:
             await executor.run(_migrate, engine)
             await executor.run(lock.take, me)

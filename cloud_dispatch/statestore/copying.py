@@ -118,10 +118,14 @@ def _online_copy(source: Any, copy: sqlite3.Connection) -> None:
 
 
 def _publish(part: Path, target: Path) -> None:
-    """Durable under its final name, or not there."""
+    """Durable under its final name, or not there. Conflict where something appeared under that meanwhile."""
     for path in (part, target.parent):
         if path is not part:
-            os.link(part, target)  # unlike rename it refuses to replace what appeared meanwhile
+            try:
+                os.link(part, target)  # unlike rename it replaces nothing
+            except FileExistsError:
+                hint = f"move {target.name} away, and see who makes it"
+                raise Conflict(f"{target} appeared while it was being made", hint=hint) from None
         fd = os.open(path, os.O_RDONLY)
         try:
             os.fsync(fd)

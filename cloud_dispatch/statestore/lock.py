@@ -85,8 +85,9 @@ class FileLock:
         self._fd = -1
         self._ours: list[tuple[str, tuple[int, int]]] = []  # the files by name, and which they are
 
-    def take(self, me: Owner) -> None:
-        """Conflict, naming the owner, when another opener has it (this process included)."""
+    def take(self, me: Owner, *, making: bool = False) -> None:
+        """Conflict, naming the owner, when another opener has it (this process included). `making`: where there is no
+        database yet there is an empty one from here on; whoever is refused leaves no file in another one's way."""
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         give(fd, self.path.parent)
         try:
@@ -97,6 +98,8 @@ class FileLock:
         os.ftruncate(fd, 0)
         os.pwrite(fd, msgspec.json.encode(me), 0)
         self._fd = fd
+        if making:
+            Path(self._name).touch(mode=0o600)  # and so are the files that SQLite makes beside it
         self._ours = [(name, _file(name)) for name in (str(self.path), self._name) if os.path.exists(name)]
 
     def holder(self) -> Owner | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -17,7 +18,7 @@ from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import InstanceChange, Store, Target, TaskFilter
-from cloud_dispatch.statestore import came_back, open_store, restore
+from cloud_dispatch.statestore import came_back, copying, open_store, restore
 from cloud_dispatch.statestore.engine import make_engine, parse_url
 from cloud_dispatch.testing.store_builders import (
     START_MS,
@@ -191,6 +192,37 @@ async def test_restore_refuses_what_is_not_a_backup(sqlite_url: str, tmp_path: P
         await store.close()
         with pytest.raises(Conflict, match="there is a statestore"):
             restore(tmp_path / "copy.db", sqlite_url, now_ms=START_MS)
+
+
+async def test_who_is_refused_during_a_restore_leaves_nothing_in_its_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that is started too early, as its manager may do again and again."""
+    copy, path = tmp_path / "copy.db", tmp_path / "state" / "store.sqlite"
+    migrated_store(copy)
+    marked, early = copying._mark_restored, []
+
+    def marking(*args: Any) -> None:
+        with pytest.raises(Conflict, match="in use"):
+            asyncio.run(_open(f"sqlite:///{path}"))
+        early.append(path.exists())
+        marked(*args)
+
+    monkeypatch.setattr(copying, "_mark_restored", marking)
+    await asyncio.to_thread(restore, copy, f"sqlite:///{path}", now_ms=START_MS)
+    assert early == [False]
+    async with stores(f"sqlite:///{path}") as open_one:
+        assert (await open_one(ManualClock())).unsure_since() == START_MS
+
+
+def test_what_appears_where_a_copy_is_being_made_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And who copies is told so: it was made by something that knows of no lock."""
+    copy, path = tmp_path / "copy.db", tmp_path / "store.sqlite"
+    migrated_store(copy)
+    monkeypatch.setattr(copying, "_mark_restored", lambda *_: path.write_text("other"))
+    with pytest.raises(Conflict, match=r"store\.sqlite appeared while it was being made"):
+        restore(copy, f"sqlite:///{path}", now_ms=START_MS)
+    assert path.read_text() == "other"
 
 
 @pytest.mark.parametrize("beside", ["-wal", "-shm", "-journal"])
