@@ -78,7 +78,7 @@ async def open_store(
         if isinstance(lock, locks.FileLock):
             lock.take(me, making=True)
         else:
-            await executor.run(_migrate, engine)
+            await executor.run(_migrate, engine, lock)
             await executor.run(lock.take, me)
         memory = await executor.run(_load, engine, entropy.name("store", 16), clock.now())
         if not looking:
@@ -158,8 +158,10 @@ def describe_owner(url: str) -> str | None:
     return holder.describe() if holder else None
 
 
-def _migrate(engine: Engine) -> None:
+def _migrate(engine: Engine, lock: locks.AdvisoryLock) -> None:
+    """Make the tables in which the lock's owner is named; never under somebody who has the store."""
     with migrating(engine) as connection:
+        lock.hold(connection)
         upgrade(connection)
 
 

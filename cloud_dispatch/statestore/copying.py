@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import MetaData, delete, func, insert, select
 from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
@@ -20,9 +20,9 @@ from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_u
 from cloud_dispatch.statestore.lineage import RESTORED_FACT, unmark
 from cloud_dispatch.statestore.loading import STORE_ID, tokens_by
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, this_process
-from cloud_dispatch.statestore.migrate import migrating, revision, upgrade
+from cloud_dispatch.statestore.migrate import VERSION, migrating, revision, upgrade
 from cloud_dispatch.statestore.purse import UNSURE_FACT
-from cloud_dispatch.statestore.schema import counters, events, facts, ledger, metadata, owner
+from cloud_dispatch.statestore.schema import counters, events, facts, ledger, owner
 
 #: Tokens handed out after the copy was made are unknown to it: a restored store goes on from those that any can have
 #: handed out by now, or, where the clock is behind what it knows, far beyond that, so that no token is ever used twice.
@@ -138,19 +138,27 @@ def _dump(engine: Engine, part: Path) -> None:
     copy = make_engine(parse_url(f"sqlite:///{part.absolute()}"))
     try:
         with copy.begin() as into, engine.connect().execution_options(isolation_level="REPEATABLE READ") as out:
-            upgrade(into)
-            _copy_rows(out, into)
+            _copy_tables(out, into)
         with closing(copy.raw_connection()) as raw:
             raw.cursor().execute("PRAGMA journal_mode=DELETE")
     finally:
         copy.dispose()
 
 
-def _copy_rows(out: Connection, into: Connection) -> None:
-    for table in metadata.sorted_tables:
-        if table is owner:
+def _copy_tables(out: Connection, into: Connection) -> None:
+    """Into an empty database: tables of the revision that there is, with every row. They may be older than those of
+    this version, which an upgrade still has to come over."""
+    current = revision(out)
+    if current is None:
+        raise InvalidInput("there is no statestore in this database", place="store.url")
+    upgrade(into, current)
+    there, here = MetaData(), MetaData()
+    there.reflect(out)
+    here.reflect(into)
+    for table in here.sorted_tables:
+        if table.name in (owner.name, VERSION.name):
             continue
-        with out.execute(select(table).execution_options(yield_per=_ROWS)) as rows:
+        with out.execute(select(there.tables[table.name]).execution_options(yield_per=_ROWS)) as rows:
             for part in rows.mappings().partitions():
                 into.execute(insert(table), [dict(row) for row in part])
 
@@ -205,24 +213,22 @@ def _restore_file(source: Path, path: Path, now_ms: int) -> None:
 
 
 def _restore_rows(source: Path, engine: Engine, now_ms: int) -> None:
-    with engine.connect() as connection:
-        if revision(connection) is not None:
-            raise Conflict("there is a statestore in this database", hint="give an empty database")
-    with engine.begin() as connection:
-        upgrade(connection)
-    lock = AdvisoryLock(engine)
-    lock.take(this_process(now_ms))
+    """Tables, rows and marks are one transaction, which has the lock: what is cut off leaves an empty database, and
+    nobody starts on a half store."""
     old = make_engine(parse_url(f"sqlite:///{source.absolute()}"))
     try:
         with engine.begin() as into, old.connect().execution_options(reading=True) as out:
-            _copy_rows(out, into)
+            AdvisoryLock(engine).hold(into)
+            if revision(into) is not None:
+                raise Conflict("there is a statestore in this database", hint="give an empty database")
+            _copy_tables(out, into)
+            upgrade(into)
             for table in (events, ledger):
                 last = select(func.max(table.c.id)).scalar_subquery()
                 into.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), last)))
             _mark_restored(into, now_ms)
     finally:
         old.dispose()
-        lock.release()
 
 
 def _mark_restored(connection: Connection, now_ms: int) -> None:

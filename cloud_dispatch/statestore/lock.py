@@ -173,6 +173,12 @@ class AdvisoryLock:
             session.execute(insert(owner).values(one=True, pid=me.pid, host=me.host, since_ms=me.since_ms))
         self._me = me
 
+    def hold(self, connection: Connection) -> None:
+        """Have the lock for the transaction of `connection`, which may be about to make the tables. Conflict, naming
+        the owner, when another session has it."""
+        if not connection.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": ADVISORY_KEY}):
+            raise _in_use(self._name, _named_owner(connection))
+
     def check(self) -> None:
         """There is nothing to look at: who has lost the lock has lost the session."""
 

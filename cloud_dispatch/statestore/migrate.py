@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent / "migrations"
 #: Alembic's, which holds one row: the revision.
-_VERSION = table("alembic_version", column("version_num"))
+VERSION = table("alembic_version", column("version_num"))
 
 
 def _config(connection: Connection) -> Config:
@@ -67,9 +67,9 @@ def _head() -> str:
 
 def revision(connection: Connection) -> str | None:
     """The revision that the tables are at; None before the first."""
-    if not inspect(connection).has_table(_VERSION.name):
+    if not inspect(connection).has_table(VERSION.name):
         return None
-    found: str | None = connection.scalar(select(_VERSION.c.version_num))
+    found: str | None = connection.scalar(select(VERSION.c.version_num))
     return found
 
 
@@ -86,8 +86,9 @@ def upgrade(connection: Connection, to: str = "head") -> None:
     try:
         command.upgrade(config, to)
     except CommandError as error:
+        unknown = current if to == "head" else to
         raise Conflict(
-            f"the statestore's tables are at revision {current}, which this version does not know: {error}",
+            f"the statestore's tables are at revision {unknown}, which this version does not know: {error}",
             hint="it was opened by a newer cloud-dispatch: upgrade this one, or restore a backup made by it",
         ) from None
 

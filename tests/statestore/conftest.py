@@ -88,6 +88,13 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def other_postgres_url(postgres_server: str) -> Iterator[str]:
+    """Another one."""
+    with _database(postgres_server) as url:
+        yield url
+
+
 @pytest.fixture(scope="session")
 def postgres_tables(postgres_server: str) -> Iterator[str]:
     """The name of a database with the tables, for others to be copied from."""

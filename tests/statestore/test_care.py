@@ -18,7 +18,16 @@ from cloud_dispatch.domain.instance import InstanceEvent, InstanceState
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import InstanceChange, Store, Target, TaskFilter
-from cloud_dispatch.statestore import came_back, copying, open_store, restore
+from cloud_dispatch.statestore import (
+    backup,
+    came_back,
+    copying,
+    describe_owner,
+    open_store,
+    restore,
+    revision_of,
+    step_back,
+)
 from cloud_dispatch.statestore.engine import make_engine, parse_url
 from cloud_dispatch.testing.store_builders import (
     START_MS,
@@ -156,6 +165,69 @@ async def test_a_backup_is_restored_into_postgres(postgres_url: str, sqlite_url:
         assert [event.action for event in await restored.events()] == ["c", "a.b"]
     with pytest.raises(Conflict):
         restore(copy, postgres_url, now_ms=START_MS)
+
+
+def test_a_restore_into_postgres_that_is_cut_off_leaves_an_empty_database(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a half store nor an empty one is taken for the store, and the next restore finds room. Meanwhile nobody
+    starts there."""
+    copy = tmp_path / "copy.db"
+    migrated_store(copy)
+
+    def cut_off(*_: object) -> None:
+        with pytest.raises(Conflict, match="in use"):
+            asyncio.run(_open(postgres_url))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "_mark_restored", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            restore(copy, postgres_url, now_ms=START_MS)
+    assert revision_of(postgres_url) == ""
+    restore(copy, postgres_url, now_ms=START_MS)
+    assert revision_of(postgres_url) == "0003"
+    assert describe_owner(postgres_url) is None
+
+
+async def test_nobody_migrates_tables_under_their_owner(
+    migrated_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer program that is started beside the one that runs."""
+    async with stores(migrated_postgres_url) as open_one:
+        await open_one(ManualClock())
+        monkeypatch.setattr("cloud_dispatch.statestore.upgrade", lambda _: pytest.fail("migrated"))
+        with pytest.raises(Conflict, match=r"in use by pid \d+"):
+            await _open(migrated_postgres_url)
+
+
+@pytest.mark.parametrize("target", ["sqlite", "postgres"])
+async def test_a_store_of_an_older_version_is_copied_and_restored(
+    opens: OpenStore, url: str, target: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """As it is: a backup comes before an upgrade. What it is restored into has this version's tables."""
+    store, copy = await opens(ManualClock()), tmp_path / "copy.db"
+    await _lived_in(store)
+    before = await store.task(TaskId(1))
+    await store.close()
+    step_back(url, "0001", now_ms=START_MS)
+    backup(url, copy)
+    assert revision_of(f"sqlite:///{copy}") == "0001"
+    again = f"sqlite:///{tmp_path}/again.db"
+    if target == "postgres":
+        again = str(request.getfixturevalue("other_postgres_url"))
+    restore(copy, again, now_ms=START_MS)
+    async with stores(again) as open_again:
+        restored = await open_again(ManualClock())
+        assert (await restored.task(TaskId(1))).spec == before.spec
+        assert await restored.check() == []
+        await restored.record([Event(2, "c")])
+
+
+async def test_a_backup_of_a_database_without_a_store_says_so(postgres_url: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="there is no statestore in this database"):
+        backup(postgres_url, tmp_path / "copy.db")
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_backup_is_one_moment(opens: OpenStore, tmp_path: Path) -> None:
