@@ -27,7 +27,7 @@ import structlog
 from msgspec import Struct
 from sqlalchemy.engine import Connection
 
-from cloud_dispatch.domain.errors import DispatchError, Overloaded, StoreUnavailable
+from cloud_dispatch.domain.errors import DispatchError, InvalidInput, Overloaded, StoreUnavailable
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.ports.executor import Executor, give_way
 from cloud_dispatch.statestore.batch import Batch
@@ -75,8 +75,9 @@ class Writer(Protocol):
 
     def perform(self, batch: Batch) -> dict[int, bytes]: ...
 
-    def error(self, error: BaseException) -> StoreUnavailable | None:
-        """What the callers get for a database's error; None for an error that is not the database's."""
+    def error(self, error: BaseException) -> StoreUnavailable | InvalidInput | None:
+        """What the callers get for an error that the database raises: it fails, or what it was given does. None for an
+        error that is not the database's."""
 
 
 class _Waiting(Struct, Generic[T], eq=False):
@@ -217,12 +218,12 @@ class GroupCommit:
                 specs = await run(self._writer.perform, batch)
         except Exception as error:
             self._memory.undo()
-            unavailable = self._troubled(error, len(group), last)
+            said = self._troubled(error, len(group), last)
             # What may have been committed must not be made twice: in doubt nothing is tried again.
             if not last and not self._writer.doubtful:
                 return False
             for waiting in group:
-                waiting.fail(unavailable or error)
+                waiting.fail(said or error)
             return True
         for task in unwritten:
             del self._memory.unwritten[task]
@@ -240,18 +241,18 @@ class GroupCommit:
         self._announce(self._early, {shape: count - told.get(shape, 0) for shape, count in batch.queued.items()})
         return True
 
-    def _troubled(self, error: Exception, calls: int, alone: bool) -> StoreUnavailable | None:
-        """What `error` means to the callers; None for what is wrong with what they asked. Logged once while it is the
-        same: everybody's calls fail meanwhile, many times a second."""
-        unavailable = self._writer.error(error)
-        if unavailable is None:
+    def _troubled(self, error: Exception, calls: int, alone: bool) -> StoreUnavailable | InvalidInput | None:
+        """What `error` means to the callers; None for a bug in what they asked. The database's own is logged once while
+        it is the same: everybody's calls fail meanwhile, many times a second."""
+        said = self._writer.error(error)
+        if not isinstance(said, StoreUnavailable):
             log.warning("store.commit_failed", calls=calls, error=repr(error), alone=alone)
-            return None
-        if unavailable.message != self.trouble:
+            return said
+        if said.message != self.trouble:
             log.error("store.commit_failed", calls=calls, error=repr(error), alone=alone)
-        self.trouble = unavailable.message
+        self.trouble = said.message
         self.troubled.set()
-        return unavailable
+        return said
 
     async def _join(
         self, batch: Batch, planned: list[_Waiting[Any]], refused: list[tuple[_Waiting[Any], DispatchError]]

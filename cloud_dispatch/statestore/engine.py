@@ -29,6 +29,8 @@ BUSY_TIMEOUT_MS = 10_000
 BEGIN_WRITING = {"sqlite": "BEGIN IMMEDIATE"}
 #: So many compiled statements are kept, the least used go first: the store has some 150.
 _COMPILED = 1_000
+#: The classes of SQLSTATE for a value that is wrong, and for one that is too large.
+_OF_DATA = ("22", "54")
 _FORMS = "sqlite:////absolute/path.db or postgresql+psycopg://user@host/database"
 
 
@@ -146,9 +148,28 @@ def driver_errors(engine: Engine) -> tuple[type[Exception], ...]:
     return (DBAPIError, driver.Error, OSError)
 
 
+def _cause(error: BaseException) -> BaseException:
+    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+
+
+def bad_input(error: BaseException, engine: Engine) -> InvalidInput | None:
+    """What the caller hears where the database takes a value of his for none, or for one that is too large: it does
+    well, and would say the same again. None for any other error."""
+    cause, driver = _cause(error), engine.dialect.loaded_dbapi
+    if not isinstance(cause, driver.DataError) and (getattr(cause, "sqlstate", None) or "")[:2] not in _OF_DATA:
+        return None
+    return InvalidInput(
+        f"the database refuses a value: {_words(cause, engine.url)}", hint="change that value; nothing was done"
+    )
+
+
+def _words(cause: BaseException, url: URL) -> str:
+    return " ".join(masked(str(cause), [url.password]).split())
+
+
 def translate(error: BaseException, url: URL) -> StoreUnavailable:
     """What a failed commit means to the caller, in words of what to do next."""
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    cause = _cause(error)
     path = sqlite_path(url)
     where = str(path) if path is not None else printable(url)
     full = isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
@@ -161,8 +182,7 @@ def translate(error: BaseException, url: URL) -> StoreUnavailable:
             f"the disk of the statestore is full: {where}{free}",
             hint="free space; nothing was lost, and this call changed nothing",
         )
-    words = " ".join(masked(str(cause), [url.password]).split())
     return StoreUnavailable(
-        f"the statestore {where} can't commit: {type(cause).__name__}: {words}".strip(),
+        f"the statestore {where} can't commit: {type(cause).__name__}: {_words(cause, url)}".strip(),
         hint="this call changed nothing; try again, and see `cloud-dispatch db check` if it stays",
     )

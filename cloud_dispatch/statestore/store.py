@@ -479,10 +479,10 @@ class SqlStore:
             with self._engine.connect().execution_options(reading=True) as connection, connection.begin():
                 return query(connection, *args)
         except self._writer.errors as error:
-            unavailable = self._writer.error(error)
-            if unavailable is None:
+            said = self._writer.error(error)
+            if said is None:
                 raise
-            raise unavailable from error
+            raise said from error
 
 
 async def _nothing() -> SyncDone:

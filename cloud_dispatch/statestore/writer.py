@@ -11,11 +11,11 @@ import structlog
 from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
 
-from cloud_dispatch.domain.errors import StoreUnavailable
+from cloud_dispatch.domain.errors import InvalidInput, StoreUnavailable
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.statestore.batch import Batch, Statements, landed, perform, read_specs
 from cloud_dispatch.statestore.commit import Operation
-from cloud_dispatch.statestore.engine import driver_errors, translate
+from cloud_dispatch.statestore.engine import bad_input, driver_errors, translate
 from cloud_dispatch.statestore.limits import take_purse
 from cloud_dispatch.statestore.lineage import HINT, RESTORED_FACT, AnotherPast, last_commit, mark_fallen_back
 from cloud_dispatch.statestore.loading import load
@@ -66,8 +66,9 @@ class DatabaseWriter:
             with connection.begin():
                 for operation in operations:
                     operation.prepare(connection)
-        except self.errors:
-            self._drop()
+        except self.errors as error:
+            if bad_input(error, self._engine) is None:
+                self._drop()
             raise
 
     def perform(self, batch: Batch) -> dict[int, bytes]:
@@ -79,7 +80,9 @@ class DatabaseWriter:
             return written
         except AnotherPast:
             raise self._estrange() from None
-        except self.errors:
+        except self.errors as error:
+            if bad_input(error, self._engine) is not None:
+                raise  # before the commit, and the session is as good as it was
             self._drop()
             specs = self._look(batch)
             if specs is None:
@@ -118,7 +121,7 @@ class DatabaseWriter:
             raise self._estrange() from None
         except Exception as error:
             said = self.error(error)
-            if said is None:
+            if not isinstance(said, StoreUnavailable):
                 raise
             self._drop()
             self.doubtful = True
@@ -132,10 +135,12 @@ class DatabaseWriter:
         """Whether what was committed last may not be in the memory."""
         return self.doubtful or bool(self._estranged)
 
-    def error(self, error: BaseException) -> StoreUnavailable | None:
+    def error(self, error: BaseException) -> StoreUnavailable | InvalidInput | None:
         if isinstance(error, StoreUnavailable):
             return error
-        return translate(error, self._engine.url) if isinstance(error, self.errors) else None
+        if not isinstance(error, self.errors):
+            return None
+        return bad_input(error, self._engine) or translate(error, self._engine.url)
 
     def close(self) -> None:
         """Give the lock back, whose session may be the connection."""
