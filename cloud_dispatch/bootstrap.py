@@ -94,11 +94,12 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
     manager.tell(status("opening the statestore"))
     async with contextlib.AsyncExitStack() as stack:
-        committing, reading = _commit_executor(config), Thread("reads")
+        url = config.store_url
+        committing, reading = _commit_executor(config, url), Thread("reads")
         stack.push_async_callback(committing.close)
         stack.push_async_callback(reading.close)
         store = await statestore.open_store(
-            config.store_url,
+            url,
             clock=clock,
             entropy=entropy,
             executor=committing,
@@ -281,10 +282,12 @@ async def _tell_risk(context: Context) -> None:
         log.info("dispatcher.risk", detail=line)
 
 
-def _commit_executor(config: Config) -> Inline | Thread | Adaptive:
+def _commit_executor(config: Config, url: str) -> Inline | Thread | Adaptive:
+    """A database that is reached over a network may fall silent at any moment: the loop must not wait for that."""
     if config.store.commit == "inline":
         return Inline()
-    return Thread("commit") if config.store.commit == "thread" else Adaptive("commit")
+    aside = config.store.commit == "thread" or not statestore.is_embedded(url)
+    return Thread("commit") if aside else Adaptive("commit")
 
 
 async def _deployment(config: Config, store: Store, entropy: SystemEntropy) -> str:

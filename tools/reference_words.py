@@ -93,7 +93,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "backup.overdue": (_DURATION, "The last copy may be this old before `health` says so."),
     "store.commit": (
         "auto, inline or thread",
-        "Where commits run: `inline` on the event loop, on a `thread`, or `auto`: inline while commits are quick.",
+        "Where commits run: `inline`, on a `thread`, or `auto`: inline while they are quick, with PostgreSQL a thread.",
     ),
     "store.retain_tasks": (
         _DURATION,
@@ -313,8 +313,9 @@ ERRORS: Mapping[str, str] = {
     "Denied": "The caller may not do this.",
     "Unauthenticated": "No token, or not one of this dispatcher's.",
     "Unavailable": "It can't be done now; nothing was done. Try again later.",
-    "StoreUnavailable": "The statestore can't commit (disk full, database gone). The call did nothing.",
+    "StoreUnavailable": "It can't be committed (disk full, database gone). The hint says whether the call did nothing.",
     "LostLock": "Another dispatcher has, or has had, the statestore of this one, which writes nothing more. Stop one.",
+    "Unanswered": "The database does not answer. The hint says whether the call may be committed. Try again.",
     "AnotherPast": "The database is not as the dispatcher left it (commits were lost): `db restored` comes first.",
     "Overloaded": "A bound was reached. Try again a little later.",
     "IllegalTransition": "A bug: a state machine was asked for an arrow that it lacks.",

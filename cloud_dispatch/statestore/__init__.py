@@ -37,6 +37,7 @@ __all__ = [
     "describe_owner",
     "identity",
     "identity_in",
+    "is_embedded",
     "open_store",
     "restore",
     "revision_of",
@@ -90,6 +91,11 @@ async def open_store(
             raise translate(error, parsed) from error
         raise
     return SqlStore(engine, lock, memory, clock=clock, executor=executor, reads=reads or executor, line=line or Line())
+
+
+def is_embedded(url: str) -> bool:
+    """Whether the database at `url` is a file, and no server."""
+    return sqlite_path(parse_url(url)) is not None
 
 
 def backup(url: str, target: Path) -> None:

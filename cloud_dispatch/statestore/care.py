@@ -13,6 +13,7 @@ from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import Retention
 from cloud_dispatch.statestore.batch import Batch
+from cloud_dispatch.statestore.engine import at_length
 from cloud_dispatch.statestore.invariants import problems_in, problems_of_memory
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.schema import events, instances, intents, plans, tasks
@@ -47,9 +48,10 @@ class Prune:
         self._states: dict[int, TaskState] = {}
 
     def prepare(self, connection: Connection) -> None:
-        for table, name, old in self._rules:
-            query = select(table.c.id).where(old).order_by(table.c.id).limit(self._most)
-            self._found[name] = list(connection.scalars(query))
+        with at_length(connection):  # there may be nothing to be found in many rows
+            for table, name, old in self._rules:
+                query = select(table.c.id).where(old).order_by(table.c.id).limit(self._most)
+                self._found[name] = list(connection.scalars(query))
         for part in _chunks(self._found.get("tasks", [])):
             for task, state in connection.execute(select(tasks.c.id, tasks.c.state).where(tasks.c.id.in_(part))):
                 self._states[task] = TaskState(state)
@@ -83,7 +85,8 @@ class Check:
         self._problems: list[str] = []
 
     def prepare(self, connection: Connection) -> None:
-        self._problems = [*problems_in(connection), *problems_of_memory(connection, self._memory)]
+        with at_length(connection):
+            self._problems = [*problems_in(connection), *problems_of_memory(connection, self._memory)]
 
     def plan(self, batch: Batch) -> None:
         """Moves nothing."""

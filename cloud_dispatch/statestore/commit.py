@@ -7,6 +7,8 @@ against the memory, writes what they planned in one transaction, and only then a
   Operations check everything before they move anything, so such an error has nothing to take back.
 - When the transaction fails, or an operation breaks in the middle, every move of the group is taken back, and each
   operation is tried once more alone: only what fails by itself gets the error.
+- When the database does not answer, the calls of the group hear it at once. How long it is waited for is the
+  connection's (`patience`).
 - When the answer to a COMMIT is lost, the writer looks whether it landed (each transaction carries a number). As long
   as it can't look, calls are refused; before the next one the memory is loaded anew.
 
@@ -31,6 +33,7 @@ from cloud_dispatch.domain.errors import DispatchError, InvalidInput, Overloaded
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.ports.executor import Executor, give_way
 from cloud_dispatch.statestore.batch import Batch
+from cloud_dispatch.statestore.engine import Unanswered
 from cloud_dispatch.statestore.memory import Memory
 
 T = TypeVar("T")
@@ -219,8 +222,9 @@ class GroupCommit:
         except Exception as error:
             self._memory.undo()
             said = self._troubled(error, len(group), last)
-            # What may have been committed must not be made twice: in doubt nothing is tried again.
-            if not last and not self._writer.doubtful:
+            # What may have been committed must not be made twice: in doubt nothing is tried again. Nor where nobody
+            # answers: each call would wait as long for that, one after the other.
+            if not last and not self._writer.doubtful and not isinstance(said, Unanswered):
                 return False
             for waiting in group:
                 waiting.fail(said or error)

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
 from cloud_dispatch.ownership import give
-from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
+from cloud_dispatch.statestore.engine import at_length, driver_errors, make_engine, parse_url, sqlite_path, translate
 from cloud_dispatch.statestore.lineage import RESTORED_FACT, unmark
 from cloud_dispatch.statestore.loading import STORE_ID, tokens_by
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, this_process
@@ -101,7 +101,7 @@ def came_back(url: str, *, now_ms: int) -> None:
             if revision(connection) is None:
                 raise InvalidInput("there is no statestore in this database", place="store.url")
         lock.take(this_process(now_ms))
-        with engine.begin() as connection:
+        with migrating(engine) as connection:
             upgrade(connection)
             _mark_restored(connection, now_ms)
     except driver_errors(engine) as error:
@@ -137,7 +137,8 @@ def _dump(engine: Engine, part: Path) -> None:
     """Every row, as of one moment, into an SQLite file."""
     copy = make_engine(parse_url(f"sqlite:///{part.absolute()}"))
     try:
-        with copy.begin() as into, engine.connect().execution_options(isolation_level="REPEATABLE READ") as out:
+        one_moment = engine.execution_options(isolation_level="REPEATABLE READ")
+        with copy.begin() as into, one_moment.connect() as out, at_length(out):
             _copy_tables(out, into)
         with closing(copy.raw_connection()) as raw:
             raw.cursor().execute("PRAGMA journal_mode=DELETE")
@@ -217,7 +218,7 @@ def _restore_rows(source: Path, engine: Engine, now_ms: int) -> None:
     nobody starts on a half store."""
     old = make_engine(parse_url(f"sqlite:///{source.absolute()}"))
     try:
-        with engine.begin() as into, old.connect().execution_options(reading=True) as out:
+        with migrating(engine) as into, old.connect().execution_options(reading=True) as out:
             AdvisoryLock(engine).hold(into)
             if revision(into) is not None:
                 raise Conflict("there is a statestore in this database", hint="give an empty database")

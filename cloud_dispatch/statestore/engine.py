@@ -10,6 +10,7 @@ import errno
 import shutil
 import sqlite3
 from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from cloud_dispatch.domain.masking import masked
 from cloud_dispatch.statestore.login import Login, Renewed
 
 BUSY_TIMEOUT_MS = 10_000
+#: A step that makes a table anew, a look through all rows.
+LONG_S = 600.0
 #: By dialect, what begins a transaction that writes, where the driver does not do it by itself. SQLite: readers take no
 #: lock; the one writer takes it at once, so that it never fails in the middle for want of it.
 BEGIN_WRITING = {"sqlite": "BEGIN IMMEDIATE"}
@@ -115,9 +118,28 @@ def make_engine(url: URL, renewed: Renewed | None = None) -> Engine:
             place="store.url",
             hint="pip install 'cloud-dispatch[postgres]'",
         ) from None
+    from cloud_dispatch.statestore import patience  # needs the driver
+
     if renewed is not None:
-        Login(url, renewed, parse_url).use(engine)
+        Login(url, renewed, parse_url, patience.connect).use(engine)
+    else:
+        sa.event.listen(engine, "do_connect", lambda dialect, *_: patience.connect(dialect, url))
     return engine
+
+
+@contextmanager
+def at_length(connection: Connection, patience_s: float = LONG_S) -> Iterator[None]:
+    """For what is known to take long, or to have nothing to say for long: the database may be silent for so many
+    seconds. SQLite is never waited for."""
+    driver: Any = connection.connection.driver_connection
+    if not hasattr(driver, "patience_s"):
+        yield
+        return
+    before, driver.patience_s = driver.patience_s, patience_s
+    try:
+        yield
+    finally:
+        driver.patience_s = before
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
@@ -148,6 +170,10 @@ def driver_errors(engine: Engine) -> tuple[type[Exception], ...]:
     return (DBAPIError, driver.Error, OSError)
 
 
+class Unanswered(StoreUnavailable):
+    """The database is silent: it may be halted, or its network gone."""
+
+
 def _cause(error: BaseException) -> BaseException:
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
 
@@ -167,11 +193,21 @@ def _words(cause: BaseException, url: URL) -> str:
     return " ".join(masked(str(cause), [url.password]).split())
 
 
+def meaning(error: BaseException, engine: Engine) -> StoreUnavailable | InvalidInput:
+    """What an error of the database's means to the caller."""
+    return bad_input(error, engine) or translate(error, engine.url)
+
+
 def translate(error: BaseException, url: URL) -> StoreUnavailable:
     """What a failed commit means to the caller, in words of what to do next."""
     cause = _cause(error)
     path = sqlite_path(url)
     where = str(path) if path is not None else printable(url)
+    if getattr(cause, "silent", False):  # `patience.Silence`
+        return Unanswered(
+            f"the database of the statestore does not answer: {where}: {cause}",
+            hint="see that it runs and can be reached, then try again; this call changed nothing",
+        )
     full = isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
     full = full or (isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT))
     full = full or getattr(cause, "sqlstate", None) == "53100"

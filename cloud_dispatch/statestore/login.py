@@ -22,30 +22,32 @@ Renewed = Callable[[], str]
 
 
 class Login:
-    """`url` until it is refused, then what `renewed` says, parsed by `parse`."""
+    """`url` until it is refused, then what `renewed` says, parsed by `parse`; `connect` makes a
+    connection by either."""
 
-    def __init__(self, url: URL, renewed: Renewed, parse: Callable[[str], URL]) -> None:
+    def __init__(
+        self, url: URL, renewed: Renewed, parse: Callable[[str], URL], connect: Callable[[Any, URL], Any]
+    ) -> None:
         self._url = url
+        self._connect = connect
         self._renewed = renewed
         self._parse = parse
         self._asking = threading.Lock()
 
     def use(self, engine: Engine) -> None:
         """Have `engine` connect by it."""
-        sa.event.listen(engine, "do_connect", self._connect)
+        sa.event.listen(engine, "do_connect", self._log_in)
 
-    def _connect(self, dialect: Any, _record: object, _args: object, _parameters: object) -> Any:
+    def _log_in(self, dialect: Any, _record: object, _args: object, _parameters: object) -> Any:
         url = self._url
-        args, parameters = dialect.create_connect_args(url)
         try:
-            return dialect.connect(*args, **parameters)
+            return self._connect(dialect, url)
         except dialect.loaded_dbapi.OperationalError as error:
             # A text would be in the language of the server. Whoever was asked for a password, and has sent one, was
             # refused for it, or comes in with no other one either.
             if not getattr(getattr(error, "pgconn", None), "used_password", False):
                 raise
-            args, parameters = dialect.create_connect_args(self._anew(url, error, dialect.loaded_dbapi))
-            return dialect.connect(*args, **parameters)
+            return self._connect(dialect, self._anew(url, error, dialect.loaded_dbapi))
 
     def _anew(self, refused: URL, error: Exception, driver: Any) -> URL:
         """The URL to try next; the refusal again, where there is no other."""

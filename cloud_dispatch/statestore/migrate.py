@@ -16,6 +16,7 @@ from sqlalchemy import column, inspect, select, table
 from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput
+from cloud_dispatch.statestore.engine import at_length
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -42,7 +43,7 @@ def migrating(engine: Engine) -> Iterator[Connection]:
     with engine.connect() as connection:
         _heed_references(connection, False)
         try:
-            with connection.begin():
+            with connection.begin(), at_length(connection):
                 yield connection
         finally:
             _heed_references(connection, True)

@@ -60,6 +60,7 @@ from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.paying import refusing
 from cloud_dispatch.statestore.purse import OTHERS_FACT, RECKONED_FACT, RECONCILED_FACT, UNSURE_FACT, Configured, doubts
+from cloud_dispatch.statestore.reader import Reader
 from cloud_dispatch.statestore.tasks import Cancel, Prioritise, Submit
 from cloud_dispatch.statestore.timely import declined
 from cloud_dispatch.statestore.writer import DatabaseWriter, Line
@@ -83,7 +84,7 @@ class SqlStore:
         self._memory = memory
         self._clock = clock
         self._executor = executor
-        self._reads = reads
+        self._reader = Reader(engine, lock, reads)
         self._writer = DatabaseWriter(engine, lock, clock, line, memory)
         self._commit = GroupCommit(memory, self._writer, executor)
         self._setting = asyncio.Lock()
@@ -216,7 +217,7 @@ class SqlStore:
         if not changes and not facts:
             return []
         change = Change(changes, self._memory, self._clock, records.set_facts(facts, self._memory) if facts else None)
-        if change.departures and self._reads is not self._executor:
+        if change.departures and self._reader.executor is not self._executor:
             await self._read(change.departures.look)
         changed = await self._commit.run(change)
         return [
@@ -453,7 +454,7 @@ class SqlStore:
 
     async def backup(self, target: Path) -> None:
         await self._commit.settle()
-        await self._reads.run(copying.backup, self._engine, target)
+        await self._reader.executor.run(copying.backup, self._engine, target)
 
     async def check(self) -> Sequence[str]:
         return await self._commit.run(care.Check(self._memory))
@@ -471,18 +472,7 @@ class SqlStore:
         if self._closed:
             raise StoreUnavailable("the statestore is closed")
         await self._commit.settle()
-        return await self._reads.run(self._query, query, args)
-
-    def _query(self, query: Callable[..., T], args: tuple[Any, ...]) -> T:
-        try:
-            self._lock.check()
-            with self._engine.connect().execution_options(reading=True) as connection, connection.begin():
-                return query(connection, *args)
-        except self._writer.errors as error:
-            said = self._writer.error(error)
-            if said is None:
-                raise
-            raise said from error
+        return await self._reader.ask(query, *args)
 
 
 async def _nothing() -> SyncDone:

@@ -15,7 +15,7 @@ from cloud_dispatch.domain.errors import InvalidInput, StoreUnavailable
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.statestore.batch import Batch, Statements, landed, perform, read_specs
 from cloud_dispatch.statestore.commit import Operation
-from cloud_dispatch.statestore.engine import bad_input, driver_errors, translate
+from cloud_dispatch.statestore.engine import Unanswered, at_length, bad_input, driver_errors, meaning
 from cloud_dispatch.statestore.limits import take_purse
 from cloud_dispatch.statestore.lineage import HINT, RESTORED_FACT, AnotherPast, last_commit, mark_fallen_back
 from cloud_dispatch.statestore.loading import load
@@ -93,12 +93,13 @@ class DatabaseWriter:
     def reload(self) -> Memory:
         """The memory as the tables have it, once they can be read again."""
         try:
-            with self._open().begin():
-                memory = load(self._open())
+            connection = self._open()
+            with connection.begin(), at_length(connection):
+                memory = load(connection)
                 if memory.commits not in (self._landed, self._landed + 1):
                     raise AnotherPast(f"its last transaction is {memory.commits}")
                 purse, now = Purse.of(self.configured, memory.facts), self._clock.now()
-                purse.read(self._open(), now)
+                purse.read(connection, now)
                 take_purse(memory, purse, now)
         except AnotherPast:
             raise self._estrange() from None
@@ -125,7 +126,8 @@ class DatabaseWriter:
                 raise
             self._drop()
             self.doubtful = True
-            raise StoreUnavailable(
+            kind = Unanswered if isinstance(said, Unanswered) else StoreUnavailable
+            raise kind(
                 f"the statestore was lost in the middle of a commit: {said.message}",
                 hint="whether this call was committed is not known; look before you repeat it",
             ) from error
@@ -140,7 +142,7 @@ class DatabaseWriter:
             return error
         if not isinstance(error, self.errors):
             return None
-        return bad_input(error, self._engine) or translate(error, self._engine.url)
+        return meaning(error, self._engine)
 
     def close(self) -> None:
         """Give the lock back, whose session may be the connection."""

@@ -18,6 +18,7 @@ CLOCK_EXEMPTIONS: dict[str, str] = {
     "cloud_dispatch/reapers/gcp.py": "the composition root of a project's function",
     "cloud_dispatch/reapers/azure.py": "the composition root of a subscription's function",
     "cloud_dispatch/provider/process_child.py": "the composition root of a driver's process",
+    "cloud_dispatch/statestore/patience.py": "how long a socket is silent: the driver waits on it in real time",
     "cloud_dispatch/testing/provider_contract_blocking.py": "whether a loop stands still its own clock can not tell",
     "providers/cloud_dispatch_local/vm.py": "the composition root of a local VM, a process of its own",
     "providers/cloud_dispatch_local/watch.py": "the composition root of the local watchdog, a process of its own",

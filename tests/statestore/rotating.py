@@ -1,8 +1,11 @@
-"""A PostgreSQL that asks for a password, and changes it."""
+"""A PostgreSQL that asks for a password, and changes it; and that is halted, so that it says nothing."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,6 +54,22 @@ class Database:
     def start(self) -> None:
         self._server.start()
 
+    def halt(self) -> None:
+        """Every process of it: connections stay open, new ones are taken by the system alone, and nobody answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        server = self._server.get_pid()
+        os.kill(server, number)  # first: it makes no more of them
+        for told in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                parent = int(told.read_text().rpartition(")")[2].split()[1])
+                if parent == server:
+                    os.kill(int(told.parent.name), number)
+
     def renewed(self) -> str:
         self.asked += 1
         return self.said
@@ -68,5 +87,6 @@ def database() -> Iterator[Database]:
     try:
         yield made
     finally:
+        made.resume()
         made.close()
         shutil.rmtree(folder)
