@@ -28,7 +28,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import Retention, Store
-from cloud_dispatch.reconcile import explain, foreign, leaving, places
+from cloud_dispatch.reconcile import explain, foreign, leaving, places, unreachable
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.keeping import Keeper
@@ -189,7 +189,7 @@ def _problems(context: Context, in_force: InForce) -> list[str]:
     silent = filter(None, (said for view in views for said in (view.trouble, view.hand_trouble)))
     unsure = [f"limits hold launches back: {UNSURE}"] if is_unsure(context.store) else []
     broken = [f"nothing more is launched of what failed too often: {one.reason}" for one in context.breakers.blocked()]
-    return [*refused, *silent, *foreign.words(context), *unsure, *broken]
+    return [*refused, *silent, *foreign.words(context), *unreachable.words(context), *unsure, *broken]
 
 
 def reapers_in_doubt(context: Context) -> dict[str, bool]:

@@ -223,9 +223,9 @@ class InstanceRoutes:
 
     async def _views(self, instances: Sequence[Instance]) -> list[View]:
         usages = await self._usage.of(instances)
-        load_of = self._s.store.load_of
+        load_of, unreachable = self._s.store.load_of, self._s.fleet.unreachable
         return [
-            instance_view(instance, usage, load_of(instance.id).tasks)
+            instance_view(instance, usage, load_of(instance.id).tasks, unreachable(instance))
             for instance, usage in zip(instances, usages, strict=True)
         ]
 

@@ -132,8 +132,8 @@ def usage_of(instance: Instance, work_ms: int, now: int, worked_ms: int | None =
     return Usage(boot, work, total - boot - work, amount, worked_ms)
 
 
-def instance_view(instance: Instance, usage: Usage, tasks: int) -> View:
-    """An instance with its usage; `tasks` is how many it holds now."""
+def instance_view(instance: Instance, usage: Usage, tasks: int, unreachable: str = "") -> View:
+    """An instance with its usage; `tasks` is how many it holds now, `unreachable` why nobody can end it."""
     return {
         "id": instance.id,
         "pool": instance.pool,
@@ -160,6 +160,7 @@ def instance_view(instance: Instance, usage: Usage, tasks: int) -> View:
         "cost": "unknown" if usage.cost is None else format_amount(usage.cost),
         "reason": instance.reason,
         "cause": instance.cause,
+        "unreachable": unreachable,
     }
 
 

@@ -38,7 +38,7 @@ def instances(
                 i["id"], i["pool"], i["type"], i["market"],
                 i["state"] if i["behaviour"] == "run" else f"{i['state']} ({i['behaviour']})",
                 i["tasks"], show.span(i["boot_ms"]), show.span(i["work_ms"]), show.span(i["idle_ms"]), i["cost"],
-                i["cause"] or show.shorten(i["reason"]),
+                i["unreachable"] or i["cause"] or show.shorten(i["reason"]),
             )
             for i in found
         ]  # fmt: skip
@@ -82,4 +82,10 @@ def kill(instance: Instance, reason: Reason = "", config: ConfigFile = None, as_
 def _control(verb: str, instance: str, reason: str, config: ConfigFile, as_json: bool) -> None:
     with connect(config) as client:
         changed = client.control(instance, verb, reason)
-    emit(changed, as_json, lambda: print(f"{instance}: {verb}; it is {changed['state']} ({changed['behaviour']})."))
+
+    def render() -> None:
+        print(f"{instance}: {verb}; it is {changed['state']} ({changed['behaviour']}).")
+        if changed["unreachable"]:
+            print(f"But {changed['unreachable']}.")
+
+    emit(changed, as_json, render)

@@ -107,6 +107,7 @@ class InstanceView(TypedDict):
     cost: str
     reason: str
     cause: str
+    unreachable: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,9 @@ class Fleet(Protocol):
         by the next listings. InvalidInput for what is no store's id. How many VMs the last ones have shown of each
         statestore that was not this one's until now."""
 
+    def unreachable(self, instance: Instance) -> str:
+        """Why nobody can end its VM, and what to do, "" where somebody can. From memory."""
+
     async def preview(self) -> dict[str, Any]:
         """What would be launched and ended now, and why: the plan as JSON-ready values. Changes nothing."""
 

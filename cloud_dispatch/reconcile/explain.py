@@ -9,6 +9,7 @@ from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.task import HELD, Task, TaskState
 from cloud_dispatch.planner.obstacle import Obstacle
+from cloud_dispatch.reconcile import unreachable
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.spend import UNSURE, is_unsure
 
@@ -103,6 +104,8 @@ async def instance(context: Context, name: InstanceId) -> dict[str, Any]:
     held = context.store.leases_of(name)
     if held:
         reasons.append(f"it holds {len(held)} claim{'' if len(held) == 1 else 's'}")
+    if nobody := unreachable.why(context, row):
+        reasons.append(nobody)
     if name in context.in_doubt:
         reasons.append("its launch was not answered: the provider is asked whether the VM exists")
     plan_ids = sorted({e.plan for e in events if e.plan is not None})

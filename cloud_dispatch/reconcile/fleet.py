@@ -18,7 +18,7 @@ from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, strongest
 from cloud_dispatch.domain.stop import encode as encode_stop
 from cloud_dispatch.ports.fleet import BootWord, Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange
-from cloud_dispatch.reconcile import boot, explain, foreign, recalled, risk
+from cloud_dispatch.reconcile import boot, explain, foreign, recalled, risk, unreachable
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.identity import Doorkeeper
 from cloud_dispatch.reconcile.liveness import Verdict, event_heard
@@ -352,6 +352,9 @@ class FleetService:
     # -- answers
     def breakers(self) -> list[dict[str, Any]]:
         return self._c.breakers.listing()
+
+    def unreachable(self, instance: Instance) -> str:
+        return unreachable.why(self._c, instance)
 
     async def preview(self) -> dict[str, Any]:
         return await self._preview.preview()

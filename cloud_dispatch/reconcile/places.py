@@ -44,6 +44,12 @@ def kept(store: Store, settings: Settings) -> Mapping[str, str | None]:
     }
 
 
+def told(store: Store, profile: ProfileName) -> Place:
+    """Where the profile's VMs are, as far as it was ever said."""
+    value = store.fact(f"{FACT}{profile}")
+    return {} if value is None else _read(value)
+
+
 def _place(driver: str, traits: Traits) -> Place:
     return {**dict(traits.place), **({"driver": driver} if driver else {})}
 

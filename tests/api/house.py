@@ -86,6 +86,7 @@ class StubFleet:
         self.failure: Exception | None = None
         self.stop_asked = Stop()
         self.broken: list[dict[str, Any]] = []
+        self.unreached: dict[InstanceId, str] = {}
         self._listeners: list[Callable[[InstanceId], None]] = []
 
     def direct(self, instance: InstanceId, directive: Directive) -> None:
@@ -169,6 +170,9 @@ class StubFleet:
 
     async def kill(self, instance: InstanceId, reason: str) -> Instance:
         return await self._act("kill", instance, reason)
+
+    def unreachable(self, instance: Instance) -> str:
+        return self.unreached.get(instance.id, "")
 
     async def preview(self) -> dict[str, Any]:
         if self.failure is not None:

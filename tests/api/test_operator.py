@@ -202,6 +202,9 @@ async def test_an_instance_shows_what_it_is_did_and_cost(house: House) -> None:
     assert view["boot_ms"] == 1_000
     assert view["boot_ms"] + view["work_ms"] + view["idle_ms"] == 3_500
     assert (view["cost_micro"], view["cost"]) == (400, "$0.0004")  # four whole seconds at $0.0001 each
+    assert view["unreachable"] == ""
+    house.fleet.unreached[agent.instance] = "nobody can end it"
+    assert (await house.op.get(f"/v1/instances/{agent.instance}")).json()["unreachable"] == "nobody can end it"
     assert (await house.op.get("/v1/instances")).json()["instances"] == []
     past = (await house.op.get("/v1/instances", params={"past": 1})).json()["instances"]
     assert [row["id"] for row in past] == [agent.instance]

@@ -27,6 +27,7 @@ INSTANCE = {
     "state": "idle", "behaviour": "run", "vm": "v", "rate_nano": 1, "rate": "$0.02/h", "intended_ms": 0,
     "launched_ms": 0, "registered_ms": 0, "ended_ms": None, "tasks": 0, "cpus_milli": 1000, "memory": 1, "boot_ms": 300,
     "work_ms": 61_000, "idle_ms": 0, "cost_micro": 12, "cost": "$0.000012", "reason": "tasks wait", "cause": "",
+    "unreachable": "",
 }  # fmt: skip
 
 
@@ -232,6 +233,9 @@ def test_instances_are_listed_and_controlled(cli: Any, dispatcher: Any) -> None:
     assert (ran.code, ran.err) == (4, "cloud-dispatch: instance abc-0 is not on hold\n")
     assert [cli(verb, "abc-0").code for verb in ("drain", "kill")] == [0, 0]
     assert cli("kill", "../tasks").code == 3
+    dispatcher.instances["abc-0"]["unreachable"] = "nobody can end it: profile x is not configured any more"
+    assert "nobody can end it" in " ".join(cli("instances").out.split())
+    assert cli("kill", "abc-0").out.endswith("But nobody can end it: profile x is not configured any more.\n")
 
 
 def test_plan_and_explain_say_why(cli: Any, dispatcher: Any) -> None:
