@@ -78,5 +78,5 @@ class CheckRun:
         asyncio.get_running_loop().remove_reader(self._pipe)
         os.close(self._pipe)
         said = self._said.decode("utf-8", "replace").strip()
-        how = "no end within %d ms" % self._check.timeout_ms if self._late else "wait status %d" % end.status
+        how = "no end within %d ms" % self._check.timeout_ms if self._late else end.describe()
         self._done(self._index, end.exit_code == 0 and not self._late, (how + " " + said).strip())

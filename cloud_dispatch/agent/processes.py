@@ -42,6 +42,10 @@ class Exit:
     def signal(self) -> Optional[int]:
         return os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
 
+    def describe(self) -> str:
+        """How it ended, for people."""
+        return "exit code %s" % self.exit_code if self.signal is None else "signal %d" % self.signal
+
 
 def become_subreaper() -> None:
     """Orphans among the descendants become children of this process; OSError where the kernel refuses."""

@@ -108,6 +108,7 @@ def _end_of(text: str) -> str:
 
 async def tell_of_breakers(context: Context) -> None:
     """An event for each breaker that has opened or closed, with the end of the console of the last boot that failed."""
+    await context.breakers.learn()
     for recipe, breaker, opened in context.breakers.turned():
         if not opened:
             context.note("breaker.closed", detail=f"{recipe.name}: launches go on")
@@ -115,7 +116,7 @@ async def tell_of_breakers(context: Context) -> None:
         wait = format_duration(breaker.until_ms - breaker.opened_ms)
         console = await _console_known(context, breaker.last) if recipe.kind is Kind.BOOT else ""
         said = f"; the console of {breaker.last} ends with:\n{console}" if console else ""
-        detail = f"{recipe.name} for {wait}: {breaker.describe(recipe)}{said}"
+        detail = f"{recipe.name} for {wait}: {context.breakers.describe(recipe, breaker)}{said}"
         context.note("breaker.opened", instance=breaker.last, detail=detail)
 
 

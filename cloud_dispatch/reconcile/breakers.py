@@ -26,6 +26,8 @@ from cloud_dispatch.spend.instances import boot_at_risk
 _FACT = "breaker-reset:"
 #: What was reckoned of VMs that are gone is forgotten when there is so much of it.
 _KEPT = 1_000
+#: So much is told of why one ended.
+_WHY_LENGTH = 600
 #: Rows by profile, template, image and zone: what they were made from, and where.
 _Rows = dict[tuple[str, str, str, str], list[Instance]]
 
@@ -55,8 +57,29 @@ class Breakers:
         #: Those that have opened, by the moment when they did; None before the first look.
         self._known: dict[Recipe, int] | None = None
         self._at_risk: dict[InstanceId, Amount] = {}
+        #: Of each recipe's last failure why it ended: such as the health check that failed, and how.
+        self._ends: dict[InstanceId, str] = {}
         self._looked: Mapping[InstanceId, Instance] | None = None  # at these instances, which are sorted in `_made`
         self._made: _Rows = {}
+
+    # -- why
+    async def learn(self) -> None:
+        """Look up why the last failure of each recipe ended, for all who are told of its breaker."""
+        past, before = self._store.past(), self._ends
+        lasts = {past.of(recipe).failures[-1].instance for recipe in past.failing}
+        self._ends = {last: before[last] if last in before else await self._end_of(last) for last in sorted(lasts)}
+
+    async def _end_of(self, instance: InstanceId) -> str:
+        try:
+            row = await self._store.instance(instance)
+        except NotFound:  # its row was not kept so long
+            return ""
+        return " ".join(row.reason.split())[:_WHY_LENGTH]
+
+    def describe(self, recipe: Recipe, breaker: Breaker) -> str:
+        """Why `breaker` stands as it does, and why the last one ended."""
+        end = self._ends.get(breaker.last, "")
+        return breaker.describe(recipe) + (f"; the last, {breaker.last}: {end}" if end else "")
 
     # -- what follows
     def blocked(self) -> tuple[Blocked, ...]:
@@ -64,7 +87,7 @@ class Breakers:
         now = self._clock.now()
         found = []
         for recipe, breaker, rows in self._tripped(now):
-            why = breaker.describe(recipe)
+            why = self.describe(recipe, breaker)
             if breaker.is_open(now):
                 found.append(_block(recipe, breaker.until_ms, f"{why}; one VM is tried after that"))
             elif trial := self._trial(recipe, breaker, rows):
@@ -84,14 +107,14 @@ class Breakers:
             breaker = self._judged(boots, _made_from(boots, rows), now)
             slots = admitted(breaker, allowance, booting, each, wanted, now)
         if slots <= 0:
-            what = breaker.describe(boots) if breaker.failures else f"{boots}: nothing of it has failed yet"
+            what = self.describe(boots, breaker) if breaker.failures else f"{boots}: nothing of it has failed yet"
             return 0, f"{what}; {len(booting)} boot, as many as its allowance bears"
         if services in failing:
             made = _made_from(services, rows)
             breaker = self._judged(services, made, now)
             if breaker.trips:
                 waits = breaker.is_open(now) or self._trial(services, breaker, made) is not None
-                return (0, breaker.describe(services)) if waits else (1, "")
+                return (0, self.describe(services, breaker)) if waits else (1, "")
         return slots, ""
 
     def _booting(self, one: Instance, rows: Iterable[Instance], now: int) -> list[int]:
@@ -138,7 +161,7 @@ class Breakers:
                     "failures": breaker.failures, "trips": breaker.trips,
                     "until_ms": breaker.until_ms if breaker.trips else None,
                     "trial": trial.id if trial else None, "last_failure": breaker.last,
-                    "reason": breaker.describe(recipe),
+                    "reason": self.describe(recipe, breaker),
                 })  # fmt: skip
         return found
 

@@ -226,7 +226,7 @@ def test_a_failing_health_check_ends_the_instance(stub: StubDispatcher, start_ag
     assert agent.wait() == 0
     last = stub.syncs[-1]
     assert (last.state, last.ending) == ("failed", "health")
-    assert "disk broken" in last.detail
+    assert last.detail.endswith("failed 2 times in a row: exit code 1 disk broken")
     assert agent.ended.exists()
 
 

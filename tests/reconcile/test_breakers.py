@@ -28,6 +28,7 @@ MINUTE = 60_000
 DEAR = offering(rate=6_000_000_000, image="ami-1")
 BOOT = 1_200_000
 NAME = "boot/local/agent/z/ami-1"
+CHECK = "health check test -w /data failed 3 times in a row: exit code 1"
 
 
 def cloud() -> Cloud:
@@ -211,7 +212,7 @@ async def test_services_that_break_before_their_first_task_stop_their_pool(tmp_p
 async def test_services_that_break_and_cost_next_to_nothing_stop_their_pool_by_their_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten dollars would be thousands of them; what waits is told why nothing is launched."""
+    """Ten dollars would be thousands of them; what waits is told why nothing is launched: the check that failed."""
     monkeypatch.setattr(breaker, "MOST_FUTILE", 3)
     cheap = Cloud(ManualClock(), offers=(offering(rate=4_000_000, image="ami-1"),))
     pool = Pool(POOL, (LOCAL,), target_drain_ms=60_000)
@@ -223,7 +224,7 @@ async def test_services_that_break_and_cost_next_to_nothing_stop_their_pool_by_t
             for row in w.rows:
                 if row.state is S.BOOTING:
                     await w.register(row)
-                    news = w.fleet.heard(Heard(row.id, "i", "failed", ending="health"))
+                    news = w.fleet.heard(Heard(row.id, "i", "failed", ending="health", detail=CHECK))
                     assert news is not None
                     await news
                     failed += 1
@@ -238,7 +239,15 @@ async def test_services_that_break_and_cost_next_to_nothing_stop_their_pool_by_t
         waiting = (await w.fleet.preview())["waiting"]
         assert "burnt by 3 VMs of which none did a task" in waiting[0]["reason"]
         (problem,) = _problems(w.context, InForce(cast(Rules, None)))
-        assert "burnt by 3 VMs of which none did a task; one VM is tried after that" in problem
+        assert "one VM is tried after that" in problem
+        (told,) = (await w.fleet.explain_task(5))["reasons"]
+        (one,) = w.fleet.breakers()
+        for text in (one["reason"], opened.detail, waiting[0]["reason"], problem, told):
+            assert "burnt by 3 VMs of which none did a task" in text
+            assert f"; the last, {one['last_failure']}: its agent says that it failed (health): {CHECK}" in text
+        await w.restart()
+        await w.passes()
+        assert CHECK in w.fleet.breakers()[0]["reason"]
 
 
 async def test_what_an_operator_ends_is_no_failure(tmp_path: Path) -> None:
