@@ -13,7 +13,7 @@ from typing import List, Optional  # noqa: UP035
 
 from cloud_dispatch.agent import events
 from cloud_dispatch.agent.claims import Attempt, Claims
-from cloud_dispatch.agent.ending import NEVER_MS
+from cloud_dispatch.agent.ending import NEVER_MS, Ending
 from cloud_dispatch.wire.messages import Policy
 
 #: After SIGKILL something of an attempt may live for so long before the instance is given up.
@@ -143,3 +143,15 @@ def final_cause(attempt: Attempt, cause: str) -> str:
     if attempt.killed_vacant and killed != "cancelled" and cause != "cancelled":
         return cause  # it had ended by itself and its outputs and log were brought away in time
     return killed
+
+
+def killed_by(cause: str, end: Optional[Ending]) -> str:
+    """What took the instance from an attempt that was killed for `cause`; `end` is the agent's own, where it has begun.
+    Of causes that are the attempt's own there is nothing to add."""
+    if cause not in BLAMELESS:
+        return ""
+    if end is not None:
+        return "its agent ends: %s" % (end.failure or end.word)
+    if cause == "preempted":
+        return "the provider takes the VM back"
+    return "its lease ran out: its agent has not heard from the dispatcher"

@@ -15,7 +15,7 @@ from cloud_dispatch.agent.baggage import take_over
 from cloud_dispatch.agent.claims import MOST_CLAIMS, Attempt, Claims, misfit
 from cloud_dispatch.agent.courier import Courier, Standing
 from cloud_dispatch.agent.ending import LAST_WORDS_MS, NEVER_MS, Ending, Life, Reason
-from cloud_dispatch.agent.enforce import UNKILLABLE_MS, Enforcer, final_cause
+from cloud_dispatch.agent.enforce import UNKILLABLE_MS, Enforcer, final_cause, killed_by
 from cloud_dispatch.agent.health import Health
 from cloud_dispatch.agent.pace import Outstanding, beat_ms, tempo
 from cloud_dispatch.agent.succession import AGAIN_MS, Succession
@@ -190,6 +190,8 @@ class Machine:
             return
         self._note_run(attempt, now_ms)
         result.cause, result.ran_ms = final_cause(attempt, result.cause), attempt.ran_ms
+        if not result.detail and result.cause == attempt.kill_cause:
+            result.detail = killed_by(result.cause, self.end)
         result.detail = result.detail[:_DETAIL_CHARS]
         self._finish(result, now_ms)
 

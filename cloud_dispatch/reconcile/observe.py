@@ -37,6 +37,9 @@ _UNKNOWN = Machine(Resources())
 MAX_SLOTS = 10_000
 #: From here on they are those of VMs of which nobody can tell which one of its launch they were.
 UNTOLD = MAX_SLOTS
+#: By what a VM ended that this dispatcher had not ended, as far as its provider says.
+_TAKEN = "it has taken the VM back (spot interruption)"
+_VANISHED = "it was ended from outside, or by itself, and not by this dispatcher"
 
 
 def heritage(store: Store) -> frozenset[str]:
@@ -153,15 +156,16 @@ class Observer:
             return
         taken = finding.vm.preempted
         if finding.vm.state is VmState.GONE:
-            what = "preempted" if taken else "vanished"
-            cause, reason = row.ended_by(what, "the provider says that the VM is gone")
+            what, by = ("preempted", _TAKEN) if taken else ("vanished", _VANISHED)
+            cause, reason = row.ended_by(what, f"the provider says that the VM is gone: {by}")
             await self._c.apply(row.id, _E.GONE, cause=cause, reason=reason, ended_ms=self._c.clock.now())
         elif row.state is _S.BOOTING:
             cause = "preempted" if taken else "powered-off"
             boot.give_up(self._c, row, cause, "the VM stopped before a compute service registered")
         elif row.state not in (_S.TERMINATING, _S.DRAINED, _S.FAILED, _S.LOST):
-            cause = "preempted" if taken else "powered-off"
-            await self._c.apply(row.id, _E.FAIL, cause=cause, reason="the provider says that the VM is stopped")
+            cause, by = ("preempted", _TAKEN) if taken else ("powered-off", _VANISHED)
+            reason = f"the provider says that the VM is stopped: {by}"
+            await self._c.apply(row.id, _E.FAIL, cause=cause, reason=reason)
 
     def _missing(self, instance: InstanceId, provider: Provider, started: int) -> None:
         """One more piece of evidence; enough of it starts the last question, a get."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy import update
 
+from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.task import TASK_TABLE, Cause, Outcome, TaskEvent, TaskState, event_after
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.purse import Charge
@@ -22,7 +23,9 @@ _LOST = Outcome(Cause.INSTANCE_LOST, detail="the instance no longer has it")
 #: attempt, since it may be the task by which its machines are lost. Counted since the store was opened.
 MOST_LOST = 5
 _REMEMBERED = 10_000
-_SPOILT = Outcome(Cause.INSTANCE_LOST, detail=f"lost with its instance {MOST_LOST} times before it could start")
+_SPOILT = f"lost with its instance {MOST_LOST} times before it could start; "
+#: So much is told of what took the instance: every task that it held has it.
+_DETAIL_LENGTH = 500
 _HANDED_BACK = Outcome(Cause.INSTANCE_LOST, detail="handed back after it had started")
 #: Where each event leads from a held state: the table's arrows, which agree on it.
 _AFTER = {event: after for (before, event), after in TASK_TABLE.arrows.items() if before is TaskState.RUNNING}
@@ -38,11 +41,13 @@ class Ran(NamedTuple):
 
 
 def end_claim(
-    batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int | None, now: int, ran: Ran | None = None
-) -> None:
+    batch: Batch, hold: Hold, outcome: Outcome | None, started_ms: int | None, now: int, ran: Ran | None = None,
+    *, spoilt: bool = False,
+) -> None:  # fmt: skip
     """End `hold` as its agent reports. `outcome` None: handed back. `started_ms` None: its command never started.
     `ran`: it may have ended long before somebody could be told; not before it began, whatever its agent says, nor later
-    than now. What the claim has cost its payer goes on until now: so long it may have been needed.
+    than now. What the claim has cost its payer goes on until now: so long it may have been needed. `spoilt`: it counts
+    as an attempt though nothing was tried.
 
     A cancelled task ends cancelled whatever is reported. An unstarted claim goes back to its old place without an
     attempt, unless the report is of the task's own making (it can't be started): that costs an attempt, so that it is
@@ -51,7 +56,7 @@ def end_claim(
     lot = hold.lot
     if outcome is None:
         outcome = None if started_ms is None else _HANDED_BACK
-    elif started_ms is None and outcome.cause in _NOTHING_TRIED and outcome is not _SPOILT:
+    elif started_ms is None and outcome.cause in _NOTHING_TRIED and not spoilt:
         outcome = None
     if lot.line < 0:
         _settle(batch, hold, now)
@@ -93,13 +98,26 @@ def lose_claim(batch: Batch, hold: Hold, now: int) -> None:
     end_claim(batch, hold, _LOST, hold.started_ms, now)
 
 
-def lose_all(batch: Batch, seat: Seat, now: int) -> None:
-    """End everything that an instance holds, which is lost. Beside what runs there a claim that has not started says
-    nothing of its task: it may have waited for room."""
+def lose_all(batch: Batch, seat: Seat, own: Instance, now: int) -> None:
+    """End everything that is held by an instance that is lost: `own`, which says by what. Beside what runs there a
+    claim that has not started says nothing of its task: it may have waited for room."""
     holds = list(seat.held.values())
     alone = all(hold.started_ms is None for hold in holds)
+    taken = _taken(own)
+    lost = Outcome(Cause.INSTANCE_LOST, detail=taken)
     for hold in holds:
-        end_claim(batch, hold, _SPOILT if alone and _lost_again(batch, hold.task) else _LOST, hold.started_ms, now)
+        if alone and _lost_again(batch, hold.task):
+            again = Outcome(Cause.INSTANCE_LOST, detail=_SPOILT + taken)
+            end_claim(batch, hold, again, hold.started_ms, now, spoilt=True)
+        else:
+            end_claim(batch, hold, lost, hold.started_ms, now)
+
+
+def _taken(own: Instance) -> str:
+    """What took the instance, as far as anything was seen; what it was launched for is no such reason."""
+    cause = f" ({own.cause})" if own.cause not in ("", own.state.value) else ""
+    reason = f": {own.reason}" if own.cause and own.reason else ""
+    return f"its instance is {own.state.value}{cause}{reason}"[:_DETAIL_LENGTH]
 
 
 def _lost_again(batch: Batch, task: int) -> bool:

@@ -175,7 +175,7 @@ class Change:
         for instance in losing:
             seat = batch.memory.seats.get(instance)
             if seat is not None and seat.held:
-                lose_all(batch, seat, now)
+                lose_all(batch, seat, after[instance], now)
         for own in after.values():
             self._write(batch, self.departures.leave(batch, own, now) if self._leaves(own) else own)
         self._after = {instance: batch.instances[instance] for instance in after}

@@ -259,7 +259,7 @@ class ClaimsContract:
         failed = await store.task(task)
         assert failed.outcome is not None
         assert (failed.state, failed.outcome.cause) == (TaskState.FAILED, Cause.INSTANCE_LOST)
-        assert failed.outcome.detail == "lost with its instance 5 times before it could start"
+        assert failed.outcome.detail == "lost with its instance 5 times before it could start; its instance is failed"
 
     async def test_started_claims_that_the_agent_lacks_are_lost(self, store: Store, clock: ManualClock) -> None:
         """A started claim that the agent no longer has ends instance-lost and is retried only by its rules."""

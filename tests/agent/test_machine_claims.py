@@ -321,6 +321,8 @@ def test_a_lease_that_is_not_renewed_ends_the_command() -> None:
     agent.ended(1, "signal", signal=9)
     agent.pass_ms(6_000)
     assert causes(agent) == {1: "instance-lost"}
+    (result,) = agent.request.results
+    assert result.detail == "its lease ran out: its agent has not heard from the dispatcher"
 
 
 @pytest.mark.parametrize("outputs", [False, True])

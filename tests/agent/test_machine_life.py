@@ -295,7 +295,8 @@ def test_a_shutdown_of_the_system_preempts_the_tasks() -> None:
     agent.ended(1, "signal", signal=9)
     agent.until_request()
     assert (agent.request.state, agent.request.ending) == ("drained", "shutdown")
-    assert [result.cause for result in agent.request.results] == ["preempted"]
+    (result,) = agent.request.results
+    assert (result.cause, result.detail) == ("preempted", "its agent ends: shutdown")
     agent.reply()
     assert agent.end == "shutdown"
 
@@ -364,7 +365,8 @@ def test_failed_health_checks_end_the_instance_even_without_the_dispatcher() -> 
     agent.pass_ms(500)
     assert (agent.request.state, agent.request.ending) == ("failed", "health")
     assert "disk is bad" in agent.request.detail
-    assert [result.cause for result in agent.request.results] == ["instance-lost"]
+    (result,) = agent.request.results
+    assert (result.cause, result.detail) == ("instance-lost", f"its agent ends: {agent.request.detail}")
     agent.pass_ms(30_000)
     assert agent.end == "health"
 
