@@ -9,6 +9,7 @@ and a file that is refused costs neither its transfer nor the reason.
 from __future__ import annotations
 
 import http.client
+import urllib.error
 from typing import Protocol, Tuple  # noqa: UP035
 from urllib.parse import urlsplit
 
@@ -118,6 +119,12 @@ def _send(connection: http.client.HTTPConnection, file: Readable, size: int, sto
             raise OSError("it has become shorter while it was sent")
         connection.send(block)
         left -= len(block)
+
+
+def refusal(error: urllib.error.HTTPError) -> Refused:
+    """What the dispatcher says of a file that it does not give: which task lacks it, say."""
+    with error:
+        return Refused(error.code, _words(error.code, error.read(_SAID_BYTES)))
 
 
 def _words(status: int, body: bytes) -> str:

@@ -110,7 +110,12 @@ class Transfers:
         request = urllib.request.Request(url)
         if depot is not None:
             request.add_unredirected_header("Authorization", "Bearer " + depot.token())
-        return opener(self._stop, depot).open(request, timeout=ANSWER_S)
+        try:
+            return opener(self._stop, depot).open(request, timeout=ANSWER_S)
+        except urllib.error.HTTPError as error:
+            if depot is None:
+                raise
+            raise deposit.refusal(error) from None
 
     def _receive(self, source: Any, file: IO[bytes]) -> None:
         """All of `source`, as it comes: a block that fills slowly would keep the attempt from being stopped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ class Shelf(ThreadingHTTPServer):
         self.requests = 0
         self.bearers: list[str | None] = []  # of each GET
         self.elsewhere = ""  # where GETs are sent on to
+        self.words = b""  # said of what is not there
         self.meanwhile: Callable[[], None] = lambda: None  # done when a file has come, before it is answered
 
     @property
@@ -55,6 +57,11 @@ class _ShelfHandler(BaseHTTPRequestHandler):
             self.end_headers()
             return
         body = self.server.files.get(self.path)
+        if body is None and self.server.words:
+            self.send_response(404)
+            self.end_headers()
+            self.wfile.write(self.server.words)
+            return
         if body is None or self.server.refuse > 0:
             self.server.refuse -= 1
             self.send_error(404 if body is None else 503)
@@ -149,6 +156,21 @@ def test_a_missing_page_is_not_asked_for_again(shelf: Shelf, made: Callable[...,
     with pytest.raises(TransferFailed, match="404"):
         made().bring([FileTransfer("a", f"{shelf.url}/none")])
     assert shelf.requests == 1
+
+
+def test_the_dispatcher_s_words_for_a_missing_input_are_told(shelf: Shelf, made: Callable[..., Transfers]) -> None:
+    """It knows which task lacks it; of others only the status is told, and where words can't be read."""
+    url = f"{shelf.url}/v1/tasks/7/outputs/a"
+    said = {"code": "not-found", "message": "the result of task 7 has no output 'a'", "hint": "look"}
+    for words, dispatcher, told in (
+        (json.dumps(said).encode(), shelf.url, r"input a from .*: the result of task 7 has no output 'a' \(look\)$"),
+        (json.dumps(said).encode(), "http://127.0.0.1:9", r"HTTP Error 404: Not Found$"),
+        (b"<html>", shelf.url, r"HTTP Error 404: Not Found$"),
+    ):
+        shelf.words, shelf.requests = words, 0
+        with pytest.raises(TransferFailed, match=told):
+            made(dispatcher=dispatcher).bring([FileTransfer("a", url)])
+        assert shelf.requests == 1
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "", ".", "in/../../x", "link/x"])

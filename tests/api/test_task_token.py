@@ -181,12 +181,17 @@ def test_what_a_declared_output_means(declared: str, path: str, expected: bool) 
     assert means(declared.split("/"), path.split("/")) is expected
 
 
-async def test_an_input_that_is_not_there_yet_says_so(house: House) -> None:
-    """Its task runs still: 409, as the operator is told."""
+async def test_an_input_that_is_not_there_says_so(house: House) -> None:
+    """Its task runs still, or has no such output: as the operator is told, by task and path."""
     running = await claimed(house)
     attempt = await claimed(house, inputs=(Transfer("in", f"{URL}/v1/tasks/{running.order.task}/outputs/in"),))
     answer = await attempt.read(f"/v1/tasks/{running.order.task}/outputs/in")
     assert error_of(answer)[:2] == (409, "conflict")
+    source = await made(house, "out", b"x")
+    attempt = await claimed(house, inputs=(Transfer("in", f"{URL}/v1/tasks/{source}/outputs/in"),))
+    answer = await attempt.read(f"/v1/tasks/{source}/outputs/in")
+    assert error_of(answer)[:2] == (404, "not-found")
+    assert answer.json()["message"] == f"the result of task {source} has no output 'in'"
 
 
 async def test_a_task_token_opens_no_other_route(house: House) -> None:
