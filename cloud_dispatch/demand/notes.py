@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.shape import Labels
 from cloud_dispatch.domain.task import TaskSpec
 
 #: At most so many: they are for people.
 MOST = 20
+#: Labels that instances have whatever their pool: which values there are, offerings alone say.
+_OF_OFFERINGS = frozenset({"arch", "market", "type", "zone"})
 
 
 def notes_of(specs: Sequence[TaskSpec], pools: Mapping[PoolName, Pool]) -> list[str]:
-    """That tasks name a pool that is not there, or are expected to run for longer than instances live. Both are taken:
-    a pool may come to be, a lifetime may become another, and what is expected may be wrong."""
-    missing, cut = Counter[str](), Counter[tuple[str, int]]()
+    """That tasks name a pool that is not there, or labels that no pool has, or are expected to run for longer than
+    instances live. All are taken: a pool may come to be, a lifetime may become another, what is expected may be wrong,
+    and offerings may have labels of their own."""
+    missing, cut, bare = Counter[str](), Counter[tuple[str, int]](), Counter[tuple[str, Labels]]()
     longest = max((pool.end.lifetime_ms for pool in pools.values()), default=0)
     for spec in specs:
         name = PoolName(spec.shape.pool)
@@ -27,6 +31,10 @@ def notes_of(specs: Sequence[TaskSpec], pools: Mapping[PoolName, Pool]) -> list[
             lifetime_ms = pools[name].end.lifetime_ms if name else longest
             if spec.expected_runtime_ms > lifetime_ms > 0:
                 cut[name, lifetime_ms] += 1
+        if spec.shape.labels and (not name or name in pools):
+            own = frozenset(label for label in spec.shape.labels if label[0] not in _OF_OFFERINGS)
+            if own and not any(own.issubset(one.labels) for one in ([pools[name]] if name else pools.values())):
+                bare[name, tuple(sorted(own))] += 1
     known = ", ".join(sorted(pools)) or "none"
     notes = [
         f"there is no pool {name!r} (pools: {known}): {_tasks(count)} waiting until there is"
@@ -37,7 +45,17 @@ def notes_of(specs: Sequence[TaskSpec], pools: Mapping[PoolName, Pool]) -> list[
         f"({format_duration(lifetime_ms)}): ended with them, and in vain; see `lifetime` of pools"
         for (name, lifetime_ms), count in sorted(cut.items())
     ]
+    notes += [
+        f"{f'pool {name} lacks' if name else 'no pool has'} {_labels(labels)}"
+        f" (labels of pools: {_labels(sorted({label for pool in pools.values() for label in pool.labels})) or 'none'}):"
+        f" {_tasks(count)} waiting until {'it' if name else 'one'} has, or an offering does"
+        for (name, labels), count in sorted(bare.items())
+    ]
     return notes[:MOST]
+
+
+def _labels(labels: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in labels)
 
 
 def _tasks(count: int) -> str:

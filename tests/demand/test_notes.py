@@ -26,6 +26,27 @@ def test_nothing_is_to_be_said_of_tasks_that_will_run() -> None:
     fine = [task(), task(24), task(2, "short"), task(100, checkpoint_signal="SIGUSR1"), task(0, "short")]
     assert notes_of(fine, POOLS) == []
     assert notes_of([task(100)], {}) == []
+    labelled = {PoolName("big"): replace(POOLS[PoolName("long")], labels=(("rack", "7"), ("size", "large")))}
+    wanted = Shape(labels=(("arch", "arm64"), ("size", "large"), ("zone", "b")))
+    assert notes_of([task(shape=wanted), task(shape=replace(wanted, pool="big"))], {**POOLS, **labelled}) == []
+    assert notes_of([task(shape=Shape(pool="nope", labels=(("size", "small"),)))], labelled) == [
+        "there is no pool 'nope' (pools: big): 1 task waiting until there is"
+    ]
+
+
+def test_labels_that_no_pool_has_are_named_with_those_that_pools_have() -> None:
+    """One pool has to have all of them; where one is named, that one. What offerings alone say is not looked at."""
+    labels = {"one": (("size", "large"),), "two": (("rack", "7"),)}
+    pools = {PoolName(name): Pool(PoolName(name), (), labels=own) for name, own in labels.items()}
+    both = Shape(labels=(("rack", "7"), ("size", "large"), ("zone", "b")))
+    small = Shape(labels=(("size", "small"),))
+    known = "(labels of pools: rack=7, size=large)"
+    assert notes_of([task(shape=both), *[task(shape=small)] * 2, task(shape=replace(small, pool="two"))], pools) == [
+        f"no pool has rack=7, size=large {known}: 1 task waiting until one has, or an offering does",
+        f"no pool has size=small {known}: 2 tasks waiting until one has, or an offering does",
+        f"pool two lacks size=small {known}: 1 task waiting until it has, or an offering does",
+    ]
+    assert "(labels of pools: none)" in notes_of([task(shape=small)], POOLS)[0]
 
 
 def test_a_pool_that_is_not_there_is_named_once() -> None:
