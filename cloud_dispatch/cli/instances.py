@@ -37,12 +37,13 @@ def instances(
             (
                 i["id"], i["pool"], i["type"], i["market"],
                 i["state"] if i["behaviour"] == "run" else f"{i['state']} ({i['behaviour']})",
-                i["tasks"], show.span(i["boot_ms"]), show.span(i["work_ms"]), show.span(i["idle_ms"]), i["cost"],
+                i["tasks"], show.span(i["boot_ms"]), show.span(i["work_ms"]), show.span(i["idle_ms"]),
+                show.dollars(i["cost_micro"]),
                 i["unreachable"] or i["cause"] or show.shorten(i["reason"]),
             )
             for i in found
         ]  # fmt: skip
-        console().print(show.table(columns, rows, "why"))
+        console().print(show.table(columns, rows, "why", right=("cost",)))
 
     emit({"instances": found}, as_json, render)
 

@@ -226,6 +226,9 @@ def test_instances_are_listed_and_controlled(cli: Any, dispatcher: Any) -> None:
     """Each verb reaches its instance; a refusal ends with 4."""
     dispatcher.instances["abc-0"] = dict(INSTANCE)
     assert "1m01s" in cli("instances").out
+    for micro, shown in ((400, "$0.000400"), (1_500_000, "$1.500000"), (None, "unknown")):
+        dispatcher.instances["abc-0"]["cost_micro"] = micro
+        assert f" {shown} " in cli("instances").out
     assert "abc-0: hold; it is idle (hold)." in cli("hold", "abc-0", "--reason", "look").out
     assert "idle (hold)" in cli("instances").out
     assert cli("resume", "abc-0", "--json").json()["behaviour"] == "run"

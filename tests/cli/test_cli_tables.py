@@ -16,7 +16,8 @@ from cloud_dispatch.cli import show
 INSTANCE: dict[str, Any] = {
     "id": "lvewk3j9x0a1-12", "pool": "default", "type": "Standard_D8ads_v6", "market": "on-demand",
     "state": "out-of-contact", "behaviour": "drain", "tasks": 12, "boot_ms": 74_000, "work_ms": 7_800_000,
-    "idle_ms": 61_000, "cost": "$12.345678", "reason": "17 tasks wait for 8 cpu, and this is the cheapest", "cause": "",
+    "idle_ms": 61_000, "cost_micro": 12_345_678,
+    "reason": "17 tasks wait for 8 cpu, and this is the cheapest", "cause": "",
     "unreachable": "",
 }  # fmt: skip
 IDS = ("lvewk3j9x0a1-12", "Standard_D8ads_v6", "on-demand", "out-of-contact (drain)", "1m14s", "2h10m", "$12.345678")
