@@ -145,9 +145,11 @@ class Follow:
         first, left = min(self._ids), len(self._watch.pending)
         if len(self._ids) == 1:
             say(f"Task {first} goes on.")
-        else:
-            say(f"{left} of {show.tasks(self._ids)}, {'goes' if left == 1 else 'go'} on.")
-        say(f"See them with `cloud-dispatch tasks --after {first - 1}`, end them with `cloud-dispatch cancel`.")
+            say(f"Follow it with `cloud-dispatch logs -f {first}`, end it with `cloud-dispatch cancel {first}`.")
+            return
+        say(f"{left} of {show.tasks(self._ids)}, {'goes' if left == 1 else 'go'} on.")
+        see, end = f"`cloud-dispatch tasks --after {first - 1}`", "`cloud-dispatch cancel NUMBER...`"
+        say(f"See them with {see}, end them with {end}.")
 
     def _report(self) -> int:
         """The end's words and exit code."""

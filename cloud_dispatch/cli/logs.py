@@ -42,7 +42,11 @@ def logs(
     """
     with connect(config) as client:
         if follow and not attempt:
-            follow_log(client, task, as_json=as_json, patience_s=60.0)
+            try:
+                follow_log(client, task, as_json=as_json, patience_s=60.0)
+            except KeyboardInterrupt:
+                say(f"task {task} goes on; end it with `cloud-dispatch cancel {task}`")
+                raise
         else:
             _rest(client, task, attempt, 0, as_json)
 

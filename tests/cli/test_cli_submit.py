@@ -400,6 +400,26 @@ def test_ctrl_c_without_a_terminal_leaves_the_tasks(cli: Any, dispatcher: Any, m
     monkeypatch.setattr("sys.stdin", io.StringIO("c\n"))
     ran = cli("run", "--", "echo", ":::", "a", "b")
     assert (ran.code, {task["state"] for task in dispatcher.tasks.values()}) == (130, {"queued"})
+    assert "2 of 2 tasks, 1 to 2, go on" in ran.err
+    assert "`cloud-dispatch cancel NUMBER...`" in ran.err
+
+
+def test_ctrl_c_while_one_is_followed_says_that_it_goes_on_and_how_to_end_it(
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By every command that follows one, with a terminal or without."""
+
+    def gives_up(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    dispatcher.plays = lambda task: None
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    monkeypatch.setattr(logs, "_write", gives_up)
+    for words in (("run", "--", "true"), ("logs", "-f", "1")):
+        ran = cli(*words)
+        assert ran.code == 130
+        assert "ask 1 goes on" in ran.err
+        assert "`cloud-dispatch cancel 1`" in ran.err
 
 
 def test_submitted_ids_as_json(cli: Any, dispatcher: Any) -> None:
