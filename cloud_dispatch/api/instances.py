@@ -29,8 +29,8 @@ from cloud_dispatch.domain.ids import InstanceId, PoolName
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Shape
-from cloud_dispatch.planner.plain import plain
-from cloud_dispatch.planner.replay import Record, decode_plan
+from cloud_dispatch.planner.plain import plain_actions
+from cloud_dispatch.planner.replay import Record, decode_begun, decode_plan
 from cloud_dispatch.ports.store import Target, TaskFilter
 
 #: Milliseconds spent on tasks, and when the last attempt ended (None: none has).
@@ -207,7 +207,10 @@ class InstanceRoutes:
     async def plans(self, request: Request) -> Response:
         before = number(request, "before", _MOST_AMOUNT, _MOST_AMOUNT)
         stored = await self._s.store.plans(before=before, limit=page_size(request, 20, 1000))
-        views = [{"id": p.id, "at_ms": p.at_ms, "actions": plain(decode_plan(p.plan))["actions"]} for p in stored]
+        views = [
+            {"id": p.id, "at_ms": p.at_ms, "actions": plain_actions(decode_plan(p.plan), decode_begun(p.plan))}
+            for p in stored
+        ]
         return json_response({"plans": views})
 
     async def stored_plan(self, request: Request) -> Response:

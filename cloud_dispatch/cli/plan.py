@@ -50,6 +50,9 @@ def _render_plan(found: dict[str, Any]) -> None:
 def line_of_action(action: dict[str, Any]) -> str:
     """What is done, to what, and why."""
     if action["kind"] == "launch":
+        if "begun" in action:
+            less = f"{action['begun'] or 'none'} of them {'was' if action['begun'] == 1 else 'were'}: {action['why']}"
+            action = {**action, "reason": f"{action['reason']}; {less}"}
         what = f"{action['slots']} x {action['offering']} for pool {action['pool']} at {action['rate']}"
     else:
         what = f"{action['instance']} ({action['cause']})"

@@ -51,15 +51,22 @@ def plans(
 
 
 def _summary(actions: list[dict[str, Any]]) -> str:
-    """Such as `launch 12, drain 3`."""
+    """Such as `launch 12, drain 3`; `launch 2 of 12` where no more was begun."""
     counts: Counter[str] = Counter()
+    done: Counter[str] = Counter()
     for action in actions:
         counts[action["kind"]] += action.get("slots", 1)
-    return ", ".join(f"{kind} {count}" for kind, count in counts.items())
+        done[action["kind"]] += action.get("begun", action.get("slots", 1))
+    return ", ".join(
+        f"{kind} {count}" if done[kind] == count else f"{kind} {done[kind]} of {count}"
+        for kind, count in counts.items()
+    )
 
 
 def _first_reason(actions: list[dict[str, Any]]) -> str:
-    return actions[0]["reason"] if actions else ""
+    """Of the first action; why less was launched than was planned stands before it."""
+    reasons = [action["why"] for action in actions if action.get("why")] + [action["reason"] for action in actions]
+    return reasons[0] if reasons else ""
 
 
 def replay(
@@ -121,16 +128,23 @@ def _as_json(found: Record, told: Replay) -> dict[str, Any]:
 
     stored = {"snapshot": json.loads(bytes(found.snapshot)), "plan": json.loads(bytes(found.plan))}
     again = {"version": __version__, "same": told.same, **plain(told.again)}
-    return {"id": found.id, "at_ms": found.at_ms, **stored, "decided": plain(told.decided), "again": again}
+    return {"id": found.id, "at_ms": found.at_ms, **stored, "decided": _decided(found, told), "again": again}
+
+
+def _decided(found: Record, told: Replay) -> dict[str, Any]:
+    """What was decided then, with what became of it."""
+    from cloud_dispatch.planner.plain import plain, plain_actions
+    from cloud_dispatch.planner.replay import decode_begun
+
+    return {**plain(told.decided), "actions": plain_actions(told.decided, decode_begun(bytes(found.plan)))}
 
 
 def _render(found: Record, told: Replay) -> None:
     from cloud_dispatch import __version__
     from cloud_dispatch.planner.again import only_in
-    from cloud_dispatch.planner.plain import plain
 
     print(f"Plan {found.id}, made {show.moment(found.at_ms)} UTC from {_seen(told)}.")
-    for line in _lines(plain(told.decided)):
+    for line in _lines(_decided(found, told)):
         print(show.clean(line))
     print()
     if told.same:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from cloud_dispatch.domain.money import format_rate
-from cloud_dispatch.planner.plan import Action, Launch, Plan, Shortfall, Unsatisfiable, Waiting
+from cloud_dispatch.planner.plan import Action, Begun, Launch, Plan, Shortfall, Unsatisfiable, Waiting
 
 
 def plain(decided: Plan) -> dict[str, Any]:
@@ -16,6 +17,14 @@ def plain(decided: Plan) -> dict[str, Any]:
         "unsatisfiable": [plain_answer(never) for never in decided.unsatisfiable],
         "short": [plain_answer(shortfall) for shortfall in decided.shortfalls],
     }
+
+
+def plain_actions(decided: Plan, begun: Mapping[int, Begun]) -> list[dict[str, Any]]:
+    """The actions of a plan of the past; a launch of which less was `begun` says how many, and why no more."""
+    return [
+        {**plain_action(action), **({"begun": less.slots, "why": less.why} if (less := begun.get(number)) else {})}
+        for number, action in enumerate(decided.actions)
+    ]
 
 
 def plain_action(action: Action) -> dict[str, Any]:

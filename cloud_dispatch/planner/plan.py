@@ -23,6 +23,15 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Begun:
+    """What became of a launch: calls were made for so many of its slots, and `why` for no more. A plan does not know
+    it; what is stored of one does, where it is less than was planned."""
+
+    slots: int
+    why: str
+
+
+@dataclass(frozen=True)
 class Drain:
     """Let the instance finish what it runs and end."""
 

@@ -7,7 +7,7 @@ defaults, so that a newer version reads what an older one stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.offering import Offering
-from cloud_dispatch.planner.plan import Action, Drain, Launch, Plan, Shortfall, Terminate, Unsatisfiable, Waiting
+from cloud_dispatch.planner.plan import Action, Begun, Drain, Launch, Plan, Shortfall, Terminate, Unsatisfiable, Waiting
 from cloud_dispatch.planner.snapshot import Snapshot, Supply
 
 
@@ -26,6 +26,7 @@ class _Launch:
     slots: int
     reason: str
     alternatives: tuple[int, ...] = ()
+    begun: Begun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class Record(msgspec.Struct, frozen=True):
     plan: msgspec.Raw
 
 
+#: All that was planned was begun, as far as is known.
+NONE_LESS: Mapping[int, Begun] = {}
 _ENCODER = msgspec.json.Encoder()
 _FIELDS = tuple(field.name for field in fields(Snapshot))
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
@@ -86,14 +89,14 @@ def decode_snapshot(stored: bytes) -> Snapshot:
         raise _unreadable("snapshot", error) from error
 
 
-def encode_plan(plan: Plan) -> bytes:
-    """`plan` as JSON."""
+def encode_plan(plan: Plan, begun: Mapping[int, Begun] = NONE_LESS) -> bytes:
+    """`plan` as JSON. `begun`: by the number of their action, launches of which less was begun."""
     offerings: dict[str, tuple[int, Offering]] = {}
     for action in plan.actions:
         if isinstance(action, Launch):
             for offering in (action.offering, *action.alternatives):
                 offerings.setdefault(offering.key, (len(offerings), offering))
-    steps = tuple(_step(action, offerings) for action in plan.actions)
+    steps = tuple(_step(action, offerings, begun.get(number)) for number, action in enumerate(plan.actions))
     listed = tuple(offering for _, offering in offerings.values())
     return _ENCODER.encode(_Plan(listed, steps, plan.waiting, plan.unsatisfiable, plan.shortfalls))
 
@@ -108,6 +111,16 @@ def decode_plan(stored: bytes) -> Plan:
     return Plan(actions, read.waiting, read.unsatisfiable, read.shortfalls)
 
 
+def decode_begun(stored: bytes) -> Mapping[int, Begun]:
+    """The launches of which less was begun than is planned in `stored`, by the number of their action; InvalidInput for
+    anything else than `encode_plan` wrote."""
+    try:
+        steps = _PLAN.decode(stored).actions
+    except msgspec.DecodeError as error:
+        raise _unreadable("plan", error) from error
+    return {number: step.launch.begun for number, step in enumerate(steps) if step.launch and step.launch.begun}
+
+
 def decode_record(text: bytes) -> Record:
     """The record in `text`; InvalidInput for anything else. Other fields are left aside; its parts are read later."""
     try:
@@ -118,13 +131,13 @@ def decode_record(text: bytes) -> Record:
         ) from error
 
 
-def _step(action: Action, offerings: dict[str, tuple[int, Offering]]) -> _Step:
+def _step(action: Action, offerings: dict[str, tuple[int, Offering]], begun: Begun | None) -> _Step:
     if isinstance(action, Drain):
         return _Step(drain=action)
     if isinstance(action, Terminate):
         return _Step(terminate=action)
     others = tuple(offerings[offering.key][0] for offering in action.alternatives)
-    return _Step(_Launch(action.pool, offerings[action.offering.key][0], action.slots, action.reason, others))
+    return _Step(_Launch(action.pool, offerings[action.offering.key][0], action.slots, action.reason, others, begun))
 
 
 def _actions(read: _Plan) -> Iterable[Action]:

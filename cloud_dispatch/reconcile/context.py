@@ -16,7 +16,7 @@ from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceStat
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import TypeFilter
 from cloud_dispatch.domain.stop import Stop, strongest
-from cloud_dispatch.planner.plan import Plan
+from cloud_dispatch.planner.plan import Begun, Plan
 from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
@@ -138,6 +138,8 @@ class Context:
     pending_events: list[Event] = field(default_factory=list)
     last: tuple[Snapshot, Plan] | None = None
     last_plan_id: int | None = None
+    #: Launches of the last plan of which less was begun, by the number of their action.
+    less: Mapping[int, Begun] = field(default_factory=dict)
     planned: asyncio.Event = field(default_factory=asyncio.Event)  # at least once
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     #: News that are rare, and that much waits for: no others are gathered before the pass that deals with them.

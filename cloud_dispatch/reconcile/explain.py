@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from cloud_dispatch.domain.events import Event
@@ -9,6 +10,7 @@ from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.task import HELD, Task, TaskState
 from cloud_dispatch.planner.obstacle import Obstacle
+from cloud_dispatch.planner.plan import Launch, Plan
 from cloud_dispatch.reconcile import unreachable
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.spend import UNSURE, is_unsure
@@ -56,6 +58,8 @@ def _waiting_reasons(context: Context, found: Task) -> list[str]:
     payer = context.store.payer_of(found.spec)
     waiting = [w for w in plan.waiting if w.shape == shape and w.payer == payer]
     reasons.extend(w.reason for w in waiting)
+    if any(w.left < w.count for w in waiting):
+        reasons.extend(_not_begun(context, plan))
     if any(Obstacle.BUDGET in w.obstacles for w in waiting) and is_unsure(context.store):
         reasons.append(UNSURE)
     if stopped and not any(stopped in reason for reason in reasons):
@@ -66,6 +70,15 @@ def _waiting_reasons(context: Context, found: Task) -> list[str]:
     if ahead:
         reasons.append(f"shapes with more urgent tasks are waiting too ({ahead} task{'' if ahead == 1 else 's'})")
     return reasons
+
+
+def _not_begun(context: Context, plan: Plan) -> Iterator[str]:
+    """What the last plan launches for what waits, and was not launched after all."""
+    for number, begun in sorted(context.less.items()):
+        action = plan.actions[number]
+        if isinstance(action, Launch):
+            what = f"{action.slots} x {action.offering.key} that the last plan launches for pool {action.pool}"
+            yield f"of {what} {begun.slots or 'none'} {'was' if begun.slots == 1 else 'were'}: {begun.why}"
 
 
 def unserved(context: Context) -> dict[str, int]:

@@ -19,7 +19,7 @@ from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, instance_id
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState, LaunchIntent
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Caps, Pool
-from cloud_dispatch.planner.plan import Launch
+from cloud_dispatch.planner.plan import Begun, Launch
 from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.provider import errors
@@ -45,6 +45,8 @@ class _Batch:
     instances: tuple[Instance, ...]
     reason: str
     alternatives: tuple[Offering, ...]
+    #: Why it has no more slots than these, "" where it has all that were asked for.
+    fewer: str = ""
 
     def intent(self, now_ms: int) -> LaunchIntent:
         batch = self.instances[0].batch
@@ -61,24 +63,32 @@ class Launcher:
         self._begun: Set[InstanceId] = frozenset()
         self.operations = Operations(context)
 
-    async def launch(self, actions: Sequence[Launch]) -> None:
+    async def launch(self, actions: Sequence[Launch]) -> dict[int, Begun]:
         """Commit the intents of `actions` and start their calls beside the loop, in parts: the cloud is at work on some
         while others are prepared. They are a plan's, so that there are `planner.explain.MAX_LAUNCHES` at most, each
-        with as many slots as its driver takes at once."""
+        with as many slots as its driver takes at once. Those of which less was begun, by their place in `actions`."""
         await self._withdraw_unbegun()
         left = await self._spending.left() if actions else None
+        less: dict[int, Begun] = {}
+        at = 0
         for part in _parts(actions):
-            prepared: list[_Batch] = []
+            prepared: dict[int, _Batch] = {}
             try:
-                for a in part:
+                for number, a in enumerate(part, at):
                     rows = self._c.store.instances()
                     batch = self._prepare(a.pool, a.offering, a.slots, a.reason, a.alternatives, rows, left)
-                    prepared += [] if batch is None else [batch]
+                    if isinstance(batch, _Batch):
+                        prepared[number] = batch
+                    if why := batch.fewer if isinstance(batch, _Batch) else batch:
+                        less[number] = Begun(len(batch.instances) if isinstance(batch, _Batch) else 0, why)
                     await give_way()  # each takes milliseconds
             except BaseException:
-                self._free(prepared)
+                self._free(prepared.values())
                 raise
-            await self._begin(prepared)
+            at += len(part)
+            refused = await self._begin(list(prepared.values()))
+            less |= {number: Begun(0, why) for number, why in zip(prepared, refused, strict=True) if why}
+        return less
 
     def _free(self, batches: Iterable[_Batch]) -> None:
         """Their slots are in the store now, or will never be."""
@@ -95,17 +105,20 @@ class Launcher:
         alternatives: Sequence[Offering],
         rows: Mapping[InstanceId, Instance],
         left: Left | None,
-    ) -> _Batch | None:
-        """A batch with as many slots as caps, breakers and budgets still admit, None for none, nor for what the
-        configuration wants no more. The slots are reserved from here on: other launches are prepared while this one's
-        commit is under way (promise P4)."""
+    ) -> _Batch | str:
+        """A batch with as many slots as caps, breakers and budgets still admit; why there is none for none, and for
+        what the configuration wants no more. The slots are reserved from here on: other launches are prepared while
+        this one's commit is under way (promise P4)."""
         pool = self._c.settings.pools.get(pool_name)
-        if pool is None or offering.profile not in pool.profiles or self._c.stop.launches:
-            return None
+        if self._stopped():
+            return str(self._c.stop)
+        if pool is None or offering.profile not in pool.profiles:
+            return f"pool {pool_name} with profile {offering.profile} left the configuration"
         together = self._c.settings.providers[offering.profile].traits.most_slots
-        slots = min(slots, self._room(pool, offering, rows), together)
+        asked, slots = slots, min(slots, self._room(pool, offering, rows), together)
         if slots <= 0:
-            return None
+            return "the caps admit no more"
+        fewer = "the caps, or its driver at once, admit no more" if slots < asked else ""
         # One reading of the clock: an end a moment before the lifetime's would be moved on, by a call to the provider.
         batch, now = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH)), self._c.clock.now()
         ends, lag = self._spending.ends_of(pool, offering, now, slots=slots), lag_ms(self._c.settings, offering.profile)
@@ -113,30 +126,34 @@ class Launcher:
         proved, why = self._c.breakers.admits(instances[0], slots, {**self._reserved, **rows}.values())
         if not proved:
             self._c.failures.unproved(offering, pool.template, why, self._c.clock.now())
-            return None
+            return why
+        fewer = "no more of it boot at once before one has shown itself" if proved < slots else fewer
         instances = instances[:proved]
         if left is not None:
             instances = self._spending.take(left, instances, ends, offering)
+            fewer = "a spending limit admits no more" if len(instances) < proved else fewer
             if not instances:
                 self._c.failures.unaffordable(
                     offering, left.why, self._c.clock.now(), pool=pool.name, from_rate=left.too_dear
                 )
                 self._c.wake()  # something cheaper may fit
-                return None
+                return left.why
         self._reserved.update({instance.id: instance for instance in instances})
-        return _Batch(pool, offering, instances, reason, tuple(alternatives))
+        return _Batch(pool, offering, instances, reason, tuple(alternatives), fewer)
 
-    async def _begin(self, batches: Sequence[_Batch]) -> None:
-        """Intents first, durable; then that the calls are about to be made; then the calls."""
+    async def _begin(self, batches: Sequence[_Batch]) -> list[str]:
+        """Intents first, durable; then that the calls are about to be made; then the calls. Of each why none is made,
+        "" where one is."""
         slots = [instance.id for batch in batches for instance in batch.instances]
         self._beginning.update(slots)
         try:
             try:
-                begun = await self._intend(batches)
+                refused = await self._intend(batches)
             finally:
                 self._free(batches)
             if self._stopped():
-                return  # stopped meanwhile: the next pass gives the slots back
+                return [str(self._c.stop)] * len(batches)  # stopped meanwhile: the next pass gives the slots back
+            begun = [batch for batch, why in zip(batches, refused, strict=True) if not why]
             answers = await asyncio.gather(*map(self._announce, begun), return_exceptions=True)
         finally:
             self._beginning.difference_update(slots)
@@ -151,25 +168,25 @@ class Launcher:
         for failure in answers:
             if failure is not None:
                 raise failure
+        return refused
 
     async def _announce(self, batch: _Batch) -> None:
         """Commit that its call is about to be made, together with others', each by itself: a change of hundreds of
         instances would keep the loop from all else."""
         await self._c.store.change([InstanceChange(one.id, _E.LAUNCH) for one in batch.instances])
 
-    async def _intend(self, batches: Sequence[_Batch]) -> list[_Batch]:
-        """Those whose intents are committed; others are beyond a limit, which is remembered."""
+    async def _intend(self, batches: Sequence[_Batch]) -> list[str]:
+        """Of each "" where its intent is committed; others are beyond a limit, which is remembered, and told."""
         now = self._c.clock.now()
         asked = (self._c.store.intend(batch.intent(now), batch.instances) for batch in batches)
-        begun = []
+        refused = []
         for batch, answer in zip(batches, await asyncio.gather(*asked, return_exceptions=True), strict=True):
             if isinstance(answer, OverBudget):
                 self._c.failures.unaffordable(batch.offering, answer.message, now)
             elif isinstance(answer, BaseException):
                 raise answer
-            else:
-                begun.append(batch)
-        return begun
+            refused.append(answer.message if isinstance(answer, OverBudget) else "")
+        return refused
 
     def _stopped(self) -> bool:
         """Whether an operator has stopped launching by now: asked again after each wait."""
@@ -393,7 +410,7 @@ class Launcher:
         again = self._prepare(
             batch.pool.name, rest[0], len(missing), f"{batch.reason}; {why}", rest[1:], rows, left
         )  # fmt: skip
-        if again is not None:
+        if isinstance(again, _Batch):
             await self._begin([again])
 
 

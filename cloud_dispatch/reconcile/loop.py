@@ -170,7 +170,7 @@ class Loop:
         await give_way()
         async with self._c.deciding:
             decided = await self._plan()
-            await self._launcher.launch([action for action in decided.actions if isinstance(action, Launch)])
+            await self._launch(decided)
         await self._release(decided)
         self._launcher.operations.ask()
         self._reaper.reap()
@@ -184,13 +184,22 @@ class Loop:
         await picture.look(self._c)
         snapshot = picture.take(self._c, self._sources)
         decided = await self._c.planning.run(plan, snapshot)
-        self._c.last = (snapshot, decided)
+        self._c.last, self._c.less = (snapshot, decided), {}
         self._c.planned.set()
         if decided.actions:
             self._c.last_plan_id = await self._c.store.record_plan(
                 snapshot.now_ms, encode_snapshot(snapshot), encode_plan(decided)
             )
         return decided
+
+    async def _launch(self, decided: Plan) -> None:
+        """Make the launches of the plan; where less was begun than is in it, what is stored of it says so, and why."""
+        launches = {number: a for number, a in enumerate(decided.actions) if isinstance(a, Launch)}
+        less = await self._launcher.launch(list(launches.values()))
+        numbers = list(launches)
+        self._c.less = {numbers[at]: begun for at, begun in less.items()}
+        if less and self._c.last_plan_id is not None:
+            await self._c.store.record_plan(0, b"", encode_plan(decided, self._c.less), self._c.last_plan_id)
 
     async def _judge(self) -> None:
         now, monotonic = self._c.clock.now(), self._c.clock.monotonic()

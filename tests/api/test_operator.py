@@ -22,7 +22,7 @@ from cloud_dispatch.domain.task import Attempt
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.again import again
 from cloud_dispatch.planner.plain import plain
-from cloud_dispatch.planner.plan import Launch
+from cloud_dispatch.planner.plan import Begun, Launch
 from cloud_dispatch.planner.replay import decode_record, encode_plan, encode_snapshot
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.spend.budget import Budget
@@ -261,6 +261,10 @@ async def test_stored_plans_are_listed_in_words_and_given_whole(house: House) ->
     (launch,) = decided.actions
     assert isinstance(launch, Launch)
     assert plans[0]["actions"][0]["offering"] == launch.offering.key
+    less = encode_plan(decided, {0: Begun(0, "the budget is spent")})
+    await house.store.record_plan(0, b"", less, numbers[0])
+    told = (await house.op.get("/v1/plans")).json()["plans"][1]["actions"][0]
+    assert told == {**plain(decided)["actions"][0], "begun": 0, "why": "the budget is spent"}
     (newest,) = (await house.op.get("/v1/plans", params={"limit": 1})).json()["plans"]
     (older,) = (await house.op.get("/v1/plans", params={"before": newest["id"]})).json()["plans"]
     assert older["id"] == numbers[0]

@@ -12,7 +12,7 @@ from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plain import plain
-from cloud_dispatch.planner.plan import Drain, Launch, Plan
+from cloud_dispatch.planner.plan import Begun, Drain, Launch, Plan
 from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
 from cloud_dispatch.planner.snapshot import Snapshot
 from tests.planner.scenes import demand, instance, shape, snapshot
@@ -48,6 +48,20 @@ def test_plans_are_listed_with_what_they_did(cli: Any, planned: Plan) -> None:
     assert [one["id"] for one in cli("plans", "--json").json()["plans"]] == [4, 3]
     assert [one["id"] for one in cli("plans", "--limit", "1", "--json").json()["plans"]] == [4]
     assert [one["id"] for one in cli("plans", "--before", "4", "--json").json()["plans"]] == [3]
+
+
+def test_a_plan_of_which_less_was_launched_is_listed_so(cli: Any, dispatcher: Any, planned: Plan) -> None:
+    """How many of how many, and why no more, before what it would have been for."""
+    (launch, *_) = dispatcher.plans[3]["actions"]
+    launch |= {"begun": 0, "why": "the budget is spent"}
+    (older,) = (line for line in cli("plans").out.splitlines() if line.split()[:1] == ["3"])
+    assert f"launch 0 of {launch['slots']}" in older
+    assert "the budget is spent" in older
+    less = encode_plan(planned, {0: Begun(2, "the budget is spent")})
+    dispatcher.plans = {3: {"actions": [], "record": {**dispatcher.plans[3]["record"], "plan": json.loads(less)}}}
+    ran = cli("replay", "3")
+    assert (ran.code, "; 2 of them were: the budget is spent" in ran.out) == (0, True)
+    assert cli("replay", "3", "--json").json()["decided"]["actions"][0]["begun"] == 2
 
 
 @pytest.mark.usefixtures("planned")
