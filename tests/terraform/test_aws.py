@@ -179,6 +179,25 @@ def test_vms_may_end_nothing_and_only_two_identities_end_vms() -> None:
     assert {one["Resource"] for one in worker} == {"arn:b/artifacts/*", "arn:k"}
 
 
+def test_the_control_vm_reads_no_parameters_but_images_and_its_reapers_sign() -> None:
+    """What Session Manager needs is a policy of the module's own: AWS's lets its role read every parameter of the
+    account. No policy of AWS's is given to the dispatcher's role, under whatever name."""
+    configuration = hcl.load(AWS)
+    roles = {one.labels[1]: str(one.body["role"]) for one in configuration.of("resource")
+             if one.labels[0] == "aws_iam_role_policy_attachment"}  # fmt: skip
+    assert [name for name, role in roles.items() if "dispatcher" in role] == []
+    assert "shell" in {one.labels[1] for one in configuration.of("resource") if one.labels[0] == "aws_iam_role_policy"}
+    (shell,) = json.loads((AWS / "policies" / "shell.json").read_text())["Statement"]
+    assert {one for one in shell["Action"] if not one.startswith("ssmmessages:")} == {"ssm:UpdateInstanceInformation"}
+    assert {one.partition(":")[2] for one in shell["Action"] if one.startswith("ssmmessages:")} == {
+        f"{verb}{channel}Channel" for verb in ("Create", "Open") for channel in ("Control", "Data")
+    }
+    named = re.findall(r'"(arn:[^"]*:ssm:[^"]*)"', "".join(one.read_text() for one in (AWS / "policies").iterdir()))
+    assert {one for one in named if "/aws/service/" not in one} == {
+        "arn:${partition}:ssm:${region}:${account}:parameter/cloud-dispatch-${deployment}/reaper"
+    }
+
+
 def test_the_reaper_leaves_its_sign_where_the_dispatcher_looks() -> None:
     """One parameter: the function is told of it, its role may write it and nothing else there, the dispatcher's may
     read it. What stands in it is nobody's to put back."""

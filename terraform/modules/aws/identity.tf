@@ -54,10 +54,12 @@ resource "aws_iam_role_policy" "tokens" {
   policy = templatefile("${path.module}/policies/tokens.json.tftpl", { audiences = jsonencode(var.token_audiences) })
 }
 
-# A shell on the control VM without an open port: Session Manager.
-resource "aws_iam_role_policy_attachment" "shell" {
-  role       = aws_iam_role.dispatcher.name
-  policy_arn = "${local.arn}:iam::aws:policy/AmazonSSMManagedInstanceCore"
+# A shell on the control VM without an open port: what Session Manager needs and no more. AWS's own policy for it,
+# AmazonSSMManagedInstanceCore, lets whoever has the role read every parameter of the account.
+resource "aws_iam_role_policy" "shell" {
+  name   = "shell"
+  role   = aws_iam_role.dispatcher.id
+  policy = file("${path.module}/policies/shell.json")
 }
 
 resource "aws_iam_instance_profile" "dispatcher" {
