@@ -93,6 +93,8 @@ def test_tasks_are_kept_from_the_metadata_service_unless_allowed() -> None:
     assert "uids=60600-60855\n" in found["metadata.sh"]
     for address in ("169.254.169.254", "fd00:ec2::254"):
         assert found["metadata.sh"].count(address) == 2  # nft, and iptables
+    # What Azure's hosts have besides is closed to all but root; one rule of nft for both ports, two of iptables.
+    assert found["metadata.sh"].count("168.63.129.16") == 3
     assert "ExecStartPre=/bin/sh metadata.sh\n" in found["cloud-dispatch.service"]
     assert "sh metadata.sh || give_up" in found["bootstrap.sh"]
     for allowed in (files(metadata=True), files(task_uids="")):
@@ -123,6 +125,11 @@ def test_the_block_uses_what_the_image_has(program: str, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     asked = (tmp_path / "asked").read_text()
     assert "60600-60855" in asked
+    if program == "nft":
+        assert "meta skuid != 0 ip daddr 168.63.129.16 tcp dport { 80, 32526 } reject\n" in asked
+    else:
+        for port in (80, 32526):
+            assert f"-d 168.63.129.16 -p tcp --dport {port} -m owner ! --uid-owner 0 -j REJECT\n" in asked
     assert "169.254.169.254" in asked
     assert "reject" in asked.lower()
 
