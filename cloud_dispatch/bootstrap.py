@@ -39,6 +39,7 @@ from cloud_dispatch.assembly import Parts, Ports, assemble, set_limits
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.ownership import as_owner
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import Store
@@ -355,17 +356,20 @@ async def _preflight(config: Config) -> list[online.Found]:
 
 def revision(config: Config) -> str:
     """Of the statestore's tables, "" where there is none."""
-    return statestore.revision_of(config.store_url)
+    with as_owner(config.state_dir):
+        return statestore.revision_of(config.store_url)
 
 
 def step_back(config: Config, to: str) -> None:
     """Give the statestore of a dispatcher that is not running the tables of an earlier version."""
-    statestore.step_back(config.store_url, to, now_ms=SystemClock().now())
+    with as_owner(config.state_dir):
+        statestore.step_back(config.store_url, to, now_ms=SystemClock().now())
 
 
 def check_store(config: Config) -> list[str]:
     """Problems of the statestore of a dispatcher that is not running."""
-    return list(asyncio.run(_with_store(config, lambda store: store.check())))
+    with as_owner(config.state_dir):
+        return list(asyncio.run(_with_store(config, lambda store: store.check())))
 
 
 async def _with_store(config: Config, work: Callable[[Store], Any]) -> Any:

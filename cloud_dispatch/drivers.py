@@ -6,10 +6,11 @@ A part of the composition root: who needs no dispatcher but a provider's answer 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from cloud_dispatch import meaning
 from cloud_dispatch.adapters.clock import SystemClock
@@ -19,6 +20,7 @@ from cloud_dispatch.domain.errors import NotFound
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.ownership import as_owner
 from cloud_dispatch.planner.offers import Ranking
 from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.ports.executor import Executor
@@ -39,6 +41,18 @@ from cloud_dispatch.telemetry.provider_calls import ProviderCalls
 
 #: A profile that has not said by then what it offers has nothing to offer now.
 ANSWER_S = 60.0
+T = TypeVar("T")
+
+
+class _OwnersFiles(Inline):
+    """Does what a command has to do with files below `state`: with the rights of its owner, where that is not root."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        with as_owner(self._state):
+            return work(*args)
 
 
 def made(config: Config, clock: SystemClock, calls: ProviderCalls, files: Executor) -> dict[ProfileName, Priced]:
@@ -65,7 +79,7 @@ async def asked(config: Config, deployment: str, clock: SystemClock) -> AsyncIte
 @asynccontextmanager
 async def for_prices(config: Config, clock: SystemClock) -> AsyncIterator[dict[ProfileName, Priced]]:
     """The drivers, for questions about prices alone: no tag filter is between."""
-    providers = made(config, clock, ProviderCalls(config.profiles), Inline())
+    providers = made(config, clock, ProviderCalls(config.profiles), _OwnersFiles(config.state_dir))
     try:
         yield providers
     finally:

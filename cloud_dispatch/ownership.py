@@ -10,17 +10,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def give(made: Path | int, folder: Path) -> None:
-    """Give what root has made (a path, of which no link is followed, or a descriptor) to the owner of `folder`. Who is
-    not root has made it as that owner, or may give nothing away; nor may a root without that right, in a container."""
+def give(made: int, folder: Path) -> None:
+    """Give what root has made, by its descriptor, to the owner of `folder`. Who is not root has made it as that owner,
+    or may give nothing away; nor may a root without that right, in a container."""
     if os.geteuid() != 0:
         return
     owner = folder.stat()
     with suppress(PermissionError):
-        if isinstance(made, int):
-            os.fchown(made, owner.st_uid, owner.st_gid)
-        else:
-            os.chown(made, owner.st_uid, owner.st_gid, follow_symlinks=False)
+        os.fchown(made, owner.st_uid, owner.st_gid)
 
 
 @contextmanager

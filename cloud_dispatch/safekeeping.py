@@ -1,6 +1,7 @@
 """Copies of a dispatcher's state as configured: made, listed, and brought back. A part of the composition root.
 
 Owns which places a copy goes to, and the note of how the last one went, by which the dispatcher tells its operator.
+What root does in the state is done with the rights of its owner.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from cloud_dispatch.domain.durations import about
 from cloud_dispatch.domain.errors import Conflict, DispatchError, InvalidInput, NotFound
 from cloud_dispatch.install import buckets, copies, packing
 from cloud_dispatch.install.buckets import Bucket
+from cloud_dispatch.ownership import as_owner
 from cloud_dispatch.ports.clock import Clock
 
 #: In the state folder: how the last copy went.
@@ -57,7 +59,8 @@ def make(config: Config, clock: Clock, into: str = "", keep: int = 0) -> list[st
     a bucket, the copy is in the folder of this machine too. The places that it is at. What was made stays, whatever
     fails afterwards; the note says how it went at the configured place."""
     place = _told(into) or config.backup.into
-    note, later = None if into else read_note(config.state_dir), ""
+    with as_owner(config.state_dir):
+        note, later = None if into else read_note(config.state_dir), ""
     try:
         made = _made(config, place, keep or config.backup.keep, clock.now())
         if note is not None:
@@ -76,15 +79,16 @@ def _made(config: Config, place: str, keep: int, now_ms: int) -> list[str]:
     copied: Callable[[Path], None] | None = (lambda path: to_file(config, path)) if everything else None
     in_bucket = buckets.is_address(place)
     folder = config.backups if in_bucket or not place else Path(place)
-    store = statestore.identity(config.store_url)
-    # for a bucket it is packed beside
-    needs = statestore.size(config.store_url) * (2 if in_bucket else 1) if everything else 0
+    with as_owner(config.state_dir):
+        store = statestore.identity(config.store_url)
+        # for a bucket it is packed beside
+        needs = statestore.size(config.store_url) * (2 if in_bucket else 1) if everything else 0
     room = copies.Room(needs, config.limits.disk_reserve)
     made = copies.make(folder, config.state_dir, now_ms, store, keep, copied, room)
     if not in_bucket:
         return [str(made)]
     bucket, name = Bucket(place, config.backup.region), buckets.name_of(now_ms, store)
-    with _scratch(config.state_dir) as folder:
+    with as_owner(made), _scratch(config.state_dir) as folder:
         packing.pack(made, folder / name)
         bucket.send(folder / name, name)
     bucket.prune(name, keep)
@@ -94,7 +98,8 @@ def _made(config: Config, place: str, keep: int, now_ms: int) -> list[str]:
 def _later(config: Config, now_ms: int) -> str:
     """The newest copy at the configured place, where it is of this statestore and its name says that it was made after
     now; "" without one. A clock was ahead, or is behind: `latest` is that one for so long."""
-    store = statestore.identity(config.store_url)
+    with as_owner(config.state_dir):
+        store = statestore.identity(config.store_url)
     newest = max((one for one in listed(config) if one.store == store), key=lambda one: one.at, default=None)
     return newest.place if newest is not None and newest.at > buckets.moment(now_ms) else ""
 
@@ -121,7 +126,9 @@ def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = Fals
     """Make the statestore, keys and certificates from a copy: a file, a folder, an address of one, or `latest` of the
     configured place; `keys_only`: without the statestore, since its database is there still. What it was made from.
     Conflict where there is one already, in use or not; NotFound where there is no copy."""
-    if not keys_only and (owner := statestore.describe_owner(config.store_url)) is not None:
+    with as_owner(config.state_dir):
+        owner = None if keys_only else statestore.describe_owner(config.store_url)
+    if owner is not None:
         raise Conflict(f"the statestore is in use by {owner}: nothing was restored", hint="stop the dispatcher first")
     if source == buckets.LATEST:
         source = f"{config.backup.into or config.backups}/{buckets.LATEST}"
@@ -133,8 +140,8 @@ def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = Fals
         return str(found)
     place, name = buckets.split(source)
     config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _scratch(config.state_dir) as folder:
-        bucket = Bucket(place, config.backup.region)
+    bucket = Bucket(place, config.backup.region)
+    with as_owner(config.state_dir), _scratch(config.state_dir) as folder:
         name = bucket.fetch(name, folder / "copy.tar.gz")
         packing.unpack(folder / "copy.tar.gz", folder / "copy")
         _bring(config, clock, folder / "copy", keys_only)
@@ -143,7 +150,8 @@ def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = Fals
 
 def came_back(config: Config, clock: Clock) -> None:
     """Say of the statestore that it is one of before, by a snapshot or the database's own backups."""
-    statestore.came_back(config.store_url, now_ms=clock.now())
+    with as_owner(config.state_dir):
+        statestore.came_back(config.store_url, now_ms=clock.now())
 
 
 def _told(place: str) -> str:
@@ -179,7 +187,8 @@ def read_note(state: Path) -> Note:
 
 def _write_note(state: Path, note: Note) -> None:
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    durable.write(state / NOTE, msgspec.json.encode(note), 0o600, state)
+    with as_owner(state):
+        durable.write(state / NOTE, msgspec.json.encode(note), 0o600)
 
 
 class Watch:

@@ -39,9 +39,9 @@ def write(path: Path, text: str) -> None:
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)  # of a crash, or of somebody who may open it still
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+    with os.fdopen(descriptor, "wb") as file:
         give(descriptor, path.parent)
-        file.write(text + "\n")
+        file.write(f"{text}\n".encode("ascii"))
         file.flush()
         os.fsync(descriptor)
     fresh.rename(path)  # whole or not there: a crash leaves no half key
@@ -52,4 +52,4 @@ def read(path: Path) -> str:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         raise InvalidInput(f"mode {mode:04o} lets others read a key", place=str(path), hint=f"chmod 600 {path}")
-    return path.read_text("ascii", errors="replace").strip()
+    return path.read_bytes().decode("ascii", errors="replace").strip()

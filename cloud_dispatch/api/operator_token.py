@@ -18,6 +18,7 @@ import structlog
 from cloud_dispatch.api import keyfiles
 from cloud_dispatch.config import OPERATOR_FILE, OPERATOR_HASH
 from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.ownership import as_owner
 from cloud_dispatch.ports.entropy import Entropy
 
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -71,7 +72,13 @@ class OperatorToken:
 
 def renew(state_dir: Path, entropy: Entropy) -> Path:
     """Make another operator's token; where its clear copy is. The former one is void from then on, for a dispatcher
-    that runs too. InvalidInput where none has run yet: whoever asks for another token means some other folder."""
+    that runs too. InvalidInput where none has run yet: whoever asks for another token means some other folder. Root
+    makes it with the rights of the folder's owner."""
+    with as_owner(state_dir):
+        return _renew(state_dir, entropy)
+
+
+def _renew(state_dir: Path, entropy: Entropy) -> Path:
     try:
         there = (state_dir / keyfiles.KEYS).is_dir()
         if there and not os.access(state_dir / keyfiles.KEYS, os.W_OK | os.X_OK):

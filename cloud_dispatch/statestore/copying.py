@@ -15,7 +15,7 @@ from sqlalchemy import MetaData, delete, func, insert, select
 from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
-from cloud_dispatch.ownership import give
+from cloud_dispatch.ownership import as_owner
 from cloud_dispatch.statestore.engine import at_length, driver_errors, make_engine, parse_url, sqlite_path, translate
 from cloud_dispatch.statestore.lineage import RESTORED_FACT, unmark
 from cloud_dispatch.statestore.loading import STORE_ID, tokens_by
@@ -28,13 +28,15 @@ from cloud_dispatch.statestore.schema import counters, events, facts, ledger, ow
 #: handed out by now, or, where the clock is behind what it knows, far beyond that, so that no token is ever used twice.
 TOKEN_LEAP = 1_000_000_000
 _ROWS = 5_000
+#: Has SQLite open all that there is of a database: its file, and the log and index beside.
+_LOOK = "SELECT count(*) FROM sqlite_master"
 #: What SQLite keeps beside a database while it is open, and after a process that was killed.
 _BESIDE = ("-wal", "-shm", "-journal")
 
 
 def backup(engine: Engine, target: Path) -> None:
     """A consistent copy of a store in use. Conflict if `target` exists, NotFound where there is no folder
-    for it; on any error there is no `target`."""
+    for it; on any error there is no `target`. The store is opened with the rights of its folder's owner."""
     if target.exists():
         raise Conflict(f"{target} exists", hint="name a file that does not exist yet")
     if not target.parent.is_dir():
@@ -44,7 +46,10 @@ def backup(engine: Engine, target: Path) -> None:
     part.touch(mode=0o600)
     try:
         if engine.dialect.name == "sqlite":
-            with closing(engine.raw_connection()) as source, closing(sqlite3.connect(part)) as copy:
+            with as_owner(Path(str(engine.url.database)).parent):
+                source = engine.raw_connection()
+                source.cursor().execute(_LOOK)
+            with closing(source), closing(sqlite3.connect(part)) as copy:
                 _online_copy(source.driver_connection, copy)
         else:
             _dump(engine, part)
@@ -69,9 +74,11 @@ def restore(source: Path, url: str, *, now_ms: int) -> None:
     """Make the store at `url` from a backup. InvalidInput for a file that is none, Conflict where a store is already.
 
     Leases in the copy stand: what their agents still hold under the same token goes on, the rest is sorted out by their
-    next sync. Fencing tokens leap ahead.
+    next sync. Fencing tokens leap ahead. The backup is read with the rights of its folder's owner, and a store in a
+    file is made with those of that one's.
     """
-    _check_source(source)
+    with as_owner(source.parent):
+        _check_source(source)
     parsed = parse_url(url)
     path = sqlite_path(parsed)
     engine = make_engine(parsed)
@@ -190,15 +197,22 @@ def _refuse_what_is_there(path: Path) -> None:
 
 def _restore_file(source: Path, path: Path, now_ms: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    with as_owner(source.parent):
+        backed = sqlite3.connect(source)
+        backed.execute(_LOOK).fetchone()
+    with closing(backed), as_owner(path.parent):
+        _make_file(backed, path, now_ms)
+
+
+def _make_file(backed: sqlite3.Connection, path: Path, now_ms: int) -> None:
     lock = FileLock(path)
     lock.take(this_process(now_ms))
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
     part.touch(mode=0o600)
-    give(part, path.parent)
     try:
         _refuse_what_is_there(path)
-        with closing(sqlite3.connect(source)) as backed, closing(sqlite3.connect(part)) as copy:
+        with closing(sqlite3.connect(part)) as copy:
             backed.backup(copy)
         engine = make_engine(parse_url(f"sqlite:///{part.absolute()}"))
         with migrating(engine) as connection:
@@ -218,7 +232,10 @@ def _restore_rows(source: Path, engine: Engine, now_ms: int) -> None:
     nobody starts on a half store."""
     old = make_engine(parse_url(f"sqlite:///{source.absolute()}"))
     try:
-        with migrating(engine) as into, old.connect().execution_options(reading=True) as out:
+        with as_owner(source.parent):
+            out = old.connect().execution_options(reading=True)
+            out.exec_driver_sql(_LOOK)
+        with out, migrating(engine) as into:
             AdvisoryLock(engine).hold(into)
             if revision(into) is not None:
                 raise Conflict("there is a statestore in this database", hint="give an empty database")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import shutil
@@ -10,11 +11,15 @@ import traceback
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cloud_dispatch import drivers, safekeeping
 from cloud_dispatch.cli.main import run
 from cloud_dispatch.install import copies
+from cloud_dispatch.provider.pricebook import Told
+from cloud_dispatch.provider.priced import save
 from cloud_dispatch.safekeeping import NOTE, read_note
 from cloud_dispatch.statestore.lock import FileLock, this_process
 from tests.migrated import migrated_store
@@ -163,6 +168,91 @@ def test_links_of_the_service_lead_root_to_nothing_of_roots(
     assert run(["restore", str(copy), "--config", str(fresh.parent / "config.toml")]) != 0
     found = [path for path in tmp_path.rglob("*") if path.is_file() and path != secret and not path.is_symlink()]
     assert [path for path in found if b"of root alone" in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize("words", [
+    ["token", "new"], ["db", "check"], ["db", "restored"], ["db", "downgrade", "--to", "0001"], ["backup"],
+], ids=" ".join)  # fmt: skip
+def test_names_of_the_service_lead_no_command_of_roots_elsewhere(
+    served: Path, words: list[str], tmp_path: Path, nobody: pwd.struct_passwd
+) -> None:
+    """Whatever the service has put in place of what a command writes: nothing of root's is changed, made or given away,
+    neither in a folder that a name leads to nor in a file."""
+    own = tmp_path / "own"
+    own.mkdir(mode=0o700)
+    migrated_store(own / "store.sqlite")
+    (own / "note").write_text("of root alone")
+    for path in own.iterdir():
+        path.chmod(0o600)
+    before = {path.name: (path.read_bytes(), path.stat()[4:6]) for path in own.iterdir()}
+    config = ["--config", str(served.parent / "config.toml")]
+    for name, target in {
+        "keys": own, "store.sqlite": own / "store.sqlite", "store.sqlite.lock": own / "note", "backups": own,
+    }.items():  # fmt: skip
+        there, aside = served / name, served / "aside"
+        if there.exists():
+            there.rename(aside)
+        there.symlink_to(target)
+        os.lchown(there, nobody.pw_uid, nobody.pw_gid)
+        run([*words, *config])
+        there.unlink(missing_ok=True)
+        if aside.exists():
+            aside.rename(there)
+        assert {path.name: (path.read_bytes(), path.stat()[4:6]) for path in own.iterdir()} == before, name
+
+
+def test_a_lock_that_is_another_name_of_roots_file_is_not_given_away(
+    served: Path, tmp_path: Path, nobody: pwd.struct_passwd
+) -> None:
+    """As where the kernel lets a user make such names."""
+    note = tmp_path / "note"
+    note.write_text("of root alone")
+    note.chmod(0o600)
+    (served / "store.sqlite.lock").unlink(missing_ok=True)
+    os.link(note, served / "store.sqlite.lock")
+    run(["db", "restored", "--config", str(served.parent / "config.toml")])
+    assert (note.read_text(), note.stat().st_uid) == ("of root alone", 0)
+
+
+def test_prices_that_root_asks_for_are_kept_as_the_service_s(served: Path, nobody: pwd.struct_passwd) -> None:
+    """The dispatcher writes them anew some day; and no link of it leads root elsewhere."""
+    files = drivers._OwnersFiles(served)
+    asyncio.run(files.run(save, served / "providers" / "aws" / "prices.json", Told()))
+    check(served, nobody)
+
+
+def test_what_root_copies_for_a_bucket_is_read_as_the_service(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the copy and its way there the service may have changed it."""
+    secret = tmp_path / "secret"
+    secret.write_text("of root alone")
+    secret.chmod(0o600)
+    made = copies.make
+
+    def changed(*told: Any) -> Path:
+        copy = made(*told)
+        (copy / "tls" / "loot").symlink_to(secret)
+        return copy
+
+    monkeypatch.setattr(copies, "make", changed)
+    sent: list[bytes] = []
+    monkeypatch.setattr(safekeeping, "Bucket", lambda *_: _Bucket(sent))
+    assert run(["backup", "--into", "s3://lab/copies", "--config", str(served.parent / "config.toml")]) != 0
+    assert sent == []
+
+
+class _Bucket:
+    address = "s3://lab/copies"
+
+    def __init__(self, sent: list[bytes]) -> None:
+        self._sent = sent
+
+    def send(self, file: Path, name: str) -> None:
+        self._sent.append(file.read_bytes())
+
+    def prune(self, name: str, keep: int) -> None:
+        """Nothing is there."""
 
 
 def test_a_root_that_may_give_nothing_away_goes_on(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
