@@ -103,7 +103,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "store.retain_plans": (_DURATION, "How long stored plans are kept, with their snapshots."),
     "store.retain_logs": (
         _DURATION,
-        "How long the logs of ended attempts are kept, from when they were last written.",
+        "How long the logs of ended attempts are kept, from their end on.",
     ),
     "timing.heartbeat": (_DURATION, "How often an agent speaks at least. A lease is at least three of them."),
     "timing.lease": (

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
+from cloud_dispatch.api.ages import Ages, Held
 from cloud_dispatch.api.files import file_error, task_group
 from cloud_dispatch.api.http import Gap, TooLarge
 from cloud_dispatch.api.room import NOTHING_KEPT_BACK, Room
@@ -22,8 +23,6 @@ _SLACK = 4096
 READ_BYTES = 1 << 20
 #: A file whose time is the latest before which logs were deleted.
 _MARK = "pruned"
-#: Whether a claim is a current one.
-Held = Callable[[TaskId, FencingToken], bool]
 
 
 class LogStore:
@@ -37,6 +36,7 @@ class LogStore:
         self._limit = limit + _SLACK
         self._watches: dict[TaskId, set[asyncio.Event]] = {}
         self._sweep = self._files()
+        self._ages = Ages()
 
     def append(self, task: TaskId, token: FencingToken, offset: int, chunk: bytes) -> int:
         """Store `chunk` at `offset`; what is already there is skipped. Returns the size after it, in bytes.
@@ -92,8 +92,8 @@ class LogStore:
             return b""
 
     def gone(self, task: TaskId, token: FencingToken, told_ms: int) -> bool:
-        """Whether there is no log of an attempt whose end was told at this moment, and may have been one: those that
-        were written until then and no more for long were deleted."""
+        """Whether there is no log of an attempt whose end was told at this moment, and may have been one: those of
+        attempts that ended until then were deleted."""
         return told_ms < self._pruned_ms() and not self._path(task, token).exists()
 
     def _pruned_ms(self) -> int:
@@ -134,8 +134,8 @@ class LogStore:
             self.notify(task)
 
     def prune(self, before_ms: int, held: Held, *, batch: int = 1000) -> bool:
-        """Delete logs that were last written before the moment `before_ms`, but for those of claims that are `held`,
-        which may go on; returns whether others are to be looked at.
+        """Delete logs of claims that were neither written nor `held` since the moment `before_ms`; returns whether
+        others are to be looked at.
 
         Looks at no more than `batch` files a call; the next call goes on from there, and after the last one anew.
         """
@@ -144,7 +144,7 @@ class LogStore:
             self._sweep = self._files()
         marked_ms = self._pruned_ms()
         for path in looked:
-            if path.stat().st_mtime_ns // 1_000_000 < before_ms and not held(*_claim(path)):
+            if self._ages.old(path, before_ms, *_claim(path), held):
                 if marked_ms < before_ms:
                     self._mark(marked_ms := before_ms)
                 path.unlink()

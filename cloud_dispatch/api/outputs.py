@@ -15,6 +15,7 @@ from itertools import count, islice
 from pathlib import Path
 
 from cloud_dispatch import durable
+from cloud_dispatch.api.ages import Ages, Held
 from cloud_dispatch.api.files import attempt_folder, file_error, open_file, open_folder, split_path
 from cloud_dispatch.api.http import TooLarge
 from cloud_dispatch.api.room import NOTHING_KEPT_BACK, Room
@@ -51,6 +52,7 @@ class OutputStore:
         self._incoming = root / "incoming"
         self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sweep = self._folders()
+        self._ages = Ages()
         for part in self._incoming.iterdir():  # of uploads that a crash cut off
             part.unlink()
 
@@ -128,25 +130,31 @@ class OutputStore:
         finally:
             os.close(folder)
 
-    async def prune(self, before_ms: int, *, batch: int = 1000) -> bool:
-        """Delete the files of attempts whose folders were last written to before the moment `before_ms`; returns
-        whether others are to be looked at. Looks at no more than `batch` of them a call; the next call goes on from
-        there, and after the last one anew."""
+    async def prune(self, before_ms: int, held: Held, *, batch: int = 1000) -> bool:
+        """Delete the files of attempts whose folders were not written to and whose claims were not `held` since the
+        moment `before_ms`; returns whether others are to be looked at. Looks at no more than `batch` of them a call;
+        the next call goes on from there, and after the last one anew."""
         looked = list(islice(self._sweep, batch))
         if len(looked) < batch:
             self._sweep = self._folders()
-        old = [folder for folder in looked if folder.stat().st_mtime_ns // 1_000_000 < before_ms]
+        old = [folder for folder in looked if self._ages.old(folder, before_ms, *_claim(folder), held)]
         for folder in old:
             await self._executor.run(_remove, str(folder))
         return len(looked) == batch
 
     def _folders(self) -> Iterator[Path]:
         groups = (group for group in self._root.glob("*") if group != self._incoming)
-        return (folder for group in groups for folder in group.glob("*/*"))
+        every = (folder for group in groups for folder in group.glob("*/*"))
+        return (folder for folder in every if folder.name.isdecimal() and folder.parent.name.isdecimal())
 
     def open(self, task: TaskId, token: FencingToken, path: str) -> int:
         """A descriptor for reading an attempt's file, which the caller closes. NotFound, InvalidInput."""
         return open_file(attempt_folder(self._root, task, token), split_path(path))
+
+
+def _claim(folder: Path) -> tuple[TaskId, FencingToken]:
+    """Whose it is, by its name and that of the folder above."""
+    return TaskId(int(folder.parent.name)), FencingToken(int(folder.name))
 
 
 def _weight_of(name: str, folder: int) -> int:

@@ -22,18 +22,18 @@ OUTPUTS_LONGER_MS = 86_400_000
 
 class Prunable(Protocol):
     def prune(self, before_ms: int, held: Callable[[TaskId, FencingToken], bool]) -> bool:
-        """Delete files older than `before_ms`, of a bounded number of them, but none of a claim that is `held`; returns
-        whether there are others."""
+        """Delete the files of claims that were neither written to nor `held` since `before_ms`, of a bounded number of
+        them; returns whether there are others."""
 
 
 class SlowlyPrunable(Protocol):
-    async def prune(self, before_ms: int) -> bool:
+    async def prune(self, before_ms: int, held: Callable[[TaskId, FencingToken], bool]) -> bool:
         """Delete files older than `before_ms`, as `Prunable.prune`, waiting for the disk beside the loop."""
 
 
 class Keeper:
-    """Prunes the store by its retention settings, logs by theirs (`logs_ms` None: for ever; those of held claims stay),
-    and outputs a little after the tasks that they belong to."""
+    """Prunes the store by its retention settings, logs by theirs (`logs_ms` None: for ever), and outputs a little after
+    the tasks that they belong to; files of held claims stay."""
 
     def __init__(
         self, store: Store, clock: Clock, retention: Retention, logs: Prunable, logs_ms: int | None,
@@ -81,7 +81,8 @@ class Keeper:
             await asyncio.sleep(0.05)
         more = self._retention.tasks_ms is not None
         while more and not self._stopped.is_set():
-            more = await self._outputs.prune(now - (self._retention.tasks_ms or 0) - OUTPUTS_LONGER_MS)
+            before_ms = now - (self._retention.tasks_ms or 0) - OUTPUTS_LONGER_MS
+            more = await self._outputs.prune(before_ms, self._held)
             await asyncio.sleep(0.05)
 
     def _held(self, task: TaskId, token: FencingToken) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.api.files import attempt_folder
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
 from cloud_dispatch.domain.ids import FencingToken, TaskId
-from cloud_dispatch.ports.store import Retention, SyncCall
+from cloud_dispatch.domain.task import Cause, Outcome
+from cloud_dispatch.ports.store import ClaimResult, Retention, SyncCall
 from cloud_dispatch.reconcile.keeping import PIECE, Keeper
 from tests.reconcile.fake import world
 
@@ -52,3 +55,43 @@ async def test_the_log_of_a_held_claim_stays(tmp_path: Path) -> None:
             os.utime(path, (1, 1))
         await Keeper(w.store, w.clock, Retention(None, None, None, None), logs, 0, outputs).prune()
         assert (logs.size(claim.task, claim.token), logs.size(claim.task, before)) == (1, 0)
+
+
+async def test_what_an_attempt_left_is_kept_from_its_end_on(tmp_path: Path) -> None:
+    """A task that printed and stored its last long before it ended: neither goes at the first look after that, also
+    where another dispatcher has looked meanwhile; both go once they are as old as they may be."""
+    async with world(tmp_path) as w:
+        await w.booted()
+        (row,) = w.rows
+        (claim,) = (await w.store.sync(SyncCall(row.id, 1, want=1))).claims
+        task, token = claim.task, claim.token
+        logs, outputs = LogStore(tmp_path / "logs", 1000), OutputStore(tmp_path / "outputs", 1000, Inline())
+        logs.append(task, token, 0, b"x")
+        await outputs.store(task, token, "early", _once(b"x"), lambda: None)
+        folder = attempt_folder(tmp_path / "outputs", task, token)
+
+        def left() -> tuple[int, bool]:
+            return logs.size(task, token), folder.exists()
+
+        def ages() -> None:
+            for path in (*(tmp_path / "logs").rglob("*.log"), folder):
+                os.utime(path, (1, 1))
+
+        keeper = Keeper(w.store, w.clock, Retention(0, None, None, None), logs, 1, outputs)
+        ages()
+        await keeper.prune()
+        ages()  # as if the claim had been held for so long again
+        await w.store.sync(SyncCall(row.id, 2, results=(ClaimResult(task, token, 5, Outcome(Cause.SUCCESS)),)))
+        assert w.store.token_of(task) != token
+        await keeper.prune()
+        assert left() == (1, True)
+        again = LogStore(tmp_path / "logs", 1000), OutputStore(tmp_path / "outputs", 1000, Inline())
+        await Keeper(w.store, w.clock, Retention(0, None, None, None), again[0], 1, again[1]).prune()
+        assert left() == (1, True)
+        ages()
+        await keeper.prune()
+        assert left() == (0, False)
+
+
+async def _once(chunk: bytes) -> AsyncIterator[bytes]:
+    yield chunk
