@@ -1,4 +1,4 @@
-"""The conformance suite of provider drivers, version 7. Owns what every driver must do; knows no driver.
+"""The conformance suite of provider drivers, version 8. Owns what every driver must do; knows no driver.
 
 A driver's own tests make it run by subclassing `ProviderContract` and giving its fixtures:
 
@@ -13,6 +13,8 @@ A driver's own tests make it run by subclassing `ProviderContract` and giving it
         def truth(self): ...          # optional, a subclass of `Truth`: what the backend says of VMs, past the driver
         @pytest.fixture
         def leftovers(self): ...      # optional: () -> whatever of terminated VMs still exists
+        @pytest.fixture
+        def elsewhere(self): ...      # optional: () -> drivers that look in another place, each by one of its settings
         @pytest.fixture
         def prove(self): ...          # async (vm, challenge) -> its proof of identity, where the traits say it has one
         @pytest.fixture
@@ -39,6 +41,7 @@ from cloud_dispatch.testing.provider_contract_listing import ListingContract
 from cloud_dispatch.testing.provider_contract_markets import MarketContract
 from cloud_dispatch.testing.provider_contract_operations import OperationsContract
 from cloud_dispatch.testing.provider_contract_parts import PartsContract
+from cloud_dispatch.testing.provider_contract_places import PlaceContract
 from cloud_dispatch.testing.provider_contract_quotas import QuotaContract
 from cloud_dispatch.testing.provider_contract_secrets import SecretsContract
 from cloud_dispatch.testing.provider_contract_tags import TagContract
@@ -47,7 +50,7 @@ from cloud_dispatch.testing.provider_contract_user_data import UserDataContract
 
 __all__ = ["VERSION", "Faults", "ProviderContract", "Truth"]
 
-VERSION = 7
+VERSION = 8
 
 
 class ProviderContract(
@@ -56,6 +59,7 @@ class ProviderContract(
     UserDataContract,
     PartsContract,
     ListingContract,
+    PlaceContract,
     EndingContract,
     HardEndContract,
     MarketContract,

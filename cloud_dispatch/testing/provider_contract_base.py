@@ -39,6 +39,7 @@ Connect = Callable[[], Provider]
 MakeRequest = Callable[..., Awaitable[LaunchRequest]]
 Prove = Callable[[VmId, Challenge], Awaitable[str]]
 Leftovers = Callable[[], Iterable[object]]
+Elsewhere = Callable[[], Iterable[Provider]]
 
 
 class Faults:
@@ -152,6 +153,10 @@ class ContractBase:
 
     @pytest.fixture
     def leftovers(self) -> Leftovers:
+        return lambda: ()
+
+    @pytest.fixture
+    def elsewhere(self) -> Elsewhere:
         return lambda: ()
 
     @pytest.fixture

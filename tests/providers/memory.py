@@ -65,7 +65,7 @@ MILLI = 1_000_000  # a thousandth of a dollar, in nano-dollars
 NAMED = Traits(
     consistency_ms=300, max_batch=4, hard_end=HardEnd.FIXED, hard_end_period_ms=PERIOD_MS, stop_lag_ms=STOP_MS,
     named_slots=True, vm_name="{zone}/vm-{instance}", operation_poll_ms=200, spot_notice_ms=100, leftovers=True,
-    quotas=True, prices=True, identity=Identity.MADE_OUT,
+    quotas=True, prices=True, identity=Identity.MADE_OUT, place=(("account", "own"), ("region", "r")), zones=("z",),
 )  # fmt: skip
 TOKENS = replace(
     NAMED, hard_end=HardEnd.EXTENDABLE, named_slots=False, operation_poll_ms=0, all_or_nothing=True, token_window_ms=0,

@@ -11,7 +11,7 @@ import pytest
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.testing.provider_contract import ProviderContract
-from tests.providers.broken_promises import PLANTED, Planted
+from tests.providers.broken_places import PLANTED, Planted
 from tests.providers.test_memory_contract import MemoryContract as _MemoryContract
 
 VIRTUAL_TIME = True

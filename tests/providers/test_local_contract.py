@@ -140,6 +140,12 @@ class LocalContract(ProviderContract):
     def leftovers(self, root: Path) -> Callable[[], Iterable[object]]:
         return lambda: [*living(root), *(root / "vms").iterdir(), *(root / "trash").iterdir()]
 
+    @pytest.fixture
+    def elsewhere(self, faults: LocalFaults, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], list[Provider]]:
+        """Another folder, by the profile's own setting: that of the state may move, with its VMs."""
+        moved = faults.settings.model_copy(update={"root": tmp_path_factory.mktemp("other")})
+        return lambda: [plugin.create(ProfileContext(ProfileName("local"), moved, faults.root, now=clock))]
+
 
 def context_of(faults: LocalFaults) -> ProfileContext:
     return ProfileContext(ProfileName("local"), faults.settings, faults.root, now=clock)

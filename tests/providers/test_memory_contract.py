@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,12 @@ class MemoryContract(ProviderContract):
     @pytest.fixture
     def connect(self, faults: MemoryCloud) -> Callable[[], Provider]:
         return lambda: self.driver(faults)
+
+    @pytest.fixture
+    def elsewhere(self) -> Callable[[], list[Provider]]:
+        """Another account, and another region."""
+        places = ((("account", "other"), ("region", "r")), (("account", "own"), ("region", "q")))
+        return lambda: [self.driver(MemoryCloud(replace(self.traits, place=place))) for place in places]
 
     @pytest.fixture
     def prove(self, faults: MemoryCloud) -> Callable[[VmId, Challenge], Awaitable[str]]:

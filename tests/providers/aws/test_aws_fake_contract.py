@@ -171,6 +171,12 @@ class OnFake(ContractBase):
         return lambda: plugin.create(context)
 
     @pytest.fixture
+    def elsewhere(self, fake: FakeEc2, tmp_path: Path) -> Callable[[], list[Provider]]:
+        """Another region."""
+        said = scenes.settings(endpoint_url=fake.url, instance_types=["m5.large"], region="eu-west-1")
+        return lambda: [plugin.create(ProfileContext(ProfileName("aws"), said, tmp_path, now=fake.clock.now))]
+
+    @pytest.fixture
     def truth(self, fake: FakeEc2) -> FakeTruth:
         return FakeTruth(fake)
 

@@ -178,6 +178,15 @@ class OnFake(ContractBase):
         return make
 
     @pytest.fixture
+    def elsewhere(self, fake: FakeArm, tmp_path: Path) -> Callable[[], list[Provider]]:
+        """Another region of the resource group."""
+        said = scenes.settings(
+            endpoint_url=fake.url, authority_url=fake.url, prices_url=fake.prices_url, ca_file=fake.ca_file,
+            consistency="300ms", region="northeurope",
+        )  # fmt: skip
+        return lambda: [plugin.create(ProfileContext(ProfileName("azure"), said, tmp_path, now=fake.clock.now))]
+
+    @pytest.fixture
     def truth(self, fake: FakeArm) -> FakeTruth:
         return FakeTruth(fake)
 

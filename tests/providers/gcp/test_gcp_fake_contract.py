@@ -176,6 +176,12 @@ class TestGcpOnFake(ProviderContract):
         return lambda: plugin.create(context)
 
     @pytest.fixture
+    def elsewhere(self, fake: FakeGce, told: dict[str, Any], tmp_path: Path) -> Callable[[], list[Provider]]:
+        """Other regions of the project."""
+        said = scenes.settings(**told, instance_types=["n2-standard-2"], consistency="300ms", regions=["us-east1"])
+        return lambda: [plugin.create(ProfileContext(ProfileName("gcp"), said, tmp_path, now=fake.clock.now))]
+
+    @pytest.fixture
     def truth(self, fake: FakeGce) -> FakeTruth:
         return FakeTruth(fake)
 
