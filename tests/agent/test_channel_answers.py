@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import hashlib
 import ssl
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cloud_dispatch.adapters import certificates
 from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -166,3 +168,13 @@ async def test_a_pinned_certificate_is_trusted_and_another_is_not(certificate: d
     assert await exchange(saying(OK), pin=colons, **certificate) == [(200, b"hi")]
     with pytest.raises(Unreachable, match="has fingerprint"):
         await exchange(saying(OK), pin="0" * 64, **certificate)
+
+
+async def test_a_pinned_certificate_is_trusted_after_its_end(tmp_path: Path) -> None:
+    """It is made anew by a start without VMs alone: those that live are not lost by its end, which others heed."""
+    long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=11 * 365)
+    made = certificates.own(tmp_path, ("127.0.0.1", "localhost"), long_ago)
+    files = {"cert": str(made.certificate), "key": str(made.key)}
+    assert await exchange(saying(OK), pin=made.fingerprint, **files) == [(200, b"hi")]
+    with pytest.raises(Unreachable, match=r"can't connect"):
+        await exchange(saying(OK), ca=str(made.ca), **files)
