@@ -179,7 +179,7 @@ async def set_limits(store: Store, rules: Rules) -> None:
         ready_ms={pool.name: pool.ready_ms for pool in settings.pools.values() if pool.health_checks},
         movable=frozenset(profile for profile in settings.providers if settings.moves_ends(profile)),
     )
-    await store.set_limits(rules.budgets, settings.drivers, terms, facts=places.kept(store, settings))
+    await store.set_limits(rules.budgets, places.drivers(store, settings), terms, facts=places.kept(store, settings))
 
 
 def _problems(context: Context, in_force: InForce) -> list[str]:

@@ -332,7 +332,8 @@ class Store(Protocol):
         facts: Mapping[str, str | None] | None = None,
     ) -> None:  # fmt: skip
         """From now on these budgets hold: an intent, or a later hard end of an instance, that one of them does not
-        admit is refused (OverBudget) in the transaction that would have made it. `drivers`: by profile, its driver.
+        admit is refused (OverBudget) in the transaction that would have made it. `drivers`: by profile, its driver;
+        of those that have left too, as long as VMs of theirs live.
         `facts` are set in the same transaction, None: forgotten.
 
         Of a project or a user, what claims of its tasks may cost is bounded, by `terms`: a sync claims none that their

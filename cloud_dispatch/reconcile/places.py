@@ -50,6 +50,14 @@ def told(store: Store, profile: ProfileName) -> Place:
     return {} if value is None else _read(value)
 
 
+def drivers(store: Store, settings: Settings) -> Mapping[ProfileName, str]:
+    """By profile its driver, of those too that have left while VMs of theirs live: these count for it to their end."""
+    before = {ProfileName(name.removeprefix(FACT)): _read(value) for name, value in store.facts(FACT).items()}
+    living = {row.profile for row in store.instances().values()}
+    left = {name: place["driver"] for name, place in before.items() if name in living and "driver" in place}
+    return {**left, **settings.drivers}
+
+
 def _place(driver: str, traits: Traits) -> Place:
     return {**dict(traits.place), **({"driver": driver} if driver else {})}
 

@@ -20,7 +20,7 @@ Drivers = Mapping[ProfileName, str]
 
 
 def keys_of(instance: Instance, drivers: Drivers) -> tuple[Key, ...]:
-    """Whom it counts for. A profile that left the configuration has no driver any more; the rest still holds."""
+    """Whom it counts for. Where nobody knows the driver of its profile the rest still holds."""
     return keys_of_place(instance.pool, instance.profile, drivers)
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from cloud_dispatch.api.services import AgentBundle
+from cloud_dispatch.assembly import Rules, set_limits
 from cloud_dispatch.domain.errors import Conflict
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.instance import InstanceEvent
+from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.task import TaskState
-from cloud_dispatch.ports.store import TaskFilter
+from cloud_dispatch.ports.store import InstanceChange, TaskFilter
 from cloud_dispatch.reconcile import leaving, places
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import Key, Scope
+from cloud_dispatch.spend.windows import Window, span_at
+from cloud_dispatch.wire.messages import Policy
 from tests.reconcile.fake import LOCAL, NAMED, Cloud, World, world
 
 ELSEWHERE = ProfileName("elsewhere")
@@ -21,7 +29,7 @@ HERE, THERE = (("region", "here"),), (("region", "there"),)
 
 async def start(w: World, **changes: Any) -> None:
     """What a dispatcher does with these settings before anything else."""
-    settings = dataclasses.replace(w.context.settings, **changes)
+    settings = replace(w.context.settings, **changes)
     await w.store.set_limits((), {}, facts=places.kept(w.store, settings))
     w.context.settings = settings
 
@@ -29,14 +37,14 @@ async def start(w: World, **changes: Any) -> None:
 async def become(w: World, **changes: Any) -> None:
     """What `assembly.Parts.follow` does between two passes."""
     before = w.context.settings
-    settings = leaving.kept(before, dataclasses.replace(before, **changes), w.store.instances().values())
+    settings = leaving.kept(before, replace(before, **changes), w.store.instances().values())
     await w.store.set_limits((), {}, facts=places.kept(w.store, settings))
     w.context.follow(settings)
 
 
 def at(w: World, place: tuple[tuple[str, str], ...], *zones: str, name: ProfileName = LOCAL) -> dict[str, Any]:
     """The profile with a driver that looks there. A driver is one made anew, to the same cloud."""
-    cloud = Cloud(w.clock, traits=dataclasses.replace(NAMED, place=place, zones=zones), vms=w.cloud.vms)
+    cloud = Cloud(w.clock, traits=replace(NAMED, place=place, zones=zones), vms=w.cloud.vms)
     return {"providers": {name: cloud}}
 
 
@@ -143,3 +151,25 @@ async def test_a_profile_that_left_comes_back_where_its_vms_are(tmp_path: Path) 
         await gone(w)
         await start(w, **without)
         assert set(w.store.facts(places.FACT)) == {f"{places.FACT}{ELSEWHERE}"}
+
+
+async def test_what_a_profile_that_left_may_cost_counts_for_its_driver(tmp_path: Path) -> None:
+    """Also after a start that did not know it; in the ledger too, once its VMs are gone."""
+    async with world(tmp_path) as w:
+        hourly = Budget(Key(Scope.DRIVER, "cloud"), Window.HOUR, Amount(10**9))
+        rules = Rules(
+            replace(w.context.settings, drivers={LOCAL: "cloud"}), cast(Policy, None), cast(AgentBundle, None)
+        )
+        await set_limits(w.store, rules)
+        await w.booted()
+        (row,) = w.rows
+        w.context.settings = replace(rules.settings, pools={}, providers={}, drivers={ELSEWHERE: "cloud"})
+        await set_limits(w.store, replace(rules, settings=w.context.settings, budgets=(hourly,)))
+        assert hourly.key in w.store.committed()[row.id].keys
+        assert w.store.standing().committed(hourly, span_at(Window.HOUR, w.clock.now())) > 0
+        w.clock.ms += 60_000
+        await w.store.change([InstanceChange(row.id, InstanceEvent.TERMINATE)])
+        await w.store.change([InstanceChange(row.id, InstanceEvent.GONE)])
+        assert w.store.standing().spent(hourly, span_at(Window.HOUR, w.clock.now())) > 0
+        await set_limits(w.store, replace(rules, settings=w.context.settings))
+        assert places.drivers(w.store, w.context.settings) == {ELSEWHERE: "cloud"}
