@@ -18,7 +18,7 @@ from cloud_dispatch.planner.snapshot import Foreign
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.spi import Traits
 from cloud_dispatch.reconcile.asking import Listed
-from cloud_dispatch.reconcile.context import Context, ForeignVm
+from cloud_dispatch.reconcile.context import Context, ForeignVm, Question
 from cloud_dispatch.reconcile.matching import Finding, was_adopted
 from cloud_dispatch.reconcile.matching import Foreign as Stray
 from cloud_dispatch.spend import doubt
@@ -122,11 +122,24 @@ def words(context: Context) -> list[str]:
 
 def uncounted(context: Context) -> dict[str, str]:
     """What bills and nobody counts, in words: by the statestore, VMs that another one made; by the instance, a VM that
-    was taken over and whose price nobody tells."""
+    was taken over and of which nobody tells what it costs at most. Its tag has the price at its launch, which is no
+    bound: of a spot machine least of all. What its profile offers is waited for."""
     others = {store: f"VMs of the statestore {store}" for store in stores(context)}
     rows = context.store.instances().values()
-    priceless = [row for row in rows if row.max_rate is None and row.rate is None and was_adopted(row)]
+    priceless = [
+        row
+        for row in rows
+        if row.max_rate is None and was_adopted(row) and (row.rate is None or not _is_awaited(context, row.profile))
+    ]
     return {**others, **{row.id: f"the adopted instance {row.id}" for row in priceless}}
+
+
+def _is_awaited(context: Context, profile: ProfileName) -> bool:
+    """Whether what the profile offers is still to be said for the first time."""
+    if profile not in context.settings.providers:
+        return False
+    view = context.view(profile)
+    return view.offered_ms is None and Question.OFFERINGS not in view.problems
 
 
 async def question(context: Context) -> None:

@@ -281,14 +281,16 @@ class Observer:
                     await self._c.apply(row.id, None, **what)
 
     def _offered_as(self, row: Instance) -> dict[str, Any]:
-        """What it is by what is offered, in its zone where it still is there; nothing where nobody knows."""
-        offered = self._c.view(row.profile).offerings
-        alike = [one for one in offered if one.type.name == row.type and one.market is row.market]
+        """What it is by what is offered, in its market and its zone where it still is there, else by the dearest of its
+        type; nothing where nobody knows."""
+        offered = [one for one in self._c.view(row.profile).offerings if one.type.name == row.type]
+        alike = [one for one in offered if one.market is row.market] or offered
+        alike = [one for one in alike if one.zone == row.zone] or alike
         if not alike:
             return {}
-        one = next((one for one in alike if one.zone == row.zone), alike[0])
+        one = max(alike, key=lambda one: (one.highest_rate is None, one.top_rate))
         return {
-            "machine": self._machine(one, row.pool), "vcpus": one.type.vcpus,
+            "machine": self._machine(replace(one, market=row.market), row.pool), "vcpus": one.type.vcpus,
             "max_rate": one.highest_rate, "extra_rate": one.extra_rate,
             "minimum_ms": one.minimum_ms, "increment_ms": one.increment_ms,
         }  # fmt: skip

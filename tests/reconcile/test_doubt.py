@@ -15,6 +15,7 @@ from cloud_dispatch.domain import tags
 from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
@@ -293,6 +294,54 @@ async def test_what_is_taken_over_without_a_price_is_not_free(tmp_path: Path) ->
         await w.fleet.reconcile()
         w.clock.ms += AGAIN_MS
         await w.passes(2)
+        assert w.store.unsure_since() is None
+
+
+@pytest.mark.parametrize("market", Market)
+async def test_what_is_taken_over_costs_no_more_than_its_price_at_launch_for_all_that_is_known(
+    tmp_path: Path, market: Market
+) -> None:
+    """Which is no bound, of a spot machine least of all: the type is not offered any more, and nobody tells another."""
+    async with world(tmp_path) as w:
+        vm = await beside(w)
+        facts = tags.decode(w.cloud.vms[vm].tags)
+        assert facts is not None
+        lost = replace(facts, rate=7, batch=BatchId("lostbatch000"), slot=0).encode()
+        w.cloud.vms[vm] = replace(w.cloud.vms[vm], type="former", tags=lost, spot=market is Market.SPOT)
+        await w.fleet.adopt("lost")
+        await w.fleet.reconcile()
+        await w.passes(2)
+        (row,) = [row for row in w.rows if row.vm == vm]
+        assert (row.rate, row.max_rate, row.market) == (7, None, market)
+        assert await doubts(w) == [f"nobody knows what the adopted instance {row.id} cost"]
+        assert w.store.unsure_since() is not None
+        await w.fleet.reconcile()
+        w.clock.ms += AGAIN_MS
+        await w.passes(2)
+        assert w.store.unsure_since() is None
+
+
+async def test_what_is_taken_over_counts_at_the_dearest_price_that_its_type_has(tmp_path: Path) -> None:
+    """Where its own market and zone are not offered any more."""
+    async with world(tmp_path) as w:
+        vm = await beside(w)
+        facts = tags.decode(w.cloud.vms[vm].tags)
+        assert facts is not None
+        lost = replace(facts, rate=7, batch=BatchId("lostbatch000"), slot=0).encode()
+        w.cloud.vms[vm] = replace(w.cloud.vms[vm], tags=lost, spot=True)
+        (one,) = w.cloud.offers
+        w.cloud.offers = tuple(
+            replace(one, zone=zone, rate=Rate(rate), priced_ms=w.clock.ms)
+            for zone, rate in (("a", 5), ("b", 9), ("c", 8))
+        )
+        w.context.view(LOCAL).offered_ms = None
+        await w.passes(2)
+        await w.fleet.adopt("lost")
+        await w.fleet.reconcile()
+        await w.passes(2)
+        (row,) = [row for row in w.rows if row.vm == vm]
+        assert (row.rate, row.max_rate) == (7, 9)
+        assert dict(row.machine.labels)["market"] == Market.SPOT
         assert w.store.unsure_since() is None
 
 
