@@ -17,6 +17,7 @@ from cloud_dispatch.domain.ids import ProfileName, VmId
 from cloud_dispatch.planner.snapshot import Foreign
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.spi import Traits
+from cloud_dispatch.reconcile import restored
 from cloud_dispatch.reconcile.asking import Listed
 from cloud_dispatch.reconcile.context import Context, ForeignVm, Question
 from cloud_dispatch.reconcile.matching import Finding, was_adopted
@@ -123,7 +124,8 @@ def words(context: Context) -> list[str]:
 def uncounted(context: Context) -> dict[str, str]:
     """What bills and nobody counts, in words: by the statestore, VMs that another one made; by the instance, a VM that
     was taken over and of which nobody tells what it costs at most. Its tag has the price at its launch, which is no
-    bound: of a spot machine least of all. What its profile offers is waited for."""
+    bound: of a spot machine least of all. What its profile offers is waited for. By the profile and the restore, VMs
+    that nobody knows, since no listing has shown them."""
     others = {store: f"VMs of the statestore {store}" for store in stores(context)}
     rows = context.store.instances().values()
     priceless = [
@@ -131,7 +133,15 @@ def uncounted(context: Context) -> dict[str, str]:
         for row in rows
         if row.max_rate is None and was_adopted(row) and (row.rate is None or not _is_awaited(context, row.profile))
     ]
-    return {**others, **{row.id: f"the adopted instance {row.id}" for row in priceless}}
+    unseen = restored.unseen(context, context.clock.now())
+    return {
+        **others,
+        **{row.id: f"the adopted instance {row.id}" for row in priceless},
+        **{
+            f"{name}@{context.store.restored_ms()}": f"VMs that were launched at {name} since the statestore's copy"
+            for name in unseen
+        },
+    }
 
 
 def _is_awaited(context: Context, profile: ProfileName) -> bool:

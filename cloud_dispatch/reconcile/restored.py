@@ -1,19 +1,20 @@
 """A statestore that came back older than the truth, or is in the place of one that was lost. Owns how long launches
-wait until listings have shown what it does not know; must not know what is found."""
+wait until listings have shown what it does not know, and where these have not come; must not know what is found."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from cloud_dispatch.domain.durations import format_duration
-from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import Blocked
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.spi import Provider
 from cloud_dispatch.reconcile.context import Context
-from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
+from cloud_dispatch.spend import doubt
+from cloud_dispatch.spend.commitment import EVERYTHING, OF_PAYERS, Key, Scope
 from cloud_dispatch.spend.instances import keys_of_place
 
 #: A first listing of thousands of VMs takes so long; and a complete one may take so long to come.
@@ -60,6 +61,23 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
                 f"the statestore was restored, and VMs may have been launched since its copy was made: {waits}",
                 obstacle=Obstacle.SILENT,
             )
+
+
+def unseen(context: Context, now: int) -> Iterator[ProfileName]:
+    """The profiles of which no listing has shown yet what was launched there since the store's copy was made, where a
+    limit covers that: it may bill on in windows of which the restore itself says nothing. Only where that is about to
+    have no more to say; and not once an operator has said that the ledger is the truth."""
+    store = context.store
+    since, reconciled = store.restored_ms(), store.reconciled_ms()
+    if since is None or now + doubt.AGAIN_MS < doubt.reach(since).end_ms:
+        return
+    if reconciled is None or reconciled < since:
+        limited = {budget.key for budget in store.limits()}
+        for profile in context.settings.providers:
+            keys = {*keys_of_place(PoolName(""), profile, context.settings.drivers), *_keys(context, profile)}
+            covers = not limited.isdisjoint(keys) or any(key.scope in OF_PAYERS for key in limited)
+            if covers and not is_shown(store, profile):
+                yield profile
 
 
 def _unlisted(context: Context, now: int) -> Iterator[Blocked]:
@@ -116,7 +134,6 @@ def _covering(context: Context, profile: ProfileName) -> set[Key]:
     of payers."""
     settings, store = context.settings, context.store
     pools = [pool for pool in settings.pools.values() if profile in pool.profiles]
-    keys = {key for pool in pools for key in keys_of_place(pool.name, profile, settings.drivers)}
     counted = {budget.key for budget in store.limits()}
     if store.doubted_ms() is not None:
         capped = [
@@ -126,4 +143,11 @@ def _covering(context: Context, profile: ProfileName) -> set[Key]:
             *(Key(Scope.POOL, pool.name) for pool in pools if pool.caps != Caps()),
         ]
         counted.update(capped)
-    return keys & counted
+    return _keys(context, profile) & counted
+
+
+def _keys(context: Context, profile: ProfileName) -> set[Key]:
+    """Whom what is rented at `profile` counts for, by its pools; but not the payers."""
+    settings = context.settings
+    pools = [pool.name for pool in settings.pools.values() if profile in pool.profiles]
+    return {key for pool in pools for key in keys_of_place(pool, profile, settings.drivers)}

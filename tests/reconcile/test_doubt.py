@@ -26,6 +26,8 @@ from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
 from cloud_dispatch.spend.doubt import AGAIN_MS
 from cloud_dispatch.spend.windows import Window
+from cloud_dispatch.statestore.lineage import RESTORED_FACT
+from cloud_dispatch.statestore.purse import UNSURE_FACT
 from tests.reconcile.fake import LOCAL, NAMED, Cloud, ManualClock, World, world
 
 OTHER = ProfileName("other")
@@ -385,3 +387,68 @@ async def test_a_new_statestore_with_a_limit_waits_for_a_whole_listing(tmp_path:
         w.clock.ms += 60_000
         await w.passes(2)
         assert len(other.requests) > 0
+
+
+async def until_the_restore_has_no_more_to_say(w: World, other: Cloud) -> None:
+    """From a restore on, the first profile can't be listed: long enough for every window that was open then to end."""
+    w.cloud.silent = True
+    await w.store.set_facts({RESTORED_FACT: str(w.clock.now()), UNSURE_FACT: str(w.clock.now())})
+    await limited(w)  # a start reads both
+    for _ in range(3 * HOUR_MS // AGAIN_MS):
+        await w.passes(2)
+        w.clock.ms += AGAIN_MS
+    assert other.requests == []
+
+
+async def test_what_a_restored_store_has_never_seen_is_not_taken_for_unspent(tmp_path: Path) -> None:
+    """What was launched there since the copy bills on, under the limit of both: until a listing has shown it."""
+    async with world(tmp_path) as w:
+        other = beside_it(w)
+        (task,) = await w.submit(1, shape=ALONE, expected_runtime_ms=60_000)
+        await until_the_restore_has_no_more_to_say(w, other)
+        assert "`budget reconcile`" in await reasons(w, task)
+        assert await doubts(w) == ["nobody knows what VMs that were launched at local since the statestore's copy cost"]
+        w.cloud.silent = False
+        await w.passes(2)
+        assert other.requests == []  # what is billed to the end of its minimum counts too
+        w.clock.ms += 2 * HOUR_MS
+        await w.passes(2)
+        assert len(w.cloud.requests) + len(other.requests) == 1
+
+
+async def test_an_operator_reckons_with_what_a_restored_store_has_never_seen(tmp_path: Path) -> None:
+    """From then on whoever can't be listed holds nobody up, over restarts too; until the next restore."""
+    async with world(tmp_path) as w:
+        other = beside_it(w)
+        await w.submit(1, shape=ALONE, expected_runtime_ms=60_000)
+        await until_the_restore_has_no_more_to_say(w, other)
+        await w.fleet.reconcile()
+        w.clock.ms += 60_000
+        await w.passes(2)
+        assert len(other.requests) == 1
+        await w.restart()
+        follow(w, {LOCAL: w.cloud, OTHER: other})
+        await w.passes(2)
+        assert w.store.unsure_since() is None
+        other.requests.clear()
+        await w.submit(2, shape=ALONE, expected_runtime_ms=60_000)
+        await until_the_restore_has_no_more_to_say(w, other)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        Budget(Key(Scope.PROFILE, OTHER), Window.HOUR, Amount(10**9)),
+        Budget(Key(Scope.USER, "u"), Window.HOUR, Amount(10**9)),
+    ],
+)
+async def test_only_what_a_limit_covers_is_in_question(tmp_path: Path, limit: Budget) -> None:
+    """The limit of another profile alone is spent by nobody there; that of a user is, wherever the tasks run."""
+    async with world(tmp_path) as w:
+        beside_it(w)
+        w.cloud.silent = True
+        await w.store.set_fact(RESTORED_FACT, str(w.clock.now()))
+        await w.store.set_limits([limit], {})
+        w.clock.ms += 2 * HOUR_MS
+        await w.passes(2)
+        assert (w.store.doubted_ms() is None) == (limit.key.scope is Scope.PROFILE)

@@ -10,7 +10,7 @@ import pytest
 
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.money import Rate
-from cloud_dispatch.reconcile import launch, observe
+from cloud_dispatch.reconcile import launch, observe, restored
 from cloud_dispatch.reconcile import spend as spending
 from cloud_dispatch.reconcile.spend import Spending
 from cloud_dispatch.spend import clocks
@@ -60,6 +60,11 @@ def forgets_that_it_came_from_a_backup(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(copying, fact, f"not-{fact}")
 
 
+def takes_the_unseen_for_unspent(patch: pytest.MonkeyPatch) -> None:
+    """Once a restore has no more to say, what no listing has shown since is nothing."""
+    patch.setattr(restored, "unseen", lambda *_: ())
+
+
 def looks_at_the_first_window_alone(patch: pytest.MonkeyPatch) -> None:
     """What reaches into a later window is not held against that one."""
     touched = Standing._touched
@@ -102,6 +107,7 @@ PLANTS: dict[str, Plant] = {
         tells_before_it_commits,
         books_the_price_of_the_moment,
         forgets_that_it_came_from_a_backup,
+        takes_the_unseen_for_unspent,
         looks_at_the_first_window_alone,
         forgets_what_is_in_doubt,
         believes_its_clock,

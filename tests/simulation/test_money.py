@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, EndRules
@@ -25,7 +26,7 @@ from cloud_dispatch.simulation.clouds.settings import AccountSettings, Cloud, Ex
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.faults import POINTS, Fault, FaultKind
 from cloud_dispatch.simulation.generate import MONEY
-from cloud_dispatch.simulation.money import CLOCKS_MS, first_lease
+from cloud_dispatch.simulation.money import CLOCKS_MS, first_lease, full_rate
 from cloud_dispatch.simulation.run import run
 from cloud_dispatch.simulation.scenario import CloudAccount, Scenario, Work
 from cloud_dispatch.spend.budget import Budget
@@ -190,6 +191,35 @@ def alone(at_ms: int) -> tuple[CloudFault, Fault]:
     return hang, Fault(FaultKind.CRASH, at_ms + 1, amount=4 * HOUR_MS)
 
 
+def unseen() -> Scenario:
+    """A machine that hangs is launched for hours, and forgotten by a restore; its cloud can't be listed. Another one
+    would serve what comes later, under an hourly limit that pays for one of the two."""
+    usual = scene(Cloud.GCE, Cloud.EC2)
+    (pool,), (first, second) = usual.pools, usual.accounts
+    end = EndRules(idle_ms=20_000, lifetime_ms=5 * HOUR_MS)
+    mute = CloudFault(_C.ERROR, operation="list", from_ms=55_000, until_ms=4 * HOUR_MS, times=100_000)
+    hang = CloudFault(_C.HANG, from_ms=55_000, until_ms=2 * MINUTE_MS, times=10)
+
+    def work(site: str, submit_ms: int, run_ms: int) -> Work:
+        shape = Shape(Resources(2_000, GIB), labels=(("site", site),))
+        return Work(submit_ms, 1, shape, Conduct(run_ms), expected_ms=run_ms, max_attempts=10)
+
+    return msgspec.structs.replace(
+        usual,
+        accounts=(msgspec.structs.replace(first, faults=(mute, hang)), second),
+        pools=tuple(
+            replace(pool, name=PoolName(site), labels=(("site", site),), profiles=(one.profile,), end=end)
+            for site, one in (("hidden", first), ("open", second))
+        ),
+        work=(work("hidden", 20_000, 4 * HOUR_MS), work("open", 2 * MINUTE_MS, 40 * MINUTE_MS)),
+        faults=(Fault(FaultKind.RESTORE, 60_000, amount=50_000),),
+        budgets=(
+            Budget(EVERYTHING, Window.HOUR, Amount(max(map(full_rate, (first.settings, second.settings))) // 750)),
+        ),
+        horizon_ms=12 * HOUR_MS,
+    )
+
+
 HANG, DEAD = alone(90_000)
 LATE_HANG, LATE_DEAD = alone(4 * MINUTE_MS)
 LAST_HANG, LAST_DEAD = alone(80 * MINUTE_MS)
@@ -219,6 +249,7 @@ SCENES: dict[str, list[Scenario]] = {
             caps=Caps(instances=1),
         )
     ],
+    "takes_the_unseen_for_unspent": [unseen()],
     "looks_at_the_first_window_alone": [
         tight(300, DEAD, struck=(HANG,), window=Window.HOUR, begins_ms=HOUR_MS - 120_000, run_ms=20 * MINUTE_MS)
     ],
