@@ -14,14 +14,12 @@ from cloud_dispatch.api.requests import body_of, json_response, route, text
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.instance import Instance
-from cloud_dispatch.domain.money import Amount, format_amount
+from cloud_dispatch.domain.money import MOST_AMOUNT, Amount, format_amount
 from cloud_dispatch.spend.commitment import Commitment, Key, Scope
 from cloud_dispatch.spend.payers import task_of
 from cloud_dispatch.spend.windows import Window, span_at
 
 _MOST_REASON = 4096
-#: More than all the money there is; 64 bits hold it.
-_MOST_MICRO = 10**15
 
 
 class LimitBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,9 +52,9 @@ class BudgetRoutes:
 
     async def set(self, request: Request) -> Response:
         asked = await body_of(request, _LIMIT, self._s.limits.operator_bytes)
-        if asked.limit is not None and not 0 <= asked.limit <= _MOST_MICRO:
-            most = format_amount(Amount(_MOST_MICRO))
-            raise InvalidInput(f"expected from 0 to {_MOST_MICRO} micro-dollars ({most}), or null", place="limit")
+        if asked.limit is not None and not 0 <= asked.limit <= MOST_AMOUNT:
+            most = format_amount(MOST_AMOUNT)
+            raise InvalidInput(f"expected from 0 to {MOST_AMOUNT} micro-dollars ({most}), or null", place="limit")
         if len(asked.reason) > _MOST_REASON:
             raise InvalidInput(f"expected at most {_MOST_REASON} characters", place="reason")
         if bool(asked.of) == (asked.scope is Scope.DEPLOYMENT):

@@ -11,7 +11,7 @@ from cloud_dispatch.cli import show
 from cloud_dispatch.cli.options import ConfigFile, Json, Reason
 from cloud_dispatch.cli.session import confirm, connect, console, emit
 from cloud_dispatch.domain.errors import InvalidInput
-from cloud_dispatch.domain.money import Rate, format_rate, parse_amount
+from cloud_dispatch.domain.money import Rate, TooMuch, format_rate, parse_amount
 from cloud_dispatch.spend.commitment import Scope
 from cloud_dispatch.spend.windows import Window
 
@@ -135,6 +135,8 @@ def _key(whose: str) -> tuple[str, str]:
 def _micro(limit: str) -> int:
     try:
         return parse_amount(limit)
+    except TooMuch as error:
+        raise InvalidInput(str(error), place="LIMIT") from None
     except ValueError:
         raise InvalidInput(f'expected dollars (e.g. "12.50"), got {limit!r}', place="LIMIT") from None
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, PlainSerializer
 
 from cloud_dispatch.domain.durations import format_duration, parse_duration
-from cloud_dispatch.domain.money import MICRO_PER_DOLLAR, Amount, format_amount, parse_amount
+from cloud_dispatch.domain.money import Amount, TooMuch, format_amount, parse_amount
 from cloud_dispatch.domain.resources import format_size, parse_bytes, parse_cpus
 
 
@@ -49,11 +49,11 @@ def parse_percent(value: object) -> int:
 
 def parse_dollars(value: object) -> int:
     """Micro-dollars from decimal dollars as text, or whole dollars. ValueError for a float, which is not exact."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value * MICRO_PER_DOLLAR
-    if isinstance(value, str):
+    if isinstance(value, (int, str)) and not isinstance(value, bool):
         try:
-            return parse_amount(value)
+            return parse_amount(str(value))
+        except TooMuch:
+            raise
         except ValueError:
             pass
     raise ValueError('expected dollars as text (e.g. "12.50", "$100")')

@@ -16,8 +16,15 @@ Amount = NewType("Amount", int)
 NANO_PER_DOLLAR = 1_000_000_000
 MICRO_PER_DOLLAR = 1_000_000
 HOUR_MS = 3_600_000
+#: No machine costs as much, and no limit has to be higher: whatever a fleet of them comes to in years is held by the 64
+#: bits that the statestore has for a number.
+MOST_RATE, MOST_AMOUNT = Rate(10**6 * NANO_PER_DOLLAR), Amount(10**9 * MICRO_PER_DOLLAR)
 _NANO_MS_A_MICRO = HOUR_MS * 1_000
 _DECIMAL = re.compile(r"\$?(\d+)(?:\.(\d+))?")
+
+
+class TooMuch(ValueError):
+    """More dollars than anything costs."""
 
 
 def billed_ms(duration_ms: int, *, minimum_ms: int = 0, increment_ms: int = 1) -> int:
@@ -54,24 +61,30 @@ def split(amount: Amount, weights: Sequence[int]) -> tuple[Amount, ...]:
     return tuple(Amount(part) for part in floors)
 
 
-def _scaled(text: str, digits: int) -> int:
+def _scaled(text: str, digits: int, most: int) -> int:
+    """In units of so many decimal digits of a dollar, at most `most` of them."""
     match = _DECIMAL.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not an amount of dollars (expected e.g. 0.096 or $12.50)")
     whole, fraction = match[1], match[2] or ""
     if len(fraction.rstrip("0")) > digits:
         raise ValueError(f"{text!r} has more than {digits} decimals")
-    return int(whole + fraction[:digits].ljust(digits, "0"))
+    units = (whole + fraction[:digits].ljust(digits, "0")).lstrip("0") or "0"
+    if len(units) > len(str(most)) or int(units) > most:
+        raise TooMuch(f"expected at most {most // 10**digits} dollars")
+    return int(units)
 
 
 def parse_rate(text: str) -> Rate:
-    """A rate from decimal dollars an hour, `"0.0965"`; ValueError for anything else or past nano-dollars."""
-    return Rate(_scaled(text, 9))
+    """A rate from decimal dollars an hour, `"0.0965"`; ValueError for anything else or past nano-dollars;
+    TooMuch for one that nothing costs."""
+    return Rate(_scaled(text, 9, MOST_RATE))
 
 
 def parse_amount(text: str) -> Amount:
-    """An amount from decimal dollars, `"$12.50"`; ValueError for anything else or past micro-dollars."""
-    return Amount(_scaled(text, 6))
+    """An amount from decimal dollars, `"$12.50"`; ValueError for anything else or past micro-dollars; TooMuch for
+    one that nobody has."""
+    return Amount(_scaled(text, 6, MOST_AMOUNT))
 
 
 def _decimal(value: int, scale: int, digits: int, at_least: int) -> str:

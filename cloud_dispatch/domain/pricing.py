@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from cloud_dispatch.domain.money import Rate, parse_rate
+from cloud_dispatch.domain.money import Rate, TooMuch, parse_rate
 from cloud_dispatch.domain.offering import Market
 
 WHOLE = 10_000
@@ -67,6 +67,8 @@ def parse_price(price: str) -> tuple[Rate | None, int]:
     off = int(found[1]) * 100 + int((found[2] or "").ljust(2, "0")) if found else 0
     try:
         rate = None if found else parse_rate(price)
+    except TooMuch:
+        raise
     except ValueError:
         rate = Rate(0)
     if rate == 0 or (rate is None and not off):

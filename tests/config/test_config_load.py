@@ -413,6 +413,8 @@ def test_limits_become_budgets_of_whom_they_are_set_for(tmp_path: Path) -> None:
         ("budget.day = 1.5\n", "budget.day: expected dollars as text"),
         ('budget.day = "-1"\n', "budget.day: expected dollars as text"),
         ('budget.day = "1.0000001"\n', "budget.day: expected dollars as text"),
+        (f'budget.day = "1{"0" * 300}"\n', "budget.day: expected at most 1000000000 dollars"),
+        (f"budget.day = {10**9 + 1}\n", "budget.day: expected at most 1000000000 dollars"),
         ("budget.notify = 1.01\n", "budget.notify: expected a part of the limit"),
         ("budget = {notify = 0.9, drain = 0.5}\n", "expected notify <= stop_launches <= drain"),
         ('[projects.""]\nbudget.day = 1\n', "expected a name as tasks carry it"),
@@ -430,6 +432,7 @@ def test_a_wrong_limit_is_named(tmp_path: Path, text: str, said: str) -> None:
         ('pricing = {"m7i.*" = -0.15}\n', "expected dollars an hour or a discount as text"),
         ('pricing = {"m7i.*" = "0"}\n', "expected dollars an hour or a discount as text"),
         ('pricing = {"m7i.*" = "+5%"}\n', "expected dollars an hour or a discount as text"),
+        (f'pricing = {{"m7i.*" = "1{"0" * 300}"}}\n', "expected at most 1000000 dollars"),
         ('pricing = {"sopt:m7i.*" = "-5%"}\n', "expected a type or a pattern"),
     ],
 )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_dispatch.domain.money import (
     HOUR_MS,
+    MOST_AMOUNT,
+    MOST_RATE,
     Amount,
     Rate,
+    TooMuch,
     billed_ms,
     cost,
     format_amount,
@@ -67,3 +72,17 @@ def test_bad_rates_are_refused(text: str) -> None:
     """A price that can't be held exactly is not rounded silently."""
     with pytest.raises(ValueError, match=r"dollars|decimals"):
         parse_rate(text)
+
+
+@pytest.mark.parametrize(("parse", "most"), [(parse_rate, MOST_RATE // 10**9), (parse_amount, MOST_AMOUNT // 10**6)])
+def test_nothing_costs_more_than_numbers_can_hold(parse: Callable[[str], int], most: int) -> None:
+    """Also written with more digits than Python reads, or with zeros in front."""
+    assert parse(f"{most}") == parse(f"000{most}.000") > 0
+    for text in (f"{most}.000001", f"{most + 1}", "1" + "0" * 300, "9" * 10_000):
+        with pytest.raises(TooMuch, match=f"expected at most {most} dollars"):
+            parse(text)
+
+
+def test_a_fleet_at_the_highest_price_is_counted_in_64_bits() -> None:
+    """A thousand machines for a year."""
+    assert 1_000 * cost(MOST_RATE, 365 * 24 * HOUR_MS) < 1 << 63

@@ -53,6 +53,7 @@ async def test_offerings_carry_the_prices_of_the_settings(root: Path) -> None:
         ({"catalogue": {}}, "catalogue"),
         ({"catalogue": {"a b": {"cpus": 1, "memory": "1GiB", "price": "1"}}}, "catalogue"),
         ({"catalogue": {"a": {"cpus": 1, "memory": "1GiB", "price": 0.1}}}, "price"),
+        ({"catalogue": {"a": {"cpus": 1, "memory": "1GiB", "price": "1" + "0" * 300}}}, "price"),
         ({"catalogue": {"a": {"cpus": 0, "memory": "1GiB", "price": "1"}}}, "cpus"),
         ({"boot_delay": "soon"}, "boot_delay"),
         ({"spot_discount": 100}, "spot_discount"),
