@@ -40,7 +40,13 @@ from cloud_dispatch.simulation.money import (
 from cloud_dispatch.simulation.ports import Stream
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
 from cloud_dispatch.simulation.several import any_fault, one_is_down, three_clouds
-from cloud_dispatch.simulation.sharing import caps_of_drivers, limits_of_payers, neighbours, shared_account
+from cloud_dispatch.simulation.sharing import (
+    caps_of_drivers,
+    limits_of_payers,
+    neighbours,
+    shared_account,
+    windows_of_payers,
+)
 
 _CLOUDS = (Cloud.EC2, Cloud.GCE, Cloud.ARM)
 #: Nothing goes wrong after so long; work is submitted in the first part of it.
@@ -421,6 +427,7 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "sharing-and-money": (short_of_money, shared_account, caps_of_drivers, limits_of_payers, costly_faults),
     "payers": (limits_of_payers, _crashes, _bad_network),
     "payers-and-faults": (limits_of_payers, _crashes, _bad_store, _bad_agents, _bad_clouds, _operators),
+    "payers-and-windows": (limits_of_payers, windows_of_payers, _crashes, _bad_agents, wrong_clocks),
     "leaving": (left_for_long, _crashes, _bad_clouds),
     "demands": (many_demands,),
     "demands-and-faults": (many_demands, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds, _operators),

@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 
 from cloud_dispatch.domain.ids import ProfileName
-from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.money import HOUR_MS, Amount
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.planner.snapshot import DriverCaps
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultKind
@@ -19,8 +19,8 @@ from cloud_dispatch.simulation.money import first_lease
 from cloud_dispatch.simulation.ports import Stream
 from cloud_dispatch.simulation.scenario import CloudAccount, Scenario
 from cloud_dispatch.spend.budget import Budget
-from cloud_dispatch.spend.commitment import Key, Scope
-from cloud_dispatch.spend.windows import Window
+from cloud_dispatch.spend.commitment import OF_PAYERS, Key, Scope
+from cloud_dispatch.spend.windows import DAY_MS, Window
 
 _TROUBLE_MS = 240_000
 _USERS, _PROJECTS = ("ada", "bo"), ("", "moon")
@@ -101,3 +101,13 @@ def limits_of_payers(scenario: Scenario, chance: Stream) -> Scenario:
         if chance.chance(0.7):
             budgets.append(Budget(key, Window.TOTAL, Amount(least * percent // 100)))
     return msgspec.structs.replace(scenario, work=work, budgets=(*scenario.budgets, *budgets))
+
+
+def windows_of_payers(scenario: Scenario, chance: Stream) -> Scenario:
+    """The limits of users and projects are for an hour or a day each, and one of both ends while they work."""
+    budgets = tuple(
+        replace(one, window=chance.pick((Window.HOUR, Window.HOUR, Window.DAY))) if one.key.scope in OF_PAYERS else one
+        for one in scenario.budgets
+    )
+    begins_ms = chance.pick((HOUR_MS, HOUR_MS, DAY_MS)) - chance.below(_TROUBLE_MS)
+    return msgspec.structs.replace(scenario, budgets=budgets, begins_ms=begins_ms)

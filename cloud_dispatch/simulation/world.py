@@ -116,6 +116,10 @@ class World:
         return self.loop.now_ms
 
     @property
+    def told_ms(self) -> int:
+        return self.told.now()
+
+    @property
     def store(self) -> Store | None:
         living = self.incarnation
         return living.store if living is not None and not living.dead() else None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import msgspec
 import pytest
 
-from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.money import HOUR_MS, Amount
+from cloud_dispatch.simulation.clock import EPOCH_MS
 from cloud_dispatch.simulation.clouds.settings import Cloud
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.generate import of_theme
@@ -20,6 +22,7 @@ from cloud_dispatch.spend.standing import Standing
 from cloud_dispatch.spend.windows import Window
 from cloud_dispatch.statestore import paying
 from cloud_dispatch.statestore.payers import Payers
+from tests.simulation.plants import PLANTS
 from tests.simulation.scenes import scene
 from tests.simulation.test_spend import total, under
 
@@ -142,6 +145,33 @@ def test_an_end_that_is_not_counted_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Payers, "settle", lambda *_: None)
     monkeypatch.setattr("cloud_dispatch.statestore.purse.Purse.charge", lambda *_: None)
     assert found(run(under(scene(Cloud.EC2, work=work), total(1.0, POOR))))
+
+
+def over_the_hour(cents: float, count: int, run_ms: int) -> Scenario:
+    """More work of a project than its limit of an hour pays for, from ten minutes before the hour on."""
+    budget = replace(total(cents, POOR), window=Window.HOUR)
+    work = (of("poor", count, run_ms, run_ms),)
+    begins_ms = HOUR_MS - 600_000
+    return under(scene(Cloud.EC2, work=work, horizon_ms=3 * HOUR_MS), budget, begins_ms=begins_ms)
+
+
+def test_each_hour_has_its_own_limit() -> None:
+    """What is used in all is more than the limit, and in none of the hours."""
+    scenario = over_the_hour(1.0, 40, 120_000)
+    hourly, whole = run(scenario), run(under(scenario, total(1.0, POOR)))
+    assert (hourly.findings, whole.findings) == ((), ())
+    assert done(hourly) > 1.5 * done(whole) > 0
+
+
+def test_a_claim_that_goes_on_in_a_later_hour_without_being_held_against_it_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: the window in which it begins alone is asked."""
+    scenario = over_the_hour(0.9, 6, 3_000_000)
+    assert found(run(scenario)) == []
+    PLANTS["looks_at_the_first_window_alone"](monkeypatch)
+    (said, *_) = found(run(scenario))
+    assert f"by project poor hour in the window that begins at {EPOCH_MS + HOUR_MS}" in said
 
 
 def test_soft_thresholds_begin_nothing_more_of_a_project() -> None:

@@ -63,6 +63,10 @@ class View(Protocol):
         """Virtual milliseconds since the start."""
 
     @property
+    def told_ms(self) -> int:
+        """What the dispatcher's wall clock says now, epoch milliseconds."""
+
+    @property
     def accounts(self) -> Sequence[CloudAccount]: ...
 
     @property

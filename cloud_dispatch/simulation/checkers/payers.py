@@ -1,4 +1,5 @@
-"""P3 for projects and users: what their processes truly hold of VMs, while their claims last, never passes a limit."""
+"""P3 for projects and users: what their processes truly hold of VMs, while their claims last, never passes a limit, in
+any window."""
 
 from __future__ import annotations
 
@@ -14,24 +15,31 @@ from cloud_dispatch.simulation.checkers.base import Checker, Process, View
 from cloud_dispatch.simulation.facts import Commit
 from cloud_dispatch.simulation.ports import TrueVm
 from cloud_dispatch.spend.commitment import OF_PAYERS, Key, Scope
-from cloud_dispatch.spend.windows import Window
+from cloud_dispatch.spend.standing import Account
+from cloud_dispatch.spend.windows import Window, spans
 
 Claim = tuple[int, int]  # task and token
 
 
 class Payers(Checker):
-    """A meter of its own: from the start of each process to its end or that of its claim, at its cloud's price. Of
-    totals, as `Spend`. What a process does whose claim is over, on a VM that can't be reached, counts for nobody."""
+    """A meter of its own: from the start of each process to its end or that of its claim, at its cloud's price. What a
+    process does whose claim is over, on a VM that can't be reached, counts for nobody.
+
+    Which window a moment falls into is the dispatcher's clock's to say. Where that was set meanwhile, only what falls
+    there by it as it was and as it is counts."""
 
     name = "P3 payers"
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        budgets = [budget for budget in view.scenario.budgets if budget.key.scope in OF_PAYERS]
-        self._budgets = [budget for budget in budgets if budget.window is Window.TOTAL]
+        self._budgets = [budget for budget in view.scenario.budgets if budget.key.scope in OF_PAYERS]
+        self._windows: dict[Key, set[Window]] = {}
+        for budget in self._budgets:
+            self._windows.setdefault(budget.key, set()).add(budget.window)
         self._tasks: dict[int, tuple[tuple[Key, ...], Shape]] = {}
-        self._running: dict[Claim, Process] = {}
-        self._spent: dict[Key, Fraction] = {}  # dollars
+        #: With what the dispatcher's clock said at its start.
+        self._running: dict[Claim, tuple[Process, int]] = {}
+        self._spent: dict[Account, Fraction] = {}  # dollars
 
     def committed(self, commit: Commit) -> None:
         if not self._budgets:
@@ -45,24 +53,28 @@ class Payers(Checker):
 
     def process_started(self, process: Process) -> None:
         if process.task in self._tasks:
-            self._running[process.task, process.token] = process
+            self._running[process.task, process.token] = process, self.view.told_ms
 
     def process_ended(self, process: Process) -> None:
         self._close((process.task, process.token))
 
     def vm_changed(self, vm: TrueVm) -> None:
         if vm.state is VmState.GONE:
-            for claim in [claim for claim, process in self._running.items() if process.vm is vm]:
+            for claim in [claim for claim, (process, _) in self._running.items() if process.vm is vm]:
                 self._close(claim)
 
     def look(self) -> None:
         spent = dict(self._spent)
-        for process in self._running.values():
-            self._add(spent, process)
-        for budget in self._budgets:
-            amount = spent.get(budget.key, Fraction(0))
+        for process, told_ms in self._running.values():
+            self._add(spent, process, told_ms)
+        limits = {(budget.key, budget.window): budget for budget in self._budgets}
+        for (key, window, start_ms), amount in spent.items():
+            budget = limits[key, window]
             if amount * 1_000_000 > budget.limit:
-                self.find(f"${float(amount):.6f} were used by {budget.name}, which has ${budget.limit / 1e6:.6f}")
+                self.find(
+                    f"${float(amount):.6f} were used by {budget.name} in the window that begins at {start_ms}, which"
+                    f" has ${budget.limit / 1e6:.6f}"
+                )
 
     def end(self) -> None:
         self.look()
@@ -74,16 +86,23 @@ class Payers(Checker):
                 self._close(claim)
 
     def _close(self, claim: Claim) -> None:
-        process = self._running.pop(claim, None)
-        if process is not None:
-            self._add(self._spent, process)
+        running = self._running.pop(claim, None)
+        if running is not None:
+            self._add(self._spent, *running)
 
-    def _add(self, spent: dict[Key, Fraction], process: Process) -> None:
+    def _add(self, spent: dict[Account, Fraction], process: Process, told_ms: int) -> None:
+        """`told_ms`: what the dispatcher's clock said when it started."""
         keys, shape = self._tasks[process.task]
-        dollars = self._rate(process.vm) * self._share(process.vm, shape)
-        dollars *= Fraction(self.view.now_ms - process.started_ms, HOUR_MS)
+        rate = self._rate(process.vm) * self._share(process.vm, shape)
+        ran_ms, ended_ms = self.view.now_ms - process.started_ms, self.view.told_ms
         for key in keys:
-            spent[key] = spent.get(key, Fraction(0)) + dollars
+            for window in self._windows.get(key, ()):
+                for span in spans(window, told_ms, told_ms + ran_ms):
+                    as_it_was = span.overlap_ms(told_ms, told_ms + ran_ms)
+                    as_it_is = span.overlap_ms(ended_ms - ran_ms, ended_ms)
+                    account = Account(key, window, span.start_ms)
+                    ran = Fraction(min(as_it_was, as_it_is), HOUR_MS)
+                    spent[account] = spent.get(account, Fraction(0)) + rate * ran
 
     def _rate(self, vm: TrueVm) -> Fraction:
         """Dollars an hour; of a spot VM what its meter shows so far."""
