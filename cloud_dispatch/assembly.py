@@ -107,6 +107,7 @@ class Parts:
         context = self.context
         async with self.loop.between_passes():
             settings = leaving.kept(context.settings, rules.settings, context.store.instances().values())
+            settings = places.counted(context.store, settings)
             rules = replace(rules, settings=settings)
             await set_limits(context.store, rules)
             let_go = context.follow(settings)
@@ -126,7 +127,7 @@ def assemble(ports: Ports, rules: Rules, *, shutdown: Callable[[bool, int], None
         clock=ports.clock,
         entropy=ports.entropy,
         planning=ports.planning,
-        settings=rules.settings,
+        settings=places.counted(ports.store, rules.settings),
         foreign=foreign.remembered(ports.store),
         stops={"configuration": rules.stop, "operator": decode_stop(ports.store.fact(STOP_FACT))},
     )

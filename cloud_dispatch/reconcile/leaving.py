@@ -1,7 +1,7 @@
 """Profiles that leave the configuration while the dispatcher runs. Owns that their VMs are looked after to the end: the
 driver of before is kept as long as an instance of theirs lives, so that it is drained, ended and seen to be gone.
 
-Nothing is launched by such a profile: no pool names it. After a restart nobody knows its driver any more.
+Nothing is launched by such a profile: no pool names it. After a restart its driver is gone, and `unreachable` tells so.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -56,6 +57,23 @@ def drivers(store: Store, settings: Settings) -> Mapping[ProfileName, str]:
     living = {row.profile for row in store.instances().values()}
     left = {name: place["driver"] for name, place in before.items() if name in living and "driver" in place}
     return {**left, **settings.drivers}
+
+
+def counted(store: Store, settings: Settings) -> Settings:
+    """`settings`, by which the VMs of profiles that have left count for their driver, and against its caps, to their
+    end."""
+    known = drivers(store, settings)
+    caps = [
+        replace(
+            one,
+            profiles=(
+                *one.profiles,
+                *sorted(name for name in known.keys() - {*one.profiles} if known[name] == one.driver),
+            ),
+        )
+        for one in settings.driver_caps
+    ]
+    return replace(settings, drivers=known, driver_caps=caps)
 
 
 def _place(driver: str, traits: Traits) -> Place:

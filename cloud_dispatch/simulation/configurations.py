@@ -43,6 +43,9 @@ def _without(house: House, gone: ProfileName) -> House:
         house,
         pools=tuple(pool for pool in pools if pool.profiles),
         profile_caps={name: caps for name, caps in house.profile_caps.items() if name != gone},
+        driver_caps=tuple(
+            replace(one, profiles=tuple(name for name in one.profiles if name != gone)) for one in house.driver_caps
+        ),
         driver_names={name: driver for name, driver in house.driver_names.items() if name != gone},
         drivers=lambda: {name: driver for name, driver in house.drivers().items() if name != gone},
     )

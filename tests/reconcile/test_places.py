@@ -14,9 +14,12 @@ from cloud_dispatch.domain.errors import Conflict
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.planner.caps import Ledger
+from cloud_dispatch.planner.snapshot import DriverCaps
 from cloud_dispatch.ports.store import InstanceChange, TaskFilter
-from cloud_dispatch.reconcile import leaving, places
+from cloud_dispatch.reconcile import leaving, picture, places
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.windows import Window, span_at
@@ -173,3 +176,25 @@ async def test_what_a_profile_that_left_may_cost_counts_for_its_driver(tmp_path:
         assert w.store.standing().spent(hourly, span_at(Window.HOUR, w.clock.now())) > 0
         await set_limits(w.store, replace(rules, settings=w.context.settings))
         assert places.drivers(w.store, w.context.settings) == {ELSEWHERE: "cloud"}
+
+
+async def test_vms_of_a_profile_that_left_count_against_the_caps_of_their_driver(tmp_path: Path) -> None:
+    """After a reload, and after a start that did not know it."""
+    caps = DriverCaps("cloud", (LOCAL,), Caps(instances=1))
+    async with world(tmp_path) as w:
+        before = replace(w.context.settings, drivers={LOCAL: "cloud"}, driver_caps=[caps])
+        await set_limits(w.store, Rules(before, cast(Policy, None), cast(AgentBundle, None)))
+        w.context.settings = before
+        await w.booted()
+        after = replace(before, drivers={ELSEWHERE: "cloud"}, driver_caps=[replace(caps, profiles=(ELSEWHERE,))])
+        after = replace(after, pools={}, **at(w, THERE, name=ELSEWHERE))
+        reloaded = leaving.kept(before, after, w.store.instances().values())
+        for settings in (reloaded, after):
+            held = places.counted(w.store, settings)
+            assert held.driver_caps == [replace(caps, profiles=(ELSEWHERE, LOCAL))]
+            w.context.settings = replace(held, pools=before.pools)
+            pool, snapshot = next(iter(before.pools.values())), picture.take(w.context, ())
+            assert Ledger(snapshot).room(pool, ELSEWHERE, 1) == 0
+        await start(w, **at(w, HERE), pools=before.pools, drivers=before.drivers)
+        await gone(w)
+        assert places.counted(w.store, after) == after

@@ -14,7 +14,7 @@ from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.planner.snapshot import DriverCaps
-from cloud_dispatch.reconcile import leftovers, observe
+from cloud_dispatch.reconcile import leftovers, observe, places
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultKind
 from cloud_dispatch.simulation.clouds.neighbours import STORE
 from cloud_dispatch.simulation.clouds.settings import Cloud
@@ -22,7 +22,7 @@ from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.dispatcher import Incarnation
 from cloud_dispatch.simulation.faults import Fault as Trouble
 from cloud_dispatch.simulation.faults import FaultKind as TroubleKind
-from cloud_dispatch.simulation.generate import LEFT, SHARED
+from cloud_dispatch.simulation.generate import LEFT, SHARED, of_theme
 from cloud_dispatch.simulation.run import run
 from cloud_dispatch.simulation.scenario import Scenario, Work
 from cloud_dispatch.simulation.world import World
@@ -106,6 +106,13 @@ def test_a_driver_whose_cap_is_not_heeded_is_found(monkeypatch: pytest.MonkeyPat
     found = run(shared(), keep=20).findings
     assert found[0].checker == "P4 caps"
     assert "the cap of driver ec2 is 3" in found[0].text
+
+
+def test_a_driver_whose_cap_forgets_who_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the cap is over the profiles that the configuration still has, as it was before."""
+    monkeypatch.setattr(places, "counted", lambda store, settings: settings)
+    outcome = run(of_theme("sharing-and-configurations", 51_000_129))
+    assert "P4 caps" in {finding.checker for finding in outcome.findings}
 
 
 def test_the_driver_of_a_profile_that_left_is_kept_until_its_vms_are_gone() -> None:
