@@ -7,8 +7,9 @@ import os
 import pwd
 import shutil
 import sqlite3
+import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,15 @@ profiles = ["local"]
 
 
 @pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """One that others come to. Any run of pytest that begins on the machine closes the folder above its own to them."""
+    folder = Path(tempfile.mkdtemp(prefix="cloud-dispatch-"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
 def nobody() -> pwd.struct_passwd:
     return pwd.getpwnam("nobody")
 
@@ -45,9 +55,6 @@ def nobody() -> pwd.struct_passwd:
 @pytest.fixture
 def theirs(tmp_path: Path, nobody: pwd.struct_passwd) -> Callable[[str], Path]:
     """Makes state folders of a service, which root has made and given away."""
-    for above in (tmp_path, *tmp_path.parents):
-        if above.stat().st_uid == 0 and above != Path("/tmp"):
-            above.chmod(above.stat().st_mode | 0o011)
 
     def make(name: str) -> Path:
         state = tmp_path / name / "state"
