@@ -138,7 +138,7 @@ def uncounted(context: Context) -> dict[str, str]:
         **others,
         **{row.id: f"the adopted instance {row.id}" for row in priceless},
         **{
-            f"{name}@{context.store.restored_ms()}": f"VMs that were launched at {name} since the statestore's copy"
+            restored.doubted_as(context, name): f"VMs that were launched at {name} since the statestore's copy"
             for name in unseen
         },
     }

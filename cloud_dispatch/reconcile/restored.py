@@ -61,23 +61,57 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
                 f"the statestore was restored, and VMs may have been launched since its copy was made: {waits}",
                 obstacle=Obstacle.SILENT,
             )
+    if waited_for := awaited(context, now):
+        for profile in context.settings.providers:
+            limits = _limits(context, profile)
+            together = sorted(name for name in waited_for if not limits.isdisjoint(_limits(context, name)))
+            if together:
+                yield Blocked(
+                    profile,
+                    now + _AGAIN_MS,
+                    f"the statestore was restored, and {', '.join(together)} has not shown yet what was launched there"
+                    " since its copy was made",
+                    obstacle=Obstacle.SILENT,
+                )
 
 
 def unseen(context: Context, now: int) -> Iterator[ProfileName]:
     """The profiles of which no listing has shown yet what was launched there since the store's copy was made, where a
     limit covers that: it may bill on in windows of which the restore itself says nothing. Only where that is about to
     have no more to say; and not once an operator has said that the ledger is the truth."""
+    views = ((name, context.view(name)) for name in _unshown(context, now))
+    return (name for name, view in views if view.listed_ms is not None or view.problem)
+
+
+def awaited(context: Context, now: int) -> list[ProfileName]:
+    """Those that may come to be `unseen`, and are not doubted by now: mostly their first answer since the start, or
+    since they were configured, is still to come. Were they doubted at once, whoever takes seconds to answer would spend
+    every limit for an hour."""
+    told = {*context.uncounted, *context.store.reckoned()}
+    return [name for name in _unshown(context, now) if doubted_as(context, name) not in told]
+
+
+def doubted_as(context: Context, profile: ProfileName) -> str:
+    """By what name it is doubted: the next restore is another doubt."""
+    return f"{profile}@{context.store.restored_ms()}"
+
+
+def _unshown(context: Context, now: int) -> Iterator[ProfileName]:
     store = context.store
     since, reconciled = store.restored_ms(), store.reconciled_ms()
     if since is None or now + doubt.AGAIN_MS < doubt.reach(since).end_ms:
         return
     if reconciled is None or reconciled < since:
-        limited = {budget.key for budget in store.limits()}
         for profile in context.settings.providers:
-            keys = {*keys_of_place(PoolName(""), profile, context.settings.drivers), *_keys(context, profile)}
-            covers = not limited.isdisjoint(keys) or any(key.scope in OF_PAYERS for key in limited)
-            if covers and not is_shown(store, profile):
+            if not is_shown(store, profile) and _limits(context, profile):
                 yield profile
+
+
+def _limits(context: Context, profile: ProfileName) -> set[Key]:
+    """The limits that cover what may have been launched at `profile`: those of payers wherever tasks run."""
+    keys = {*keys_of_place(PoolName(""), profile, context.settings.drivers), *_keys(context, profile)}
+    limited = {budget.key for budget in context.store.limits()}
+    return {key for key in limited if key in keys or key.scope in OF_PAYERS}
 
 
 def _unlisted(context: Context, now: int) -> Iterator[Blocked]:

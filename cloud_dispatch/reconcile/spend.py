@@ -23,6 +23,7 @@ from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.ports.store import InstanceChange, Store
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.spi import HardEnd, Provider
+from cloud_dispatch.reconcile import restored
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.settings import Settings
 from cloud_dispatch.reconcile.together import Together
@@ -233,7 +234,8 @@ class Spending:
                 await self._drain(rows[InstanceId(holder.commitment.name)], self._words(over))
         await give_way()
         found = renew(standing, holders, now, pace)
-        for extension in found.extensions:
+        # What is to be shown yet may have used a limit up.
+        for extension in () if restored.awaited(self._c, now) else found.extensions:
             await self._extend(extension, rows[InstanceId(extension.name)], now)
         for name, refusal in found.refused.items():
             row = rows[InstanceId(name)]

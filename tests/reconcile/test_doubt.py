@@ -16,19 +16,20 @@ from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
 from cloud_dispatch.domain.offering import Market
-from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.domain.pool import Caps, EndRules, Pool
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
-from cloud_dispatch.provider.spi import Provider
-from cloud_dispatch.reconcile import foreign, restored
+from cloud_dispatch.provider.spi import Listing, Provider
+from cloud_dispatch.reconcile import asking, foreign, restored, spend
 from cloud_dispatch.reconcile.spend import UNSURE
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
 from cloud_dispatch.spend.doubt import AGAIN_MS
+from cloud_dispatch.spend.ends import Extension, Renewals
 from cloud_dispatch.spend.windows import Window
 from cloud_dispatch.statestore.lineage import RESTORED_FACT
 from cloud_dispatch.statestore.purse import UNSURE_FACT
-from tests.reconcile.fake import LOCAL, NAMED, Cloud, ManualClock, World, world
+from tests.reconcile.fake import LOCAL, NAMED, POOL, Cloud, ManualClock, World, world
 
 OTHER = ProfileName("other")
 ALONE = Shape(Resources(1_000, GIB), exclusive=True)
@@ -433,6 +434,43 @@ async def test_an_operator_reckons_with_what_a_restored_store_has_never_seen(tmp
         other.requests.clear()
         await w.submit(2, shape=ALONE, expected_runtime_ms=60_000)
         await until_the_restore_has_no_more_to_say(w, other)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_who_has_not_answered_yet_since_a_restore_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """A profile that comes long after a restore, and takes longer than a pass waits: under a limit of both nothing is
+    launched or moved on until it has answered, and only where it can't is the limit taken for spent."""
+    monkeypatch.setattr(asking, "PATIENCE_MS", 10)
+    brief = Pool(POOL, (LOCAL,), target_drain_ms=60_000, end=EndRules(lifetime_ms=1_200_000))  # in the hour in doubt
+    async with world(tmp_path, pool=brief) as w:
+        await w.store.set_facts({RESTORED_FACT: str(w.clock.now()), UNSURE_FACT: str(w.clock.now())})
+        await w.passes(2)
+        w.clock.ms += 3 * HOUR_MS
+        await limited(w)
+        await w.booted()
+        (row,) = w.rows
+        other, answers = beside_it(w), asyncio.Event()
+        listing, other.silent = other.list, fails
+
+        async def late(deployment: str) -> Listing:
+            await answers.wait()
+            return await listing(deployment)
+
+        monkeypatch.setattr(other, "list", late)
+        later = Extension(row.id, row.ends_ms + HOUR_MS, w.store.committed()[row.id])
+        monkeypatch.setattr(spend, "renew", lambda *_: Renewals((later,), {}))
+        (_, task) = await w.submit(2, shape=ALONE, expected_runtime_ms=60_000)
+        await w.loop.one_pass()
+        assert "other has not shown yet what was launched there" in await reasons(w, task)
+        assert (w.store.doubted_ms(), w.store.instances()[row.id].ends_ms) == (None, row.ends_ms)
+        assert len(w.cloud.requests) + len(other.requests) == 1
+        answers.set()
+        await w.passes(3)
+        moved = w.store.instances()[row.id].ends_ms == later.ends_ms
+        launched = len(w.cloud.requests) + len(other.requests) > 1
+        assert (w.store.doubted_ms() is None, moved, launched) == (not fails,) * 3
 
 
 @pytest.mark.parametrize(

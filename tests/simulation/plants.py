@@ -62,7 +62,7 @@ def forgets_that_it_came_from_a_backup(patch: pytest.MonkeyPatch) -> None:
 
 def takes_the_unseen_for_unspent(patch: pytest.MonkeyPatch) -> None:
     """Once a restore has no more to say, what no listing has shown since is nothing."""
-    patch.setattr(restored, "unseen", lambda *_: ())
+    patch.setattr(restored, "_unshown", lambda *_: ())
 
 
 def looks_at_the_first_window_alone(patch: pytest.MonkeyPatch) -> None:
