@@ -154,8 +154,8 @@ def _dump(engine: Engine, part: Path) -> None:
 
 
 def _copy_tables(out: Connection, into: Connection) -> None:
-    """Into an empty database: tables of the revision that there is, with every row. They may be older than those of
-    this version, which an upgrade still has to come over."""
+    """Into a database without a store: tables of the revision that there is, with every row. They may be older than
+    those of this version, which an upgrade still has to come over. Beside them there may be tables of others."""
     current = revision(out)
     if current is None:
         raise InvalidInput("there is no statestore in this database", place="store.url")
@@ -164,7 +164,7 @@ def _copy_tables(out: Connection, into: Connection) -> None:
     there.reflect(out)
     here.reflect(into)
     for table in here.sorted_tables:
-        if table.name in (owner.name, VERSION.name):
+        if table.name in (owner.name, VERSION.name) or table.name not in there.tables:
             continue
         with out.execute(select(there.tables[table.name]).execution_options(yield_per=_ROWS)) as rows:
             for part in rows.mappings().partitions():

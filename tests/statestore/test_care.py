@@ -167,6 +167,22 @@ async def test_a_backup_is_restored_into_postgres(postgres_url: str, sqlite_url:
         restore(copy, postgres_url, now_ms=START_MS)
 
 
+def test_a_backup_is_restored_beside_the_tables_of_others(postgres_url: str, tmp_path: Path) -> None:
+    """Such as those of an extension. They stay as they are, and no copy has them."""
+    copy, again = tmp_path / "copy.db", tmp_path / "again.db"
+    migrated_store(copy)
+    engine = make_engine(parse_url(postgres_url))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE spatial_ref_sys (srid integer)")
+        connection.exec_driver_sql("INSERT INTO spatial_ref_sys VALUES (4326)")
+    restore(copy, postgres_url, now_ms=START_MS)
+    backup(postgres_url, again)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT srid FROM spatial_ref_sys").scalar() == 4326
+    engine.dispose()
+    assert revision_of(postgres_url) == revision_of(f"sqlite:///{again}") == "0003"
+
+
 def test_a_restore_into_postgres_that_is_cut_off_leaves_an_empty_database(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
