@@ -43,7 +43,7 @@ def migrating(engine: Engine) -> Iterator[Connection]:
     with engine.connect() as connection:
         _heed_references(connection, False)
         try:
-            with connection.begin(), at_length(connection):
+            with at_length(connection), connection.begin():  # the commit of it all may take long, too
                 yield connection
         finally:
             _heed_references(connection, True)

@@ -15,6 +15,7 @@ from cloud_dispatch.ports.store import TaskFilter
 from cloud_dispatch.provider.registry import plugin
 from cloud_dispatch.statestore import SqlStore, describe_owner, patience, reader
 from cloud_dispatch.statestore.engine import Unanswered, at_length, make_engine, parse_url
+from cloud_dispatch.statestore.migrate import migrating
 from cloud_dispatch.statestore.patience import PatientConnection
 from cloud_dispatch.testing.store_builders import ManualClock, spec
 from tests.statestore import rotating
@@ -115,6 +116,26 @@ def test_what_is_known_to_take_long_is_waited_for(database: Database, monkeypatc
             connection.exec_driver_sql("SELECT pg_sleep(1.5)")
     with engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+    engine.dispose()
+
+
+def test_the_commit_of_what_takes_long_is_waited_for(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has restored a large store must not hear that nothing was done."""
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.5)
+    engine = make_engine(parse_url(database.said))
+    with migrating(engine) as connection:
+        connection.exec_driver_sql("CREATE TABLE t (id integer)")
+        connection.exec_driver_sql(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql"
+            " AS $$BEGIN PERFORM pg_sleep(1.5); RETURN NULL; END$$"
+        )
+        connection.exec_driver_sql(
+            "CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED"
+            " FOR EACH ROW EXECUTE FUNCTION wait()"
+        )
+        connection.exec_driver_sql("INSERT INTO t VALUES (1)")
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM t").scalar() == 1
     engine.dispose()
 
 
