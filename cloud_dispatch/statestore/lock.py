@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import delete, insert, select, text
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ProgrammingError, SQLAlchemyError
 
 from cloud_dispatch.domain.errors import Conflict, StoreUnavailable
 from cloud_dispatch.ownership import give
@@ -248,7 +248,7 @@ class AdvisoryLock:
 def _named_owner(connection: Connection) -> Owner | None:
     try:
         row: Any = connection.execute(select(owner.c.pid, owner.c.host, owner.c.since_ms)).first()
-    except DBAPIError:  # not migrated yet: the first opener is just making it
+    except ProgrammingError:  # not migrated yet: the first opener is just making it
         return None
     return Owner(*row) if row else None
 

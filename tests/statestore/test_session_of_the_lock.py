@@ -73,6 +73,24 @@ async def test_a_lock_that_went_with_its_session_is_taken_again(store: SqlStore,
     assert await store.check() == []
 
 
+async def test_a_session_that_ends_while_it_takes_the_lock_has_lost_it_to_nobody(
+    store: SqlStore, admin: sa.Connection
+) -> None:
+    """Who could not ask for the name of the owner has not heard another one's: he is not told to look for one."""
+    hang_up(admin)
+
+    def ended(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if "FROM owner" in statement:
+            hang_up(admin)
+
+    sa.event.listen(store._engine, "before_cursor_execute", ended)
+    with pytest.raises(StoreUnavailable) as told:
+        await store.submit([spec()])
+    sa.event.remove(store._engine, "before_cursor_execute", ended)
+    assert "lost its lock" not in str(told.value)
+    assert await store.submit([spec()]) == [2]
+
+
 async def test_nobody_writes_without_the_lock(store: SqlStore, admin: sa.Connection, postgres_url: str) -> None:
     """Once the session of the lock is gone another process may have the store, and the first one can't write then."""
     admin.execute(
