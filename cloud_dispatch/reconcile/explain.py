@@ -8,6 +8,7 @@ from typing import Any
 from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import HELD, Task, TaskState
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.plan import Launch, Plan
@@ -59,7 +60,7 @@ def _waiting_reasons(context: Context, found: Task) -> list[str]:
     waiting = [w for w in plan.waiting if w.shape == shape and w.payer == payer]
     reasons.extend(w.reason for w in waiting)
     if any(w.left < w.count for w in waiting):
-        reasons.extend(_not_begun(context, plan))
+        reasons.extend(_not_begun(context, plan, shape))
     if any(Obstacle.BUDGET in w.obstacles for w in waiting) and is_unsure(context.store):
         reasons.append(UNSURE)
     if stopped and not any(stopped in reason for reason in reasons):
@@ -72,13 +73,22 @@ def _waiting_reasons(context: Context, found: Task) -> list[str]:
     return reasons
 
 
-def _not_begun(context: Context, plan: Plan) -> Iterator[str]:
-    """What the last plan launches for what waits, and was not launched after all."""
+def _not_begun(context: Context, plan: Plan, shape: Shape) -> Iterator[str]:
+    """What the last plan launches that could run `shape`, and was not launched after all."""
     for number, begun in sorted(context.less.items()):
         action = plan.actions[number]
-        if isinstance(action, Launch):
+        if isinstance(action, Launch) and _can_run(context, action, shape):
             what = f"{action.slots} x {action.offering.key} that the last plan launches for pool {action.pool}"
             yield f"of {what} {begun.slots or 'none'} {'was' if begun.slots == 1 else 'were'}: {begun.why}"
+
+
+def _can_run(context: Context, action: Launch, shape: Shape) -> bool:
+    pool = context.settings.pools.get(action.pool)
+    if pool is None:  # it has left since
+        return shape.pool in ("", action.pool)
+    return not action.offering.machine(
+        pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance
+    ).misfit(shape)
 
 
 def unserved(context: Context) -> dict[str, int]:

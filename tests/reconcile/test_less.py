@@ -8,8 +8,11 @@ from typing import Any
 
 import msgspec
 
+from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.money import Amount
-from cloud_dispatch.domain.pool import Caps
+from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.planner.again import again
 from cloud_dispatch.planner.plan import Begun, Launch
 from cloud_dispatch.planner.replay import Record, decode_begun
@@ -17,7 +20,7 @@ from cloud_dispatch.provider.spi import HardEnd
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.windows import Window
 from tests.reconcile.examples import offering
-from tests.reconcile.fake import NAMED, Cloud, ManualClock, World, world
+from tests.reconcile.fake import LOCAL, NAMED, POOL, Cloud, ManualClock, World, world
 
 HOUR_MS = 3_600_000
 
@@ -69,6 +72,19 @@ async def test_of_a_launch_in_part_it_is_said_how_many_were_begun(tmp_path: Path
         assert 0 < begun < sum(one.slots for one in launches)
         assert begun == len(w.rows)
         assert all("limit" in one.why or "budget" in one.why for one in less.values())
+
+
+async def test_a_task_is_not_told_of_launches_that_could_not_run_it(tmp_path: Path) -> None:
+    """A limit of another pool's is nothing to it, whatever that pool is for."""
+    async with world(tmp_path, cloud=dear(), caps=Caps(instances=10)) as w:
+        other = Pool(PoolName("other"), (LOCAL,), minimum=1)
+        w.context.settings = dataclasses.replace(w.context.settings, pools={POOL: w.pool, other.name: other})
+        await w.fleet.set_limit(Key(Scope.POOL, other.name), Window.TOTAL, Amount(10), "")
+        (task,) = await w.submit(1, shape=Shape(Resources(1_000, GIB), pool=POOL))
+        await w.loop.one_pass()
+        launches, less = await planned(w)
+        assert [launches[number].pool for number in less] == [other.name]
+        assert not [one for one in await reasons(w, task) if "that the last plan launches" in one]
 
 
 async def test_nothing_is_added_to_a_plan_that_is_carried_out(tmp_path: Path) -> None:
