@@ -21,7 +21,8 @@ def notes_of(specs: Sequence[TaskSpec], pools: Mapping[PoolName, Pool]) -> list[
     """That tasks name a pool that is not there, or labels that no pool has, or are expected to run for longer than
     instances live. All are taken: a pool may come to be, a lifetime may become another, what is expected may be wrong,
     and offerings may have labels of their own."""
-    missing, cut, bare = Counter[str](), Counter[tuple[str, int]](), Counter[tuple[str, Labels]]()
+    missing, cut = Counter[str](), Counter[tuple[str, int]]()
+    asked, bare = Counter[tuple[PoolName, Labels]](), Counter[tuple[PoolName, Labels]]()
     longest = max((pool.end.lifetime_ms for pool in pools.values()), default=0)
     for spec in specs:
         name = PoolName(spec.shape.pool)
@@ -32,10 +33,13 @@ def notes_of(specs: Sequence[TaskSpec], pools: Mapping[PoolName, Pool]) -> list[
             if spec.expected_runtime_ms > lifetime_ms > 0:
                 cut[name, lifetime_ms] += 1
         if spec.shape.labels and (not name or name in pools):
-            own = frozenset(label for label in spec.shape.labels if label[0] not in _OF_OFFERINGS)
-            if own and not any(own.issubset(one.labels) for one in ([pools[name]] if name else pools.values())):
-                bare[name, tuple(sorted(own))] += 1
+            asked[name, spec.shape.labels] += 1
+    for (name, labels), count in asked.items():  # of a great many tasks few differ
+        own = frozenset(label for label in labels if label[0] not in _OF_OFFERINGS)
+        if own and not any(own.issubset(one.labels) for one in ([pools[name]] if name else pools.values())):
+            bare[name, tuple(sorted(own))] += count
     known = ", ".join(sorted(pools)) or "none"
+    labels_known = _labels(sorted({label for pool in pools.values() for label in pool.labels})) or "none"
     notes = [
         f"there is no pool {name!r} (pools: {known}): {_tasks(count)} waiting until there is"
         for name, count in sorted(missing.items())
@@ -47,7 +51,7 @@ def notes_of(specs: Sequence[TaskSpec], pools: Mapping[PoolName, Pool]) -> list[
     ]
     notes += [
         f"{f'pool {name} lacks' if name else 'no pool has'} {_labels(labels)}"
-        f" (labels of pools: {_labels(sorted({label for pool in pools.values() for label in pool.labels})) or 'none'}):"
+        f" (labels of pools: {labels_known}):"
         f" {_tasks(count)} waiting until {'it' if name else 'one'} has, or an offering does"
         for (name, labels), count in sorted(bare.items())
     ]

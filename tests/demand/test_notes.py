@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from cloud_dispatch.demand.notes import MOST, notes_of
@@ -47,6 +48,25 @@ def test_labels_that_no_pool_has_are_named_with_those_that_pools_have() -> None:
         f"pool two lacks size=small {known}: 1 task waiting until it has, or an offering does",
     ]
     assert "(labels of pools: none)" in notes_of([task(shape=small)], POOLS)[0]
+
+
+def test_the_labels_of_many_tasks_are_looked_for_once() -> None:
+    """A submission has as many tasks as there are in a sweep, and a deployment dozens of pools."""
+    looked = []
+
+    class Looked(tuple[tuple[str, str], ...]):
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[tuple[str, str]]:
+            looked.append(self)
+            return super().__iter__()
+
+    pools = {PoolName("one"): Pool(PoolName("one"), (), labels=Looked((("size", "large"),)))}
+    wanted = Shape(labels=(("size", "small"),))
+    looked.clear()
+    (told,) = notes_of([task(shape=wanted)] * 1_000, pools)
+    assert "1000 tasks waiting" in told
+    assert len(looked) < 10
 
 
 def test_a_pool_that_is_not_there_is_named_once() -> None:
