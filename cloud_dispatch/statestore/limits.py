@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.statestore.batch import Batch
+from cloud_dispatch.statestore.engine import at_length
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.paying import recommit
 from cloud_dispatch.statestore.purse import Configured, Purse
+from cloud_dispatch.statestore.reader import PATIENCE_S
 from cloud_dispatch.statestore.records import set_facts
 
 #: By name; None: to be forgotten.
@@ -35,7 +37,8 @@ class SetLimits:
         self._now_ms = now_ms
 
     def prepare(self, connection: Connection) -> None:
-        self._purse.read(connection, self._now_ms)
+        with at_length(connection, PATIENCE_S):  # sums over all that was ever spent
+            self._purse.read(connection, self._now_ms)
 
     def plan(self, batch: Batch) -> None:
         """First of all effects: what the group books is not in the ledger that was read."""

@@ -16,7 +16,9 @@ from cloud_dispatch.domain.task import TaskSpec, TaskState
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import TaskFilter
 from cloud_dispatch.statestore.batch import Batch
+from cloud_dispatch.statestore.engine import at_length
 from cloud_dispatch.statestore.queue import Lot
+from cloud_dispatch.statestore.reader import PATIENCE_S
 from cloud_dispatch.statestore.rows import encode, retry_row, spec_of
 from cloud_dispatch.statestore.schema import shapes, specs, tasks
 
@@ -160,7 +162,8 @@ class Cancel:
     def prepare(self, connection: Connection) -> None:
         where = matching(self._where, states=False)
         query = select(tasks.c.id).where(and_(tasks.c.ended_ms.is_(None), where)).order_by(tasks.c.id)
-        self._found = list(connection.scalars(query))
+        with at_length(connection, PATIENCE_S):
+            self._found = list(connection.scalars(query))
 
     def plan(self, batch: Batch) -> None:
         memory, now = batch.memory, self._clock.now()

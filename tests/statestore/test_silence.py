@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
 from cloud_dispatch.adapters.executors import Adaptive, Inline, Thread
 from cloud_dispatch.bootstrap import _commit_executor
 from cloud_dispatch.config import Embedded, load
+from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import TaskFilter
 from cloud_dispatch.provider.registry import plugin
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.commitment import EVERYTHING
+from cloud_dispatch.spend.windows import Window
 from cloud_dispatch.statestore import SqlStore, describe_owner, patience, reader
 from cloud_dispatch.statestore.engine import Unanswered, at_length, make_engine, parse_url
 from cloud_dispatch.statestore.migrate import migrating
@@ -23,6 +27,7 @@ from tests.statestore.conftest import stores
 from tests.statestore.rotating import Database
 
 pytestmark = pytest.mark.process
+HOURLY = Budget(EVERYTHING, Window.HOUR, Amount(10**9))
 
 
 @pytest.fixture
@@ -117,6 +122,29 @@ def test_what_is_known_to_take_long_is_waited_for(database: Database, monkeypatc
     with engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT 1").scalar() == 1
     engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("table", "call"),
+    [
+        ("tasks", lambda store: store.cancel(TaskFilter(name="none"))),
+        ("ledger", lambda store: store.set_limits([HOURLY], {})),
+    ],
+    ids=["a cancellation", "a limit"],
+)
+async def test_calls_that_go_through_many_rows_are_waited_for(
+    store: SqlStore, database: Database, table: str, call: Callable[[SqlStore], Awaitable[object]]
+) -> None:
+    """Nobody else's call fails by them, either: they share the session, and mostly the transaction. Here the rows are
+    kept by somebody else for a while."""
+    with database.admin.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        connection.exec_driver_sql(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        called = asyncio.gather(call(store), store.set_fact("a", "b"))
+        await asyncio.sleep(1.5)
+        connection.exec_driver_sql("COMMIT")
+    await called
+    assert store.trouble() == ""
 
 
 def test_the_commit_of_what_takes_long_is_waited_for(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
