@@ -218,7 +218,7 @@ class Observer:
             return
         first = finding.vm.slot if named else finding.facts.slot
         told = first >= 0
-        for slot in range(first, MAX_SLOTS) if told else (0, *range(UNTOLD, UNTOLD + MAX_SLOTS)):
+        for slot in range(first, UNTOLD + MAX_SLOTS) if told else (0, *range(UNTOLD, UNTOLD + MAX_SLOTS)):
             try:
                 row = await self._c.store.instance(instance_id(batch, slot))
             except NotFound:

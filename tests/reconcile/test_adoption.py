@@ -378,6 +378,22 @@ async def test_who_can_not_be_told_apart_becomes_one_that_no_agent_is(tmp_path: 
         assert cloud.terminated == []
 
 
+async def test_who_was_adopted_without_a_slot_is_adopted_once_more(tmp_path: Path) -> None:
+    """Found by the simulator: the store was lost twice. The slots that their tags have by now are beyond those of any
+    launch."""
+    cloud = Cloud(ManualClock(), traits=NAMELESS)
+    async with world(tmp_path / "old", cloud=cloud, pool=Pool(POOL, (LOCAL,), minimum=3)) as w:
+        await w.passes(1)
+        store, names = w.store.id, {row.vm for row in w.rows}
+    for folder in ("new", "newer"):
+        async with world(tmp_path / folder, cloud=cloud) as w:
+            await w.store.set_fact(HERITAGE_FACT, store)
+            await w.passes(4)
+            assert {row.vm for row in w.rows} == names
+            assert slots_worn(cloud) == {row.vm: str(slot_of(row.id)[1]) for row in w.rows}
+    assert cloud.terminated == []
+
+
 async def test_a_slot_of_the_copy_is_not_given_to_whoever_comes_first(tmp_path: Path) -> None:
     """Neither by a listing nor to an agent that registers, unless the launch had this one alone. The slots are given
     up, the VMs are adopted, and register as what they are now."""
