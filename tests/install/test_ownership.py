@@ -6,12 +6,14 @@ import asyncio
 import os
 import pwd
 import shutil
+import socket
 import sqlite3
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -247,6 +249,37 @@ def test_what_root_copies_for_a_bucket_is_read_as_the_service(
     monkeypatch.setattr(safekeeping, "Bucket", lambda *_: _Bucket(sent))
     assert run(["backup", "--into", "s3://lab/copies", "--config", str(served.parent / "config.toml")]) != 0
     assert sent == []
+
+
+def test_a_database_is_asked_with_the_home_of_the_service(
+    served: Path, nobody: pwd.struct_passwd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What talks to PostgreSQL looks for certificates in the home of who asks, and goes no further where it may not
+    look: with the rights of the service and the home of root no database would be reached that wants TLS."""
+    pytest.importorskip("psycopg")
+    closed = tmp_path / "root"
+    closed.mkdir(mode=0o700)
+    monkeypatch.setenv("HOME", str(closed))
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        url = f"postgresql://u@127.0.0.1:{server.getsockname()[1]}/x?sslmode=require"
+        config = served.parent / "config.toml"
+        config.write_text(f'{config.read_text()}[store]\nurl = "{url}"\n')
+        heard: list[bytes] = []
+        answering = Thread(target=_wants_tls, args=(server, heard))
+        answering.start()
+        assert run(["db", "check", "--config", str(config)]) != 0
+        answering.join()
+    assert heard == [b"\x16"], "it begins with TLS"
+    assert os.environ["HOME"] == str(closed)
+
+
+def _wants_tls(server: socket.socket, heard: list[bytes]) -> None:
+    """A PostgreSQL that takes the offer of TLS; what it hears next, which is nothing where its asker gives up."""
+    asker = server.accept()[0]
+    with asker:
+        asker.recv(8)
+        asker.sendall(b"S")
+        heard.append(asker.recv(1))
 
 
 class _Bucket:
