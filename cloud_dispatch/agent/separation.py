@@ -49,8 +49,12 @@ class Separation:
         step_down(self.users.agent, self.users.group)
 
     def clear(self) -> None:
-        """The end: remove what attempts have left, as far as that is done soon."""
-        cleaner = fork(partial(clean_all, self.users))
+        """The end: remove what attempts have left, as far as that is done soon. It comes to its own end whatever it
+        meets: the VM's comes after it."""
+        try:
+            cleaner = fork(partial(clean_all, self.users))
+        except OSError:  # the kernel has no process to spare: what could not be killed may have them all
+            return
         names = [os.path.join(self.work_dir, name) for name in ("attempts", ".waste")]
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(["/bin/rm", "-rf", "--", *names], timeout=_CLEAR_S, stdin=subprocess.DEVNULL, check=False)
@@ -58,6 +62,7 @@ class Separation:
         while os.waitpid(cleaner, os.WNOHANG) == (0, 0):
             if now_ms() > deadline:
                 kill_each([cleaner], signal.SIGKILL)
+                return
             pause(0.01)
 
 

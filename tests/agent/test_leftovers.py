@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.agent import forked, leftovers
+from cloud_dispatch.agent import forked, leftovers, separation
+from cloud_dispatch.agent.identity import Config
+from cloud_dispatch.agent.privileges import Users
+from cloud_dispatch.agent.separation import Separation
 from tests.agent.conftest import RunningAgent, until
 from tests.agent.stub import StubDispatcher
 from tests.agent.test_separation import separately
@@ -48,6 +53,24 @@ def test_a_vm_that_ends_leaves_nothing_where_everybody_may_write(
     os.kill(agent.process.pid, signal.SIGTERM)
     agent.wait()
     assert not left.exists()
+
+
+def test_whatever_is_left_a_vm_comes_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a kernel that has no process to spare keeps it from that, nor what does not even die."""
+    at_its_end = Separation(Users(1, 1, 2, 3), str(tmp_path), Config(), "python3")
+
+    def refused(_: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "no process to spare")
+
+    monkeypatch.setattr(separation, "fork", refused)
+    at_its_end.clear()
+    stuck = forked.fork(lambda: time.sleep(60))
+    monkeypatch.setattr(separation, "fork", lambda _: stuck)
+    monkeypatch.setattr(separation, "kill_each", lambda *_: None)
+    monkeypatch.setattr(separation, "_CLEAR_S", 0)
+    at_its_end.clear()
+    os.kill(stuck, signal.SIGKILL)
+    os.waitpid(stuck, 0)
 
 
 def test_what_vanishes_meanwhile_keeps_nothing_else_from_going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
