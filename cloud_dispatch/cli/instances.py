@@ -39,7 +39,7 @@ def instances(
                 i["state"] if i["behaviour"] == "run" else f"{i['state']} ({i['behaviour']})",
                 i["tasks"], show.span(i["boot_ms"]), show.span(i["work_ms"]), show.span(i["idle_ms"]),
                 show.dollars(i["cost_micro"]),
-                i["unreachable"] or i["cause"] or show.shorten(i["reason"]),
+                i.get("unreachable") or i["cause"] or show.shorten(i["reason"]),
             )
             for i in found
         ]  # fmt: skip
@@ -86,7 +86,7 @@ def _control(verb: str, instance: str, reason: str, config: ConfigFile, as_json:
 
     def render() -> None:
         print(f"{instance}: {verb}; it is {changed['state']} ({changed['behaviour']}).")
-        if changed["unreachable"]:
-            print(f"But {changed['unreachable']}.")
+        if nobody := changed.get("unreachable"):  # an older dispatcher does not say
+            print(f"But {nobody}.")
 
     emit(changed, as_json, render)

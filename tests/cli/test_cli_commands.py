@@ -241,6 +241,13 @@ def test_instances_are_listed_and_controlled(cli: Any, dispatcher: Any) -> None:
     assert cli("kill", "abc-0").out.endswith("But nobody can end it: profile x is not configured any more.\n")
 
 
+def test_instances_of_a_dispatcher_that_does_not_say_who_is_out_of_reach(cli: Any, dispatcher: Any) -> None:
+    """It is of an earlier version than the command, which reads and tells what there is."""
+    dispatcher.instances["abc-0"] = {name: said for name, said in INSTANCE.items() if name != "unreachable"}
+    assert "abc-0" in cli("instances").out
+    assert cli("hold", "abc-0").out == "abc-0: hold; it is idle (hold).\n"
+
+
 def test_plan_and_explain_say_why(cli: Any, dispatcher: Any) -> None:
     """Reasons are what these commands are for."""
     dispatcher.plays = lambda task: None
