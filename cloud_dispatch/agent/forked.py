@@ -16,7 +16,7 @@ from cloud_dispatch.agent.handing import hand_on
 from cloud_dispatch.agent.leftovers import forget, owners
 from cloud_dispatch.agent.lending import read_order, write_failure
 from cloud_dispatch.agent.memory import proportional
-from cloud_dispatch.agent.privileges import Users, end_with_parent, lend_hand, step_down
+from cloud_dispatch.agent.privileges import Users, end_with_parent, leave_keys, lend_hand, step_down
 from cloud_dispatch.agent.processes import raw_children, tree, uid_of
 from cloud_dispatch.agent.spawning import RESTORED, find
 
@@ -48,6 +48,7 @@ def run_order(users: Users, uid: int, filled: str, descriptors: List[int]) -> No
         if filled:
             hand_on(filled, users.agent, uid, uid)
         os.setsid()
+        leave_keys()  # as root, who may have as many keyrings as there are attempts
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for number, source in enumerate((null, output, output)):
             os.dup2(source, number)

@@ -1,8 +1,8 @@
 """What an attempt leaves outside of its folder, where the next one of its uid could find it. Owns finding and removing.
 
 That is in folders where everybody may write, POSIX message queues among them, and in the kernel: System V's shared
-memory, semaphores and queues. An attempt is no more when this runs, and may have left as much as it liked: only for
-children of the supervisor. By then these are a user who may not read Python's files: nothing can be imported.
+memory, semaphores and queues, and keys. An attempt is no more when this runs, and may have left as much as it liked:
+only for children of the supervisor. By then these are a user who may not read Python's files: nothing can be imported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import stat
 from typing import Iterator, List, Optional, Sequence, Set, Tuple  # noqa: UP035
 
 from cloud_dispatch.agent.folders import remove_by_force
-from cloud_dispatch.agent.privileges import load
+from cloud_dispatch.agent.privileges import keyctl, load
 
 #: Where everybody may write, if it is there at all.
 _KNOWN = ("/tmp", "/var/tmp", "/var/crash", "/dev/shm", "/dev/mqueue", "/run/lock", "/run/shm")
@@ -21,6 +21,10 @@ _KNOWN = ("/tmp", "/var/tmp", "/var/crash", "/dev/shm", "/dev/mqueue", "/run/loc
 _PARENTS = ("/run", "/var")
 _TABLES = "/proc/sysvipc"
 _IPC_RMID = 0
+_KEY_USERS = "/proc/key-users"
+_CLEAR, _LINK, _GET_PERSISTENT = 7, 8, 22
+#: Keyrings, as the kernel numbers them for whoever asks.
+_OF_PROCESS, _OF_USER, _OF_USERS_SESSIONS = -2, -4, -5
 
 
 def shared_folders(known: Sequence[str] = _KNOWN, parents: Sequence[str] = _PARENTS) -> List[str]:
@@ -44,7 +48,7 @@ def shared_folders(known: Sequence[str] = _KNOWN, parents: Sequence[str] = _PARE
 
 def owners(first: int, last: int, folders: Optional[Sequence[str]] = None) -> Set[int]:
     """The uids from `first` to `last` of whom there is anything in `folders` (if not named: all) or in the kernel."""
-    found = {uid for _, _, uid in _objects()}
+    found = {uid for _, _, uid in _objects()} | _with_keys()
     for folder in shared_folders() if folders is None else folders:
         for entry in _entries(folder):
             with contextlib.suppress(OSError):  # others come and go meanwhile
@@ -58,6 +62,8 @@ def forget(uid: int, folders: Optional[Sequence[str]] = None) -> None:
     for kind, number, creator in _objects():
         if creator == uid:
             _remove_object(kind, number)
+    if uid in _with_keys():
+        _clear_keys()
     for folder in shared_folders() if folders is None else folders:
         for entry in list(_entries(folder)):
             with contextlib.suppress(OSError):  # as above
@@ -84,6 +90,21 @@ def _remove_object(kind: str, number: int) -> None:
         load().semctl(number, 0, _IPC_RMID)
     else:
         getattr(load(), kind + "ctl")(number, _IPC_RMID, None)
+
+
+def _with_keys() -> Set[int]:
+    """Who has keys, or has had some: his keyrings stay."""
+    with contextlib.suppress(OSError), open(_KEY_USERS, "rb") as table:
+        return {int(line.partition(b":")[0]) for line in table}
+    return set()
+
+
+def _clear_keys() -> None:
+    """Empty what outlives processes: the keyrings of this user, of his sessions, and the one that stays for days."""
+    lasting = keyctl(_GET_PERSISTENT, -1, _OF_PROCESS)
+    for ring in (_OF_USER, _OF_USERS_SESSIONS, *([lasting] if lasting > 0 else [])):
+        keyctl(_CLEAR, ring)
+    keyctl(_LINK, _OF_USER, _OF_USERS_SESSIONS)  # as the kernel makes them
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:

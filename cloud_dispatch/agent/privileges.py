@@ -20,6 +20,9 @@ _PR_SET_NO_NEW_PRIVS = 38
 #: -1, which the system calls take for "leave it as it is", comes after it.
 _LAST_UID = (1 << 32) - 2
 _MOST_UIDS = 65_536
+#: The system call for the kernel's keys, which the C library lacks; 0 where its number is not known here.
+_KEYCTL = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine, 0) if sys.maxsize > 1 << 32 else 0
+_JOIN_SESSION_KEYRING = 1
 _PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 _prctl: Any = None
 
@@ -122,6 +125,17 @@ def shield() -> None:
 def end_with_parent() -> None:
     """SIGKILL when the parent of this process ends. To be asked for after stepping down, which forgets it."""
     load().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def keyctl(operation: int, *arguments: Optional[int]) -> int:
+    """What the kernel, which keeps keys for its users, says to that; -1 where it keeps none, or refuses."""
+    return int(load().syscall(_KEYCTL, operation, *arguments)) if _KEYCTL else -1
+
+
+def leave_keys() -> None:
+    """What this process and its children put into their session's keyring ends with them. Else it is that of whoever
+    started this one, and of all that he starts."""
+    keyctl(_JOIN_SESSION_KEYRING, None)
 
 
 def load() -> Any:

@@ -7,11 +7,12 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.agent import forked, leftovers, separation
+from cloud_dispatch.agent import forked, leftovers, privileges, separation
 from cloud_dispatch.agent.identity import Config
 from cloud_dispatch.agent.privileges import Users
 from cloud_dispatch.agent.separation import Separation
@@ -149,3 +150,63 @@ def test_the_folders_where_everybody_may_write_are_those_that_there_are(tmp_path
     assert found == [str(known), str(parent / "open")]
     assert "/dev/shm" not in leftovers.shared_folders([], ["/dev"]), "it is mounted there"
     assert {"/tmp", "/dev/shm"} <= set(leftovers.shared_folders())
+
+
+#: Keys of the kernel: put into, or looked for in, the session's keyring, the user's, that of the user's sessions, and
+#: the one that stays for days. The numbers of the system calls are those of this machine.
+_KEYS = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+add, keyctl = {"x86_64": (248, 250), "aarch64": (217, 219)}[os.uname().machine]
+lasting = libc.syscall(keyctl, 22, -1, -2)
+for ring in (-3, -4, -5, *([lasting] if lasting > 0 else [])):
+    if sys.argv[1] == "put":
+        assert libc.syscall(add, b"user", b"secret", b"of mine", 7, ring) > 0
+    elif libc.syscall(keyctl, 10, ring, b"user", b"secret", 0) > 0:
+        print("found in", ring)
+print(os.getuid())
+"""
+
+
+@pytest.mark.process
+@separately
+def test_no_attempt_finds_the_keys_of_another(
+    stub: StubDispatcher, start_agent: Callable[..., RunningAgent], users: dict[str, str]
+) -> None:
+    """The kernel keeps a user's keys when nothing of that user lives any more, and a session's for all who came from
+    it; here all attempts are of one uid."""
+    first = int(users["agent_user"]) + 1
+    users["task_uids"] = f"{first}-{first + 1}"
+    start_agent()
+    for word, found in (("put", f"{first}\n"), ("look", f"{first}\n")):
+        result = stub.result(stub.submit("python3", "-c", _KEYS, word))
+        assert (result.cause, stub.logs[result.token].decode()) == ("success", found)
+
+
+@separately
+def test_whose_keys_the_kernel_keeps_is_found(users: dict[str, str]) -> None:
+    """At a start of the supervisor, too, nobody is let before they have gone."""
+    uids = int(users["agent_user"]) + 1, int(users["agent_user"]) + 2
+
+    def keys(word: str) -> None:
+        privileges.leave_keys()
+        os.setuid(uids[0])
+        os.execlp("python3", "python3", "-c", _KEYS, word)
+
+    def forget() -> None:
+        os.setuid(uids[0])
+        leftovers.forget(uids[0], [])
+
+    os.waitpid(forked.fork(lambda: keys("put")), 0)
+    assert leftovers.owners(*uids, []) == {uids[0]}
+    os.waitpid(forked.fork(forget), 0)
+    reading, writing = os.pipe()
+
+    def look() -> None:
+        os.dup2(writing, 1)
+        keys("look")
+
+    os.waitpid(forked.fork(look), 0)
+    assert os.read(reading, 1000).decode() == f"{uids[0]}\n"
+    os.close(reading)
+    os.close(writing)
