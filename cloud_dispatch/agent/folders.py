@@ -41,12 +41,12 @@ class Folders:
         else:
             self._set_aside()
             os.makedirs(root, mode=0o700)
+        self._in_thread(remove_tree, self._waste)  # also where the program before had only begun to
 
     def _set_aside(self) -> None:
         os.makedirs(self._waste, mode=0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             os.rename(self._root, os.path.join(self._waste, new_name()))
-        self._in_thread(remove_tree, self._waste)
 
     def _clear_but(self, kept: Set[str]) -> None:
         """Of the program whose place this one has taken: what still runs stays, and no name is given twice."""

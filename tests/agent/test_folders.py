@@ -48,18 +48,22 @@ def test_what_is_there_at_a_start_is_removed_beside_the_loop(tmp_path: Path) -> 
 
 
 def test_what_is_not_kept_of_the_program_before_is_removed_beside_the_loop(tmp_path: Path) -> None:
-    """A folder that is still to be removed gives its name to no other."""
-    for name in ("a1", "a2"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "file").touch()
-    (tmp_path / "7-8.log").touch()
+    """A folder that is still to be removed gives its name to no other. What that one was about to remove goes, too: its
+    threads ended with it."""
+    root, waste = tmp_path / "attempts", tmp_path / "attempts.waste"
+    for folder in (root / "a1", root / "a2", waste / "old"):
+        folder.mkdir(parents=True)
+        (folder / "file").touch()
+    (root / "7-8.log").touch()
     beside = Beside()
-    folders = Folders(str(tmp_path), beside, [str(tmp_path / "a1")])
-    assert (tmp_path / "a2" / "file").exists()
+    folders = Folders(str(root), beside, [str(root / "a1")])
+    assert (root / "a2" / "file").exists()
+    assert (waste / "old" / "file").exists()
     assert Path(folders.take(False)).name == "a3"
     beside.run()
-    assert {path.name for path in tmp_path.iterdir()} == {"a1", "a3"}
-    assert (tmp_path / "a1" / "file").exists()
+    assert {path.name for path in root.iterdir()} == {"a1", "a3"}
+    assert (root / "a1" / "file").exists()
+    assert not waste.exists()
 
 
 def test_an_agent_tells_its_end_before_it_clears_up(monkeypatch: pytest.MonkeyPatch) -> None:
