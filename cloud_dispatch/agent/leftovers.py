@@ -29,20 +29,24 @@ _OF_PROCESS, _OF_USER, _OF_USERS_SESSIONS = -2, -4, -5
 
 def shared_folders(known: Sequence[str] = _KNOWN, parents: Sequence[str] = _PARENTS) -> List[str]:
     """The folders of this machine where everybody may write: those `known`, and what is directly below `parents` unless
-    it is mounted there, as what others share with this machine may be: results that tasks are to leave."""
+    it is mounted there, as what others share with this machine may be: results that tasks are to leave. So are those
+    directly below the `known` that are sticky as they are, and of the same owner: systems have some for sockets."""
     found: List[str] = []
     for path in known:
         with contextlib.suppress(OSError):
             if stat.S_ISDIR(os.lstat(path).st_mode):  # a link to one of the others is none
                 found.append(path)
-    for parent in parents:
+    for parent in (*found, *parents):
         with contextlib.suppress(OSError):
-            device = os.stat(parent).st_dev
+            above = os.stat(parent)
             for entry in _entries(parent):
-                status = entry.stat(follow_symlinks=False)
-                open_to_all = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH
-                if open_to_all and status.st_dev == device and entry.path not in found:
-                    found.append(entry.path)
+                with contextlib.suppress(OSError):  # as below
+                    status = entry.stat(follow_symlinks=False)
+                    open_to_all = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH
+                    alike = status.st_mode & stat.S_ISVTX and status.st_uid == above.st_uid
+                    meant = status.st_dev == above.st_dev and (parent in parents or alike)
+                    if open_to_all and meant and entry.path not in found:
+                        found.append(entry.path)
     return found
 
 

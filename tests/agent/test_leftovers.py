@@ -138,16 +138,23 @@ def test_what_another_user_left_in_the_kernel_stays(users: dict[str, str]) -> No
 
 
 def test_the_folders_where_everybody_may_write_are_those_that_there_are(tmp_path: Path) -> None:
-    """Not links to them, nor files; and of others only what is no mount: results may lie there."""
+    """Not links to them, nor files; and of others only what is no mount: results may lie there. Within those that are
+    known those that are like them, as systems have some for sockets in /tmp: not what somebody shares there."""
     known, parent = tmp_path / "known", tmp_path / "parent"
-    for folder, mode in ((known, 0o1777), (parent, 0o755), (parent / "open", 0o1777), (parent / "closed", 0o755)):
+    for folder, mode in (
+        (known, 0o1777), (known / "sockets", 0o1777), (known / "shared", 0o777), (known / "closed", 0o1755),
+        (parent, 0o755), (parent / "open", 0o1777), (parent / "closed", 0o755),
+    ):  # fmt: skip
         folder.mkdir()
         folder.chmod(mode)
     (parent / "link").symlink_to(known)
     (parent / "file").touch()
     (parent / "file").chmod(0o666)
     found = leftovers.shared_folders([str(known), str(tmp_path / "none"), str(parent / "link")], [str(parent)])
-    assert found == [str(known), str(parent / "open")]
+    assert found == [str(known), str(known / "sockets"), str(parent / "open")]
+    if os.geteuid() == 0:
+        os.chown(known / "sockets", 1, 1)
+        assert leftovers.shared_folders([str(known)], []) == [str(known)]
     assert "/dev/shm" not in leftovers.shared_folders([], ["/dev"]), "it is mounted there"
     assert {"/tmp", "/dev/shm"} <= set(leftovers.shared_folders())
 
