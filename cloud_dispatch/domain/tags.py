@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from cloud_dispatch.domain.ids import BatchId, PoolName
 from cloud_dispatch.domain.instance import Behaviour, Instance
+from cloud_dispatch.domain.money import MOST_RATE
 
 SCHEMA = "1"
 PREFIX = "cloud-dispatch-"
@@ -26,6 +27,7 @@ SLOT = PREFIX + "slot"
 SCHEMA_KEY = PREFIX + "schema"
 #: What a VM of ours always carries, in the order in which `_facts` takes it.
 _ALWAYS = itemgetter(SCHEMA_KEY, DEPLOYMENT, STORE, POOL, BATCH, RATE, ENDS_AT)
+_ROOM = 2**63
 #: So many VMs' tags are remembered: those of a large fleet, which every listing brings again.
 _REMEMBERED = 8192
 
@@ -81,13 +83,25 @@ def _facts(
             store=store,
             pool=PoolName(pool),
             batch=BatchId(batch),
-            rate=int(rate),
-            ends_ms=int(ends),
+            rate=_rate(int(rate)),
+            ends_ms=_kept(int(ends)),
             behaviour=Behaviour(behaviour),
-            slot=int(slot),
+            slot=_kept(int(slot)),
         )
     except ValueError:
         return None
+
+
+def _rate(told: int) -> int:
+    """Tags can be written by others of the account: what nothing costs is no price."""
+    return told if 0 <= told <= MOST_RATE else -1
+
+
+def _kept(told: int) -> int:
+    """ValueError for what a database has no room for."""
+    if not -_ROOM <= told < _ROOM:
+        raise ValueError(f"{told} has more than 64 bits")
+    return told
 
 
 def of_instance(instance: Instance, deployment: str, store: str, slot: int = -1) -> VmTags:

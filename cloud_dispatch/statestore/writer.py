@@ -22,6 +22,7 @@ from cloud_dispatch.statestore.loading import load
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, LostLock
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.purse import Configured, Purse
+from cloud_dispatch.statestore.reader import PATIENCE_S
 from cloud_dispatch.statestore.schema import facts
 
 log = structlog.get_logger(__name__)
@@ -94,7 +95,7 @@ class DatabaseWriter:
         """The memory as the tables have it, once they can be read again."""
         try:
             connection = self._open()
-            with connection.begin(), at_length(connection):
+            with connection.begin(), at_length(connection, PATIENCE_S):  # all of it comes bit by bit
                 memory = load(connection)
                 if memory.commits not in (self._landed, self._landed + 1):
                     raise AnotherPast(f"its last transaction is {memory.commits}")

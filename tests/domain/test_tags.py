@@ -31,6 +31,15 @@ def test_incomplete_or_foreign_tags_are_not_ours() -> None:
     assert tags.decode({**whole, tags.RATE: "a lot"}) is None
 
 
+def test_numbers_that_nobody_can_keep_are_no_facts() -> None:
+    """Others of the account may have written them: a price that nothing has is unknown, and the rest is not whole."""
+    for rate in (2**63, 10**16, -2):
+        found = tags.decode({**FACTS.encode(), tags.RATE: str(rate)})
+        assert found == replace(FACTS, rate=-1)
+    assert tags.decode({**FACTS.encode(), tags.ENDS_AT: str(2**63)}) is None
+    assert tags.decode({**FACTS.encode(), tags.SLOT: str(-(2**70))}) is None
+
+
 def test_instance_ids_name_batch_and_slot() -> None:
     """Both ways."""
     assert slot_of(instance_id(BatchId("abc"), 7)) == ("abc", 7)
