@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +94,16 @@ def _spread(config: pytest.Config, items: list[pytest.Item]) -> None:
         alike.sort(key=lambda item: (not _is_long(item), zlib.crc32(item.nodeid.encode())))
         places += [((at + 0.5) / len(alike), kind, item) for at, item in enumerate(alike)]
     items[:] = [item for _, _, item in sorted(places, key=lambda place: place[:2])]
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that other users come to. Any run of pytest that begins on the machine closes the folder above all of its own
+    to them."""
+    folder = Path(tempfile.mkdtemp(prefix="cloud-dispatch-"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)
 
 
 def _is_long(item: pytest.Item) -> bool:

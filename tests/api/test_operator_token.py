@@ -88,14 +88,14 @@ async def test_another_token_holds_at_once(house: House) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root writes for others")
-def test_what_root_writes_is_the_folder_s_owner_s(tmp_path: Path) -> None:
+def test_what_root_writes_is_the_folder_s_owner_s(open_folder: Path) -> None:
     """A dispatcher of another user could not read it, and nobody would be the operator."""
-    OperatorToken.open(tmp_path, ENTROPY)
-    folders = (tmp_path, tmp_path / "keys")
+    OperatorToken.open(open_folder, ENTROPY)
+    folders = (open_folder, open_folder / "keys")
     for folder in folders:
         os.chown(folder, 12_345, 54_321)
-    operator_token.renew(tmp_path, ENTROPY)
-    written = [tmp_path / "operator.token", tmp_path / "keys" / "operator.sha256"]
+    operator_token.renew(open_folder, ENTROPY)
+    written = [open_folder / "operator.token", open_folder / "keys" / "operator.sha256"]
     assert {(path.stat().st_uid, path.stat().st_gid) for path in written} == {(12_345, 54_321)}
     assert {stat.S_IMODE(path.stat().st_mode) for path in written} == {0o600}
 

@@ -8,9 +8,8 @@ import pwd
 import shutil
 import socket
 import sqlite3
-import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from threading import Thread
@@ -41,12 +40,8 @@ profiles = ["local"]
 
 
 @pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """One that others come to. Any run of pytest that begins on the machine closes the folder above its own to them."""
-    folder = Path(tempfile.mkdtemp(prefix="cloud-dispatch-"))
-    folder.chmod(0o711)
-    yield folder
-    shutil.rmtree(folder)
+def tmp_path(open_folder: Path) -> Path:
+    return open_folder
 
 
 @pytest.fixture
