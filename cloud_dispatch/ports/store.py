@@ -446,8 +446,10 @@ class Store(Protocol):
         """The attempts of a task in order, the one that runs last; NotFound when there is no such task."""
 
     # -- plans, events, targets, small facts
-    async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes, again: int = 0) -> int:
-        """Its number; with `again` that of one that is stored: its `plan` becomes this, the rest stays."""
+    async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes) -> int: ...
+
+    async def amend_plan(self, plan: int, became: bytes) -> None:
+        """What is stored of it, `became` this; its moment and its snapshot stay."""
 
     async def plans(self, *, before: int | None = None, limit: int = 20) -> Sequence[PlanEntry]:
         """Newest first, those with smaller numbers than `before`."""

@@ -199,7 +199,7 @@ class Loop:
         numbers = list(launches)
         self._c.less = {numbers[at]: begun for at, begun in less.items()}
         if less and self._c.last_plan_id is not None:
-            await self._c.store.record_plan(0, b"", encode_plan(decided, self._c.less), self._c.last_plan_id)
+            await self._c.store.amend_plan(self._c.last_plan_id, encode_plan(decided, self._c.less))
 
     async def _judge(self) -> None:
         now, monotonic = self._c.clock.now(), self._c.clock.monotonic()

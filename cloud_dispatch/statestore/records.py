@@ -81,30 +81,31 @@ def set_facts(changed: Mapping[str, str | None], memory: Memory) -> Write:
 
 
 class RecordPlan:
-    """A plan that had actions, with its compressed snapshot. Numbers come from memory, so that the answer is known.
-    `again`: the plan of this number, and not a new one, with what became of it; its snapshot stays."""
+    """A plan that had actions, with its compressed snapshot. Numbers come from memory, so that the answer is known."""
 
     reads = True
 
-    def __init__(self, at_ms: int, snapshot: bytes, plan: bytes, again: int = 0) -> None:
+    def __init__(self, at_ms: int, snapshot: bytes, plan: bytes) -> None:
         self._row = {"at_ms": at_ms, "plan": plan}
         self._snapshot = snapshot
-        self._again = self._number = again
+        self._number = 0
 
     def prepare(self, connection: Connection) -> None:
-        if not self._again:
-            self._row["snapshot"] = zlib.compress(self._snapshot, 1)  # three times as fast as the usual 6
+        self._row["snapshot"] = zlib.compress(self._snapshot, 1)  # three times as fast as the usual 6
 
     def plan(self, batch: Batch) -> None:
-        if self._again:
-            batch.write(update(plans).where(plans.c.id == self._again).values(plan=self._row["plan"]))
-            return
         batch.memory.last_plan += 1
         self._number = batch.memory.last_plan
         batch.write(insert(plans), {"id": self._number, **self._row})
 
     def answer(self, specs: Mapping[int, bytes]) -> int:
         return self._number
+
+
+def amend_plan(number: int, plan: bytes) -> Write:
+    """What is stored of a plan becomes this; its snapshot stays."""
+    amended = update(plans).where(plans.c.id == bindparam("of")).values(plan=bindparam("became"))
+    return Write((amended, [{"of": number, "became": plan}]))
 
 
 def plan_of(row: Any) -> StoredPlan:

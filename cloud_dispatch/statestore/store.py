@@ -383,8 +383,11 @@ class SqlStore:
         return Present(self._clock.now(), living, memory.shapes, memory.purse.drivers)
 
     # -- plans, events, targets, facts
-    async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes, again: int = 0) -> int:
-        return await self._commit.run(records.RecordPlan(at_ms, snapshot, plan, again))
+    async def record_plan(self, at_ms: int, snapshot: bytes, plan: bytes) -> int:
+        return await self._commit.run(records.RecordPlan(at_ms, snapshot, plan))
+
+    async def amend_plan(self, plan: int, became: bytes) -> None:
+        await self._commit.run(records.amend_plan(plan, became))
 
     async def plans(self, *, before: int | None = None, limit: int = 20) -> Sequence[PlanEntry]:
         return await self._read(reading.list_plans, before, _limited(limit))

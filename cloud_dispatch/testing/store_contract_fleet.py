@@ -278,7 +278,7 @@ class FleetContract:
         newest = [PlanEntry(n, START_MS + at, b'{"plan":%d}' % at) for at, n in ((2, numbers[2]), (1, numbers[1]))]
         assert list(await store.plans(limit=2)) == newest
         assert [plan.id for plan in await store.plans(before=numbers[1])] == [numbers[0]]
-        assert await store.record_plan(0, b"", b"{}", numbers[1]) == numbers[1]
+        await store.amend_plan(numbers[1], b"{}")
         assert await store.plan(numbers[1]) == StoredPlan(numbers[1], START_MS + 1, big, b"{}")
         assert await store.record_plan(START_MS, b"{}", b"{}") == numbers[2] + 1
         with pytest.raises(NotFound):

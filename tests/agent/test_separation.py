@@ -309,21 +309,27 @@ def test_a_health_check_is_no_agent(stub: StubDispatcher, start_agent: Start, tm
     assert (int(seen.read_text().split()[0]) == os.getuid()) == (agent.private == agent.work)
 
 
+def _only_uid(users: dict[str, str]) -> int:
+    """Attempts have this one alone; the next is that of who signals them."""
+    only = int(users["agent_user"]) + 1
+    users["task_uids"] = f"{only}-{only + 1}"
+    return only
+
+
 @pytest.mark.process
 @separately
 def test_whoever_finds_no_user_free_waits_for_one(
     stub: StubDispatcher, start_agent: Start, users: dict[str, str], tmp_path: Path
 ) -> None:
     """A task, and a health check: there is one uid for all, and a task has left much to be removed there."""
-    first = int(users["agent_user"]) + 1
-    users["task_uids"] = f"{first}-{first + 1}"
+    only = _only_uid(users)
     stub.policy = quick_policy(health_checks=[HealthCheck(["true"], 100, 2_000, 1)])
     start_agent()
     fill = f"d=$(mktemp -d -p /dev/shm) && cd $d && seq 5000 | xargs touch && id -u > {tmp_path}/$1; sleep 0.4"
     for name in "abc":
         result = stub.result(stub.submit("sh", "-c", fill, "sh", name))
         assert result.cause == "success", result.detail
-    assert {(tmp_path / name).read_text() for name in "abc"} == {f"{first}\n"}
+    assert {(tmp_path / name).read_text() for name in "abc"} == {f"{only}\n"}
     assert max(sync.want for sync in stub.syncs) == 1, "there are berths for no more"
 
 
@@ -333,8 +339,7 @@ def test_a_task_that_finds_no_user_free_for_long_goes_back(
     stub: StubDispatcher, start_agent: Start, users: dict[str, str], tmp_path: Path
 ) -> None:
     """It costs no attempt: the only uid is a health check's for the time being."""
-    first = int(users["agent_user"]) + 1
-    users["task_uids"] = f"{first}-{first + 1}"
+    _only_uid(users)
     flag, taken = tmp_path / "flag", tmp_path / "taken"
     check = f"if test -e {flag}; then touch {taken}; exec sleep 600; fi"
     stub.policy = quick_policy(health_checks=[HealthCheck(["sh", "-c", check], 100, 600_000, 1)])

@@ -262,7 +262,7 @@ async def test_stored_plans_are_listed_in_words_and_given_whole(house: House) ->
     assert isinstance(launch, Launch)
     assert plans[0]["actions"][0]["offering"] == launch.offering.key
     less = encode_plan(decided, {0: Begun(0, "the budget is spent")})
-    await house.store.record_plan(0, b"", less, numbers[0])
+    await house.store.amend_plan(numbers[0], less)
     told = (await house.op.get("/v1/plans")).json()["plans"][1]["actions"][0]
     assert told == {**plain(decided)["actions"][0], "begun": 0, "why": "the budget is spent"}
     (newest,) = (await house.op.get("/v1/plans", params={"limit": 1})).json()["plans"]

@@ -69,6 +69,13 @@ def root(state: Path, *words: str) -> None:
     assert run([*words, "--config", str(state.parent / "config.toml")]) == 0, words
 
 
+def of_root_alone(path: Path) -> Path:
+    """A file that only root may read."""
+    path.write_text("of root alone")
+    path.chmod(0o600)
+    return path
+
+
 def check(state: Path, nobody: pwd.struct_passwd) -> None:
     """All of it is the service's, and it gets along with it: a process of its own, as that user."""
     others = [str(path) for path in (state, *state.rglob("*")) if path.lstat().st_uid != nobody.pw_uid]
@@ -156,9 +163,7 @@ def test_links_of_the_service_lead_root_to_nothing_of_roots(
 ) -> None:
     """Who may write to the state is its operator, and not root: what the service can't read is in no copy, wherever
     that is made, and comes into no state."""
-    secret = tmp_path / "secret"
-    secret.write_text("of root alone")
-    secret.chmod(0o600)
+    secret = of_root_alone(tmp_path / "secret")
     (served / "tls" / "loot").symlink_to(secret)
     config = ["--config", str(served.parent / "config.toml")]
     for into in ([], ["--into", str(tmp_path / "elsewhere")]):
@@ -209,9 +214,7 @@ def test_a_lock_that_is_another_name_of_roots_file_is_not_given_away(
     served: Path, tmp_path: Path, nobody: pwd.struct_passwd
 ) -> None:
     """As where the kernel lets a user make such names."""
-    note = tmp_path / "note"
-    note.write_text("of root alone")
-    note.chmod(0o600)
+    note = of_root_alone(tmp_path / "note")
     (served / "store.sqlite.lock").unlink(missing_ok=True)
     os.link(note, served / "store.sqlite.lock")
     run(["db", "restored", "--config", str(served.parent / "config.toml")])
@@ -229,9 +232,7 @@ def test_what_root_copies_for_a_bucket_is_read_as_the_service(
     served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the copy and its way there the service may have changed it."""
-    secret = tmp_path / "secret"
-    secret.write_text("of root alone")
-    secret.chmod(0o600)
+    secret = of_root_alone(tmp_path / "secret")
     made = copies.make
 
     def changed(*told: Any) -> Path:

@@ -265,9 +265,9 @@ def test_p6_finds_a_drain_without_a_plan(monkeypatch: pytest.MonkeyPatch) -> Non
     """Only plans that launch something are stored."""
     keeps = SqlStore.record_plan
 
-    async def forgets(store: SqlStore, now_ms: int, snapshot: bytes, stored: bytes, again: int = 0) -> Any:
+    async def forgets(store: SqlStore, now_ms: int, snapshot: bytes, stored: bytes) -> Any:
         launches = any(isinstance(action, Launch) for action in decode_plan(stored).actions)
-        return await keeps(store, now_ms, snapshot, stored, again) if launches else None
+        return await keeps(store, now_ms, snapshot, stored) if launches else None
 
     monkeypatch.setattr(SqlStore, "record_plan", forgets)
     found(with_bug(lambda living: None), "P6 plans", "no plan says so")
