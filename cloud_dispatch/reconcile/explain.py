@@ -17,6 +17,8 @@ from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.spend import UNSURE, is_unsure
 
 _NEVER = "unsatisfiable"
+#: Of so many launches that were not made it is told why: a plan may have a thousand, mostly for one reason.
+_TOLD = 5
 
 
 async def task(context: Context, number: int) -> dict[str, Any]:
@@ -60,7 +62,11 @@ def _waiting_reasons(context: Context, found: Task) -> list[str]:
     waiting = [w for w in plan.waiting if w.shape == shape and w.payer == payer]
     reasons.extend(w.reason for w in waiting)
     if any(w.left < w.count for w in waiting):
-        reasons.extend(_not_begun(context, plan, shape))
+        untold = list(_not_begun(context, plan, shape))
+        reasons.extend(untold[:_TOLD])
+        if more := len(untold[_TOLD:]):
+            plural = "es of it were" if more > 1 else " of it was"
+            reasons.append(f"{more} more launch{plural} not made as planned: `plans` and `replay` tell why")
     if any(Obstacle.BUDGET in w.obstacles for w in waiting) and is_unsure(context.store):
         reasons.append(UNSURE)
     if stopped and not any(stopped in reason for reason in reasons):

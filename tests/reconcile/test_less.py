@@ -94,3 +94,18 @@ async def test_nothing_is_added_to_a_plan_that_is_carried_out(tmp_path: Path) ->
         launches, less = await planned(w)
         assert (len(launches), less) == (1, {})
         assert not [one for one in await reasons(w, task) if "that the last plan launches" in one]
+
+
+async def test_of_many_launches_that_are_not_made_a_few_are_told(tmp_path: Path) -> None:
+    """A plan may have a thousand."""
+    cloud = dear()
+    cloud.traits = dataclasses.replace(cloud.traits, max_batch=1)
+    async with world(tmp_path, cloud=cloud, caps=Caps(instances=10)) as w:
+        await w.fleet.set_limit(Key(Scope.DEPLOYMENT), Window.TOTAL, Amount(10), "")
+        (task, *_) = await w.submit(16)
+        await w.loop.one_pass()
+        launches, less = await planned(w)
+        assert (len(launches), len(less)) == (8, 8)
+        told = await reasons(w, task)
+        assert len([one for one in told if "that the last plan launches" in one]) == 5
+        assert "3 more launches of it were not made as planned: `plans` and `replay` tell why" in told
