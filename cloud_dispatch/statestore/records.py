@@ -104,8 +104,7 @@ class RecordPlan:
 
 def amend_plan(number: int, plan: bytes) -> Write:
     """What is stored of a plan becomes this; its snapshot stays."""
-    amended = update(plans).where(plans.c.id == bindparam("of")).values(plan=bindparam("became"))
-    return Write((amended, [{"of": number, "became": plan}]))
+    return Write((update(plans).where(plans.c.id == number).values(plan=plan), ()))
 
 
 def plan_of(row: Any) -> StoredPlan:
