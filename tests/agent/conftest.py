@@ -23,6 +23,7 @@ from cloud_dispatch.agent.privileges import Unseparated, python_for_all
 from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.agentzip import build
 from cloud_dispatch.wire.messages import Policy
+from tests import procfs
 from tests.agent.stub import StubDispatcher
 
 #: The fencing token of what `made` transfers for.
@@ -104,10 +105,7 @@ class RunningAgent:
 
 def is_agent(pid: int) -> bool:
     """Whether the process is an agent, by its name; False for one that has ended."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text() == f"{NAME}\n"
-    except OSError:
-        return False
+    return procfs.shown(pid, "comm") == f"{NAME}\n".encode()
 
 
 def living(mark: str) -> list[int]:
@@ -115,13 +113,9 @@ def living(mark: str) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
-                environment = (entry / "environ").read_bytes().split(b"\0")
-                zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-            except OSError:
-                continue
-            if mark.encode() in environment and not zombie:
-                found.append(int(entry.name))
+            pid = int(entry.name)
+            if mark.encode() in procfs.shown(pid, "environ").split(b"\0") and procfs.alive(pid):
+                found.append(pid)
     return found
 
 

@@ -14,7 +14,8 @@ import pytest
 from cloud_dispatch.wire.messages import HealthCheck
 from tests.agent.conftest import RunningAgent, living, quick_policy, until
 from tests.agent.stub import StubDispatcher
-from tests.agent.test_agent_tasks import dead, pids_in
+from tests.agent.test_agent_tasks import pids_in
+from tests.procfs import alive
 
 pytestmark = pytest.mark.process
 Start = Callable[..., RunningAgent]
@@ -52,8 +53,8 @@ def test_a_lease_that_ends_kills_the_task(stub: StubDispatcher, start_agent: Sta
     stopped = time.monotonic()
     stub.stop()
     time.sleep(1)
-    assert not dead(main)
-    until(lambda: dead(main), 5)
+    assert alive(main)
+    until(lambda: not alive(main), 5)
     assert time.monotonic() - stopped < 3.5
     stub.start()
     assert stub.result(task).cause == "instance-lost"
@@ -70,7 +71,7 @@ def test_a_killed_agent_is_started_again_and_its_tasks_are_gone(
     first = agent.agent_pid
     os.kill(first, signal.SIGKILL)
     stub.wait(lambda: stub.lost == [token])
-    assert all(dead(pid) for pid in pids_in(pids))
+    assert not any(alive(pid) for pid in pids_in(pids))
     assert len({request.incarnation for request in stub.syncs}) == 2
     assert len(stub.registrations) == 1
     assert stub.result(stub.submit("true")).cause == "success"
@@ -97,7 +98,7 @@ def test_what_answers_in_the_dispatchers_place_renews_no_lease(
     stub.wait_started(task)
     (main,) = until(lambda: pids_in(pid))
     stub.change(instead=said)
-    until(lambda: dead(main), 20)
+    until(lambda: not alive(main), 20)
     stub.change(instead=b"")
     assert stub.result(task).cause == "instance-lost"
 
@@ -112,7 +113,7 @@ def test_what_a_hung_agent_runs_ends_with_its_lease(stub: StubDispatcher, start_
     until(lambda: pids_in(pids))
     os.kill(agent.agent_pid, signal.SIGSTOP)
     stopped = time.monotonic()
-    until(lambda: all(dead(pid) for pid in pids_in(pids)))
+    until(lambda: not any(alive(pid) for pid in pids_in(pids)))
     lease_s, heartbeat_s = stub.policy.lease_ms / 1000, stub.policy.heartbeat_ms / 1000
     assert time.monotonic() - stopped < lease_s + heartbeat_s
     assert stub.result(stub.submit("true")).cause == "success"

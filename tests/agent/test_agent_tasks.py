@@ -15,19 +15,13 @@ import pytest
 from cloud_dispatch.wire.messages import FileTransfer, OrderShape, Quantities
 from tests.agent.conftest import RunningAgent, living, quick_policy, until
 from tests.agent.stub import StubDispatcher
+from tests.procfs import alive
 
 pytestmark = pytest.mark.process
 
 
 def pids_in(path: Path) -> list[int]:
     return [int(word) for word in path.read_text().split()] if path.exists() else []
-
-
-def dead(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 def test_a_task_runs_and_its_output_arrives(stub: StubDispatcher, agent: RunningAgent) -> None:
@@ -176,7 +170,7 @@ def test_a_task_that_ignores_sigterm_is_killed_with_all_its_children(
     stub.change(kills={token})
     result = stub.result(task)
     assert (result.cause, result.signal) in (("cancelled", 9), ("cancelled", 15))
-    assert all(dead(pid) for pid in pids_in(pids))
+    assert not any(alive(pid) for pid in pids_in(pids))
 
 
 def test_a_daemon_left_behind_is_dead_before_the_result(
@@ -187,7 +181,7 @@ def test_a_daemon_left_behind_is_dead_before_the_result(
     task = stub.submit(shell=f"setsid env -i sh -c 'trap \"\" TERM; echo $$ > {pid}; exec sleep 1000' & sleep 0.3")
     assert stub.result(task).cause == "success"
     assert len(pids_in(pid)) == 1
-    assert dead(pids_in(pid)[0])
+    assert not alive(pids_in(pid)[0])
 
 
 def test_a_daemon_of_a_task_that_still_runs_is_left_alone(
@@ -199,10 +193,10 @@ def test_a_daemon_of_a_task_that_still_runs_is_left_alone(
     until(lambda: pids_in(pid))
     for _ in range(3):
         assert stub.result(stub.submit("true")).cause == "success"
-    assert not dead(pids_in(pid)[0])
+    assert alive(pids_in(pid)[0])
     stub.change(kills={stub.token_of(task)})
     stub.result(task)
-    assert dead(pids_in(pid)[0])
+    assert not alive(pids_in(pid)[0])
 
 
 def test_a_killed_task_is_reported_by_its_signal(stub: StubDispatcher, agent: RunningAgent, tmp_path: Path) -> None:

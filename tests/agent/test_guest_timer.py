@@ -21,7 +21,8 @@ from cloud_dispatch.agentzip import build
 from cloud_dispatch.wire.timer import TimerPlan, forward, write_word
 from tests.agent.conftest import RunningAgent, living, until
 from tests.agent.stub import StubDispatcher
-from tests.agent.test_agent_tasks import dead, pids_in
+from tests.agent.test_agent_tasks import pids_in
+from tests.procfs import alive
 
 pytestmark = pytest.mark.process
 SEED = b"\3" * 32
@@ -59,7 +60,7 @@ def test_a_hung_agent_does_not_keep_the_vm(stub: StubDispatcher, start_agent: St
     (main,) = until(lambda: pids_in(pid))
     os.kill(agent.agent_pid, signal.SIGSTOP)
     assert 5.5 < ended_after(agent, began) < 12
-    assert dead(main)
+    assert not alive(main)
     assert b"the guest timer ended" in agent.console.read_bytes()
 
 

@@ -27,7 +27,8 @@ from cloud_dispatch.agent.tenant import LentProcesses, Line
 from cloud_dispatch.wire.messages import FileTransfer, HealthCheck
 from tests.agent.conftest import RunningAgent, cannot_separate, living, quick_policy, until
 from tests.agent.stub import StubDispatcher
-from tests.agent.test_agent_tasks import dead, pids_in
+from tests.agent.test_agent_tasks import pids_in
+from tests.procfs import alive
 
 Start = Callable[..., RunningAgent]
 needs_root = pytest.mark.skipif(bool(cannot_separate()), reason=cannot_separate() or "it can")
@@ -280,7 +281,7 @@ def test_a_fork_bomb_dies_whole(stub: StubDispatcher, agent: RunningAgent, tmp_p
     until(lambda: len(pids_in(pids)) == 64)
     stub.change(kills={token})
     stub.result(task)
-    assert all(dead(pid) for pid in pids_in(pids))
+    assert not any(alive(pid) for pid in pids_in(pids))
 
 
 @pytest.mark.process
@@ -379,9 +380,9 @@ def test_what_a_killed_supervisor_left_dies_when_the_next_one_starts(
     (left,) = until(lambda: pids_in(pids))
     os.kill(first.process.pid, signal.SIGKILL)
     until(lambda: living(first.mark) == [])
-    assert not dead(left), "its main process went with the supervisor, this one did not"
+    assert alive(left), "its main process went with the supervisor, this one did not"
     start_agent()
-    until(lambda: dead(left))
+    until(lambda: not alive(left))
 
 
 @separately

@@ -23,7 +23,7 @@ from cloud_dispatch.agent.processes import become_subreaper, reap, uid_of
 from cloud_dispatch.agent.spawning import RESTORED
 from cloud_dispatch.agent.warden import Warden
 from tests.agent.conftest import cannot_separate, separate_users, until
-from tests.agent.test_agent_tasks import dead
+from tests.procfs import alive
 
 PR_SET_CHILD_SUBREAPER = 36
 needs_root = pytest.mark.skipif(bool(cannot_separate()), reason=cannot_separate() or "it can")
@@ -373,9 +373,9 @@ def test_what_a_supervisor_left_is_killed_and_nothing_that_comes_after_it(
         monkeypatch.undo()
         assert [asked.take() for _ in range(2)] == [uid + 1, uid + 2]
         assert asked.ask("take 0") == "no"
-        assert not dead(left.pid)
+        assert alive(left.pid)
         assert asked.until_berth() == uid
-        assert dead(left.pid)
+        assert not alive(left.pid)
     left.returncode = -signal.SIGKILL  # reaped with all others
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from bench import processes
 from bench.processes import BenchmarkFailed, free_port, running, wait_until
+from tests.procfs import alive
 
 STUBBORN_PARENT = """
 import os, signal, time
@@ -19,14 +20,6 @@ if os.fork() == 0:
     time.sleep(600)
 time.sleep(600)
 """
-
-
-def alive(pid: int) -> bool:
-    """Whether a process of this id exists and is not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_whole_process_group_is_gone_after_running(tmp_path: Path) -> None:

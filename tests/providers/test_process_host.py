@@ -36,6 +36,7 @@ from cloud_dispatch.provider.spi import (
     Vm,
     VmState,
 )
+from tests import procfs
 from tests.providers.local import NOW_MS
 from tests.providers.odd import OddSettings
 from tests.providers.test_local_contract import LocalContract, LocalFaults, context_of
@@ -99,10 +100,7 @@ async def pid_of(host: ProcessHost) -> int:
 async def ends(pid: int) -> bool:
     """Whether the process is gone, or a zombie, within five seconds."""
     for _ in range(250):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
+        if not procfs.alive(pid):
             return True
         await asyncio.sleep(0.02)
     return False

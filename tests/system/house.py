@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from bench.processes import free_port
+from tests import procfs
 
 CONFIG = """
 [dispatcher]
@@ -234,14 +235,10 @@ class House:
         for entry in Path("/proc").iterdir():
             if not entry.name.isdecimal() or int(entry.name) in (own, os.getpid()):
                 continue
-            try:
-                command = (entry / "cmdline").read_bytes()
-                environment = (entry / "environ").read_bytes()
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if state != "Z" and any(mark in command or mark in environment for mark in marks):
-                found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
+            pid = int(entry.name)
+            command, environment = procfs.shown(pid, "cmdline"), procfs.shown(pid, "environ")
+            if any(mark in command or mark in environment for mark in marks) and procfs.alive(pid):
+                found[pid] = command.replace(b"\0", b" ").decode(errors="replace")
         return found
 
     def clean_up(self) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 from cloud_dispatch_local import processes
 from cloud_dispatch_local.processes import Process
+from tests import procfs
 from tests.agent.conftest import is_agent
 from tests.system.house import House
 
@@ -16,15 +16,8 @@ SLEEP = {"command": ["sleep", "600"], "cpus": 2}
 def agents(house: House) -> dict[Process, list[str]]:
     """The agents' processes, with the words of their command lines."""
     vms = sorted((house.state / "providers" / "local" / "vms").iterdir())
-    found = {each: command_of(each) for vm in vms for each in processes.of_vms([vm])[vm]}
+    found = {each: procfs.words(each.pid) for vm in vms for each in processes.of_vms([vm])[vm]}
     return {each: words for each, words in found.items() if is_agent(each.pid)}
-
-
-def command_of(process: Process) -> list[str]:
-    try:
-        return Path(f"/proc/{process.pid}/cmdline").read_text(errors="replace").split("\0")[:-1]
-    except OSError:
-        return []  # it has just ended
 
 
 def test_a_word_of_the_dispatcher_reaches_the_supervisor(house: House) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from cloud_dispatch.domain.money import Amount, charge, parse_rate
 from cloud_dispatch_local import processes
 from cloud_dispatch_local.processes import Process
+from tests import procfs
 from tests.agent.conftest import is_agent
 from tests.system.house import CONFIG, House
 
@@ -33,14 +34,7 @@ def folders(house: House) -> list[Path]:
 
 def inside(vm: Path, word: str = "") -> list[Process]:
     """What lives in a VM, or that of it with `word` in its command line."""
-    return [each for each in processes.of_vms([vm])[vm] if word in command_of(each)]
-
-
-def command_of(process: Process) -> str:
-    try:
-        return Path(f"/proc/{process.pid}/cmdline").read_text(errors="replace")
-    except OSError:
-        return ""  # it has just ended
+    return [each for each in processes.of_vms([vm])[vm] if word in " ".join(procfs.words(each.pid))]
 
 
 def send(those: Iterable[Process], signum: signal.Signals) -> None:
@@ -82,9 +76,8 @@ def budget(house: House) -> Any:
 def behead(vm: Path, house: House) -> None:
     """Kill its machine and its supervisor, none of which shall tidy up after the other."""
     above = [
-        each
-        for each in inside(vm)
-        if "cloud_dispatch_local.vm" in command_of(each) or ("agent.pyz" in command_of(each) and not is_agent(each.pid))
+        *inside(vm, "cloud_dispatch_local.vm"),
+        *(each for each in inside(vm, "agent.pyz") if not is_agent(each.pid)),
     ]
     send(above, signal.SIGSTOP)
     send(above, signal.SIGKILL)

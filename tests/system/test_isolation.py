@@ -21,7 +21,9 @@ from typing import Any
 
 import pytest
 
+from cloud_dispatch.agent import processes as agent_processes
 from cloud_dispatch_local import processes
+from tests import procfs
 from tests.agent.conftest import cannot_separate, is_agent
 from tests.system.house import CONFIG, House
 
@@ -82,7 +84,7 @@ class Scene:
         """Who must not be touched."""
         found = {}
         for process in processes.of_vms([self.vm])[self.vm]:
-            words = Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")
+            words = procfs.words(process.pid)
             kind = "agent" if is_agent(process.pid) else "supervisor" if "agent.json" in words else ""
             kind = kind or ("machine" if "cloud_dispatch_local.vm" in words else "victim" if "sleep" in words else "")
             if kind:
@@ -298,7 +300,7 @@ def test_two_vms_share_no_user(house: House) -> None:
     house.submit(*({"command": ["sleep", "600"], "cpus": 2} for _ in range(2)))
     house.until(lambda: house.counts().get("running") == 2, 40, "both run")
     uids = [
-        {os.stat(f"/proc/{process.pid}").st_uid for process in processes.of_vms([vm])[vm]} - {0}
+        {agent_processes.uid_of(process.pid) for process in processes.of_vms([vm])[vm]} - {0, None}
         for vm in (house.state / "providers" / "local" / "vms").iterdir()
     ]
     assert all(len(found) >= 2 for found in uids), uids

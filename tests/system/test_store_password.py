@@ -7,12 +7,12 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
+from tests import procfs
 from tests.providers.aws import moto_server
 from tests.statestore import rotating
 from tests.statestore.rotating import Database
@@ -74,7 +74,7 @@ def test_the_password_is_changed_and_the_queue_goes_on(make_house: Any, database
 
     assert house.process is not None
     pids = [house.process.pid, *house.processes()]
-    seen = b"".join(Path(f"/proc/{pid}", name).read_bytes() for pid in pids for name in ("cmdline", "environ"))
+    seen = b"".join(procfs.shown(pid, name) for pid in pids for name in ("cmdline", "environ"))
     house.kill(15)
     database.rotate("elsewhere")
     keeps.delete_secret(SecretId=arn, ForceDeleteWithoutRecovery=True)

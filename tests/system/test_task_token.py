@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import procfs
 from tests.system.house import CONFIG, House
 
 pytestmark = pytest.mark.process
@@ -40,9 +40,8 @@ def documented() -> tuple[str, str]:
 
 def command_lines() -> Iterator[str]:
     """Of every process of this host."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it has ended
-            yield path.read_text(errors="replace")
+    for path in Path("/proc").glob("[0-9]*"):
+        yield " ".join(procfs.words(int(path.name)))
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
