@@ -21,8 +21,10 @@ _MADE_OF_OCTETS, _CONTEXT_0 = 0x24, 0xA0
 _DEPTH = 12
 _SIGNED_DATA = bytes.fromhex("2a864886f70d010702")
 _DATA = bytes.fromhex("2a864886f70d010701")
-_SHA256 = bytes.fromhex("608648016503040201")
-_RSA = frozenset({bytes.fromhex("2a864886f70d010101"), bytes.fromhex("2a864886f70d01010b")})
+_RSA_AND_SHA256 = bytes.fromhex("2a864886f70d01010b")
+#: Azure's metadata service names the signature's algorithm in the digest's place.
+_SHA256 = frozenset({bytes.fromhex("608648016503040201"), _RSA_AND_SHA256})
+_RSA = frozenset({bytes.fromhex("2a864886f70d010101"), _RSA_AND_SHA256})
 _CONTENT_TYPE = bytes.fromhex("2a864886f70d010903")
 _MESSAGE_DIGEST = bytes.fromhex("2a864886f70d010904")
 
@@ -116,7 +118,7 @@ def _signed(message: bytes) -> Signed:
     if end != len(message) or kind.body != _SIGNED_DATA:
         raise Malformed("it is no signed message")
     version, digests, encapsulated, *more = _of(_only(held, _CONTEXT_0), _SEQUENCE, 0)
-    if _number(version) not in (1, 3) or [_algorithm(one) for one in _of(digests, _SET, 1)] != [_SHA256]:
+    if _number(version) not in (1, 3) or any(_algorithm(one) not in _SHA256 for one in _of(digests, _SET, 1)):
         raise Malformed("expected one digest, SHA-256")
     what, body = _of(encapsulated, _SEQUENCE, 2)
     if what.body != _DATA:
@@ -128,7 +130,7 @@ def _signed(message: bytes) -> Signed:
     issuer, serial = _of(who, _SEQUENCE, 2)
     attributes = rest.pop(0) if rest[0].tag == _CONTEXT_0 else None
     algorithm, signature, *unsigned = rest
-    if unsigned or _algorithm(digest) != _SHA256 or _algorithm(algorithm) not in _RSA:
+    if unsigned or _algorithm(digest) not in _SHA256 or _algorithm(algorithm) not in _RSA:
         raise Malformed("expected one signature, RSA with SHA-256")
     if signature.tag != _OCTETS:
         raise Malformed("expected a signature")

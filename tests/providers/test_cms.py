@@ -28,3 +28,14 @@ def test_another_key_has_not_signed_it() -> None:
     assert not cms.names(said, other)
     with pytest.raises(cms.Malformed):
         cms.checked(said, other)
+
+
+def test_the_digest_may_be_called_by_the_signature_s_name() -> None:
+    """As Azure's metadata service calls it: RSA with SHA-256. Of another algorithm it is refused as before."""
+    own = signer("EC2")[1]
+    plain, with_rsa = (bytes.fromhex(f"0609{name}") for name in ("608648016503040201", "2a864886f70d01010b"))
+    message = signed(b"words", "EC2", Options.NoAttributes)
+    assert message.count(plain) == 2
+    assert cms.checked(cms.read(message.replace(plain, with_rsa)), own) == b"words"
+    with pytest.raises(cms.Malformed):
+        cms.read(message.replace(plain, bytes.fromhex("06092a864886f70d01010c")))

@@ -15,6 +15,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 SERVICE = "metadata.azure.com"
 _DAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+_OPTIONS = [pkcs7.PKCS7Options.Binary, pkcs7.PKCS7Options.NoAttributes]
+#: SHA-256, and RSA with SHA-256.
+_PLAIN, _WITH_RSA = bytes.fromhex("0609608648016503040201"), bytes.fromhex("06092a864886f70d01010b")
 
 
 def _certificate(
@@ -64,5 +67,10 @@ def signature(content: bytes) -> str:
     """`content` in a signed message, in base64, as `signature` of an attested document."""
     _, key, own = _chain()
     made = pkcs7.PKCS7SignatureBuilder().set_data(content).add_signer(own, key, hashes.SHA256())
-    options = [pkcs7.PKCS7Options.Binary, pkcs7.PKCS7Options.NoCapabilities]
-    return base64.b64encode(made.sign(serialization.Encoding.DER, options)).decode()
+    return base64.b64encode(message(made)).decode()
+
+
+def message(made: pkcs7.PKCS7SignatureBuilder, *options: pkcs7.PKCS7Options) -> bytes:
+    """As Azure's metadata service has it: the signature is over the content itself, and the digest is called by the
+    name of the signature's algorithm."""
+    return made.sign(serialization.Encoding.DER, [*_OPTIONS, *options]).replace(_PLAIN, _WITH_RSA)

@@ -21,6 +21,7 @@ from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.tags import VmTags
 from cloud_dispatch.provider.spi import LaunchRequest
 from cloud_dispatch_azure.settings import AzureSettings
+from tests.fakes.arm import proofs
 from tests.fakes.arm import settings as fake
 
 REGION, ZONE = fake.LOCATION, f"{fake.LOCATION}-1"
@@ -144,8 +145,7 @@ def _signed(
     made = pkcs7.PKCS7SignatureBuilder().set_data(content).add_signer(own, key, hashes.SHA256())
     for one in more:
         made = made.add_certificate(one)
-    wanted = [pkcs7.PKCS7Options.Binary, pkcs7.PKCS7Options.NoCapabilities, *options]
-    return base64.b64encode(made.sign(serialization.Encoding.DER, wanted)).decode()
+    return base64.b64encode(proofs.message(made, *options)).decode()
 
 
 def proof(content: bytes, dns: str = "metadata.azure.com", by: str = "issuer", *options: pkcs7.PKCS7Options) -> str:
