@@ -30,6 +30,8 @@ _SIZES_MS, _PRICES_MS, _PRICES_AGAIN_MS = 6 * _HOUR_MS, 6 * _HOUR_MS, 600_000
 #: Azure bills Linux by the second; the first minute is whole.
 _MINIMUM_MS = 60_000
 _ARCHITECTURES = {"x64": "x86_64", "arm64": "arm64"}
+#: Of machines that boot confidential VMs and refuse each other one. Those with enclaves alone (SGX) boot any.
+_CONFIDENTIAL = frozenset({"snp", "tdx"})
 #: Azure does not say which GPU a size has; its name does. A part of a card counts as one, with the memory of the part:
 #: 0 where that is not known.
 _GPUS = (
@@ -180,6 +182,9 @@ def judged(sku: Mapping[str, Any], settings: AzureSettings) -> Sold | str:
     if not zones:
         codes = sorted({str(one.get("reasonCode")) for one in sku.get("restrictions") or ()})
         return f"not for this subscription here: {', '.join(codes)}" if codes else "in no zone that `zones` names"
+    kind = _said(sku).get("ConfidentialComputingType", "")
+    if kind.lower() in _CONFIDENTIAL:
+        return f"they boot confidential VMs ({kind}) and no others, which the driver does not make"
     made = size(sku, settings)
     if made is None:
         return (
@@ -217,7 +222,7 @@ def places(sku: Mapping[str, Any], settings: AzureSettings) -> set[str]:
 
 def size(sku: Mapping[str, Any], settings: AzureSettings) -> Sold | None:
     """A size as Azure tells it; None for machines that none of the images can boot, or of which too little is said."""
-    said = {str(one.get("name")): str(one.get("value")) for one in sku.get("capabilities") or ()}
+    said = _said(sku)
     architecture = _ARCHITECTURES.get(said.get("CpuArchitectureType", "x64").lower(), "")
     vcpus, memory = said.get("vCPUsAvailable") or said.get("vCPUs", ""), said.get("MemoryGB", "")
     if architecture not in settings.images or not vcpus.isdecimal() or not memory.replace(".", "", 1).isdecimal():
@@ -247,6 +252,11 @@ def size(sku: Mapping[str, Any], settings: AzureSettings) -> Sold | None:
         _placement(said, settings.root_size),
         frozenset(part.strip() for part in said.get("HyperVGenerations", "V1,V2").split(",")),
     )
+
+
+def _said(sku: Mapping[str, Any]) -> dict[str, str]:
+    """What a size can do, by name."""
+    return {str(one.get("name")): str(one.get("value")) for one in sku.get("capabilities") or ()}
 
 
 def _placement(said: Mapping[str, str], root_size: int) -> str:

@@ -28,6 +28,8 @@ class Size:
     local_gb: int = 0
     spot: bool = True
     trusted: bool = True
+    #: Of what kind the confidential VMs are that it boots, and no others; "" for a size of plain ones.
+    confidential: str = ""
 
 
 _ALL = (
@@ -38,6 +40,8 @@ _ALL = (
     Size("Standard_D2ds_v5", "standardDDSv5Family", 2, 8, 136_000_000, cache_gb=50, local_gb=75),
     Size("Standard_D4ds_v5", "standardDDSv5Family", 4, 16, 272_000_000, cache_gb=100, local_gb=150),
     Size("Standard_D16ds_v5", "standardDDSv5Family", 16, 64, 1_088_000_000, cache_gb=400, local_gb=600),
+    Size("Standard_DC2as_v5", "standardDCASv5Family", 2, 8, 104_000_000, generations="V2", trusted=False,
+         confidential="SNP"),
     Size("Standard_D2as_v5", "standardDASv5Family", 2, 8, 104_000_000),
     Size("Standard_D2ps_v5", "standardDPSv5Family", 2, 8, 92_000_000, "Arm64", generations="V2", trusted=False),
     Size("Standard_D4ps_v5", "standardDPSv5Family", 4, 16, 184_000_000, "Arm64", generations="V2", trusted=False),
@@ -84,6 +88,8 @@ def sku(size: Size, location: str, settings: Settings) -> dict[str, Any]:
         told["GPUs"] = size.gpus
     if not size.trusted:
         told["TrustedLaunchDisabled"] = True
+    if size.confidential:
+        told["ConfidentialComputingType"] = size.confidential
     zones = [zone for zone in settings.zones if (size.name, f"{location}-{zone}") not in settings.unoffered]
     restrictions = []
     if (size.name, location) in settings.unoffered:

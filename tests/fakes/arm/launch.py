@@ -233,6 +233,9 @@ def _check_boot(asked: Mapping[str, Any], size: Size, image: Image) -> None:
         raise ArmError("BadRequest", f"The selected VM size '{size.name}' cannot boot Hypervisor Generation "
                        f"'{image.generation[1:]}'.")  # fmt: skip
     security = asked.get("securityProfile") or {}
+    if size.confidential:  # a confidential VM can't be made here
+        raise ArmError("BadRequest", f"The VM size '{size.name}' is not supported for creation of VMs with "
+                       f"'{security.get('securityType', '<NULL>')}' security type.")  # fmt: skip
     if security.get("securityType") == "TrustedLaunch" and not (size.trusted and image.trusted):
         raise ArmError("BadRequest", f"Trusted launch is not supported by {size.name} with this image.")
     if security.get("securityType") not in (None, "TrustedLaunch", "Standard"):

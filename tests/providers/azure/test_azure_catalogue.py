@@ -13,7 +13,7 @@ from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.provider.errors import InvalidRequest, Transient
 from cloud_dispatch.provider.spi import Finding, Level
 from cloud_dispatch_azure import preflight, prices
-from cloud_dispatch_azure.catalogue import Sold
+from cloud_dispatch_azure.catalogue import Sold, judged
 from cloud_dispatch_azure.images import Image, of_gallery, of_marketplace
 from tests.fakes.arm import catalogue
 from tests.fakes.arm.fake import FakeArm
@@ -25,6 +25,7 @@ from tests.providers.azure.steps import VM, Connect, launched
 ONE = {"sizes": ["Standard_D2s_v5"], "zones": ["1"]}
 LISTED, SPOT = Rate(115_000_000), Rate(28_750_000)
 BILLED, PLANNED = "RedHat:RHEL:9-lvm-gen2:latest", "resf:rockylinux-x86_64:9-base:latest"
+CONFIDENTIAL = "Standard_DC2as_v5"
 GPU, OLD = "Standard_NC24ads_A100_v4", "Canonical:ubuntu-24_04-lts:server-gen1:latest"
 
 
@@ -206,6 +207,23 @@ async def test_where_no_size_boots_the_image_the_preflight_fails(connect: Connec
     driver = connect(sizes=[GPU], images={"x86_64": OLD})
     assert await driver.offerings() == ()
     assert said(await driver.preflight("contract"), "sizes", Level.ERROR)
+
+
+async def test_a_size_of_confidential_vms_is_not_offered(connect: Connect) -> None:
+    """Patterns of plain machines match it, its price is theirs, and it refuses each VM that is not confidential."""
+    driver = connect(sizes=["Standard_D*as_v5"])
+    assert {one.type.name for one in await driver.offerings()} == {"Standard_D2as_v5"}
+    (text,) = said(await driver.preflight("contract"), "sizes")
+    assert f"1 of 'Standard_D*as_v5' are not offered ({CONFIDENTIAL}): they boot confidential VMs (SNP)" in text
+    with pytest.raises(InvalidRequest, match=f"no size '{CONFIDENTIAL}'"):
+        await driver.launch(scenes.request(offering=scenes.offering(CONFIDENTIAL)))
+
+
+@pytest.mark.parametrize(("kind", "left_out"), [("SNP", True), ("tdx", True), ("SGX", False), ("", False)])
+def test_enclaves_alone_make_no_size_confidential(kind: str, left_out: bool) -> None:
+    size = replace(catalogue.SIZES[scenes.SIZE.lower()], confidential=kind)
+    found = judged(catalogue.sku(size, scenes.REGION, Settings()), scenes.settings())
+    assert isinstance(found, str) == left_out
 
 
 def test_sizes_are_named_whose_generation_the_image_is_not() -> None:
