@@ -30,6 +30,8 @@ _SIZES_MS, _PRICES_MS, _PRICES_AGAIN_MS = 6 * _HOUR_MS, 6 * _HOUR_MS, 600_000
 #: Azure bills Linux by the second; the first minute is whole.
 _MINIMUM_MS = 60_000
 _ARCHITECTURES = {"x64": "x86_64", "arm64": "arm64"}
+#: What trusted launch keeps for itself of the place that an ephemeral disk is in ("Ephemeral OS disks for Azure VMs").
+_GUEST_STATE = GIB
 #: Of machines that boot confidential VMs and refuse each other one. Those with enclaves alone (SGX) boot any.
 _CONFIDENTIAL = frozenset({"snp", "tdx"})
 #: Azure does not say which GPU a size has; its name does. A part of a card counts as one, with the memory of the part:
@@ -244,12 +246,14 @@ def size(sku: Mapping[str, Any], settings: AzureSettings) -> Sold | None:
         family=str(sku.get("family") or ""),
     )
     spot = said.get("LowPriorityCapable", "").lower() == "true" and settings.spot
+    trusted = said.get("TrustedLaunchDisabled", "").lower() != "true"
+    kept = _GUEST_STATE if trusted and settings.trusted_launch else 0
     return Sold(
         kind,
         frozenset(),
         frozenset({Market.ON_DEMAND, *([Market.SPOT] if spot else [])}),
-        said.get("TrustedLaunchDisabled", "").lower() != "true",
-        _placement(said, settings.root_size),
+        trusted,
+        _placement(said, settings.root_size + kept),
         frozenset(part.strip() for part in said.get("HyperVGenerations", "V1,V2").split(",")),
     )
 
@@ -259,16 +263,18 @@ def _said(sku: Mapping[str, Any]) -> dict[str, str]:
     return {str(one.get("name")): str(one.get("value")) for one in sku.get("capabilities") or ()}
 
 
-def _placement(said: Mapping[str, str], root_size: int) -> str:
-    """Where an ephemeral disk of that size fits: the cache first, as it costs the task nothing."""
+def _placement(said: Mapping[str, str], needed: int) -> str:
+    """Where so much of an ephemeral disk fits: the cache first, as it costs the task nothing."""
     if said.get("EphemeralOSDiskSupported", "").lower() != "true":
         return ""
+    places = said.get("SupportedEphemeralOSDiskPlacements", "").replace(" ", "")
     for placement, key, unit in (
         ("CacheDisk", "CachedDiskBytes", 1), ("ResourceDisk", "MaxResourceVolumeMB", 2**20),
         ("NvmeDisk", "NvmeDiskSizeInMiB", 2**20),
     ):  # fmt: skip
         text = said.get(key, "")
-        if text.isdecimal() and int(text) * unit >= root_size:
+        there = not places or placement in places.split(",")
+        if there and text.isdecimal() and int(text) * unit >= needed:
             return placement
     return ""
 

@@ -232,6 +232,8 @@ def _check_ephemeral(asked: Mapping[str, Any], disk: Mapping[str, Any], size: Si
     room = max(size.cache_gb, size.local_gb) if disk["diffDiskSettings"].get("placement") else size.cache_gb
     if disk["diffDiskSettings"].get("placement") == "ResourceDisk":
         room = size.local_gb
+    if (asked.get("securityProfile") or {}).get("securityType") == "TrustedLaunch":
+        room -= 1  # the guest's state
     if gb > room:
         raise ArmError("OperationNotAllowed", f"OS disk of Ephemeral VM with size greater than {room} GB is not "
                        f"allowed for VM size {size.name} when the DiffDiskPlacement is CacheDisk.")  # fmt: skip

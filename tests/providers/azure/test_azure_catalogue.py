@@ -226,6 +226,17 @@ def test_enclaves_alone_make_no_size_confidential(kind: str, left_out: bool) -> 
     assert isinstance(found, str) == left_out
 
 
+async def test_trusted_launch_takes_a_part_of_the_place_of_an_ephemeral_disk(connect: Connect) -> None:
+    """A disk as large as the place is refused by Azure: such a size is offered for a smaller one, or without."""
+    more = {"sizes": ["Standard_F2s_v2"], "ephemeral": True, "zones": ["1"]}
+    fits = connect(**more, root_size="31GiB")
+    offering = by_market(await fits.offerings())[Market.ON_DEMAND]
+    assert await launched(fits, scenes.request(offering=offering))
+    assert await connect(**more, root_size="32GiB", trusted_launch=False).offerings()
+    with pytest.raises(InvalidRequest, match="none of them can be rented"):
+        await connect(**more, root_size="32GiB").offerings()
+
+
 def test_sizes_are_named_whose_generation_the_image_is_not() -> None:
     one = Sold(scenes.offering().type, frozenset(), frozenset(Market), generations=frozenset({"V2"}))
     old = Image("old", "x86_64", "V1")

@@ -207,6 +207,17 @@ def test_what_a_size_can_do_is_read() -> None:
     able = catalogue.size(sku(capabilities=small), scenes.settings())
     assert able is not None
     assert able.placement == "ResourceDisk"
+    large = {**small, "CachedDiskBytes": str(50 * 2**30)}
+    for said, placement in (
+        ("ResourceDisk", "ResourceDisk"),
+        ("CacheDisk, ResourceDisk", "CacheDisk"),
+        ("NvmeDisk", ""),
+    ):
+        placed = catalogue.size(
+            sku(capabilities={**large, "SupportedEphemeralOSDiskPlacements": said}), scenes.settings()
+        )
+        assert placed is not None
+        assert placed.placement == placement
     assert (
         catalogue.size(
             sku(capabilities={"CpuArchitectureType": "Arm64"}), scenes.settings(images={"x86_64": "a:b:c:d"})
