@@ -75,23 +75,27 @@ def query(region: str) -> dict[str, str]:
 
 def of_list(pages: Iterable[str], region: str, priced_ms: int) -> dict[tuple[str, Market], Price]:
     """Prices by size and market. Windows, low priority (an older product than spot), reservations and what is not in
-    dollars an hour are left out; of several the one that began last counts, and where two began together none."""
-    found: dict[tuple[str, Market], dict[str, set[Rate]]] = {}
+    dollars an hour are left out. Of several the one that began last counts, and where two began together none: of the
+    primary meters, as Azure bills by no others where there are such."""
+    found: dict[tuple[str, Market], dict[tuple[bool, str], set[Rate]]] = {}
     for page in pages:
         for item in json.loads(page, parse_float=str).get("Items") or ():
             read = _item(item, region, priced_ms)
             if read is not None:
-                key, since, rate = read
-                found.setdefault(key, {}).setdefault(since, set()).add(rate)
+                key, rank, rate = read
+                found.setdefault(key, {}).setdefault(rank, set()).add(rate)
     return {
-        key: Price(next(iter(by_start[last])), priced_ms)
-        for key, by_start in found.items()
-        if len(by_start[last := max(by_start)]) == 1
+        key: Price(next(iter(ranked[first])), priced_ms)
+        for key, ranked in found.items()
+        if len(ranked[first := max(ranked)]) == 1
     }
 
 
-def _item(item: Mapping[str, Any], region: str, now_ms: int) -> tuple[tuple[str, Market], str, Rate] | None:
-    """Size and market, since when, and the price; None for what is no price of a Linux VM now."""
+def _item(
+    item: Mapping[str, Any], region: str, now_ms: int
+) -> tuple[tuple[str, Market], tuple[bool, str], Rate] | None:
+    """Size and market, whether its meter is a primary one and since when, and the price; None for what is no price of a
+    Linux VM now."""
     size, sku = str(item.get("armSkuName") or ""), str(item.get("skuName") or "").lower()
     product = str(item.get("productName") or "").lower()
     if (
@@ -114,7 +118,7 @@ def _item(item: Mapping[str, Any], region: str, now_ms: int) -> tuple[tuple[str,
     except ValueError:
         return None
     market = Market.SPOT if sku.endswith(_SPOT) else Market.ON_DEMAND
-    return ((size, market), since, rate) if rate else None
+    return ((size, market), (item.get("isPrimaryMeterRegion") is not False, since), rate) if rate else None
 
 
 def _since_ms(text: str) -> int:

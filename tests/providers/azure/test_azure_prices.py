@@ -70,6 +70,17 @@ def test_the_price_that_began_last_counts_and_two_at_once_are_none() -> None:
     assert read(item(), item()) == {(SIZE, Market.ON_DEMAND): 115_000_000}
 
 
+def test_by_meters_that_are_not_primary_nothing_is_billed() -> None:
+    """A cheaper one that began later is no price, nor does one that began together leave the price in doubt; alone it
+    is all that is told."""
+    other = {"isPrimaryMeterRegion": False}
+    later = {"effectiveStartDate": "2025-01-01T00:00:00Z", **other}
+    listed = {(SIZE, Market.ON_DEMAND): 115_000_000}
+    assert read(item(), item("0.09", **later)) == read(item("0.09", **later), item()) == listed
+    assert read(item(), item("0.09", **other)) == listed
+    assert read(item(**other)) == listed
+
+
 @pytest.mark.parametrize("price", ["0", "-1", "null", '"?"', "1e400"])
 def test_a_price_that_can_not_be_read_is_unknown(price: str) -> None:
     assert read(item(price)) == {}
