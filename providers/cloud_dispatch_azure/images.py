@@ -9,6 +9,7 @@ from typing import Any
 
 from cloud_dispatch.provider.errors import InvalidRequest
 from cloud_dispatch.provider.kept import Kept
+from cloud_dispatch_azure import paths
 from cloud_dispatch_azure.calls import Calls
 from cloud_dispatch_azure.errors import Asked
 from cloud_dispatch_azure.settings import GIB, AzureSettings
@@ -18,7 +19,7 @@ _NEWEST_MS = 3_600_000
 LATEST = "latest"
 _ARCHITECTURES = {"x64": "x86_64", "arm64": "arm64", "": "x86_64"}
 _GALLERY = re.compile(
-    r"/subscriptions/[^/]+/resourceGroups/([^/]+)/providers/Microsoft\.Compute/galleries/([^/]+)/images/([^/]+)", re.I
+    r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Compute/galleries/[^/]+/images/[^/]+", re.I
 )
 #: Whose images Azure bills for by the hour beside the machine, by publisher, offer and SKU: without a plan no answer
 #: says it. Subscriptions that one brings oneself, and openSUSE, are not among them.
@@ -93,11 +94,7 @@ class Images:
         found = _GALLERY.match(name)
         if not found:
             return Image(name, architecture, known=False)
-        group, gallery, image = found.groups()
-        answer = await self._calls.once(
-            Asked("images"), lambda clients: clients.compute.gallery_images.get(group, gallery, image)
-        )
-        return of_gallery(name, answer)
+        return of_gallery(name, await self._calls.told(Asked("images"), paths.definition(found[0])))
 
     def _asking(self, said: str) -> Callable[[], Awaitable[str]]:
         async def ask() -> str:

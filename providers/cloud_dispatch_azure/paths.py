@@ -14,6 +14,8 @@ _PARTS = {
     LeftoverKind.NIC: ("Microsoft.Network/networkInterfaces", "2026-03-01"),
     LeftoverKind.ADDRESS: ("Microsoft.Network/publicIPAddresses", "2026-03-01"),
 }
+#: Of the definitions of images in galleries.
+_DEFINITIONS = "2026-03-03"
 _TAGS = ("Microsoft.Resources/tags/default", "2021-04-01")
 _RIGHTS = ("Microsoft.Authorization/permissions", "2022-04-01")
 
@@ -41,6 +43,11 @@ def states(settings: AzureSettings) -> str:
 def parts(settings: AzureSettings, kind: LeftoverKind) -> str:
     """The disks, interfaces or addresses of the group."""
     return _all(group(settings), _PARTS[kind])
+
+
+def definition(image: str) -> str:
+    """The definition of an image in a gallery, which may be of another subscription than the profile's."""
+    return f"{quote(image)}?api-version={_DEFINITIONS}"
 
 
 def permissions(scope: str) -> str:

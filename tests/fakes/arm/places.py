@@ -171,6 +171,19 @@ def image(session: Session) -> Answer:
     })  # fmt: skip
 
 
+@route("GET", f"{GROUP}/providers/{_COMPUTE}/galleries/{{gallery}}/images/{{image}}", "GalleryImages_Get",
+       f"{_COMPUTE}/galleries/images/read")  # fmt: skip
+def definition(session: Session) -> Answer:
+    """Of images that the settings have by their ids."""
+    versions = f"{session.path}/versions/".lower()
+    if not any(one.lower().startswith(versions) for one in session.cloud.settings.image_ids):
+        raise ArmError("ResourceNotFound", f"The Resource '{session.path}' was not found.")
+    facts = {"osType": "Linux", "osState": "Generalized", "hyperVGeneration": "V2", "architecture": "x64"}
+    return Answer(document={
+        "name": session.at["image"], "id": session.path, "location": LOCATION, "properties": facts,
+    })  # fmt: skip
+
+
 # tags of anything
 
 

@@ -17,7 +17,7 @@ from cloud_dispatch_azure.catalogue import Sold, judged
 from cloud_dispatch_azure.images import Image, of_gallery, of_marketplace
 from tests.fakes.arm import catalogue
 from tests.fakes.arm.fake import FakeArm
-from tests.fakes.arm.settings import Settings
+from tests.fakes.arm.settings import GROUP, SUBSCRIPTION, Settings
 from tests.fakes.faults import Fault, FaultKind
 from tests.providers.azure import scenes
 from tests.providers.azure.steps import VM, Connect, launched
@@ -243,6 +243,31 @@ def test_sizes_are_named_whose_generation_the_image_is_not() -> None:
     assert len(preflight.of_generations([one], [old])) == 1
     for fits in (Image("new", "x86_64"), replace(old, architecture="arm64"), replace(old, known=False)):
         assert preflight.of_generations([one], [fits]) == []
+
+
+SHARED = (
+    "/subscriptions/99999999-8888-4777-8666-555555555555/resourceGroups/shared/providers/Microsoft.Compute/galleries/all"
+    "/images/batch/versions/1.0.0"
+)
+
+
+@pytest.mark.parametrize(
+    "pace",
+    [
+        {
+            "subscriptions": (SUBSCRIPTION, SHARED.split("/")[2]),
+            "groups": (GROUP, "shared"),
+            "image_ids": frozenset({SHARED}),
+        }
+    ],
+    ids=["shared"],
+)
+async def test_an_image_may_be_of_another_subscription(connect: Connect) -> None:
+    """It is looked for where its id says that it is, as galleries are shared."""
+    driver = connect(**ONE, images={"x86_64": SHARED})
+    offering = by_market(await driver.offerings())[Market.ON_DEMAND]
+    assert offering.image == SHARED
+    assert await launched(driver, scenes.request(offering=offering))
 
 
 async def test_an_image_for_other_machines_is_refused(fake: FakeArm, connect: Connect) -> None:

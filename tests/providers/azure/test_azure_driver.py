@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from azure.core.exceptions import ResourceNotFoundError
 
 from cloud_dispatch.domain.tags import ENDS_AT
 from cloud_dispatch.provider.errors import (
@@ -114,7 +116,15 @@ def test_listings_are_asked_for_as_the_sdk_asks_for_them(fake: FakeArm) -> None:
     list(compute.disks.list_by_resource_group(group, raw_request_hook=heard))
     list(network.network_interfaces.list(group, raw_request_hook=heard))
     list(network.public_ip_addresses.list(group, raw_request_hook=heard))
-    ours = [paths.machines(settings), paths.states(settings), *(paths.parts(settings, kind) for kind in LeftoverKind)]
+    with contextlib.suppress(ResourceNotFoundError):
+        compute.gallery_images.get(group, "shared", "batch", raw_request_hook=heard)
+    gallery = f"{paths.group(settings)}/providers/Microsoft.Compute/galleries/shared/images/batch"
+    ours = [
+        paths.machines(settings),
+        paths.states(settings),
+        *(paths.parts(settings, kind) for kind in LeftoverKind),
+        paths.definition(gallery),
+    ]
     assert [parsed(url) for url in asked] == [parsed(path) for path in ours]
 
 
