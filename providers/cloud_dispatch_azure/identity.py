@@ -28,6 +28,7 @@ _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 _MOST_CHARACTERS = 32_768
 #: Certificates that a message may bring.
 _MOST_BROUGHT = 8
+_MOST_OF_A_NAME = 200
 SIGNER = "metadata.azure.com"
 _FORMS = ("%m/%d/%y %H:%M:%S %z", "%m/%d/%Y %H:%M:%S %z")
 
@@ -63,6 +64,13 @@ def certificates(said: str) -> tuple[bytes, ...]:
     if not found:
         raise ValueError("expected certificates in PEM")
     return found
+
+
+def ended(trusted: tuple[bytes, ...], now_ms: int) -> list[str]:
+    """Whose certificates are not good any more: they vouch for nobody."""
+    return [
+        one.subject.rfc4514_string() for one in _loaded(trusted) if one.not_valid_after_utc.timestamp() * 1000 < now_ms
+    ]
 
 
 def document(proof: str, trusted: tuple[bytes, ...], now_ms: int) -> Document:
@@ -112,7 +120,11 @@ def _verified(message: bytes, trusted: tuple[bytes, ...], now_ms: int) -> bytes:
         signer = _signer(said, [*brought, *_loaded(trusted)])
         others = [one for one in brought if one != signer]
         if not _vouched(signer, others, _loaded(trusted), now_ms):
-            raise Malformed("it is signed by nobody whom the certificates here vouch for")
+            # Azure changes issuers without a word: who reads this has to know whose certificate is missing.
+            issuer = signer.issuer.rfc4514_string()[:_MOST_OF_A_NAME]
+            raise Malformed(
+                f"it is signed by nobody whom the certificates here vouch for: its signer's is by {issuer!r}"
+            )
         return checked(said, signer)
     except UnsupportedAlgorithm:  # of a certificate that somebody has made up
         raise Malformed("it brings a certificate of a kind that is not known here") from None

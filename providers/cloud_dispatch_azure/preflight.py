@@ -17,7 +17,7 @@ from cloud_dispatch.domain.resources import format_bytes
 from cloud_dispatch.provider import hand
 from cloud_dispatch.provider.errors import CredentialsRejected, ProviderError
 from cloud_dispatch.provider.spi import Finding, Level, Provider, Quota
-from cloud_dispatch_azure import doubts, paths, policy, prices
+from cloud_dispatch_azure import doubts, identity, paths, policy, prices
 from cloud_dispatch_azure.calls import PRICES, Calls
 from cloud_dispatch_azure.catalogue import Catalogue, Sold, judged
 from cloud_dispatch_azure.errors import Asked
@@ -75,6 +75,7 @@ class _Examination:
             ("quotas", self._quotas),
             ("leftovers", self._leftovers),
             (hand.ABOUT, self._reaper),
+            ("identity_certificates", self._proofs),
         )
         for about, look in looks:
             try:
@@ -159,10 +160,24 @@ class _Examination:
         driver = self._means.driver
         return [hand.finding(await driver.heard(self._deployment), driver.traits, self._means.now())]
 
+    async def _proofs(self) -> list[Finding]:
+        return of_certificates(identity.certificates(self._settings.identity_certificates), self._means.now())
+
     async def _leftovers(self) -> list[Finding]:
         """It reads disks, interfaces and addresses: rights that only the cleaning up needs."""
         left = await self._means.driver.leftovers(self._deployment)
         return [Finding(Level.OK, "leftovers", f"{len(left)} disks, interfaces and addresses of no VM")]
+
+
+def of_certificates(trusted: tuple[bytes, ...], now_ms: int) -> list[Finding]:
+    """Whether those who vouch for proofs of identity can: a VM that nobody vouches for is paid for and does nothing."""
+    about, ended = "identity_certificates", identity.ended(trusted, now_ms)
+    if not ended:
+        return [Finding(Level.OK, about, f"{len(trusted)} are good")] if trusted else []
+    which = f"{', '.join(ended[:_NAMED])}{_more(ended)}"
+    if len(ended) == len(trusted):
+        return [Finding(Level.ERROR, about, f"all have ended ({which}): no VM can register")]
+    return [Finding(Level.WARNING, about, f"{len(ended)} of {len(trusted)} have ended, and vouch for nobody ({which})")]
 
 
 def of_rights(wanted: Iterable[str], granted: Sequence[Mapping[str, Any]]) -> list[Finding]:

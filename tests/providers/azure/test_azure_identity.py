@@ -12,9 +12,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs7
 
 from cloud_dispatch.provider.errors import NotProven
+from cloud_dispatch.provider.spi import Level
 from cloud_dispatch_azure import identity
+from tests.fakes.arm.fake import FakeArm
 from tests.fakes.arm.settings import SUBSCRIPTION
 from tests.providers.azure import scenes
+from tests.providers.azure.steps import Connect
 
 VM_ID, NONCE = "d3e0e374-fda6-4649-bbc9-7f20dc379f34", "1234567890"
 TRUSTED = identity.certificates(scenes.trusted())
@@ -77,6 +80,33 @@ def test_a_chain_ends_at_whom_the_operator_names() -> None:
     for proof, trusted in ((short, TRUSTED), (stranger, TRUSTED), (stranger, (between,))):
         with pytest.raises(NotProven):
             identity.document(proof, trusted, NOW_MS)
+
+
+def test_who_would_have_to_be_trusted_is_told() -> None:
+    """Azure changes who issues, and announces it to nobody: the refusal names the one that is missing."""
+    with pytest.raises(NotProven, match="vouch for: its signer's is by 'CN=between issuer'"):
+        identity.document(scenes.proof_between(GOOD, whole=False), TRUSTED, NOW_MS)
+
+
+async def test_certificates_that_have_ended_are_found_before_they_cost_anything(
+    fake: FakeArm, connect: Connect
+) -> None:
+    """One VM after the other would be paid for until it has not registered in time."""
+    later = fake.clock.now() + 400 * 86_400_000
+    leaf = scenes.signer()[1].public_bytes(serialization.Encoding.PEM).decode()
+    for said, now, level, words in (
+        (scenes.trusted(), fake.clock.now(), Level.OK, "1 are good"),
+        (
+            scenes.trusted() + leaf,
+            later,
+            Level.WARNING,
+            "1 of 2 have ended, and vouch for nobody (CN=metadata.azure.com)",
+        ),
+        (leaf, later, Level.ERROR, "all have ended (CN=metadata.azure.com): no VM can register"),
+    ):
+        driver = connect(now=lambda now=now: now, identity_certificates=said)
+        found = [one for one in await driver.preflight("contract") if one.about == "identity_certificates"]
+        assert [(one.level, one.text) for one in found] == [(level, words)]
 
 
 def test_without_certificates_nothing_is_believed() -> None:
