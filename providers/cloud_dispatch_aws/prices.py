@@ -31,6 +31,8 @@ _GP3 = {
 #: Hours of the shortest month: what is billed by the month costs no more an hour than this.
 _HOURS = 672
 _PUBLIC_ADDRESS = "0.005"
+#: The market that a product of the price list is for, where it says so, which is the one that anybody may rent on.
+_ANYBODYS = "OnDemand"
 #: An embedded price that is older than this is a warning.
 STALE_MS = 90 * 86_400_000
 
@@ -68,11 +70,15 @@ def price_list_filters(region: str) -> list[dict[str, str]]:
 
 def of_price_list(products: Iterable[str], priced_ms: int) -> dict[str, Price]:
     """On-demand prices by type from GetProducts' documents; what is not in dollars an hour is left out, and so is a
-    type that has two prices."""
+    type that has two prices. Types of which EC2 sells blocks of capacity ahead are listed twice among the on-demand
+    prices: once more for what runs in such a block, at nothing."""
     found: dict[str, set[Rate]] = {}
     for document in products:
         product = json.loads(document)
-        name = product.get("product", {}).get("attributes", {}).get("instanceType")
+        attributes = product.get("product", {}).get("attributes", {})
+        if attributes.get("marketoption", _ANYBODYS) != _ANYBODYS:
+            continue
+        name = attributes.get("instanceType")
         for term in product.get("terms", {}).get("OnDemand", {}).values():
             for dimension in term.get("priceDimensions", {}).values():
                 dollars = dimension.get("pricePerUnit", {}).get("USD")

@@ -198,7 +198,10 @@ def test_the_price_list_tells_what_a_type_costs(aws: FakeEc2) -> None:
     pages = aws.client("pricing").get_paginator("get_products").paginate(
         ServiceCode="AmazonEC2", Filters=filters[1:], PaginationConfig={"PageSize": 10}
     )  # fmt: skip
-    assert len([text for page in pages for text in page["PriceList"]]) == len(aws.settings.types)
+    told = [json.loads(text)["product"]["attributes"] for page in pages for text in page["PriceList"]]
+    anybodys = [one["instanceType"] for one in told if one["marketoption"] == "OnDemand"]
+    assert sorted(anybodys) == sorted(aws.settings.types)
+    assert [one["instanceType"] for one in told if one["marketoption"] == "CapacityBlock"] == ["p4d.24xlarge"]
 
 
 def test_key_pairs_that_the_account_has_are_told() -> None:

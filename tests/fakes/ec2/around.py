@@ -190,7 +190,12 @@ def products(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
         raise AwsError("NotFoundException", f"Service not found: {params['ServiceCode']}")
     settings = session.region.settings
     known = catalogue.types(settings.types)
-    attributes = [_attributes(known[name], region) for region in settings.regions for name in sorted(known)]
+    attributes = [
+        {**_attributes(known[name], region), **market}
+        for region in settings.regions
+        for name in sorted(known)
+        for market in ({}, *([_IN_A_BLOCK] if "capacity-block" in known[name]["SupportedUsageClasses"] else []))
+    ]
     for one in params.get("Filters", []):
         if one["Type"] not in ("TERM_MATCH", "EQUALS"):
             raise session.unmodelled(f"the filter type {one['Type']}")
@@ -201,6 +206,10 @@ def products(session: Session, params: dict[str, Any]) -> Mapping[str, Any]:
     more = start + size < len(attributes)
     told = [json.dumps(_product(found, known[found["instanceType"]])) for found in page]
     return {"FormatVersion": "aws_v1", "PriceList": told, "NextToken": _token(start + size) if more else None}
+
+
+#: How the list tells what runs in a block of capacity that was paid for ahead: on demand, at nothing.
+_IN_A_BLOCK = {"marketoption": "CapacityBlock", "operation": "RunInstances:CB"}
 
 
 def _has(attributes: Mapping[str, str], name: str, value: str) -> bool:
@@ -231,7 +240,9 @@ def _attributes(info: dict[str, Any], region: str) -> dict[str, str]:
 
 
 def _product(attributes: dict[str, str], info: dict[str, Any]) -> dict[str, Any]:
-    sku = base64.b32encode(f"{attributes['instanceType']}{attributes['regionCode']}".encode()).decode()[:16]
+    said = f"{attributes['marketoption'][0]}{attributes['instanceType']}{attributes['regionCode']}"
+    sku = base64.b32encode(said.encode()).decode()[:16]
+    nano = 0 if attributes["marketoption"] == "CapacityBlock" else catalogue.on_demand_nano(info)
     term, rate = f"{sku}.JRTCKXETXF", f"{sku}.JRTCKXETXF.6YS6EN2CT7"
     dimension = {
         "unit": "Hrs",
@@ -240,7 +251,7 @@ def _product(attributes: dict[str, str], info: dict[str, Any]) -> dict[str, Any]
         "description": f"on demand Linux {attributes['instanceType']} instance hour",
         "appliesTo": [],
         "rateCode": rate,
-        "pricePerUnit": {"USD": f"{catalogue.dollars(catalogue.on_demand_nano(info))}0000"},
+        "pricePerUnit": {"USD": f"{catalogue.dollars(nano)}0000"},
     }
     offer = {
         "sku": sku,

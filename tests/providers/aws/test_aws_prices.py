@@ -39,12 +39,12 @@ def test_what_is_no_price_is_an_error(text: str) -> None:
         prices.nano(text)
 
 
-def product(name: str, dollars: str, unit: str = "Hrs", currency: str = "USD") -> str:
+def product(name: str, dollars: str, unit: str = "Hrs", currency: str = "USD", **attributes: str) -> str:
     """A document as GetProducts gives it."""
     dimension = {"unit": unit, "pricePerUnit": {currency: dollars}, "description": "Linux on demand"}
     return json.dumps(
         {
-            "product": {"attributes": {"instanceType": name, "regionCode": "us-east-1"}},
+            "product": {"attributes": {"instanceType": name, "regionCode": "us-east-1", **attributes}},
             "terms": {"OnDemand": {"A.B": {"priceDimensions": {"A.B.C": dimension}}}, "Reserved": {"X": {}}},
         }
     )
@@ -53,6 +53,14 @@ def product(name: str, dollars: str, unit: str = "Hrs", currency: str = "USD") -
 def test_the_price_list_is_read() -> None:
     found = prices.of_price_list([product("m5.large", "0.0960000000"), product("c5.large", "0.0850000000")], NOW_MS)
     assert found == {"m5.large": Price(Rate(96_000_000), NOW_MS), "c5.large": Price(Rate(85_000_000), NOW_MS)}
+
+
+def test_what_runs_in_a_block_of_capacity_is_no_price_of_its_type() -> None:
+    """It is listed as on demand at nothing, beside what the type costs anybody: the large GPU machines are."""
+    block = product("p5.48xlarge", "0.0000000000", marketoption="CapacityBlock")
+    anybodys = product("p5.48xlarge", "55.0400000000", marketoption="OnDemand")
+    assert prices.of_price_list([anybodys, block], NOW_MS) == {"p5.48xlarge": Price(Rate(55_040_000_000), NOW_MS)}
+    assert prices.of_price_list([block], NOW_MS) == {}
 
 
 @pytest.mark.parametrize(
