@@ -31,6 +31,7 @@ from cloud_dispatch.provider.spi import LaunchRequest
 from cloud_dispatch.reconcile.launch import slots_of
 from cloud_dispatch.reconcile.spend import GUEST_MS
 from cloud_dispatch_aws import translate
+from cloud_dispatch_aws.images import Image
 
 BATCH = 100
 THREADS = 8
@@ -62,7 +63,7 @@ def launch(ec2: Any, config: Config, store: str, slots: Sequence[Instance]) -> l
     request = LaunchRequest(first.batch, len(slots), offering, worn.encode(), "#cloud-config\n", first.ends_ms)
     settings = config.profiles[PROFILE].settings
     answer = ec2.run_instances(
-        **translate.launch(request, settings, b"#cloud-config\n", IMAGE, ROOT_DEVICE, burstable=False)
+        **translate.launch(request, settings, b"#cloud-config\n", Image(IMAGE, ROOT_DEVICE, "x86_64"), burstable=False)
     )
     return [VmId(one["InstanceId"]) for one in answer["Instances"]]
 

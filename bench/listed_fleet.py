@@ -59,12 +59,15 @@ def _repeat(fake: Fake, method: str, target: str, body: Any, first: int, count: 
 def _aws(fake: Fake, settings: Any, count: int) -> None:
     from bench.bare_ec2 import client
     from cloud_dispatch_aws import translate
+    from cloud_dispatch_aws.images import Image
 
     ec2 = client(fake.url)
     for start in range(0, count, BATCH):
         request = _request(AWS, TYPE, ZONE, f"b{start:011d}", min(BATCH, count - start), settings.region)
         ec2.run_instances(
-            **translate.launch(request, settings, USER_DATA.encode(), IMAGE, ROOT_DEVICE, burstable=False)
+            **translate.launch(
+                request, settings, USER_DATA.encode(), Image(IMAGE, ROOT_DEVICE, "x86_64"), burstable=False
+            )
         )
 
 

@@ -107,13 +107,16 @@ class Watch:
     def _write_launches(self) -> int:
         """What the driver gave boto3, but for the tokens: these would give the same VMs again."""
         from cloud_dispatch_aws import translate
+        from cloud_dispatch_aws.images import Image
 
         assert self._witness is not None
         settings = load(TomlFile(self._config), registry.plugin).profiles[_PROFILE].settings
         asked = []
         for request in self._witness.launches:
             user_data = sent(request.user_data, self._witness.traits)
-            parameters = translate.launch(request, settings, user_data, IMAGE, ROOT_DEVICE, burstable=False)
+            parameters = translate.launch(
+                request, settings, user_data, Image(IMAGE, ROOT_DEVICE, "x86_64"), burstable=False
+            )
             parameters["UserData"] = base64.b64encode(user_data).decode()  # bytes are nothing for JSON
             asked.append({**parameters, "ClientToken": f"bare-{request.batch}"})
         (self._config.parent / "launches.json").write_text(json.dumps(asked))

@@ -214,7 +214,7 @@ def _offered(
 ) -> list[Offering]:  # fmt: skip
     """`full` and `spot` are of plain Linux; with an image that is billed for, `full` is what the operator says. What
     such an image costs on the spot market is not known at all: a bid is for the machine alone."""
-    disks = settings.root_size + sum(settings.scratch)
+    disks = settings.root_size + sum(settings.scratch) + sum(disk.bytes for disk in image.more_disks)
     base = Offering(
         profile=profile, type=one.type, zone=zone, market=Market.ON_DEMAND, rate=None, minimum_ms=_MINIMUM_MS,
         boot_ms=settings.boot, region=settings.region, image=image.id, unlisted=bool(image.billed),

@@ -135,7 +135,7 @@ class AwsProvider(Lacking):
             image = await self._images.of_architecture(offering.type.architecture)
         subnet = await self._subnets.choose(offering.zone, request.slots)
         parameters = translate.launch(
-            request, self._settings, user_data, image.id, image.root_device, subnet,
+            request, self._settings, user_data, image, subnet,
             burstable=await self._catalogue.burstable(offering.type.name),
         )  # fmt: skip
         asked = Asked("RunInstances", changes=True, offering=offering)

@@ -1,5 +1,5 @@
-"""Which image the VMs of an architecture boot. Owns the way from a setting to an AMI, and what of it matters: its root
-device, and whether it costs anything beside the machine."""
+"""Which image the VMs of an architecture boot. Owns the way from a setting to an AMI, and what of it matters: its
+disks, and whether it costs anything beside the machine."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ PARAMETER = "ssm:"
 _PLATFORM, _OPERATION = "Linux/UNIX", "RunInstances"
 
 
+#: What every gp3 disk has without being paid for.
+GP3_IOPS, GP3_THROUGHPUT = 3_000, 125
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """One that an AMI brings. `fast`: it says more operations or bytes a second than a gp3 disk has for its price."""
+
+    device: str
+    bytes: int
+    fast: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """What a launch needs to know of an AMI."""
@@ -31,6 +44,13 @@ class Image:
     root_bytes: int = 0
     #: As what it is billed, "" where the machine is all that costs: plain Linux, nobody's product.
     billed: str = ""
+    #: All that a launch makes of it, the root disk among them.
+    disks: tuple[Disk, ...] = ()
+
+    @property
+    def more_disks(self) -> tuple[Disk, ...]:
+        """Those beside the root disk."""
+        return tuple(disk for disk in self.disks if disk.device != self.root_device)
 
 
 class Images:
@@ -75,12 +95,17 @@ class Images:
 def of_description(found: Mapping[str, Any]) -> Image:
     """An image as DescribeImages tells it."""
     root = found["RootDeviceName"]
-    sizes = [
-        disk["Ebs"].get("VolumeSize", 0)
-        for disk in found.get("BlockDeviceMappings", ())
-        if disk.get("DeviceName") == root and "Ebs" in disk
-    ]
-    return Image(found["ImageId"], root, found["Architecture"], max(sizes, default=0) * GIB, _billed(found))
+    disks = tuple(
+        Disk(one["DeviceName"], one["Ebs"].get("VolumeSize", 0) * GIB, _fast(one["Ebs"]))
+        for one in found.get("BlockDeviceMappings", ())
+        if "Ebs" in one
+    )
+    least = max((disk.bytes for disk in disks if disk.device == root), default=0)
+    return Image(found["ImageId"], root, found["Architecture"], least, _billed(found), disks)
+
+
+def _fast(said: Mapping[str, Any]) -> bool:
+    return bool(said.get("Iops", 0) > GP3_IOPS or said.get("Throughput", 0) > GP3_THROUGHPUT)
 
 
 def _billed(found: Mapping[str, Any]) -> str:

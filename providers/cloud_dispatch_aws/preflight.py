@@ -133,7 +133,7 @@ class _Examination:
             image = await self._means.images.of_id(offering.image)
             subnet = await self._means.subnets.choose(offering.zone, 1)
             call = translate.launch(
-                request, self._settings, b"#cloud-config", image.id, image.root_device, subnet,
+                request, self._settings, b"#cloud-config", image, subnet,
                 burstable=await self._means.catalogue.burstable(offering.type.name),
             )  # fmt: skip
             asked = Asked("RunInstances", offering=offering)
@@ -180,7 +180,9 @@ def of_images(images: Iterable[Image], settings: AwsSettings) -> list[Finding]:
             least = format_bytes(image.root_bytes)
             found.append(Finding(Level.ERROR, about, f"{image.id} needs root_size = {least} at least"))
         else:
-            found.append(Finding(Level.OK, about, image.id))
+            more = sum(disk.bytes for disk in image.more_disks)
+            brings = f" brings other disks of {format_bytes(more)}, each VM's to pay" if more else ""
+            found.append(Finding(Level.OK, about, f"{image.id}{brings}"))
         if image.billed:
             text = (
                 f"{image.id} is billed beside the machine ({image.billed}), and what both cost is not known: under a"

@@ -12,6 +12,7 @@ from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.tags import PREFIX
 from cloud_dispatch.provider.errors import InvalidRequest
 from cloud_dispatch.provider.spi import LaunchRequest, Leftover, LeftoverKind, Traits, Vm, VmState
+from cloud_dispatch_aws.images import GP3_IOPS, GP3_THROUGHPUT, Image
 from cloud_dispatch_aws.settings import GIB, AwsSettings
 
 #: EC2's limit on user data as it is sent, before base64.
@@ -28,6 +29,8 @@ _STATES = {
 #: Why an instance ended, where the market took it back.
 _TAKEN_BACK = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"})
 _KEY, _VALUE = 128, 256
+#: What EC2 recommends disks to be called by, and some more: an image may use as many as there are scratch disks.
+_LETTERS = "fghijklmnopqrstuvwxyz"
 
 
 def check(request: LaunchRequest, user_data: bytes, traits: Traits) -> None:
@@ -50,7 +53,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
 
 
 def launch(
-    request: LaunchRequest, settings: AwsSettings, user_data: bytes, image: str, root_device: str, subnet: str = "", *,
+    request: LaunchRequest, settings: AwsSettings, user_data: bytes, image: Image, subnet: str = "", *,
     burstable: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """The parameters of RunInstances. The same request gives the same ones: the token is only good for those."""
@@ -59,7 +62,7 @@ def launch(
         "ClientToken": str(request.batch),
         "MinCount": request.min_slots,
         "MaxCount": request.slots,
-        "ImageId": image,
+        "ImageId": image.id,
         "InstanceType": offering.type.name,
         "UserData": user_data,  # the SDK makes base64 of it
         "InstanceInitiatedShutdownBehavior": "terminate",
@@ -68,7 +71,7 @@ def launch(
             "HttpEndpoint": "enabled",
             "HttpPutResponseHopLimit": settings.metadata_hops,
         },
-        "BlockDeviceMappings": _disks(settings, root_device),
+        "BlockDeviceMappings": _disks(settings, image),
         "TagSpecifications": _tagged(request, settings),
     }
     if settings.key_name:
@@ -103,9 +106,18 @@ def _network(settings: AwsSettings, subnet: str) -> dict[str, Any]:
     return {"NetworkInterfaces": [interface]}
 
 
-def _disks(settings: AwsSettings, root_device: str) -> list[dict[str, Any]]:
-    names = [f"/dev/sd{letter}" for letter in "fghijklm"]
-    devices = [(root_device, settings.root_size), *zip(names, settings.scratch, strict=False)]
+def _disks(settings: AwsSettings, image: Image) -> list[dict[str, Any]]:
+    """All of them, those too that the image brings: what is not said of one is as the image says, which may be that it
+    stays when its VM ends, is not encrypted, or is paid for by its operations a second."""
+    taken = {disk.device[-1] for disk in image.disks}  # /dev/sdf is /dev/xvdf
+    names = [f"/dev/sd{letter}" for letter in _LETTERS if letter not in taken]
+    devices = [
+        (image.root_device, settings.root_size),
+        *((disk.device, disk.bytes) for disk in image.more_disks),
+        *zip(names, settings.scratch, strict=False),
+    ]
+    slow = {"Iops": GP3_IOPS, "Throughput": GP3_THROUGHPUT}
+    fast = {disk.device for disk in image.disks if disk.fast}
     key = {"KmsKeyId": settings.kms_key} if settings.kms_key else {}
     return [
         {
@@ -115,6 +127,7 @@ def _disks(settings: AwsSettings, root_device: str) -> list[dict[str, Any]]:
                 "VolumeType": "gp3",
                 "Encrypted": True,
                 "DeleteOnTermination": True,
+                **(slow if name in fast else {}),
                 **key,
             },
         }

@@ -8,8 +8,10 @@ from typing import Any
 from tests.fakes.aws.errors import AwsError
 from tests.fakes.ec2.records import NO_TAGS, Interface, Tags, Volume, moment
 from tests.fakes.ec2.region import Group, Region, Subnet
-from tests.fakes.ec2.settings import Image
+from tests.fakes.ec2.settings import Image, ImageDisk
 
+#: A disk that no image says anything of.
+_ADDED = ImageDisk("", 0, dies_with_instance=True)
 _DEFAULT_GP3 = {"Iops": 3000, "Throughput": 125}
 
 
@@ -70,29 +72,32 @@ def _groups(region: Region, ids: list[str], names: list[str]) -> tuple[str, ...]
 def volumes_of(
     region: Region, params: dict[str, Any], image: Image, zone: str, instance: str, tags: Tags | None
 ) -> list[Volume]:
-    """The image's root disk, as the request changes it, and the disks that the request adds."""
+    """The image's disks, as the request changes them, and those that the request adds."""
     asked = {mapping.get("DeviceName", ""): mapping for mapping in params.get("BlockDeviceMappings", [])}
     if len(asked) != len(params.get("BlockDeviceMappings", [])) or "" in asked:
         raise AwsError("InvalidBlockDeviceMapping", "each mapping names a device of its own")
     volumes = []
-    for device in dict.fromkeys((image.root_device, *asked)):
+    brought = {disk.device: disk for disk in image.disks}
+    for device in dict.fromkeys((image.root_device, *brought, *asked)):
         mapping = asked.get(device, {})
         if "VirtualName" in mapping or "NoDevice" in mapping:
             continue  # an instance store, or nothing
         ebs = mapping.get("Ebs", {})
-        root = device == image.root_device
-        size = ebs.get("VolumeSize", image.root_gb if root else 0)
-        if size < (image.root_gb if root else 1):
+        root, own = device == image.root_device, brought.get(device, _ADDED)
+        least = image.root_gb if root else own.gb
+        size = ebs.get("VolumeSize", least)
+        if size < max(least, 1):
             raise AwsError("InvalidBlockDeviceMapping", f"Volume of size {size}GB is too small for {device}")
-        kind = ebs.get("VolumeType", "gp3" if root else "gp2")
+        kind = ebs.get("VolumeType", "gp3" if root or own is not _ADDED else "gp2")
         default = _DEFAULT_GP3 if kind == "gp3" else {}
         if kind in ("io1", "io2") and "Iops" not in ebs:
             raise AwsError("MissingParameter", f"The parameter iops must be specified for {kind} volumes.")
         volumes.append(
             Volume(
-                region.new_id("vol"), zone, size, kind, ebs.get("Encrypted", False), region.now, device,
-                ebs.get("DeleteOnTermination", True), instance, tags or NO_TAGS, ebs.get("Iops", default.get("Iops")),
-                ebs.get("Throughput", default.get("Throughput")), ebs.get("KmsKeyId"), ebs.get("SnapshotId", ""),
+                region.new_id("vol"), zone, size, kind, ebs.get("Encrypted", own.encrypted), region.now, device,
+                ebs.get("DeleteOnTermination", own.dies_with_instance), instance, tags or NO_TAGS,
+                ebs.get("Iops", default.get("Iops")), ebs.get("Throughput", default.get("Throughput")),
+                ebs.get("KmsKeyId"), ebs.get("SnapshotId", ""),
             )
         )  # fmt: skip
     return volumes

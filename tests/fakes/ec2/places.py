@@ -238,7 +238,21 @@ def _image(image: Image) -> dict[str, Any]:
         "UsageOperation": image.operation,
         "ProductCodes": [{"ProductCodeId": image.product, "ProductCodeType": "marketplace"}] if image.product else [],
         "CreationDate": image.created,
-        "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],
+        "BlockDeviceMappings": [
+            {"DeviceName": image.root_device, "Ebs": disk},
+            *(
+                {
+                    "DeviceName": one.device,
+                    "Ebs": {
+                        "VolumeSize": one.gb,
+                        "VolumeType": "gp3",
+                        "DeleteOnTermination": one.dies_with_instance,
+                        "Encrypted": one.encrypted,
+                    },
+                }
+                for one in image.disks
+            ),
+        ],
     }
 
 

@@ -39,6 +39,16 @@ DOCUMENTED_INSTANCES = Bucket("RunInstances", 1000, 2)
 
 
 @dataclass(frozen=True, slots=True)
+class ImageDisk:
+    """A disk that an image brings beside its root."""
+
+    device: str
+    gb: int
+    dies_with_instance: bool = False  # as it was of the machine that the image was made of
+    encrypted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     """A machine image that the account may use."""
 
@@ -53,6 +63,7 @@ class Image:
     platform: str = "Linux/UNIX"  # as what it is billed
     operation: str = "RunInstances"
     product: str = ""  # the code of a product that somebody sells
+    disks: tuple[ImageDisk, ...] = ()
 
 
 IMAGES = (

@@ -16,6 +16,7 @@ from cloud_dispatch.provider.errors import CredentialsRejected, InvalidRequest
 from cloud_dispatch_aws import quotas
 from cloud_dispatch_aws.catalogue import Catalogue, instance_type, sold
 from cloud_dispatch_aws.images import Images
+from cloud_dispatch_aws.prices import of_extras
 from cloud_dispatch_aws.subnets import Subnets
 from tests.providers.aws.scenes import NOW_MS, REGION, settings
 from tests.providers.aws.scripted import Scripted
@@ -189,6 +190,20 @@ async def test_what_a_machine_costs_with_an_image_that_is_billed_for_only_the_op
     known = found["m5.large/us-east-1a/on-demand"]
     assert (known.rate, known.max_rate, known.priced_ms, known.estimated) == (250_000_000, 250_000_000, NOW_MS, False)
     assert found["m5.large/us-east-1a/spot"].highest_rate is None
+
+
+async def test_disks_that_an_image_brings_are_in_what_a_vm_costs() -> None:
+    """Whoever boots it gets them, and AWS bills them by their size."""
+    disks = [
+        {"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 8}}, {"DeviceName": "/dev/sdb", "VirtualName": "ephemeral0"},
+        {"DeviceName": "/dev/sdf", "Ebs": {"VolumeSize": 500}},
+    ]  # fmt: skip
+    plain = await offered(script(), root_size="30GiB")
+    more = await offered(script(describe_images=partial(image, {**FREE, "BlockDeviceMappings": disks})))
+    key = "m5.large/us-east-1a/on-demand"
+    gib = of_extras(REGION, GIB, public_address=False)
+    assert abs(more[key].extra_rate - plain[key].extra_rate - 500 * gib) < 500
+    assert more[key].type == plain[key].type
 
 
 async def test_an_image_for_other_machines_is_refused() -> None:

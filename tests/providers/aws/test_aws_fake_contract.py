@@ -25,6 +25,7 @@ from cloud_dispatch_aws import plugin
 from cloud_dispatch_aws.policy import document
 from tests.fakes.ec2 import FakeEc2
 from tests.fakes.ec2.reaper import AccountReaper
+from tests.fakes.ec2.settings import IMAGES, ImageDisk
 from tests.fakes.faults import Fault, FaultKind
 from tests.providers.aws import scenes
 
@@ -221,6 +222,22 @@ async def test_a_burstable_machine_bills_no_credits_beside_its_price(fake: FakeE
     finally:
         await driver.close()
     assert {vm.type_name: vm.credits for vm in fake.all_instances()} == {"t3.micro": "standard", "m5.large": ""}
+
+
+async def test_disks_that_an_image_brings_are_encrypted_and_go_with_the_vm(fake: FakeEc2, tmp_path: Path) -> None:
+    """Whatever the image says of them: EC2 keeps a disk of it that does not say that it goes."""
+    image = replace(IMAGES[0], id="ami-0a1b2c3d4e5f60009", disks=(ImageDisk("/dev/sdf", 500),))
+    fake.region().images[image.id] = image
+    said = scenes.settings(endpoint_url=fake.url, images={"x86_64": image.id}, scratch=["10GiB"])
+    driver = plugin.create(ProfileContext(ProfileName("aws"), said, tmp_path, now=fake.clock.now))
+    try:
+        (vm,) = (await driver.launch(replace(scenes.request(), slots=1))).vms
+        disks = fake.region().volumes.values()
+        assert {one.device: one.size_gb for one in disks} == {"/dev/xvda": 30, "/dev/sdf": 500, "/dev/sdg": 10}
+        assert all(one.encrypted and one.dies_with_instance for one in disks)
+        await driver.terminate(vm.id)
+    finally:
+        await driver.close()
 
 
 PERIOD_MS, STOP_LAG_MS = 200, 1_000

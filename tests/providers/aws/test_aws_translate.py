@@ -20,16 +20,19 @@ from cloud_dispatch.provider.sending import sent
 from cloud_dispatch.provider.spi import LeftoverKind, VmState
 from cloud_dispatch_aws import translate
 from cloud_dispatch_aws.driver import traits
+from cloud_dispatch_aws.images import Disk, Image
 from tests.providers.aws.scenes import NOW_MS, TAGS, ZONE, offering, request, settings
 
 DATA = b"#cloud-config"
+IMAGE = Image("ami-1", "/dev/xvda", "x86_64")
 
 
 def launched(
-    market: Market = Market.ON_DEMAND, subnet: str = "", more: dict[str, Any] | None = None, *, burstable: bool = False
-) -> dict[str, Any]:
+    market: Market = Market.ON_DEMAND, subnet: str = "", more: dict[str, Any] | None = None, *, burstable: bool = False,
+    image: Image = IMAGE,
+) -> dict[str, Any]:  # fmt: skip
     own = settings(**(more or {}))
-    return translate.launch(request(market), own, DATA, "ami-1", "/dev/xvda", subnet, burstable=burstable)
+    return translate.launch(request(market), own, DATA, image, subnet, burstable=burstable)
 
 
 def tags_of(call: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -88,6 +91,24 @@ def test_disks_are_encrypted_and_go_with_the_vm() -> None:
     assert keyed["KmsKeyId"] == "alias/disks"
 
 
+def test_the_disks_that_an_image_brings_are_as_ours() -> None:
+    """What an image says of its disks is what they were when it was made: that they stay, or are not encrypted. Scratch
+    disks take names that it leaves."""
+    image = replace(IMAGE, disks=(Disk("/dev/xvda", 8 * GIB), Disk("/dev/xvdf", 500 * GIB)))
+    root, brought, scratch = launched(more={"scratch": ["10GiB"]}, image=image)["BlockDeviceMappings"]
+    names = [disk["DeviceName"] for disk in (root, brought, scratch)]
+    assert names == ["/dev/xvda", "/dev/xvdf", "/dev/sdg"]
+    assert brought["Ebs"] == {**scratch["Ebs"], "VolumeSize": 500}
+
+
+def test_no_disk_is_faster_than_what_it_costs() -> None:
+    """An image of a disk with more operations a second brings these too, and they are billed by themselves."""
+    image = replace(IMAGE, disks=(Disk("/dev/xvda", 8 * GIB, fast=True), Disk("/dev/xvdf", GIB)))
+    root, brought = launched(image=image)["BlockDeviceMappings"]
+    assert (root["Ebs"]["Iops"], root["Ebs"]["Throughput"]) == (3_000, 125)
+    assert "Iops" not in brought["Ebs"]
+
+
 def test_all_that_a_launch_makes_is_tagged_from_the_first() -> None:
     """Instance, disks and interface, on the spot market the request too; an operator's tags beside ours."""
     on_demand = tags_of(launched(more={"tags": {"team": "batch"}}))
@@ -101,7 +122,7 @@ def test_a_spot_vm_has_a_bid_of_at_most_what_was_reserved() -> None:
     assert "InstanceMarketOptions" not in launched()
     asked = request(Market.SPOT)
     asked = replace(asked, offering=replace(asked.offering, max_rate=Rate(96_000_999)))
-    options = translate.launch(asked, settings(), DATA, "ami-1", "/dev/xvda", burstable=False)["InstanceMarketOptions"]
+    options = translate.launch(asked, settings(), DATA, IMAGE, burstable=False)["InstanceMarketOptions"]
     assert options == {
         "MarketType": "spot",
         "SpotOptions": {
@@ -109,7 +130,7 @@ def test_a_spot_vm_has_a_bid_of_at_most_what_was_reserved() -> None:
         },
     }  # fmt: skip
     without = replace(asked, offering=replace(asked.offering, max_rate=None))
-    call = translate.launch(without, settings(), DATA, "ami-1", "/dev/xvda", burstable=False)
+    call = translate.launch(without, settings(), DATA, IMAGE, burstable=False)
     assert "MaxPrice" not in call["InstanceMarketOptions"]["SpotOptions"]
 
 
