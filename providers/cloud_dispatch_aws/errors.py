@@ -68,6 +68,9 @@ _EXPIRED = "RequestExpired"
 #: The request itself came too late, or what it is for is between two states: nothing was done.
 _AGAIN = frozenset({"IncorrectInstanceState", "IncorrectState", _EXPIRED, "RequestTimeTooSkewed"})
 _SERVER = frozenset({"InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable", "Unavailable"})
+#: The account's first spot VM needs a role that whoever asks may not make: it holds for the spot market, of all types.
+_NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+_MAKE_IT = "make it once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
 #: EC2 does not say when to come again; its buckets refill by some tokens a second.
 _PAUSE_MS = 1_000
 _SPOT_CODES = frozenset({"MaxSpotInstanceCountExceeded", "SpotMaxPriceTooLow"})
@@ -156,6 +159,9 @@ def _refusal(code: str, text: str, offering: Offering | None) -> ProviderError |
         return CapacityUnavailable(text, code=code, scope=Scope(type=type_name, zone=zone))
     if code in _VCPUS:
         return QuotaExceeded(text, code=code, scope=Scope(family=family, market=market, region=region))
+    if code == _NO_SPOT_ROLE:
+        of_spot = Scope(market=str(Market.SPOT), region=region)
+        return QuotaExceeded(f"{text.rstrip('.')}; {_MAKE_IT}", code=code, scope=of_spot)
     if code == "InstanceLimitExceeded":
         return QuotaExceeded(text, code=code, scope=Scope(type=type_name, market=market, region=region))
     if code.endswith("LimitExceeded"):  # volumes, interfaces, addresses: of everything in the region

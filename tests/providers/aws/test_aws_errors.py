@@ -45,6 +45,8 @@ def of(code: str, asked: Asked = LAUNCH, status: int = 400, retry_after: str = "
         ("InstanceLimitExceeded", LAUNCH, errors.QuotaExceeded, Scope("m5.large", market="on-demand", region=REGION)),
         ("VolumeLimitExceeded", LAUNCH, errors.QuotaExceeded, Scope(region=REGION)),
         ("NetworkInterfaceLimitExceeded", LAUNCH, errors.QuotaExceeded, Scope(region=REGION)),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", SPOT, errors.QuotaExceeded,
+         Scope(market="spot", region=REGION)),
     ],
 )  # fmt: skip
 def test_a_refusal_speaks_of_what_it_is_about(code: str, asked: Asked, kind: type[ProviderError], scope: Scope) -> None:
@@ -54,6 +56,14 @@ def test_a_refusal_speaks_of_what_it_is_about(code: str, asked: Asked, kind: typ
     assert (type(error), error.scope, error.code) == (kind, scope, code)
     assert asked.offering is not None
     assert error.scope.covers(asked.offering)
+
+
+def test_an_account_without_the_role_for_spot_vms_is_told_how_to_make_it() -> None:
+    """Types one by one would be tried for nothing, each in each zone: there are hundreds."""
+    error = of("AuthFailure.ServiceLinkedRoleCreationNotPermitted", SPOT, 403)
+    assert "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com" in error.message
+    assert not error.scope.covers(offering())
+    assert error.scope.covers(offering("c5.large", Market.SPOT, zone="us-east-1b"))
 
 
 @pytest.mark.parametrize(
