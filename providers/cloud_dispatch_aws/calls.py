@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -94,11 +93,13 @@ class Calls:
             signing = self._signed_by()
             client = signing.client(service, patient)
         except Exception as error:
-            raise of_exception(error, replace(asked, changes=False)) from error  # nothing was sent
+            raise of_exception(error, Asked(asked.call)) from error
+        _HERE.left = False
         try:
             answer: Mapping[str, Any] = getattr(client, operation)(**parameters)
         except Exception as error:
-            told = of_exception(error, asked)
+            # Credentials are renewed by requests of their own: what becomes of these is not this one's fate.
+            told = of_exception(error, asked if _HERE.left else Asked(asked.call))
             if of_credentials(told):
                 self._forget(signing)
             raise told from error
@@ -141,8 +142,7 @@ class _Signing:
                     endpoint_url=self._settings.endpoint_url or None,
                     config=config_of(3 if patient else 1),
                 )
-                # The last thing before a request leaves, once its credentials have been renewed.
-                known.meta.events.register("before-send", lambda **_: still_wanted())
+                known.meta.events.register("before-send", _leaves)
                 self._clients[service, patient] = known
             return known
 
@@ -150,6 +150,21 @@ class _Signing:
         with self._making:
             for client in self._clients.values():
                 client.close()
+
+
+class _Here(threading.local):
+    """Of this thread: whether the request that it makes has left."""
+
+    left = False
+
+
+_HERE = _Here()
+
+
+def _leaves(**_: Any) -> None:
+    """The last thing before a request leaves, once its credentials have been renewed."""
+    still_wanted()
+    _HERE.left = True
 
 
 def session(settings: AwsSettings) -> Any:

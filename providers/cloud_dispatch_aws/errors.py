@@ -104,7 +104,9 @@ def of_exception(error: Exception, asked: Asked) -> ProviderError:
         return InvalidRequest(text, code=name)
     if isinstance(error, (sdk.BotoCoreError, ResponseParserError)):
         return (InDoubt if asked.changes and not never_sent(error) else Transient)(text, code=name)
-    if isinstance(error, OSError):  # a token's file: what goes wrong on the way to AWS are the SDK's own
+    # A token's file: what goes wrong on the way to AWS are the SDK's own. And its word for those that were renewed and
+    # have expired all the same.
+    if isinstance(error, OSError) or type(error) is RuntimeError:
         return CredentialsRejected(text, code=name)
     raise error
 
@@ -117,7 +119,8 @@ def of_credentials(error: ProviderError) -> bool:
 _NO_CREDENTIALS = (
     sdk.NoCredentialsError, sdk.PartialCredentialsError, sdk.CredentialRetrievalError, sdk.ProfileNotFound,
     sdk.NoAuthTokenError, sdk.TokenRetrievalError, sdk.SSOError, sdk.InvalidConfigError, sdk.ConfigNotFound,
-    sdk.ConfigParseError,
+    sdk.ConfigParseError, sdk.RefreshWithMFAUnsupportedError, sdk.UnknownCredentialError,
+    *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),
 )  # fmt: skip
 _WRONG = (sdk.ParamValidationError, sdk.NoRegionError, sdk.UnknownRegionError, sdk.UnknownServiceError)
 

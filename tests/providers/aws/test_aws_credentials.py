@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore import exceptions as sdk
+from botocore.credentials import Credentials
 from botocore.exceptions import ConfigParseError
 
-from cloud_dispatch.provider.errors import CredentialsRejected, ProviderError
+from cloud_dispatch.provider.errors import CredentialsRejected, ProviderError, Transient
 from cloud_dispatch_aws import calls
 from cloud_dispatch_aws.calls import LEAST_MS, Calls
 from cloud_dispatch_aws.errors import Asked
@@ -137,6 +139,49 @@ async def test_a_launch_without_a_client_to_send_it_is_not_in_doubt(
     launch = Asked("RunInstances", changes=True, offering=scenes.offering())
     with pytest.raises(CredentialsRejected):
         await scene.calls.once(launch, "run_instances", MinCount=1, MaxCount=1)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(FaultKind.ERROR, operation="AssumeRole", code="ServiceUnavailable"),
+     Fault(FaultKind.ERROR, operation="AssumeRole", code="InternalFailure"),
+     Fault(FaultKind.LOST_ANSWER, operation="AssumeRole")],
+    ids=["unavailable", "failed", "no answer"],
+)  # fmt: skip
+async def test_a_launch_whose_role_was_not_to_be_had_is_not_in_doubt(scene: Scene, fault: Fault) -> None:
+    """Before a request leaves its credentials are renewed, by other requests. What becomes of these is not its fate."""
+    scene.write(KEY)
+    scene.calls = scene.made(role_arn=ROLE, external_id="shared-secret")
+    scene.fake.add_faults(fault)
+    launch = Asked("RunInstances", changes=True, offering=scenes.offering())
+    with pytest.raises(Transient):
+        await scene.calls.once(launch, "run_instances", MinCount=1, MaxCount=1)
+    assert scene.fake.calls["RunInstances"] == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [sdk.LoginRefreshRequired(), sdk.RefreshWithMFAUnsupportedError(), RuntimeError("refreshed, and still expired")],
+    ids=lambda error: type(error).__name__,
+)
+async def test_credentials_that_can_not_be_renewed_are_refused(
+    scene: Scene, sessions: list[Any], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Whatever they are: a login that has ended, a code that nobody is there to type. Others are looked for."""
+    scene.write(KEY)
+    await scene.ask()
+
+    def worn(*_: Any, **__: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Credentials, "get_frozen_credentials", worn)
+        scene.now_ms += LEAST_MS
+        launch = Asked("RunInstances", changes=True, offering=scenes.offering())
+        with pytest.raises(CredentialsRejected):
+            await scene.calls.once(launch, "run_instances", MinCount=1, MaxCount=1)
+    await scene.ask()
+    assert len(sessions) == 2
 
 
 async def test_others_are_looked_for_only_so_often(scene: Scene, sessions: list[Any]) -> None:
