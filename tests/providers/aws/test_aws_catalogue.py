@@ -251,7 +251,8 @@ def test_a_machine_is_told_by_what_tasks_ask_for() -> None:
     [
         ("m7i.large", "standard"), ("t3.micro", "standard"), ("im4gn.large", "standard"), ("i4i.large", "standard"),
         ("g6.xlarge", "g-vt"), ("gr6.4xlarge", "g-vt"), ("gr6f.4xlarge", "g-vt"), ("vt1.3xlarge", "g-vt"),
-        ("p5.48xlarge", "p"), ("inf2.xlarge", "inf"),
+        ("p4d.24xlarge", "p"), ("p5.48xlarge", "p5"), ("p5en.48xlarge", "p5"), ("p6-b200.48xlarge", "p6"),
+        ("inf2.xlarge", "inf"),
         ("trn1.2xlarge", "trn"), ("x2gd.large", "x"), ("u-6tb1.metal", "high-memory"),
         ("u7i-12tb.224xlarge", "high-memory"),
         ("dl1.24xlarge", "dl"), ("d3.xlarge", "standard"), ("hpc7a.96xlarge", "hpc"), ("h1.2xlarge", "standard"),
@@ -281,5 +282,27 @@ def test_quotas_tell_limit_and_use_by_bucket_and_market() -> None:
         ("standard", "on-demand"): (64, 6), ("standard", "spot"): (None, 2),
         ("g-vt", "on-demand"): (None, 0), ("g-vt", "spot"): (None, 0),
     }  # fmt: skip
-    assert len(set(quotas.CODES.values())) == len(quotas.CODES)
+    of_spot = [code for (_, market), code in quotas.CODES.items() if market is Market.SPOT]
+    assert len(set(of_spot)) == len(of_spot)
     assert all(market in Market for _, market in quotas.CODES)
+
+
+def test_the_fifth_generation_of_p_has_a_spot_quota_of_its_own_and_shares_that_on_demand() -> None:
+    """Both spot quotas are nothing until somebody asks for one of them: the one says nothing of the other."""
+    listed = [
+        {"Instances": [
+            {"InstanceType": "p4d.24xlarge"}, {"InstanceType": "p5.48xlarge"},
+            {"InstanceType": "p5.48xlarge", "InstanceLifecycle": "spot"},
+        ]}
+    ]  # fmt: skip
+    used = quotas.used(listed, {"p4d.24xlarge": 96, "p5.48xlarge": 192})
+    limits = {"L-417A185B": 960.0, "L-7212CCBC": 0.0, "L-C4BD4855": 384.0}
+    told = {
+        (q.scope.family, q.scope.market): (q.name, q.limit, q.used)
+        for q in quotas.told(limits, used, {"p", "p5", "p6"}, REGION)
+    }
+    on_demand = ("L-417A185B", 960, 288)
+    assert told == {
+        ("p", "on-demand"): on_demand, ("p5", "on-demand"): on_demand, ("p6", "on-demand"): on_demand,
+        ("p", "spot"): ("L-7212CCBC", 0, 0), ("p5", "spot"): ("L-C4BD4855", 384, 192),
+    }  # fmt: skip
