@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from cloud_dispatch.provider.errors import NotProven, ProviderError, Transient
+from cloud_dispatch_gcp.settings import ZONE
 
 CERTIFICATES_HOST, CERTIFICATES_PATH = "https://www.googleapis.com", "/oauth2/v1/certs"
 _ISSUERS = frozenset({"https://accounts.google.com", "accounts.google.com"})
@@ -31,7 +32,7 @@ _KEYS_MS = 6 * 3_600_000
 _PAUSE_MS = 60_000
 #: What clocks may differ by.
 _SKEW_MS = 300_000
-_ZONE, _NAME = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]"), re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+_ZONE, _NAME = re.compile(ZONE), re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ GIB = 2**30
 DEFAULT_SCOPES = ("https://www.googleapis.com/auth/userinfo.email",)
 #: Compute Engine lets a resource have 64 labels; ours are nine, of which long ones take two.
 _MOST_LABELS = 40
+#: A zone's name: `us-central1-a`, and of those that are for accelerators `us-central1-ai1a`, which the list of zones
+#: has where the project sees them (https://cloud.google.com/compute/docs/regions-zones/ai-zones).
+ZONE = r"[a-z]+-[a-z]+[0-9]+-[a-z][a-z0-9]*"
 _LABEL_KEY, _LABEL_VALUE = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}")
 
 
@@ -32,7 +35,7 @@ def _matching(pattern: str) -> StringConstraints:
 
 _Project = Annotated[str, _matching(r"^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$")]
 _Region = Annotated[str, _matching(r"^[a-z]+-[a-z]+[0-9]+$")]
-_Zone = Annotated[str, _matching(r"^[a-z]+-[a-z]+[0-9]+-[a-z]$")]
+_Zone = Annotated[str, _matching(f"^{ZONE}$")]
 _Pattern = Annotated[str, _matching(r"^[a-z0-9.*?-]+$")]
 _Image = Annotated[str, _matching(r"^projects/[a-z0-9.:-]+/global/images/(family/)?[a-z]([a-z0-9-]*[a-z0-9])?$")]
 _Architecture = Annotated[str, _matching(r"^(x86_64|arm64)$")]

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import hashes, hmac
 from cloud_dispatch.provider.errors import NotProven, Transient
 from cloud_dispatch_gcp import identity
 from cloud_dispatch_gcp.identity import Keys, Token
+from cloud_dispatch_gcp.settings import region_of
 from tests.providers.gcp import scenes
 
 AUDIENCE = f"cloud-dispatch-{scenes.BATCH}"
@@ -48,6 +49,13 @@ async def test_a_token_says_which_vm_it_is_of() -> None:
     assert (found.zone, found.name) == (scenes.ZONE, f"{scenes.BATCH}-0")
 
 
+@pytest.mark.parametrize("zone", ["us-central1-ai1a", "us-south1-ai1b", "northamerica-northeast1-a"])
+async def test_a_zone_for_accelerators_is_one(zone: str) -> None:
+    """What is offered there must be able to prove itself: it would boot, be refused, and bill until it is given up."""
+    assert scenes.settings(regions=[region_of(zone)], zones=[zone]).zones == (zone,)
+    assert (await said(scenes.token(scenes.claims(vm={"zone": zone})))).zone == zone
+
+
 def forged(change: Callable[[dict[str, Any]], Any]) -> str:
     """A token with claims that were changed after it was signed."""
     header, _, signature = scenes.token(scenes.claims()).split(".")
@@ -77,6 +85,7 @@ FORGERIES: dict[str, Callable[[], str]] = {
     "of the account alone": lambda: scenes.token(scenes.claims(google={})),
     "without google": lambda: scenes.token({"iss": "https://accounts.google.com", "aud": AUDIENCE}),
     "zone of nowhere": lambda: scenes.token(scenes.claims(vm={"zone": "../x"})),
+    "zone with a path": lambda: scenes.token(scenes.claims(vm={"zone": "us-central1-a/b"})),
     "name with a path": lambda: scenes.token(scenes.claims(vm={"instance_name": "a/b"})),
     "time as text": lambda: scenes.token(scenes.claims(iat="1795000000")),
     "time as truth": lambda: scenes.token(scenes.claims(iat=True)),
