@@ -36,7 +36,8 @@ from cloud_dispatch_gcp.machines import ORDINARY
 from cloud_dispatch_gcp.quotas import PREEMPTIBLE
 
 EXISTS = "alreadyExists"
-#: Of a label's change: somebody else has changed them since they were read.
+#: Of a label's change: somebody else has changed them since they were read. Of a launch, which sets no condition, it is
+#: a policy of the organization (`constraints/compute.vmExternalIpAccess`): an operator's to mend, and not time's.
 CHANGED = "conditionNotMet"
 
 _CAPACITY = frozenset(
@@ -119,8 +120,10 @@ def of_answer(reason: str, message: str, status: int, retry_after: str, asked: A
         return refusal
     if status == 401 or reason in _CREDENTIALS or (status == 403 and reason not in _QUOTA):
         return CredentialsRejected(text, code=reason or str(status))
-    if reason in NOT_READY | _IN_USE or reason == CHANGED or status == 412:
+    if asked.offering is None and (reason == CHANGED or status == 412):
         return Transient(text, code=reason or CHANGED)
+    if reason in NOT_READY | _IN_USE:
+        return Transient(text, code=reason)
     if status == 404:
         return (VmNotFound if asked.vm else InvalidRequest)(text, code=reason or "notFound")
     if status >= 500 or status in (0, 408):

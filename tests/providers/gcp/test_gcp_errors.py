@@ -49,6 +49,8 @@ QUOTA = "Quota '{}' exceeded.  Limit: 24.0 in region us-central1."
         ("invalid", 400, LAUNCH, errors.InvalidRequest),
         ("resourceNotReady", 400, DELETE, errors.Transient),
         ("conditionNotMet", 412, DELETE, errors.Transient),
+        ("conditionNotMet", 412, LAUNCH, errors.InvalidRequest),
+        ("", 412, LAUNCH, errors.InvalidRequest),
         ("backendError", 503, READ, errors.Transient),
         ("backendError", 503, LAUNCH, errors.InDoubt),
         ("internalError", 500, DELETE, errors.InDoubt),
@@ -142,7 +144,7 @@ def test_a_pause_that_was_asked_for_is_made() -> None:
 )
 def test_an_operation_that_failed_made_nothing(code: str, kind: type[ProviderError]) -> None:
     """It has ended: nobody is in doubt, whatever its error says of servers."""
-    status = 500 if code == "INTERNAL_ERROR" else 400
+    status = {"INTERNAL_ERROR": 500, "CONDITION_NOT_MET": 412}.get(code, 400)
     found = of_operation([compute_v1.Errors(code=code, message="words")], status, LAUNCH)
     assert type(found) is kind
 
