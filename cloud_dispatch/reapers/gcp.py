@@ -122,9 +122,11 @@ class Gce:
         found = 0
         for page in self._api.pages(f"aggregated/{kind}", self._filter):
             silent += page.get("unreachables", ())
+            if _warning(page) and not page.get("unreachables"):
+                silent.append(f"all places ({_warning(page)})")
             for place, part in page.get("items", {}).items():
-                if part.get("warning", {}).get("code", _EMPTY) != _EMPTY:
-                    silent.append(place)
+                if _warning(part):
+                    silent.append(f"{place} ({_warning(part)})")
                 for one in part.get(kind, ()):
                     vm = VmId(f"{place}/{kind}/{one['name']}")
                     if one.get("status") in _LEAVING:
@@ -147,6 +149,12 @@ class Gce:
         except OSError as error:
             return f"{type(error).__name__}: {error}"
         return ""
+
+
+def _warning(listed: Mapping[str, Any]) -> str:
+    """By which word a page, or a place on one, says that it may lack something; "" where it does not."""
+    code = str(listed.get("warning", {}).get("code", _EMPTY))
+    return "" if code == _EMPTY else code
 
 
 def handler(request: Any) -> tuple[str, int, Mapping[str, str]]:

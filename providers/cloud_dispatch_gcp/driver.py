@@ -70,7 +70,8 @@ _CALLS_PER_S, _BURST = 25, 250
 _REST_S = 15
 #: Somebody else changes the same VM's labels at the same time: so often they are read again.
 _CHANGES = 5
-_UNREACHABLE = "UNREACHABLE"
+#: What a list says of a place of which it has nothing on a page. Whatever else it warns of, something may be missing.
+_EMPTY = "NO_RESULTS_ON_PAGE"
 
 
 class GcpProvider(Lacking):
@@ -209,10 +210,12 @@ class GcpProvider(Lacking):
         return (scope for page in pages for place, scope in page.items.items() if self._is_ours(place))
 
     def _partial(self, pages: Sequence[Any]) -> bool:
-        """Whether a zone of ours could not be asked."""
-        away = {place for page in pages for place in page.unreachables}
-        away |= {place for page in pages for place, scope in page.items.items() if scope.warning.code == _UNREACHABLE}
-        return any(map(self._is_ours, away))
+        """Whether something of ours may be missing: a zone could not be asked, or is not told in full, as where more
+        was filtered out than a project may have in a minute. A warning of a whole page is of the places that it names;
+        where it names none it may be of ours."""
+        places = {place for page in pages for place in page.unreachables}
+        places |= {place for page in pages for place, scope in page.items.items() if _warns(scope)}
+        return any(map(self._is_ours, places)) or any(_warns(page) and not page.unreachables for page in pages)
 
     async def get(self, vm: VmId) -> Vm:
         found = (await self._get(vm))._pb
@@ -455,6 +458,11 @@ def _gathered(request: LaunchRequest, outcomes: Sequence[Vm | str | ProviderErro
     }  # fmt: skip
     operations = (pending.operation(request.batch, request.offering, names),) if names else ()
     return LaunchResult(vms, refused[0] if refused else None, operations)
+
+
+def _warns(listed: Any) -> bool:
+    """Whether a page, or a place on one, says that it may lack something."""
+    return listed.warning.code not in ("", _EMPTY)
 
 
 def _place(vm: VmId) -> tuple[str, str]:

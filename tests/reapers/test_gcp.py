@@ -143,7 +143,13 @@ def test_all_pages_are_read(fake: FakeGce, reap: Reap, monkeypatch: pytest.Monke
     assert there(fake) == {}
 
 
-@pytest.mark.parametrize("missing", ["a zone", "a page"])
+MISSING = {
+    "a zone": "us-central1-b", "a part": "us-central1-b (LIST_OVERHEAD_QUOTA_EXCEED)", "something": "PARTIAL_SUCCESS",
+    "a page": "backendError",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", MISSING)
 def test_what_can_not_be_seen_fails_the_call_after_the_rest_has_ended(
     fake: FakeGce, reap: Reap, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
@@ -153,15 +159,19 @@ def test_what_can_not_be_seen_fails_the_call_after_the_rest_has_ended(
     vm(fake, "here", 5), vm(fake, "there", 5, zone="us-central1-b")
     if missing == "a zone":
         fake.unreachable.add("us-central1-b")
+    elif missing == "a part":
+        fake.warned["us-central1-b"] = "LIST_OVERHEAD_QUOTA_EXCEED"
+    elif missing == "something":
+        fake.warned[""], fake.hidden = "PARTIAL_SUCCESS", {fake.all_instances()[1].number}
     else:
         cut = Fault(FaultKind.INCOMPLETE, operation="instances.aggregatedList", amount=1, code="backendError")
         fake.add_faults(cut)
     status, (told,) = reap()
     assert (status, told["ended"]) == (500, [f"zones/{ZONE}/instances/here"])
-    assert ("us-central1-b" if missing == "a zone" else "backendError") in told["problem"]
+    assert MISSING[missing] in told["problem"]
     assert "here" not in there(fake)
     assert reap(everything=True)[0] == 500
-    fake.unreachable.clear(), fake.clear_faults()
+    fake.unreachable.clear(), fake.warned.clear(), fake.hidden.clear(), fake.clear_faults()
     assert reap()[0] == 200
     assert there(fake) == {}
 

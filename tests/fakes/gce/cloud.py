@@ -51,6 +51,9 @@ class Cloud:
         self.denied: set[str] = set()
         #: Zones and regions that aggregated lists cannot reach.
         self.unreachable: set[str] = set()
+        #: Warnings of aggregated lists by the zone or region that they are of, whose things are left out; "" for a
+        #: whole page, which lacks nothing that could be seen.
+        self.warned: dict[str, str] = {}
         #: Objects of Cloud Storage by bucket and name: their metadata.
         self.objects: dict[tuple[str, str], dict[str, str]] = {}
         #: Numbers of instances that lists leave out.

@@ -107,10 +107,15 @@ def aggregated(
         raise ApiError("backendError", f"Could not reach: {', '.join(away)}")
     for scope in away:
         by_scope[scope] = {"warning": _warning("UNREACHABLE", f"The scope '{scope}' could not be reached.", scope)}
+    for scope in places:
+        if code := session.cloud.warned.get(scope.partition("/")[2]):
+            by_scope[scope] = {"warning": _warning(code, f"Not all of the scope '{scope}' can be told.", scope)}
     path = f"projects/{session.project.name}/aggregated/{member}"
     told: dict[str, Any] = {
         "kind": f"compute#{what}AggregatedList", "id": path, "selfLink": f"{LINK}{path}", "items": by_scope,
     }  # fmt: skip
+    if code := session.cloud.warned.get(""):
+        told["warning"] = _warning(code, "Not all can be told.", "")
     if away:
         told["unreachables"] = [f"projects/{session.project.name}/{scope}" for scope in away]
     if token:

@@ -204,6 +204,29 @@ async def test_a_zone_that_can_not_be_reached_proves_no_absence(fake: FakeGce, c
         assert [one.kind for one in await driver.leftovers("contract")] == [LeftoverKind.ADDRESS]
 
 
+@pytest.mark.parametrize("code", ["LIST_OVERHEAD_QUOTA_EXCEED", "PARTIAL_SUCCESS"])
+async def test_a_list_that_says_it_lacks_something_proves_no_absence(
+    fake: FakeGce, connect: Connect, code: str
+) -> None:
+    """By whatever word: Google answers such a list with 200, and without a VM that runs."""
+    driver = connect()
+    await finished(driver, await driver.launch(asked(fake)))
+    fake.warned = {scenes.ZONE: code}
+    found = await driver.list("contract")
+    assert (found.vms, found.complete) == ((), False)
+    for warned, complete in (({"": code}, False), ({"": "NO_RESULTS_ON_PAGE"}, True), ({"europe-west4-a": code}, True)):
+        fake.warned = warned
+        found = await driver.list("contract")
+        assert (len(found.vms), found.complete) == (1, complete)
+
+
+async def test_a_warning_of_a_page_is_of_the_places_that_it_names(fake: FakeGce, connect: Connect) -> None:
+    fake.warned, fake.unreachable = {"": "PARTIAL_SUCCESS"}, {"europe-west4-a"}
+    assert (await connect().list("contract")).complete
+    fake.unreachable.add("us-central1-b")
+    assert not (await connect().list("contract")).complete
+
+
 async def test_profiles_of_one_project_have_their_regions_to_themselves(fake: FakeGce, connect: Connect) -> None:
     """One profile a region, of the same deployment: neither takes the other's VMs for its own, nor waits for its
     zones."""
