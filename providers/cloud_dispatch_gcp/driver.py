@@ -137,25 +137,35 @@ class GcpProvider(Lacking):
 
     async def resume(self, operation: Operation) -> LaunchResult:
         asked = pending.read(operation, self._profile)
-        known = await self._operations(asked)
-        finished = [slot for slot, name in asked.names.items() if name not in known or known[name].done]
-        there = await self._there(asked, operation, finished)
+        there = await self._batch(asked, operation)
+        known = await self._operations(asked, there)
+        for slot in pending.unseen(asked, known, there):  # a list may be late, and a get is not
+            try:
+                there[slot] = await self.get(self._vm_of(slot, asked.zone))
+            except VmNotFound:
+                continue
         return pending.answer(operation, asked, known, there)
 
-    async def _operations(self, asked: pending.Asking) -> dict[str, pending.Told]:
-        """What has become of operations, by one question for all of them; without those that Google has forgotten."""
-        names = list(asked.names.values())
-        wanted = " OR ".join(f'(name = "{name}")' for name in names)
-        call = Asked("zoneOperations.list")
+    async def _batch(self, asked: pending.Asking, operation: Operation) -> dict[InstanceId, Vm]:
+        """The VMs of a launch that a list shows, by one question for all of them."""
         pages = await self._calls.pages(
-            call, "ZoneOperations", "list", zone=asked.zone, filter=wanted, max_results=_PAGE
-        )
-        told = {found.name: pending.told(found, asked.offering) for page in pages for found in page.items}
-        for name in names:
-            if name not in told:  # a list may be late, and a get is not
-                found = await self._operation(asked.zone, name)
-                if found is not None:
-                    told[name] = pending.told(type(found).pb(found), asked.offering)
+            Asked("instances.list"), "Instances", "list", zone=asked.zone, max_results=_PAGE,
+            filter=filter_of(BATCH, operation.batch),
+        )  # fmt: skip
+        named = {one.name: translate.vm(one) for page in pages for one in page.items}
+        found = {slot: named.get(translate.name_of(slot, self._settings)) for slot in asked.names}
+        return {slot: one for slot, one in found.items() if one is not None}
+
+    async def _operations(self, asked: pending.Asking, there: Mapping[InstanceId, Vm]) -> dict[str, pending.Told]:
+        """What has become of operations, without those that Google has forgotten. Each is asked for by its name, and
+        only where the VM does not show it: Google keeps the operations of weeks, and what a filter leaves out of a list
+        counts."""
+        told, silent = pending.by_vms(asked, there)
+        for name, found in zip(
+            silent, await asyncio.gather(*(self._operation(asked.zone, name) for name in silent)), strict=True
+        ):
+            if found is not None:
+                told[name] = pending.told(type(found).pb(found), asked.offering)
         return told
 
     async def _operation(self, zone: str, name: str) -> Any:
@@ -165,24 +175,6 @@ class GcpProvider(Lacking):
             )
         except VmNotFound:
             return None
-
-    async def _there(self, asked: pending.Asking, operation: Operation, slots: Sequence[InstanceId]) -> dict[str, Vm]:
-        """The VMs of some slots that there are: by one listing of the batch, and one by one those that it lacks."""
-        if not slots:
-            return {}
-        pages = await self._calls.pages(
-            Asked("instances.list"), "Instances", "list", zone=asked.zone, max_results=_PAGE,
-            filter=filter_of(BATCH, operation.batch),
-        )  # fmt: skip
-        named = {one.name: translate.vm(one) for page in pages for one in page.items}
-        found: dict[str, Vm] = {}
-        for slot in slots:
-            try:
-                one = named.get(translate.name_of(slot, self._settings))
-                found[slot] = one or await self.get(self._vm_of(slot, asked.zone))
-            except VmNotFound:
-                continue
-        return found
 
     def _vm_of(self, slot: InstanceId, zone: str) -> VmId:
         return translate.vm_id(zone, translate.name_of(slot, self._settings))

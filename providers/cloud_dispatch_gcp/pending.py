@@ -15,7 +15,7 @@ from cloud_dispatch.domain.ids import BatchId, InstanceId, ProfileName
 from cloud_dispatch.domain.offering import InstanceType, Market, Offering
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.provider.errors import InvalidRequest, ProviderError, Transient
-from cloud_dispatch.provider.spi import LaunchResult, Operation, Vm
+from cloud_dispatch.provider.spi import LaunchResult, Operation, Vm, VmState
 from cloud_dispatch_gcp import errors, machines
 from cloud_dispatch_gcp.settings import region_of
 
@@ -68,7 +68,23 @@ def told(found: Any, offering: Offering) -> Told:
     return Told(done=True, error=errors.of_operation(found.error.errors, found.http_error_status_code, asked))
 
 
-def answer(operation_: Operation, asked: Asking, known: Mapping[str, Told], there: Mapping[str, Vm]) -> LaunchResult:
+def by_vms(asked: Asking, there: Mapping[InstanceId, Vm]) -> tuple[dict[str, Told], list[str]]:
+    """What VMs show of their operations, and the names of those that have to be asked for. A VM that is being made is
+    under way, and one that runs was made: that is nobody's question. One that ends may be a launch that has failed."""
+    shown = {slot: vm.state for slot, vm in there.items()}
+    told = {name: Told(done=False) for slot, name in asked.names.items() if shown.get(slot) is VmState.PENDING}
+    known = (VmState.PENDING, VmState.RUNNING)
+    return told, [name for slot, name in asked.names.items() if shown.get(slot) not in known]
+
+
+def unseen(asked: Asking, known: Mapping[str, Told], there: Mapping[InstanceId, Vm]) -> list[InstanceId]:
+    """The slots whose operations have ended, or were forgotten, and of which no list shows a VM."""
+    return [slot for slot, name in asked.names.items() if slot not in there and (name not in known or known[name].done)]
+
+
+def answer(
+    operation_: Operation, asked: Asking, known: Mapping[str, Told], there: Mapping[InstanceId, Vm]
+) -> LaunchResult:
     """What has become of the slots. `known`: the operations that Google still has, `there`: the VMs of those that have
     ended. A VM that is there is the answer, whatever its operation says."""
     vms, left = [], {}

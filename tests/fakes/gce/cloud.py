@@ -65,6 +65,7 @@ class Cloud:
         self.bugs: list[str] = []
         self._projects: dict[str, Project] = {}
         self._buckets: dict[str, TokenBucket] = {}
+        self._left_out: Counter[tuple[str, int]] = Counter()
 
     # what tests ask and do
 
@@ -206,6 +207,13 @@ class Cloud:
         for bucket in self.settings.buckets:
             if bucket.operation in ("", operation) and not self._bucket(bucket).take(1, self.timers.now):
                 raise ApiError("rateLimitExceeded", "Rate Limit Exceeded")
+
+    def charge(self, place: str, left_out: int) -> None:
+        """Count what the filter of a list left out, in a region or "" for all, or refuse: a minute has no more."""
+        key = place, self.timers.now // 60_000
+        self._left_out[key] += left_out // self.settings.left_out
+        if self._left_out[key] > self.settings.left_outs:
+            raise ApiError("rateLimitExceeded", "Quota exceeded for quota metric 'Filtered list cost overhead'")
 
     def _bucket(self, bucket: Bucket) -> TokenBucket:
         if bucket.operation not in self._buckets:

@@ -35,7 +35,13 @@ def passes(session: Session) -> Test:
     test = parser.alternatives()
     if parser.left:
         raise _wrong(text)
-    return test
+
+    def counted(get: Get) -> bool:
+        passed = test(get)
+        session.left_out[0] += not passed
+        return passed
+
+    return counted
 
 
 def _wrong(text: str) -> ApiError:
@@ -121,6 +127,8 @@ def getter(resource: Any) -> Get:
 
 def page_of(session: Session, items: Sequence[tuple[Any, T]]) -> tuple[list[T], str]:
     """The page that is asked for, of items with keys in order; and the token of the next one, "" for none."""
+    region = session.params.get("region") or str(session.params.get("zone", "")).rpartition("-")[0]
+    session.cloud.charge(region, session.left_out[0])
     size = session.params.get("maxResults", _MOST)
     if size > _MOST:
         raise ApiError("invalid", f"Invalid value for field 'maxResults': '{size}'. It must be at most {_MOST}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.fakes.faults import Call
@@ -27,6 +27,8 @@ class Session:
     params: dict[str, Any]
     body: dict[str, Any]
     caller: str
+    #: How many things the filter of a list has left out.
+    left_out: list[int] = field(default_factory=lambda: [0])
 
     @property
     def now(self) -> int:

@@ -95,6 +95,9 @@ class Settings:
     skus_a_page: int = 5_000  # the most; fewer than were asked for may come
     # limits
     buckets: tuple[Bucket, ...] = ()
+    #: What filters leave out counts, by so many things of a request, and so often in a minute of a region.
+    left_out: int = 10_000
+    left_outs: int = 75
     quotas: Mapping[str, int] = field(default_factory=dict)  # by metric, as "PREEMPTIBLE_CPUS", others are ample
     region_quotas: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by region and metric
     quota_in_operation: bool = False  # whether a quota's refusal comes with the operation and not with the call

@@ -68,6 +68,7 @@ async def everything(fake: FakeGce, said: GcpSettings, folder: Path) -> None:
         await driver.leftovers("contract")
         fake.preempt(vm.id.partition("/")[2], notice_ms=60_000)
         await driver.list("contract")
+        await driver.get(vm.id)
         await driver.terminate(vm.id)
         for kind in (LeftoverKind.DISK, LeftoverKind.ADDRESS):
             place = scenes.ZONE if kind is LeftoverKind.DISK else scenes.REGION

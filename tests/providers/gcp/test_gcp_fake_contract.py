@@ -26,7 +26,7 @@ from tests.providers.gcp import scenes
 
 CALLS = {
     "launch": ("instances.insert",), "list": ("instances.aggregatedList",), "get": ("instances.get",),
-    "tag": ("instances.setLabels",), "terminate": ("instances.delete",), "resume": ("zoneOperations.list",),
+    "tag": ("instances.setLabels",), "terminate": ("instances.delete",), "resume": ("instances.list",),
     "console": ("instances.getSerialPortOutput",), "leftovers": ("disks.aggregatedList",), "quotas": ("regions.get",),
     "prices": ("skus.list",), "offerings": ("machineTypes.list",),
 }  # fmt: skip

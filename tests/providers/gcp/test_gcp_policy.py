@@ -46,7 +46,7 @@ async def test_the_role_has_the_rights_that_are_asked_for_and_no_other(
 
 @pytest.mark.parametrize(
     "right",
-    ["compute.instances.create", "compute.instances.list", "compute.zoneOperations.list", "compute.machineTypes.list"],
+    ["compute.instances.create", "compute.instances.list", "compute.zoneOperations.get", "compute.machineTypes.list"],
 )
 async def test_without_one_of_them_something_fails(
     fake: FakeGce, told: dict[str, Any], tmp_path: Path, right: str
