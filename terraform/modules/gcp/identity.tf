@@ -59,7 +59,7 @@ resource "google_project_iam_member" "dispatcher" {
 
   condition {
     title       = "only-${var.deployment}"
-    description = "VMs, disks and addresses that are named after the deployment"
+    description = "VMs and disks that are named after the deployment"
     expression  = local.only_own
   }
 }
@@ -84,7 +84,7 @@ resource "google_project_iam_member" "reaper" {
 
   condition {
     title       = "only-${var.deployment}"
-    description = "VMs, disks and addresses that are named after the deployment"
+    description = "VMs and disks that are named after the deployment"
     expression  = local.only_own
   }
 }

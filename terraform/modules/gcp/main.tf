@@ -18,7 +18,8 @@ locals {
   # What VMs and their disks are called: a deployment's name has no two hyphens in a row, so that nobody else's begins so.
   prefix = "${var.deployment}--"
 
-  # IAM conditions see names, not labels: of VMs, disks and addresses only those of the deployment may be changed.
+  # IAM conditions see names, not labels: of VMs and disks only those of the deployment may be changed. Of addresses IAM
+  # sees neither name nor type (https://cloud.google.com/iam/docs/conditions-resource-attributes).
   only_own = templatefile("${path.module}/policies/only-own.cel.tftpl", { prefix = local.prefix })
 
   services = concat(
