@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from typing import IO, Callable, Iterator, List, Tuple  # noqa: UP035
+from typing import IO, Callable, Iterator, List, Set, Tuple  # noqa: UP035
 
 from cloud_dispatch.agent.depot import TransferFailed
 
@@ -65,19 +65,31 @@ def found(folder: str, path: str, check: Callable[[], None]) -> List[str]:
 
 
 def _matches(folder: str, path: str, check: Callable[[], None]) -> List[str]:
+    """Each file once: a pattern such as `**` matches a folder and what lies in it as well, and the working folder."""
     full = os.path.join(folder, path)
     names = [full] if os.path.lexists(full) else sorted(glob.glob(full, recursive=True))
     files: List[str] = []
-    for name in names:
+    walked: Set[str] = set()
+    for name in names:  # sorted: a folder comes before what lies in it
         relative = os.path.relpath(name, folder)
+        if relative == "." or relative in walked or _is_below(relative, walked):
+            continue
         inside(folder, relative)
         if os.path.isdir(name):
+            walked.add(relative)
             files.extend(_Walk(folder, path, check).below(relative, ()))
         else:
             files.append(relative)
     if not files:
         raise TransferFailed("output %s is missing" % path)
     return files
+
+
+def _is_below(relative: str, folders: Set[str]) -> bool:
+    above = os.path.dirname(relative)
+    while above and above not in folders:
+        above = os.path.dirname(above)
+    return bool(above)
 
 
 class _Walk:

@@ -60,6 +60,27 @@ def test_no_folder_of_an_output_is_left_out_in_silence(made: Callable[..., Trans
     remove_tree(str(tmp_path / "attempt"))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "means"),
+    [
+        ("**", {"a", "out/.hidden", "out/b", "out/deep/c", "out-of/d"}),
+        ("**/*", {"a", "out/.hidden", "out/b", "out/deep/c", "out-of/d"}),
+        ("out/**", {"out/.hidden", "out/b", "out/deep/c"}),
+        ("out*/**", {"out/.hidden", "out/b", "out/deep/c", "out-of/d"}),
+        ("out/**/*", {"out/b", "out/deep/c"}),
+    ],
+)
+def test_a_pattern_that_goes_down_means_each_file_once(
+    made: Callable[..., Transfers], tmp_path: Path, pattern: str, means: set[str]
+) -> None:
+    """It matches each folder and again what lies in it; the working folder itself leads nowhere out of it."""
+    for name in ("a", "out/.hidden", "out/b", "out/deep/c", "out-of/d"):
+        (tmp_path / "attempt" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "attempt" / name).write_text(name)
+    stored = [entry.path for entry in made().take([FileTransfer(pattern, f"file://{tmp_path}/store/")])]
+    assert sorted(stored) == sorted(means)
+
+
 @pytest.mark.parametrize("path", ["out", "out/*"])
 def test_a_linked_folder_is_what_it_leads_to(made: Callable[..., Transfers], tmp_path: Path, path: str) -> None:
     """Its files are under the link's name, too; one that leads out of the working folder fails the output."""
