@@ -85,6 +85,18 @@ def _trust_at(url: str) -> ssl.SSLContext | bool:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else True
 
 
+def _authorization(token: str) -> dict[str, str]:
+    """The header for a token, without the white space that a file or a shell puts around it. Denied, in words that do
+    not repeat it, where no token is like that: HTTP's own error would show it."""
+    token = token.strip()
+    if not token:
+        return {}
+    if not (token.isascii() and token.isprintable()):
+        hint = "it is one line of plain ASCII: that of `operator.token` in the dispatcher's state folder"
+        raise errors.Denied("what is given as the operator's token has characters that none has", hint=hint)
+    return {"Authorization": f"Bearer {token}"}
+
+
 class Transport:
     """One dispatcher's URL and token. Calls raise the errors of `domain.errors`, never httpx's."""
 
@@ -97,7 +109,7 @@ class Transport:
         self.url = url.rstrip("/")
         self._http = httpx.Client(
             base_url=self.url,
-            headers={"Authorization": f"Bearer {token}"} if token else {},
+            headers=_authorization(token),
             timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             transport=transport,
             verify=_trust_at(url) if trust is None else trust,

@@ -140,6 +140,26 @@ def test_wrong_token_is_denied(cli: Any, dispatcher: Any, monkeypatch: pytest.Mo
     assert (ran.code, ran.err) == (6, "cloud-dispatch: the operator's token is wrong\n")
 
 
+@pytest.mark.parametrize("around", ["{}\n", " {}\r\n", "\t{} "])
+def test_white_space_around_the_token_is_none_of_it(dispatcher: Any, around: str) -> None:
+    """As the file has it, or a copy of it by another system's editor."""
+    with Client(dispatcher.url, around.format("operator-secret")) as client:
+        assert client.tasks()["tasks"] == []
+
+
+@pytest.mark.parametrize("wrong", ["secret-wört", "secret-\x7f", "secret-\r\nX-Other: 1", "secret-\udcff"])
+def test_what_can_be_no_token_is_denied_and_not_shown(
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """It may be a token but for a letter, and errors end up in logs."""
+    monkeypatch.setenv("CLOUD_DISPATCH_TOKEN", wrong)
+    ran = cli("tasks")
+    assert ran.code == exitcodes.DENIED
+    assert "characters that none has" in ran.err
+    assert "secret" not in ran.err
+    assert dispatcher.requests == []
+
+
 def test_without_tls_no_authorities_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is nothing to be checked by them, and reading them takes longer than a request."""
     read: list[object] = []
