@@ -16,6 +16,7 @@ UNAVAILABLE = 5
 DENIED = 6
 INTERNAL = 70
 INTERRUPTED = 130
+UNREAD = 141
 
 #: The documented meaning of every exit code.
 TABLE: Mapping[int, str] = {
@@ -37,6 +38,7 @@ TABLE: Mapping[int, str] = {
     DENIED: "the operator's token is missing or wrong",
     INTERNAL: "a bug: please report it",
     INTERRUPTED: "interrupted by Ctrl-C",
+    UNREAD: "whoever read the output, such as `head`, ended before all was written: it says nothing of what was done",
 }
 _BY_ERROR: tuple[tuple[type[DispatchError], int], ...] = (
     (errors.InvalidInput, USAGE),

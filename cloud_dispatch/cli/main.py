@@ -39,7 +39,7 @@ from cloud_dispatch.cli import (
     up,
     upgrade,
 )
-from cloud_dispatch.cli.exitcodes import INTERNAL, INTERRUPTED, OK, TABLE, UNAVAILABLE, USAGE, code_of
+from cloud_dispatch.cli.exitcodes import INTERNAL, INTERRUPTED, OK, TABLE, UNAVAILABLE, UNREAD, USAGE, code_of
 from cloud_dispatch.domain.errors import DispatchError
 
 DEBUG_KEY = "CLOUD_DISPATCH_DEBUG"
@@ -82,6 +82,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; its exit code. Errors are told on stderr in a line or two, never as a traceback."""
     try:
         result = app(list(arguments), prog_name="cloud-dispatch", standalone_mode=False)
+        sys.stdout.flush()  # what can't be written is told here, not by the interpreter as it ends
     except DispatchError as error:
         print(f"cloud-dispatch: {error}", file=sys.stderr)
         return code_of(error)
@@ -91,9 +92,12 @@ def run(arguments: Sequence[str]) -> int:
     except _UsageProblem as error:
         error.show()  # type: ignore[attr-defined]
         return USAGE
-    except BrokenPipeError:  # the reader of a pipe has seen enough
+    except (BrokenPipeError, SystemExit) as end:
+        # typer ends with 1 where the reader of a pipe has seen enough: a 1 of ours would say that tasks have failed
+        if not isinstance(end, BrokenPipeError) and not isinstance(end.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+        return UNREAD
     except OSError as error:  # the machine's: a folder of somebody else, a file in the way, a disk that is full
         if os.environ.get(DEBUG_KEY):
             raise

@@ -86,6 +86,17 @@ def test_a_full_disk_behind_the_output_is_no_bug(configuration: Path) -> None:
     assert "No space left on device" in ended.stderr
 
 
+@pytest.mark.parametrize("words", ["config show --effective --json", "config check", "--version"])
+def test_a_reader_that_has_seen_enough_is_no_failure_of_tasks(configuration: Path, words: str) -> None:
+    """`cloud-dispatch ... | head -1`: a code of its own and no word, be it a lot or a line that is written."""
+    given = words.split() if words.startswith("-") else [*words.split(), "--config", str(configuration)]
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as nobody:
+        ended = subprocess.run([*COMMAND, *given], stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (exitcodes.UNREAD, "")
+
+
 def test_a_certificate_that_a_start_would_refuse_is_no_good_configuration(tmp_path: Path) -> None:
     """Told before the dispatcher is stopped for an upgrade, say; and a certificate that serves is good, with a word
     where not for long."""
