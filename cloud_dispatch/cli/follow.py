@@ -99,6 +99,10 @@ class Follow:
                 else:
                     self._say_left()
                 return INTERRUPTED
+            except (Unavailable, BrokenPipeError):  # nobody to ask, or to tell: who submits again would double them
+                if self._watch.pending:
+                    self._say_left()
+                raise
 
     def _one(self, task: int) -> None:
         """Print a task's output as it comes."""

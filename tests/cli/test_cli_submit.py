@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloud_dispatch.cli import command_line, follow, logs, waits
+from cloud_dispatch.cli import command_line, exitcodes, follow, logs, waits
 
 USER = {"user": "me"}
 
@@ -335,6 +335,21 @@ def test_run_waits_for_a_dispatcher_that_restarts(cli: Any, dispatcher: Any) -> 
     ran = cli("run", "--", "echo", ":::", "a", "b")
     assert ran.code == 0
     assert ran.err.count("starting: it is waited for, 60 s at most") == 1
+
+
+def test_who_gives_up_on_a_dispatcher_hears_that_the_tasks_go_on(
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the same command would be typed again, and they would run twice."""
+
+    def away() -> None:
+        raise dispatcher.refusal(503, "unavailable", "starting")
+
+    dispatcher.plays, dispatcher.on_poll = lambda task: None, away
+    monkeypatch.setattr(follow, "PATIENCE_S", -1.0)
+    ran = cli("run", "--", "echo", ":::", "a", "b")
+    assert ran.code == exitcodes.UNAVAILABLE
+    assert "2 of 2 tasks, 1 to 2, go on" in ran.err
 
 
 def test_who_follows_a_log_hears_that_no_dispatcher_answers(

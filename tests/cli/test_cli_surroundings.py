@@ -13,6 +13,7 @@ import pytest
 
 from cloud_dispatch.adapters import certificates
 from cloud_dispatch.cli import exitcodes
+from tests.cli.conftest import StubDispatcher
 
 COMMAND = [sys.executable, "-m", "cloud_dispatch"]
 CLOSED = "<&- >&- 2>&-"
@@ -95,6 +96,19 @@ def test_a_reader_that_has_seen_enough_is_no_failure_of_tasks(configuration: Pat
     with os.fdopen(write, "wb") as nobody:
         ended = subprocess.run([*COMMAND, *given], stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (exitcodes.UNREAD, "")
+
+
+def test_run_whose_reader_has_gone_says_that_its_task_goes_on(dispatcher: StubDispatcher) -> None:
+    """It has not been seen to succeed, nor to fail."""
+    dispatcher.plays = lambda task: None
+    dispatcher.logs[1] = [("5", b"first\n")]
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as nobody:
+        words = [*COMMAND, "run", "--", "true"]
+        ended = subprocess.run(words, stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert ended.returncode == exitcodes.UNREAD
+    assert "Task 1 goes on." in ended.stderr
 
 
 def test_a_certificate_that_a_start_would_refuse_is_no_good_configuration(tmp_path: Path) -> None:
