@@ -109,6 +109,10 @@ def fields_of(options: Mapping[str, Any], environment: Mapping[str, str]) -> dic
         "name", "cpus", "memory", "disk", "pool", "cwd", "max_runtime", "expected_runtime", "max_attempts", "priority",
         "checkpoint_signal", "project", "user", "max_per_instance", "exclusive", "array",
     )  # fmt: skip
+    for name, value in options.items():
+        if value == "":  # as a shell makes of a variable that is not set: no key, no limit, no bound would hold
+            hint = "leave it out where it is not asked"
+            raise InvalidInput("is empty", place="--" + name.replace("_", "-"), hint=hint)
     fields = {name: options[name] for name in plain if options.get(name)}
     if options.get("max_attempts") is not None:
         fields["max_attempts"] = options["max_attempts"]  # 0 is wrong, and shall be told so

@@ -20,6 +20,7 @@ TaskIds = Annotated[list[int], typer.Argument(help="Numbers of tasks.", metavar=
 Reason = Annotated[str, typer.Option("--reason", help="Kept with the event, for `explain`.")]
 
 _ASK, _LIFE, _FILES = "What the task needs", "How it is run", "Files"
+Text = str | None
 Texts = list[str] | None
 
 
@@ -37,18 +38,18 @@ def task_options(
             help="Tasks from a .jsonl, .json, .csv or .toml file, or from - (JSON lines); the options below fill in.",
         ),
     ] = None,
-    name: Annotated[str, typer.Option("--name", "-n", help="Name to show; {} works here too.")] = "",
-    cpus: Annotated[str, _in(_ASK, "--cpus", "-c", help="Cpus, fractions allowed [1].")] = "",
-    memory: Annotated[str, _in(_ASK, "--memory", "-m", help="Such as 2GiB [512MiB].")] = "",
-    disk: Annotated[str, _in(_ASK, "--disk", help="Such as 20GiB.")] = "",
+    name: Annotated[Text, typer.Option("--name", "-n", help="Name to show; {} works here too.")] = None,
+    cpus: Annotated[Text, _in(_ASK, "--cpus", "-c", help="Cpus, fractions allowed [1].")] = None,
+    memory: Annotated[Text, _in(_ASK, "--memory", "-m", help="Such as 2GiB [512MiB].")] = None,
+    disk: Annotated[Text, _in(_ASK, "--disk", help="Such as 20GiB.")] = None,
     gpus: Annotated[int, _in(_ASK, "--gpus", help="Number of GPUs.", min=0)] = 0,
-    gpu_type: Annotated[str, _in(_ASK, "--gpu-type", help="Such as a100.")] = "",
-    gpu_memory: Annotated[str, _in(_ASK, "--gpu-memory", help="Memory of each GPU.")] = "",
+    gpu_type: Annotated[Text, _in(_ASK, "--gpu-type", help="Such as a100.")] = None,
+    gpu_memory: Annotated[Text, _in(_ASK, "--gpu-memory", help="Memory of each GPU.")] = None,
     label: Annotated[
         Texts,
         _in(_ASK, "--label", help="KEY=VALUE that the instance must have; repeatable."),
     ] = None,
-    pool: Annotated[str, _in(_ASK, "--pool", help="Only instances of this pool.")] = "",
+    pool: Annotated[Text, _in(_ASK, "--pool", help="Only instances of this pool.")] = None,
     exclusive: Annotated[bool, _in(_ASK, "--exclusive", help="The instance for itself.")] = False,
     no_preempt: Annotated[bool, _in(_ASK, "--no-preempt", help="Never on spot machines.")] = False,
     max_per_instance: Annotated[
@@ -59,13 +60,15 @@ def task_options(
         Texts,
         _in(_LIFE, "--env", "-e", help="NAME=VALUE, or NAME to pass yours on; repeatable."),
     ] = None,
-    cwd: Annotated[str, _in(_LIFE, "--cwd", help="Working folder on the instance.")] = "",
-    max_runtime: Annotated[str, _in(_LIFE, "--max-runtime", help="Such as 90s, 2h; then it is killed.")] = "",
-    expected_runtime: Annotated[str, _in(_LIFE, "--expected-runtime", help="Helps to plan how many instances.")] = "",
+    cwd: Annotated[Text, _in(_LIFE, "--cwd", help="Working folder on the instance.")] = None,
+    max_runtime: Annotated[Text, _in(_LIFE, "--max-runtime", help="Such as 90s, 2h; then it is killed.")] = None,
+    expected_runtime: Annotated[
+        Text, _in(_LIFE, "--expected-runtime", help="Helps to plan how many instances.")
+    ] = None,
     checkpoint_signal: Annotated[
-        str,
+        Text,
         _in(_LIFE, "--checkpoint-signal", help="Such as SIGUSR1: sent when the instance is about to go."),
-    ] = "",
+    ] = None,
     max_attempts: Annotated[int | None, _in(_LIFE, "--max-attempts", help="Attempts in all [3].")] = None,
     retry: Annotated[
         Texts,
@@ -76,12 +79,12 @@ def task_options(
         ),
     ] = None,
     priority: Annotated[int, _in(_LIFE, "--priority", "-p", help="Higher runs first [0].")] = 0,
-    project: Annotated[str, _in(_LIFE, "--project", help="Project to count it under.")] = "",
-    user: Annotated[str, _in(_LIFE, "--user", help="User to count it under; default: you.")] = "",
+    project: Annotated[Text, _in(_LIFE, "--project", help="Project to count it under.")] = None,
+    user: Annotated[Text, _in(_LIFE, "--user", help="User to count it under; default: you.")] = None,
     key: Annotated[
-        str,
+        Text,
         _in(_LIFE, "--key", help="Idempotency key: submitting it again gives the same tasks."),
-    ] = "",
+    ] = None,
     array: Annotated[int | None, _in(_LIFE, "--array", help="So many copies; {index} is their number.")] = None,
     sweep: Annotated[
         Texts,

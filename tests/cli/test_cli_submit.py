@@ -320,6 +320,16 @@ def test_a_new_attempt_is_followed_where_the_old_log_is_no_longer_kept(
     assert "the log is no longer kept" in ran.err
 
 
+@pytest.mark.parametrize("option", ["--key", "--project", "--pool", "--max-runtime", "--user"])
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_an_option_without_a_value_is_refused(cli: Any, dispatcher: Any, command: str, option: str) -> None:
+    """As a shell makes of a variable that is not set: tasks would be doubled, escape their project's limit, or run
+    without the bound that was meant."""
+    ran = cli(command, option, "", "--", "true")
+    assert (ran.code, dispatcher.submitted) == (2, [])
+    assert ran.err == f"cloud-dispatch: {option}: is empty (leave it out where it is not asked)\n"
+
+
 def test_run_waits_for_a_dispatcher_that_restarts(cli: Any, dispatcher: Any) -> None:
     """A short absence does not end the following."""
     dispatcher.plays = lambda task: None
