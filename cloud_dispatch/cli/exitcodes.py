@@ -33,7 +33,7 @@ TABLE: Mapping[int, str] = {
     CONFLICT: "refused: its state forbids it, or it is somebody else's (such as the store of another dispatcher)",
     UNAVAILABLE: (
         "no dispatcher answers, or it can't serve now; or the machine refuses (rights of a file, a full disk);"
-        " trying again later may help, but where `run` said that its tasks go on"
+        " trying again later may help, but where it was said that tasks go on or that it may be done"
     ),
     DENIED: "the operator's token is missing or wrong",
     INTERNAL: "a bug: please report it",

@@ -19,6 +19,7 @@ TIMEOUT_S = 45.0
 CONNECT_TIMEOUT_S = 5.0
 CA_KEY = "CLOUD_DISPATCH_CA"
 _TRUST = f"copy tls/ca.pem from the dispatcher's state folder and name it in ${CA_KEY}"
+_UNKNOWN = "it may be done all the same: look before you repeat it, or submit with an idempotency key"
 _BY_STATUS: Mapping[int, type[DispatchError]] = {
     400: errors.InvalidInput,
     401: errors.Denied,
@@ -164,9 +165,10 @@ class Transport:
             raise errors.InvalidInput(f"{self.url!r} is not the URL of a dispatcher: {error}") from None
         except httpx.HTTPError as error:
             what = str(error) or type(error).__name__
-            hint = "" if self.url.startswith("https:") else "does it speak TLS? then its URL begins with https://"
+            hints = [] if self.url.startswith("https:") else ["does it speak TLS? then its URL begins with https://"]
+            hints += [] if method == "GET" else [_UNKNOWN]
             said = f"the dispatcher at {self.url} did not answer {method} {path}: {what}"
-            raise Unavailable(said, hint=hint) from None
+            raise Unavailable(said, hint="; ".join(hints)) from None
 
     def json(self, method: str, path: str, **options: Any) -> Any:
         """The reply's JSON."""
