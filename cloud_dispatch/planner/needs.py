@@ -177,6 +177,13 @@ def fit_empty(room: Room, need: Need) -> int:
     return 1 if count and need.exclusive else count
 
 
+def useful_slots(room: Room, need: Need, pace: Pace) -> int:
+    """How many slots of `need` are of use on a new instance with `room`: what ends after so many tasks has no use for
+    more than serve these."""
+    slots = fit_empty(room, need)
+    return min(slots, -(-pace.max_tasks // need.rounds(pace))) if pace.max_tasks else slots
+
+
 def less(room: Room, need: Need, slots: int) -> Room:
     """`room` after `slots` slots of `need` were taken from it; nothing is left beside an exclusive task."""
     if need.exclusive and slots:

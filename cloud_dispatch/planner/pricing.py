@@ -16,7 +16,7 @@ from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.planner.caps import Ledger
 from cloud_dispatch.planner.catalogue import Catalogue, Group, Kind, Shelf
-from cloud_dispatch.planner.needs import Need, fit_empty
+from cloud_dispatch.planner.needs import Need, useful_slots
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.placement import Capacity
 from cloud_dispatch.planner.quotas import Quotas
@@ -51,7 +51,7 @@ class _Candidates:
             rate, room = kind.rate, kind.room
             if rate is None or room[0] < cpus or room[1] < memory or not (anywhere or kind.serves(need)):
                 continue
-            slots = fit_empty(room, need)
+            slots = useful_slots(room, need, kind.pace)
             if slots > 0 and kind.is_paid_for(need):
                 found.append((rate * FINE // slots, rate, kind.number, slots, kind))
         found.sort()
@@ -272,7 +272,7 @@ class Pricing:
                 reasons[text or full or EXHAUSTED] = None
             need.obstacles.add(Obstacle.CAP if text else Obstacle.QUOTA if full else Obstacle.NEXT_PLAN)
         if Obstacle.CAP in need.obstacles and search.capped:
-            slots = max(fit_empty(search.capped[0].room, need), 1)
+            slots = max(useful_slots(search.capped[0].room, need, search.capped[0].pace), 1)
             need.short = max(1, need.slots_wanted(search.capped[0].pace, capable=True) // slots)
         for kind, _ in slots_of(shelf.dimmed, need):
             shut = [kind.stock.shut[id(o)] for o in kind.stock.offerings if id(o) in kind.stock.shut]
@@ -301,9 +301,9 @@ class Pricing:
 
 
 def slots_of(kinds: Iterable[Kind], need: Need) -> Iterator[tuple[Kind, int]]:
-    """Those of `kinds` that run `need`, with the slots that each gives it when empty."""
+    """Those of `kinds` that run `need`, with the slots that each gives it when new."""
     for kind in kinds:
         if kind.serves(need):
-            slots = fit_empty(kind.room, need)
+            slots = useful_slots(kind.room, need, kind.pace)
             if slots > 0:
                 yield kind, slots

@@ -154,7 +154,10 @@ class ScaleUp:
         """`slots` of `need` on an instance of `kind`, and what else finds room beside them."""
         room = less(kind.room, need, slots)
         fill: _Fill = [(need, slots)]
+        quota = (kind.pace.max_tasks or UNBOUNDED) - slots * need.rounds(kind.pace)
         for other in others:
+            if quota <= 0:
+                break
             if other.cpus > room[0] or other.memory > room[1] or not other.left or other is need or other.exclusive:
                 continue
             if (
@@ -163,10 +166,12 @@ class ScaleUp:
                 or not set(other.shape.labels) <= set(need.shape.labels)
             ):
                 continue
-            given = min(fit_empty(room, other), other.slots_wanted(kind.pace, capable=True))
+            rounds = other.rounds(kind.pace)
+            given = min(fit_empty(room, other), other.slots_wanted(kind.pace, capable=True), -(-quota // rounds))
             if given > 0:
                 fill.append((other, given))
                 room = less(room, other, given)
+                quota -= given * rounds
                 if room[4] <= 0:
                     break
         return fill
