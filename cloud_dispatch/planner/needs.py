@@ -59,13 +59,13 @@ class Need:
 
     `starting` start on free slots now, `following` follow on running instances, `booting` and `opened` are served by
     instances that boot and that this plan launches. `why` and `obstacles` say what stands in the way of those left.
-    `short`: how many instances caps keep from being launched.
+    `short`: how many instances caps keep from being launched. `overdue`: one of those left has waited for longer than
+    is planned ahead, and counts no more on what runs.
     """
 
     __slots__ = (
-        "_rounds", "anywhere", "booting", "capable", "cpus", "disk", "exclusive", "following", "gpus",
-        "index", "item", "key", "left", "limit", "memory", "obstacles", "opened", "shape", "short", "starting", "unit",
-        "why",
+        "_rounds", "anywhere", "booting", "capable", "cpus", "disk", "exclusive", "following", "gpus", "index", "item",
+        "key", "left", "limit", "memory", "obstacles", "opened", "overdue", "shape", "short", "starting", "unit", "why",
     )  # fmt: skip
 
     def __init__(self, index: int, item: DemandItem) -> None:
@@ -92,6 +92,7 @@ class Need:
         self.why = ""
         self.obstacles: set[Obstacle] = set()
         self.short = 0
+        self.overdue = False
         self._rounds: dict[Pace, int] = {}
 
     @property
@@ -104,6 +105,10 @@ class Need:
         """Sorts by priority, then those that are hardest to place: small ones fill what large ones leave."""
         choosy = -2 if self.exclusive else -1 if not self.anywhere else 0
         return (-self.item.priority, choosy, -self.gpus, -self.cpus, -self.memory, self.item.oldest_ms, self.index)
+
+    def waited_ms(self, now: int) -> int:
+        """How long the one that comes next has waited; 0 unknown."""
+        return now - self.item.oldest_ms if self.item.oldest_ms else 0
 
     def rounds(self, pace: Pace) -> int:
         """How many tasks one slot serves, one after another, before another instance is worth renting."""

@@ -154,11 +154,12 @@ class Served(Protocol):
 
 class Bin:
     """`count` alike instances, and what is left on each: `now`, and `later`, when all that is expected to be done has
-    ended; what `stays` keeps its room. For `ahead_ms` from then on it is given work."""
+    ended; what `stays` keeps its room. For `ahead_ms` from then on it is given work. `ending`: what is expected to be
+    done."""
 
     __slots__ = (
-        "ahead_ms", "count", "fresh", "host", "later", "launch", "loaded", "now", "order", "pace", "placed", "quota",
-        "running", "stays",
+        "ahead_ms", "count", "ending", "fresh", "host", "later", "launch", "loaded", "now", "order", "pace", "placed",
+        "quota", "running", "stays",
     )  # fmt: skip
 
     def __init__(
@@ -175,6 +176,7 @@ class Bin:
         self.ahead_ms = pace.ahead_ms - wait_ms
         self.later = beside(host.room, stays) if stays.tasks else host.room
         self.now = beside(host.room, load)
+        self.ending = load.tasks - stays.tasks
         self.quota = pace.max_tasks - load.tasks if pace.max_tasks else UNBOUNDED
         self.running = dict(load.limited)
         self.placed: dict[str, int] = {}
@@ -194,6 +196,17 @@ class Bin:
         if need.exclusive and not self.fresh:
             return 0
         return slots_beside(self.later, self.stays, need, self.placed.get(need.key, 0))
+
+    def comes_at_once(self, need: Need) -> bool:
+        """Whether a slot for `need` comes free with the end of one task, as far as they are alike. What has to wait for
+        the end of several finds that whatever is smaller and waits has taken what the first of them left."""
+        if not self.ending or self.slots_later(need) <= 0:
+            return False
+        if need.exclusive:
+            return self.ending == 1
+        each = [-(-(later - now) // self.ending) for later, now in zip(self.later, self.now, strict=True)]
+        cpus, memory, disk, gpus, tasks = (max(now, 0) + one for now, one in zip(self.now, each, strict=True))
+        return fit((cpus, memory, disk, gpus, tasks), need) > 0
 
     def put(self, need: Need, slots: int, tasks: int) -> None:
         """Give `slots` slots of each instance to `need`, for `tasks` tasks of its quota."""
@@ -218,7 +231,7 @@ class Capacity:
     """What runs and what boots, in the order in which it is filled: in use before idle, cheap and small before dear."""
 
     def __init__(self, snapshot: Snapshot, pools: Mapping[PoolName, Pool], paces: Paces) -> None:
-        now = snapshot.now_ms
+        self._now = now = snapshot.now_ms
         offered = _Offered(snapshot, pools, paces)
         self._interned: dict[tuple[object, ...], Host] = {}
         self._by_id: dict[int, Host] = {}
@@ -285,11 +298,21 @@ class Capacity:
             before = need.left
             need.starting += sweep(need, free, loaded)
             if need.left:
+                need.overdue = self._is_overdue(need, loaded)
+                need.left -= need.overdue
                 sweep(need, loaded, free, later=True)
+                need.left += need.overdue
             need.following = before - need.left - need.starting
             if 0 < need.left < before:
                 free = [b for b in free if b.now[4] > 0 and b.now[0] >= cpus and b.now[1] >= memory]
                 loaded = [b for b in loaded if b.later[4] > 0 and b.later[0] >= cpus and b.later[1] >= memory]
+
+    def _is_overdue(self, need: Need, loaded: Iterable[Bin]) -> bool:
+        """Whether one of `need` counts no more on what comes free on `loaded`: it has waited for longer than it would
+        have taken to follow there, and its turn comes on none of them with the end of one task."""
+        waited_ms = need.waited_ms(self._now)
+        able = [group for group in loaded if group.host.can(need)] if waited_ms > 0 else []
+        return bool(able) and not any(waited_ms < b.pace.ahead_ms or b.comes_at_once(need) for b in able)
 
     def fill_booting(self, needs: Iterable[Need], launches: Iterable[Bin]) -> None:
         """Serve what is left of `needs` by what boots and by the `launches` of this plan.
@@ -315,7 +338,7 @@ class Capacity:
         """Whether something that runs or boots has room for tasks of `need` by itself within the time that is planned
         for: others may want that room too, but nothing of unknown or greater length holds it."""
         return any(host.can(need) for host in self._free) or any(
-            room[0] >= need.cpus and host.can(need) and slots_beside(room, stays, need) > 0
+            not need.overdue and room[0] >= need.cpus and host.can(need) and slots_beside(room, stays, need) > 0
             for host, room, stays in self._loaded
         )
 

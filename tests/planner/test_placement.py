@@ -129,6 +129,36 @@ def test_what_stays_counts_against_the_limit_of_its_shape() -> None:
         assert launched(plan(snapshot(items, supply=[used], offerings=[large]))) == expected
 
 
+@pytest.mark.parametrize("wanted", [shape(4), shape(exclusive=True)])
+@pytest.mark.parametrize("expected", [MINUTE, 5_000])
+def test_who_has_waited_for_long_counts_no_more_on_room_that_several_have_to_leave(
+    wanted: Shape, expected: int
+) -> None:
+    """What is smaller and waits takes what the first of them leaves, again and again: one more is rented, for little
+    work too. The others follow as before."""
+    large = offering("large", cpus=4, boot_ms=MINUTE)
+    used = instance(rented=large, state=S.BUSY, load=busy(shape(), 4), free_ms=NOW + MINUTE)
+    for waited, rented in ((10 * MINUTE - 1, {}), (10 * MINUTE, {"large": 1})):
+        items = [demand(wanted, 3, expected_ms=expected, oldest_ms=NOW - waited)]
+        before = snapshot(items, supply=[used], offerings=[large])
+        found = plan(before)
+        assert launched(found) == rented
+        assert f"{3 - len(rented)} follow on instances that run" in found.waiting[0].reason
+        assert launched(plan(applied(before, found))) == {}
+
+
+@pytest.mark.parametrize(("runs", "wanted"), [
+    (busy(shape(4), 1), shape(4)), (busy(shape(), 4), shape()), (busy(shape(2), 2), shape(2)),
+    (busy(shape(), 1), shape(exclusive=True)), (busy(shape(), 2), shape(3)),
+])  # fmt: skip
+def test_however_long_it_has_waited_it_counts_on_room_that_one_task_leaves(runs: Load, wanted: Shape) -> None:
+    """With what is free already: then its turn comes like that of all others."""
+    large = offering("large", cpus=4, boot_ms=MINUTE)
+    used = instance(rented=large, state=S.BUSY, load=runs, free_ms=NOW + MINUTE)
+    items = [demand(wanted, 2, expected_ms=MINUTE, oldest_ms=1)]
+    assert launched(plan(snapshot(items, supply=[used], offerings=[large]))) == {}
+
+
 def test_a_full_instance_serves_nothing_of_unknown_runtime() -> None:
     """Nobody knows when its slot comes free, so a task of unknown runtime gets its own."""
     full = instance(state=S.BUSY, load=busy(shape(), 1))

@@ -69,6 +69,18 @@ def answered(settings: Config, *items: WorkItem, **wishes: Any) -> Answer:
     return answer(asked(settings, items, **wishes).scenario)
 
 
+def test_a_large_task_does_not_wait_for_a_stream_of_small_ones_to_end(tmp_path: Path) -> None:
+    """An hour long two small tasks come each half a minute, and one instance has always some of them: the large one is
+    rented another when it has waited for the target drain of ten minutes."""
+    large = Shape(Resources(2000, GIB))
+    stream = [WorkItem(at, ONE, 60_000, count=2, expected_ms=60_000) for at in range(0, 3_600_000, 30_000)]
+    work = sorted([*stream, WorkItem(100_000, large, 60_000, expected_ms=60_000)], key=lambda item: item.submit_ms)
+    found = answered(config(tmp_path, cap=4), *work, boot_ms=30_000)
+    (task,) = (task for task in found.record.tasks if task.shape == large)
+    assert task.started_ms is not None
+    assert task.started_ms - task.submit_ms < 700_000
+
+
 def test_tasks_wait_for_boots_and_for_each_other_as_they_would(tmp_path: Path) -> None:
     """Four tasks of 60 s on one instance of 2 cpu that boots 30 s: two run at 30 s, two at 90 s, idle 20 s, gone."""
     found = answered(config(tmp_path, cap=1), WorkItem(0, ONE, 60_000, count=4), boot_ms=30_000)
