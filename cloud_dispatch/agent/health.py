@@ -8,8 +8,11 @@ from typing import List, Optional  # noqa: UP035
 from cloud_dispatch.agent.ending import NEVER_MS
 from cloud_dispatch.wire.messages import HealthCheck
 
-#: Until a check has passed once, work waits for it: it is then repeated at least this often.
+#: Until a check has passed, work waits for it: it is then repeated at least this often.
 FIRST_INTERVAL_MS = 5_000
+#: So many attempts in a row that failed by themselves may be the machine's fault.
+DOUBTFUL = 3
+_FAILED = ("exit-code", "signal", "cannot-start", "output-failed")
 
 
 @dataclass
@@ -23,10 +26,12 @@ class _Check:
 
 @dataclass
 class Health:
-    """All checks of the policy. `condemned` not empty: the instance is not to be trusted, and why."""
+    """All checks of the policy. `condemned` not empty: the instance is not to be trusted, and why. `failing`: so many
+    attempts in a row have failed since one succeeded, or since the checks were made due for it."""
 
     checks: List[_Check] = field(default_factory=list)
     condemned: str = ""
+    failing: int = 0
 
     def adopt(self, checks: List[HealthCheck], now_ms: int) -> None:
         """Take over the policy's checks; they keep their history where nothing changed."""
@@ -36,8 +41,20 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether every check has passed at least once: before that the instance takes no work."""
+        """Whether every check has passed, also since it was doubted: before that the instance takes no work."""
         return not self.checks or all(known.passed for known in self.checks)
+
+    def attempt_ended(self, cause: str, now_ms: int) -> None:
+        """Doubt the instance where one attempt after the other fails: on a machine that has gone bad most take no time,
+        and it would fail the whole queue before its next check."""
+        if cause == "success":
+            self.failing = 0
+        elif cause in _FAILED:
+            self.failing += 1
+        if self.failing >= DOUBTFUL:
+            self.failing = 0
+            for known in self.checks:
+                known.passed, known.next_ms = False, min(known.next_ms, now_ms)
 
     def due(self, now_ms: int) -> List[int]:
         """The numbers of the checks to run now; they count as running from here on."""

@@ -193,6 +193,7 @@ class Machine:
         if not result.detail and result.cause == attempt.kill_cause:
             result.detail = killed_by(result.cause, self.end)
         result.detail = result.detail[:_DETAIL_CHARS]
+        self.health.attempt_ended(result.cause, now_ms)
         self._finish(result, now_ms)
 
     def _stuck(self, event: events.Stuck, now_ms: int) -> None:
@@ -287,6 +288,8 @@ class Machine:
             why, patience = "the instance drains", 0
         elif now_ms >= self.enforcer.lease_end_ms:
             why, patience = "its lease ended", 0
+        elif not self.health.ready:
+            why = "the health checks have not passed"
         else:
             self._start_waiting(now_ms)
         late = [token for token, waiting in self.claims.waiting.items() if now_ms - waiting.since_ms >= patience]
@@ -294,7 +297,7 @@ class Machine:
             self.courier.pace.forget_runtimes()
             self.claims.release(token, why or "no room for it within %d ms" % patience)
             self._after_result(token, now_ms, now_ms)
-        if late and patience:
+        if late and not why:
             self._start_waiting(now_ms)  # what stood behind one that wants the instance to itself
 
     def _start_waiting(self, now_ms: int) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from cloud_dispatch.agent import events
-from cloud_dispatch.agent.health import FIRST_INTERVAL_MS
-from cloud_dispatch.wire.messages import PREEMPTED, HealthCheck, Policy
+from cloud_dispatch.wire.messages import PREEMPTED
 from tests.agent.virtual import KILL, TERM, VirtualAgent, order
 
 
@@ -316,59 +315,6 @@ def test_the_last_words_are_bounded() -> None:
     agent.feed(events.Signalled("shutdown"))
     agent.pass_ms(10_001)
     assert agent.end == "shutdown"
-
-
-def test_a_health_check_must_pass_before_work_is_taken() -> None:
-    """At start the check runs first; work is asked for once it passed."""
-    agent = VirtualAgent(health_checks=[HealthCheck(["check"])])
-    assert events.RunHealthCheck(0, HealthCheck(["check"])) in agent.commands
-    assert agent.request.want == 0
-    agent.feed(events.HealthChecked(0, True))
-    assert agent.request.want == 2
-
-
-def test_a_health_check_that_finds_no_room_says_nothing_of_the_instance() -> None:
-    """It is run again soon; neither failures in a row are made by it nor ended."""
-    check = HealthCheck(["check"], interval_ms=60_000, failures=2)
-    agent = VirtualAgent(Policy(cpus_milli=1000, health_checks=[check]))
-
-    def runs() -> int:
-        return sum(isinstance(command, events.RunHealthCheck) for command in agent.commands)
-
-    agent.feed(events.HealthChecked(0, True))
-    after = ((60_000, None), (FIRST_INTERVAL_MS, None), (FIRST_INTERVAL_MS, False), (60_000, None))
-    for before, (wait_ms, passed) in enumerate(after, 1):
-        agent.pass_ms(wait_ms)
-        assert runs() == before + 1
-        agent.feed(events.HealthChecked(0, passed, "every uid of task_uids is in use"))
-        assert not agent.machine.health.condemned
-    agent.pass_ms(FIRST_INTERVAL_MS)
-    agent.feed(events.HealthChecked(0, False, "disk is bad"))
-    assert "2 times in a row: disk is bad" in agent.machine.health.condemned
-
-
-def test_failed_health_checks_end_the_instance_even_without_the_dispatcher() -> None:
-    """N failures in a row: tasks end instance-lost, the state is failed, and the end comes unheard."""
-    check = HealthCheck(["check"], interval_ms=10_000, failures=2)
-    agent = VirtualAgent(Policy(cpus_milli=1000, health_checks=[check]))
-    agent.feed(events.HealthChecked(0, True))
-    agent.run(order(1))
-    for passed in (False, True, False, False):
-        agent.pass_ms(10_000)
-        if agent.machine.courier.outstanding:
-            agent.reply()
-        assert agent.kills(1) == []
-        agent.feed(events.HealthChecked(0, passed, "disk is bad"))
-    assert agent.kills(1) == [TERM]
-    agent.ended(1, "signal")
-    agent.fail()
-    agent.pass_ms(500)
-    assert (agent.request.state, agent.request.ending) == ("failed", "health")
-    assert "disk is bad" in agent.request.detail
-    (result,) = agent.request.results
-    assert (result.cause, result.detail) == ("instance-lost", f"its agent ends: {agent.request.detail}")
-    agent.pass_ms(30_000)
-    assert agent.end == "health"
 
 
 def test_a_task_that_only_stores_its_outputs_finishes_at_shutdown() -> None:
