@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -21,6 +22,8 @@ from cloud_dispatch.domain.ids import FencingToken, TaskId
 #: Room for the line that says that a log was cut.
 _SLACK = 4096
 READ_BYTES = 1 << 20
+#: Task, token; whatever else lies there is somebody's own.
+_NAME = re.compile(r"[0-9]+\.[0-9]+\.log")
 #: A file whose time is the latest before which logs were deleted.
 _MARK = "pruned"
 
@@ -153,7 +156,8 @@ class LogStore:
         return len(looked) == batch
 
     def _files(self) -> Iterator[Path]:
-        return (path for group in self._root.glob("*") for path in group.glob("*.log"))
+        every = (path for group in self._root.glob("*") for path in group.glob("*.log"))
+        return (path for path in every if _NAME.fullmatch(path.name))
 
     def _path(self, task: TaskId, token: FencingToken) -> Path:
         return task_group(self._root, task) / f"{task}.{token}.log"

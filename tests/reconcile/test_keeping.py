@@ -93,5 +93,19 @@ async def test_what_an_attempt_left_is_kept_from_its_end_on(tmp_path: Path) -> N
         assert left() == (0, False)
 
 
+async def test_a_file_of_somebodys_own_among_the_logs_is_left_alone(tmp_path: Path) -> None:
+    """Such as a copy that an operator has put aside. Each ended the dispatcher, and again at every start."""
+    async with world(tmp_path) as w:
+        logs, outputs = LogStore(tmp_path / "logs", 1000), OutputStore(tmp_path / "outputs", 1000, Inline())
+        logs.append(TaskId(1), K, 0, b"x")
+        own = [tmp_path / "logs" / "0" / name for name in ("kept.log", "1.2.copy.log", "1.²²4.log", "01.log")]
+        for path in own:
+            path.write_bytes(b"x")
+        for path in (tmp_path / "logs").rglob("*.log"):
+            os.utime(path, (1, 1))
+        await Keeper(w.store, w.clock, Retention(None, None, None, None), logs, 0, outputs).prune()
+        assert sorted((tmp_path / "logs").rglob("*.log")) == sorted(own)
+
+
 async def _once(chunk: bytes) -> AsyncIterator[bytes]:
     yield chunk
