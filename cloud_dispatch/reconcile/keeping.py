@@ -57,10 +57,7 @@ class Keeper:
     async def run(self) -> None:
         """Prune now and at intervals, until `stop`."""
         while not self._stopped.is_set():
-            try:
-                await self.prune()
-            except (DispatchError, OSError) as error:
-                log.warning("keeping.failed", error=str(error))
+            await self.prune()
             try:
                 async with asyncio.timeout(INTERVAL_S):
                     await self._stopped.wait()
@@ -68,17 +65,30 @@ class Keeper:
                 continue
 
     async def prune(self) -> None:
-        """Delete everything that is past retention, in pieces, so that claims are never held up for long."""
+        """Delete everything that is past retention, in pieces, so that claims are never held up for long. Where one
+        kind can't be deleted the others are: a full disk takes no commit, and what is deleted first there is files."""
         now = self._clock.now()
+        for kind in (self._prune_rows, self._prune_logs, self._prune_outputs):
+            try:
+                await kind(now)
+            except (DispatchError, OSError) as error:
+                log.warning("keeping.failed", error=str(error))
+
+    async def _prune_rows(self, now: int) -> None:
         deleted = await self._store.prune(now, self._retention, batch=PIECE)
         while any(count >= PIECE for count in deleted.values()):
             await asyncio.sleep(0.05)
             deleted = await self._store.prune(now, self._retention, batch=PIECE)
-        # To the last file, whichever are old: where more are written than looked at they would grow without bound.
+
+    # Files are looked at to the last, whichever are old: where more are written than looked at they would grow without
+    # bound.
+    async def _prune_logs(self, now: int) -> None:
         more = self._logs_ms is not None
         while more and not self._stopped.is_set():
             more = self._logs.prune(now - (self._logs_ms or 0), self._held)
             await asyncio.sleep(0.05)
+
+    async def _prune_outputs(self, now: int) -> None:
         more = self._retention.tasks_ms is not None
         while more and not self._stopped.is_set():
             before_ms = now - (self._retention.tasks_ms or 0) - OUTPUTS_LONGER_MS

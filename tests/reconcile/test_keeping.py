@@ -7,6 +7,8 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from structlog.testing import capture_logs
+
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.api.files import attempt_folder
 from cloud_dispatch.api.logs import LogStore
@@ -105,6 +107,22 @@ async def test_a_file_of_somebodys_own_among_the_logs_is_left_alone(tmp_path: Pa
             os.utime(path, (1, 1))
         await Keeper(w.store, w.clock, Retention(None, None, None, None), logs, 0, outputs).prune()
         assert sorted((tmp_path / "logs").rglob("*.log")) == sorted(own)
+
+
+async def test_files_go_also_where_rows_can_not(tmp_path: Path) -> None:
+    """A disk that is full for the statestore takes no deletion of rows: files past retention are what frees it."""
+    async with world(tmp_path) as w:
+        logs, outputs = LogStore(tmp_path / "logs", 1000), OutputStore(tmp_path / "outputs", 1000, Inline())
+        logs.append(TaskId(1), K, 0, b"x")
+        await outputs.store(TaskId(1), K, "out", _once(b"x"), lambda: None)
+        folder = attempt_folder(tmp_path / "outputs", TaskId(1), K)
+        for path in (*(tmp_path / "logs").rglob("*.log"), folder):
+            os.utime(path, (1, 1))
+        await w.store.close()
+        with capture_logs() as told:
+            await Keeper(w.store, w.clock, Retention(0, None, None, None), logs, 0, outputs).prune()
+        assert [record["event"] for record in told if record["log_level"] == "warning"] == ["keeping.failed"]
+        assert (logs.size(TaskId(1), K), folder.exists()) == (0, False)
 
 
 async def _once(chunk: bytes) -> AsyncIterator[bytes]:
