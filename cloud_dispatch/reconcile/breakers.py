@@ -20,7 +20,18 @@ from cloud_dispatch.planner.snapshot import Blocked
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.reconcile.contacts import Contacts
-from cloud_dispatch.spend.breaker import MINUTE_MS, Breaker, Kind, News, Recipe, admitted, is_used_up, judged, most_of
+from cloud_dispatch.spend.breaker import (
+    MINUTE_MS,
+    Breaker,
+    Kind,
+    News,
+    Recipe,
+    admitted,
+    is_used_up,
+    judged,
+    known_by,
+    most_of,
+)
 from cloud_dispatch.spend.instances import boot_at_risk
 
 _FACT = "breaker-reset:"
@@ -203,7 +214,9 @@ class Breakers:
         failures = past.of(recipe).failures
         if self._is_borne(recipe, failures):
             return True
-        last_ms = max(self._living(recipe, self._living_of(recipe)), default=-1)
+        latest_ms = known_by(self._clock.now())
+        living = self._living(recipe, self._living_of(recipe))
+        last_ms = max((at_ms for at_ms in living if at_ms <= latest_ms), default=-1)
         if last_ms > past.failing[recipe]:
             return True
         return self._is_borne(recipe, [news for news in failures if news.at_ms >= last_ms])

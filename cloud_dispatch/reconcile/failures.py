@@ -17,6 +17,7 @@ from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import Blocked
 from cloud_dispatch.provider import errors
+from cloud_dispatch.spend.clocks import CLOCKS_MS
 
 MINUTE = 60_000
 LONGEST_MS = 60 * MINUTE
@@ -119,8 +120,13 @@ class FailureMemory:
                 entry.forget_ms = entry.blocked.until_ms
 
     def blocked(self, now_ms: int) -> tuple[Blocked, ...]:
-        """What is blocked now."""
-        self._entries = {key: entry for key, entry in self._entries.items() if entry.forget_ms > now_ms}
+        """What is blocked now. What would be for longer than its block is long was remembered while the clock was
+        ahead."""
+        self._entries = {
+            key: entry
+            for key, entry in self._entries.items()
+            if entry.forget_ms > now_ms and entry.blocked.until_ms <= now_ms + entry.length_ms + CLOCKS_MS
+        }
         return tuple(entry.blocked for entry in self._entries.values() if entry.blocked.until_ms > now_ms)
 
     def covers(self, offering: Offering, now_ms: int, pool: Pool | None = None) -> bool:

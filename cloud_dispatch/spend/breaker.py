@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
 from cloud_dispatch.domain.money import HOUR_MS, Amount, format_amount
+from cloud_dispatch.spend import clocks
 
 MINUTE_MS = 60_000
 FIRST_MS = 5 * MINUTE_MS
@@ -138,6 +139,12 @@ def news_of(gone: Departed) -> Iterator[tuple[Kind, News]]:
             yield Kind.FUTILITY, News(gone.gone_ms, gone.intended_ms, gone.bound, False, gone.instance)
 
 
+def known_by(now_ms: int) -> int:
+    """The latest moment of which there can be news. What is later was noted while the clock was ahead: it would hold a
+    breaker open until then, or closed, and a reset would not reach it."""
+    return now_ms + clocks.CLOCKS_MS
+
+
 #: What news are ordered by.
 moment = attrgetter("at_ms")
 
@@ -194,15 +201,17 @@ def judged(
     history: History, allowance: int, now_ms: int, reset_ms: int = -1, most_failures: int | None = None
 ) -> Breaker:
     """The breaker after all that has happened; `allowance` in micro-dollars, `most_failures` whatever they cost. What
-    an operator has reset at `reset_ms` does not count, nor what is long past. A failure of what was begun before the
-    back-off ended is no new one. At the same moment the success was first. Only failures are walked through: launch
-    after launch asks, of a fleet in which thousands have succeeded."""
+    an operator has reset at `reset_ms` does not count, nor what is long past, nor what can't have happened yet. A
+    failure of what was begun before the back-off ended is no new one. At the same moment the success was first. Only
+    failures are walked through: launch after launch asks, of a fleet in which thousands have succeeded."""
     failed, succeeded = history
-    since = max(now_ms - HISTORY_MS, reset_ms + 1)
+    known_ms = known_by(now_ms)
+    since = max(now_ms - HISTORY_MS, reset_ms + 1 if reset_ms <= known_ms else 0)
     trips = opened = until = burnt = failures = free = 0
     last = InstanceId("")
     seen = proved_from = bisect_left(succeeded, since)
-    for one in failed[bisect_left(failed, since, key=moment) :]:
+    told = bisect_right(succeeded, known_ms, lo=seen)
+    for one in failed[bisect_left(failed, since, key=moment) : bisect_right(failed, known_ms, key=moment)]:
         before = bisect_right(succeeded, one.at_ms, lo=seen)
         if before > seen:
             trips = opened = until = burnt = failures = free = 0
@@ -212,9 +221,9 @@ def judged(
         if again or (not trips and is_used_up(allowance, most_failures, burnt, failures, free)):
             trips, opened, proved_from = trips + 1, one.at_ms, before
             until = one.at_ms + back_off_ms(trips)
-    if len(succeeded) > seen:
+    if told > seen:
         trips = opened = until = burnt = failures = free = 0
-    return Breaker(trips, opened, until, Amount(burnt), failures, free, len(succeeded) - proved_from, last)
+    return Breaker(trips, opened, until, Amount(burnt), failures, free, told - proved_from, last)
 
 
 def is_used_up(allowance: int, most_failures: int | None, burnt: int, failures: int, free: int) -> bool:

@@ -21,6 +21,15 @@ def test_capacity_blocks_just_the_type_zone_and_market_it_speaks_of() -> None:
     assert not memory.covers(offering("u"), 1)
 
 
+def test_what_was_remembered_while_the_clock_was_ahead_blocks_nothing() -> None:
+    """Once it is right again: by it the block would hold for as long as the clock was ahead. Clocks may be two minutes
+    apart."""
+    memory = FailureMemory()
+    memory.refused(offering(), errors.CapacityUnavailable("none left"), 86_400_000)
+    assert memory.covers(offering(), 86_400_000 - 120_000)
+    assert not memory.covers(offering(), 0)
+
+
 def test_a_quota_blocks_its_family() -> None:
     """Every type of the family, in every zone, and no other family."""
     memory = FailureMemory()

@@ -92,3 +92,11 @@ def test_what_comes_up_again_is_used_again(cloud: Cloud) -> None:
     said = outcome.journal.text()
     assert "cloud-init: user data failed" in said
     assert said.index("breaker.opened") < said.index("breaker.closed")
+
+
+def test_a_clock_that_was_ahead_holds_nothing_back_once_it_is_right() -> None:
+    """No VM can register with a dispatcher whose clock is a day ahead, and all of them fail. Their failures are of
+    tomorrow: what they block would be blocked until then, and no operator could reset it."""
+    ahead = Fault(FaultKind.CLOCK, 5_000, HOUR // 2, 24 * HOUR)
+    outcome = run(scene(faults=(ahead,), horizon_ms=3 * HOUR), keep=50)
+    assert outcome.ok, outcome.findings

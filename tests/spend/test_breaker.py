@@ -95,6 +95,18 @@ def test_what_an_operator_has_reset_and_what_is_long_past_does_not_count() -> No
     assert judged(History.of(news), 5 * DOLLAR, NOW + HISTORY_MS + 1) == Breaker()
 
 
+def test_what_was_noted_while_the_clock_was_ahead_counts_for_nothing() -> None:
+    """Failures would hold it open until then, whatever an operator resets; successes, and a reset, would keep it
+    closed. Clocks may be two minutes apart."""
+    ahead = [failure(NOW + n) for n in range(5)]
+    back = NOW - 24 * 60 * MINUTE_MS
+    assert judged(History.of(ahead), 5 * DOLLAR, NOW).trips == 1
+    assert judged(History.of(ahead), 5 * DOLLAR, NOW - 2 * MINUTE_MS + 10).trips == 1
+    assert judged(History.of(ahead), 5 * DOLLAR, back) == Breaker()
+    since = [failure(back - n) for n in range(5)]
+    assert judged(History.of([*ahead, *since, success(NOW)]), 5 * DOLLAR, back, reset_ms=NOW).trips == 1
+
+
 def test_what_costs_nothing_is_bounded_by_its_number() -> None:
     free = [failure(NOW + n, 0) for n in range(UNPRICED)]
     assert judged(History.of(free[1:]), 5 * DOLLAR, NOW).trips == 0
@@ -114,7 +126,7 @@ def test_services_that_cost_next_to_nothing_are_bounded_by_their_number() -> Non
     found = judged(History.of(cheap), 10 * DOLLAR, NOW, most_failures=most)
     assert (found.trips, found.failures) == (1, MOST_FUTILE)
     after = failure(found.until_ms + MINUTE_MS, 10, began_ms=found.until_ms)
-    again = judged(History.of([*cheap, after]), 10 * DOLLAR, NOW, most_failures=most)
+    again = judged(History.of([*cheap, after]), 10 * DOLLAR, after.at_ms, most_failures=most)
     assert again.until_ms - again.opened_ms == 2 * (found.until_ms - found.opened_ms)
     assert judged(History.of(cheap), 10 * DOLLAR, NOW, most_failures=most_of(Kind.BOOT)).trips == 0
 
