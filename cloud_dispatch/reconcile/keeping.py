@@ -12,6 +12,7 @@ from cloud_dispatch.domain.errors import DispatchError
 from cloud_dispatch.domain.ids import FencingToken, TaskId
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Retention, Store
+from cloud_dispatch.reconcile.steady import Steady
 
 log = structlog.get_logger(__name__)
 INTERVAL_S = 600
@@ -46,6 +47,7 @@ class Keeper:
         self._logs_ms = logs_ms
         self._outputs = outputs
         self._stopped = asyncio.Event()
+        self._steady = Steady(clock)
 
     def follow(self, retention: Retention, logs_ms: int | None) -> None:
         """From the next time on these are the settings."""
@@ -66,7 +68,10 @@ class Keeper:
 
     async def prune(self) -> None:
         """Delete everything that is past retention, in pieces, so that claims are never held up for long. Where one
-        kind can't be deleted the others are: a full disk takes no commit, and what is deleted first there is files."""
+        kind can't be deleted the others are: a full disk takes no commit, and what is deleted first there is files.
+        Nothing is while the clock has moved: what is a year old by it may be of today."""
+        if not self._steady.look():
+            return
         now = self._clock.now()
         for kind in (self._prune_rows, self._prune_logs, self._prune_outputs):
             try:

@@ -13,13 +13,15 @@ from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.api.files import attempt_folder
 from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.api.outputs import OutputStore
+from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import FencingToken, TaskId
 from cloud_dispatch.domain.task import Cause, Outcome
 from cloud_dispatch.ports.store import ClaimResult, Retention, SyncCall
 from cloud_dispatch.reconcile.keeping import PIECE, Keeper
-from tests.reconcile.fake import world
+from tests.reconcile.fake import ManualClock, world
 
 K = FencingToken(2)
+DAY_MS = 86_400_000
 
 
 async def test_a_round_looks_at_every_log(tmp_path: Path) -> None:
@@ -123,6 +125,46 @@ async def test_files_go_also_where_rows_can_not(tmp_path: Path) -> None:
             await Keeper(w.store, w.clock, Retention(0, None, None, None), logs, 0, outputs).prune()
         assert [record["event"] for record in told if record["log_level"] == "warning"] == ["keeping.failed"]
         assert (logs.size(TaskId(1), K), folder.exists()) == (0, False)
+
+
+class MovedClock(ManualClock):
+    """One that is set otherwise, by so many milliseconds."""
+
+    moved_ms = 0
+
+    def now(self) -> int:
+        return self.ms + self.moved_ms
+
+
+async def test_nothing_goes_by_a_clock_that_was_moved_until_it_has_stayed(tmp_path: Path) -> None:
+    """All that there is would be past retention by one that is a year ahead, and gone when it is put right. A day later
+    it is what time it is."""
+    async with world(tmp_path, clock=(clock := MovedClock())) as w:
+        logs, outputs = LogStore(tmp_path / "logs", 1000), OutputStore(tmp_path / "outputs", 1000, Inline())
+        keeper = Keeper(w.store, clock, Retention(None, DAY_MS, None, None), logs, 4 * DAY_MS, outputs)
+
+        async def left() -> list[bool]:
+            with capture_logs() as told:
+                await keeper.prune()
+            events = {event.action for event in await w.store.events()}
+            return [logs.size(TaskId(1), K) > 0, "first" in events, any(one["event"] == "clock.moved" for one in told)]
+
+        await w.store.record([Event(clock.now(), "first"), Event(clock.now(), "last")])
+        logs.append(TaskId(1), K, 0, b"x")
+        (log,) = (tmp_path / "logs").rglob("*.log")
+        os.utime(log, (clock.now() / 1000,) * 2)
+        clock.moved_ms = 365 * DAY_MS
+        assert await left() == [True, True, True]
+        clock.ms += DAY_MS // 2
+        assert await left() == [True, True, False]
+        clock.moved_ms = 0
+        assert await left() == [True, True, True]
+        clock.ms += DAY_MS
+        assert await left() == [True, False, False], "it was put right, and by it the events are old"
+        clock.moved_ms = 5 * DAY_MS
+        assert await left() == [True, False, True]
+        clock.ms += DAY_MS
+        assert await left() == [False, False, False]
 
 
 async def _once(chunk: bytes) -> AsyncIterator[bytes]:

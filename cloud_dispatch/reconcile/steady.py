@@ -1,0 +1,45 @@
+"""Whether the clock may be believed where nothing can be taken back. Owns how far it may move, and for how long it has
+to stay; must not know what hangs on it.
+
+A clock that somebody sets, or that comes from a wrong server, is put right sooner or later. Until then it is told by
+the time that has passed since: that of a machine which slept looks the same, and does no harm by waiting either.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.ports.clock import Clock
+
+log = structlog.get_logger(__name__)
+#: By so much it may move from look to look.
+MOST_MOVED_MS = 3_600_000
+#: Wherever it has been for so long, it is right.
+SETTLED_MS = 86_400_000
+
+
+class Steady:
+    """The clock that it is made with is believed from then on: it is not known how it was before."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._believed_ms = self._seen_ms = self._ahead_ms()
+        self._since_ms = clock.monotonic()  # it has been where it was seen
+
+    def look(self) -> bool:
+        """Whether it has gone on as time has, or has done so again for long enough."""
+        ahead_ms, monotonic = self._ahead_ms(), self._clock.monotonic()
+        if abs(ahead_ms - self._seen_ms) > MOST_MOVED_MS:
+            moved = format_duration(abs(ahead_ms - self._seen_ms) // 1000 * 1000)
+            log.warning("clock.moved", by=moved, back=ahead_ms < self._seen_ms)
+            self._since_ms = monotonic
+        self._seen_ms = ahead_ms
+        if abs(ahead_ms - self._believed_ms) <= MOST_MOVED_MS or monotonic - self._since_ms >= SETTLED_MS:
+            self._believed_ms = ahead_ms
+            return True
+        return False
+
+    def _ahead_ms(self) -> int:
+        """Of the time that passes; the same as long as the clock goes as that does."""
+        return self._clock.now() - self._clock.monotonic()
