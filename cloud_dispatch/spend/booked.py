@@ -29,14 +29,11 @@ class Booked:
         self._ends: list[int] = []
 
     def merge(self, single: Mapping[int, int], steps: Mapping[int, int]) -> None:
-        """Amounts in single windows, and by how much that of every window changes from one on."""
-        own = self._single
-        for start_ms, amount in single.items():
-            own[start_ms] += amount
+        """Amounts in single windows, and by how much that of every window changes from one on. What comes to nothing
+        is not kept: of claims that come and go for a year there would be every window, to be gone through each time."""
+        _add(self._single, single)
         if steps:
-            changes = self._steps
-            for step_ms, amount in steps.items():
-                changes[step_ms] += amount
+            _add(self._steps, steps)
             self._sums.clear()
 
     def at(self, start_ms: int) -> int:
@@ -57,3 +54,10 @@ class Booked:
         """The present window and all later ones in which more may be booked than in the one before."""
         present = span_at(self.window, now_ms).start_ms
         yield from sorted({present, *self._single, *(step for step, by in self._steps.items() if by > 0)})
+
+
+def _add(own: defaultdict[int, int], more: Mapping[int, int]) -> None:
+    for start_ms, amount in more.items():
+        own[start_ms] += amount
+        if not own[start_ms]:
+            del own[start_ms]

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate
+from cloud_dispatch.spend.booked import Booked
 from cloud_dispatch.spend.budget import Budget, Stage
 from cloud_dispatch.spend.commitment import EVERYTHING, Commitment, Key, Scope
 from cloud_dispatch.spend.standing import Account, Standing
@@ -229,6 +230,21 @@ def test_what_is_taken_away_leaves_nothing_behind() -> None:
         for moment in (NOW, NOW + DAY_MS):
             span = span_at(budget.window, moment)
             assert standing.committed(budget, span) == only.committed(budget, span)
+
+
+@pytest.mark.parametrize("window", [Window.HOUR, Window.DAY, Window.MONTH])
+def test_no_window_is_remembered_of_what_has_come_and_gone(window: Window) -> None:
+    """Claims come and go for as long as the dispatcher runs: those of a year ago cost no time and no memory."""
+    booked = Booked(window)
+    for hour in range(0, 20_000, 777):
+        start_ms = NOW + hour * HOUR_MS
+        first, last = span_at(window, start_ms).start_ms, span_at(window, start_ms + 90 * DAY_MS).start_ms
+        for sign in (1, -1):
+            booked.merge({first: sign * 7, last: sign * 5}, {first: sign * 9, last: sign * -9})
+    assert list(booked.turning_points(NOW)) == [span_at(window, NOW).start_ms]
+    assert (booked.at(NOW), booked.at(start_ms)) == (0, 0)
+    booked.merge({start_ms: 3}, {})
+    assert booked.at(start_ms) == 3
 
 
 def test_an_overrun_is_told_with_its_window() -> None:
