@@ -130,7 +130,8 @@ def _service(place: Place) -> str:
 [Unit]
 Description=cloud-dispatch: rents machines for a queue of work, and gives them back
 Wants=network-online.target
-After=network-online.target
+# Whose life is over, and what is past retention, is told by the clock: where something waits for it, so does this.
+After=network-online.target time-sync.target
 StartLimitIntervalSec=0
 
 [Service]

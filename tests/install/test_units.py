@@ -114,11 +114,12 @@ def test_a_path_that_no_unit_can_hold_is_refused(tmp_path: Path) -> None:
 
 def test_the_service_says_when_it_is_up_and_what_it_logs_is_bounded(tmp_path: Path) -> None:
     """The journal of its name is the one whose bounds are written; a bad configuration fails the reload before any
-    signal."""
+    signal. It starts after whatever waits for the clock."""
     unit, (name, text) = units(place(tmp_path))[SERVICE].splitlines(), *journal().items()
     assert {"Type=notify", "NotifyAccess=main", "WatchdogSec=120"} <= set(unit)
     assert f"journald@{one_of(unit, 'LogNamespace')}.conf" == name
     assert {"SystemMaxUse=1G", "Storage=persistent", "RateLimitBurst=20000"} <= set(text.splitlines())
+    assert "time-sync.target" in one_of(unit, "After").split(), "a clock that is wrong at the start is believed"
     check, hang_up = (line.partition("=")[2] for line in unit if line.startswith("ExecReload="))
     assert check.split(" ", 1)[1] == f"config check --config {quoted(tmp_path / 'own' / 'config.toml')}"
     assert hang_up == "/bin/kill -HUP $MAINPID"
