@@ -94,14 +94,20 @@ class Images:
 
 def of_description(found: Mapping[str, Any]) -> Image:
     """An image as DescribeImages tells it."""
-    root = found["RootDeviceName"]
     disks = tuple(
         Disk(one["DeviceName"], one["Ebs"].get("VolumeSize", 0) * GIB, _fast(one["Ebs"]))
         for one in found.get("BlockDeviceMappings", ())
         if "Ebs" in one
     )
+    root = _root(found["RootDeviceName"], disks)
     least = max((disk.bytes for disk in disks if disk.device == root), default=0)
     return Image(found["ImageId"], root, found["Architecture"], least, _billed(found), disks)
+
+
+def _root(said: str, disks: tuple[Disk, ...]) -> str:
+    """What the root disk is called. Some images say /dev/sda1 and have no disk of that name, but one that is /dev/sda:
+    EC2 boots them all the same, and told of both names it would make a disk more. The first one is the root then."""
+    return said if not disks or any(disk.device == said for disk in disks) else disks[0].device
 
 
 def _fast(said: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from cloud_dispatch.provider.sending import sent
 from cloud_dispatch.provider.spi import LeftoverKind, VmState
 from cloud_dispatch_aws import translate
 from cloud_dispatch_aws.driver import traits
-from cloud_dispatch_aws.images import Disk, Image
+from cloud_dispatch_aws.images import Disk, Image, of_description
 from tests.providers.aws.scenes import NOW_MS, TAGS, ZONE, offering, request, settings
 
 DATA = b"#cloud-config"
@@ -99,6 +99,23 @@ def test_the_disks_that_an_image_brings_are_as_ours() -> None:
     names = [disk["DeviceName"] for disk in (root, brought, scratch)]
     assert names == ["/dev/xvda", "/dev/xvdf", "/dev/sdg"]
     assert brought["Ebs"] == {**scratch["Ebs"], "VolumeSize": 500}
+
+
+def test_the_root_disk_of_an_image_that_calls_it_by_two_names_is_one_disk() -> None:
+    """/dev/sda1 as its root and /dev/sda among its disks: two of them would be made, and both paid for."""
+    image = of_description(
+        {
+            "ImageId": "ami-1", "RootDeviceName": "/dev/sda1", "Architecture": "x86_64",
+            "BlockDeviceMappings": [
+                {"DeviceName": "/dev/sdb", "VirtualName": "ephemeral0"},
+                {"DeviceName": "/dev/sda", "Ebs": {"VolumeSize": 8}},
+                {"DeviceName": "/dev/sdf", "Ebs": {"VolumeSize": 5}},
+            ],
+        }
+    )  # fmt: skip
+    assert (image.root_device, image.root_bytes) == ("/dev/sda", 8 * GIB)
+    disks = {one["DeviceName"]: one["Ebs"]["VolumeSize"] for one in launched(image=image)["BlockDeviceMappings"]}
+    assert disks == {"/dev/sda": 30, "/dev/sdf": 5}
 
 
 def test_no_disk_is_faster_than_what_it_costs() -> None:
