@@ -116,8 +116,8 @@ def _disks(settings: AwsSettings, image: Image) -> list[dict[str, Any]]:
         *((disk.device, disk.bytes) for disk in image.more_disks),
         *zip(names, settings.scratch, strict=False),
     ]
-    slow = {"Iops": GP3_IOPS, "Throughput": GP3_THROUGHPUT}
-    fast = {disk.device for disk in image.disks if disk.fast}
+    own = {"Iops": GP3_IOPS, "Throughput": GP3_THROUGHPUT}
+    paced = {disk.device for disk in image.disks if disk.paced}
     key = {"KmsKeyId": settings.kms_key} if settings.kms_key else {}
     return [
         {
@@ -127,7 +127,7 @@ def _disks(settings: AwsSettings, image: Image) -> list[dict[str, Any]]:
                 "VolumeType": "gp3",
                 "Encrypted": True,
                 "DeleteOnTermination": True,
-                **(slow if name in fast else {}),
+                **(own if name in paced else {}),
                 **key,
             },
         }
