@@ -105,8 +105,8 @@ def of_exception(error: Exception, asked: Asked) -> ProviderError:
     if isinstance(error, (sdk.BotoCoreError, ResponseParserError)):
         return (InDoubt if asked.changes and not never_sent(error) else Transient)(text, code=name)
     # A token's file: what goes wrong on the way to AWS are the SDK's own. And its word for those that were renewed and
-    # have expired all the same.
-    if isinstance(error, OSError) or type(error) is RuntimeError:
+    # have expired all the same, which is anybody's: after a change has left it settles nothing.
+    if isinstance(error, OSError) or (type(error) is RuntimeError and not asked.changes):
         return CredentialsRejected(text, code=name)
     raise error
 

@@ -184,6 +184,26 @@ async def test_credentials_that_can_not_be_renewed_are_refused(
     assert len(sessions) == 2
 
 
+async def test_an_error_of_any_kind_after_a_launch_has_left_refuses_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python has the same class for what else goes wrong, and the VMs may be there by then."""
+    scene.write(KEY)
+    await scene.ask()
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    launch = Asked("RunInstances", changes=True, offering=scenes.offering())
+    with monkeypatch.context() as patched:
+        patched.setattr("botocore.endpoint.convert_to_response_dict", broken)
+        with pytest.raises(RuntimeError):
+            await scene.calls.once(
+                launch, "run_instances", MinCount=1, MaxCount=1, ImageId="ami-1", InstanceType="m5.large"
+            )
+    assert scene.fake.calls["RunInstances"] == 1
+
+
 async def test_others_are_looked_for_only_so_often(scene: Scene, sessions: list[Any]) -> None:
     """While all is refused not each call makes a session; nor does a clock that was set back stop them for good."""
     for _ in range(3):
