@@ -86,12 +86,15 @@ def answer(
     operation_: Operation, asked: Asking, known: Mapping[str, Told], there: Mapping[InstanceId, Vm]
 ) -> LaunchResult:
     """What has become of the slots. `known`: the operations that Google still has, `there`: the VMs of those that have
-    ended. A VM that is there is the answer, whatever its operation says."""
+    ended. A VM that is there is the answer, whatever its operation says, but for one that ends because its operation
+    failed: that was no launch, and why is told once it is gone."""
     vms, left = [], {}
     shortfall: ProviderError | None = None
     for slot, name in asked.names.items():
         what = known.get(name)
-        if what is not None and not what.done:
+        failed = what is not None and what.error is not None
+        ends = slot in there and there[slot].state is VmState.STOPPING
+        if what is not None and (not what.done or (failed and ends)):
             left[slot] = name
         elif slot in there:
             vms.append(there[slot])
