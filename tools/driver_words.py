@@ -123,7 +123,11 @@ AWS: Mapping[str, tuple[str, str, str]] = {
     "instance_profile": ("name or ARN", "none", "Gives the VMs a role of their own."),
     "metadata_hops": ("1 to 64", "`1`", "How far the metadata service answers: 2 reaches containers."),
     "root_size": (_SIZE, "`30GiB`", "The root disk: gp3, encrypted, gone with the VM."),
-    "scratch": ("list of sizes", "none", "More disks, at most eight: `/dev/sdf` and on, bare. Tasks get these."),
+    "scratch": (
+        "list of sizes",
+        "none",
+        "At most eight more disks, bare: what the image leaves of `/dev/sdf` and on. Tasks get these.",
+    ),
     "kms_key": ("id, ARN or alias/NAME", "the account's own", "The key that disks are encrypted with."),
     "tags": ("table of texts", "none", "More tags, at most 40, on all that a launch makes."),
     "reaper": ("true or false", "`false`", "Whether the reaper is installed, which ends VMs past their `ends-at` tag."),
