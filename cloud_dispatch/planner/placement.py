@@ -309,9 +309,10 @@ class Capacity:
 
     def _is_overdue(self, need: Need, loaded: Iterable[Bin]) -> bool:
         """Whether one of `need` counts no more on what comes free on `loaded`: it has waited for longer than it would
-        have taken to follow there, and its turn comes on none of them with the end of one task."""
+        have taken to follow there, and its turn comes on none of them with the end of one task. What ends before it
+        takes another task is none of them."""
         waited_ms = need.waited_ms(self._now)
-        able = [group for group in loaded if group.host.can(need)] if waited_ms > 0 else []
+        able = [group for group in loaded if group.quota > 0 and group.host.can(need)] if waited_ms > 0 else []
         return bool(able) and not any(waited_ms < b.pace.ahead_ms or b.comes_at_once(need) for b in able)
 
     def fill_booting(self, needs: Iterable[Need], launches: Iterable[Bin]) -> None:

@@ -159,6 +159,19 @@ def test_however_long_it_has_waited_it_counts_on_room_that_one_task_leaves(runs:
     assert launched(plan(snapshot(items, supply=[used], offerings=[large]))) == {}
 
 
+def test_no_turn_comes_on_an_instance_that_ends_before_it_takes_another_task() -> None:
+    """The end of its one task is no reason to wait for another instance, on which several have to end."""
+    pools = [pool(), pool(OTHER, end=EndRules(max_tasks=1))]
+    large = offering("large", cpus=4, boot_ms=MINUTE)
+    used = [
+        instance(of, large, S.BUSY, load=load, of=of, pools=pools, free_ms=NOW + MINUTE)
+        for of, load in ((MAIN, busy(shape(), 2)), (OTHER, busy(shape(4), 1)))
+    ]
+    items = [demand(shape(4), 1, expected_ms=MINUTE, oldest_ms=1)]
+    for supply in (used[:1], used):
+        assert launched(plan(snapshot(items, supply=supply, pools=pools, offerings=[large]))) == {"large": 1}
+
+
 def test_a_full_instance_serves_nothing_of_unknown_runtime() -> None:
     """Nobody knows when its slot comes free, so a task of unknown runtime gets its own."""
     full = instance(state=S.BUSY, load=busy(shape(), 1))
