@@ -15,7 +15,8 @@ from cloud_dispatch.ports.clock import Clock
 log = structlog.get_logger(__name__)
 #: By so much it may move from look to look.
 MOST_MOVED_MS = 3_600_000
-#: Wherever it has been for so long, it is right.
+#: Wherever it has been for so long, give or take as much, it is right: one of a machine that sleeps every night moves
+#: every night, and is never for a day where it was.
 SETTLED_MS = 86_400_000
 
 
@@ -25,7 +26,7 @@ class Steady:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._believed_ms = self._seen_ms = self._ahead_ms()
-        self._since_ms = clock.monotonic()  # it has been where it was seen
+        self._about_ms, self._since_ms = self._believed_ms, clock.monotonic()  # where it stays, and since when
 
     def look(self) -> bool:
         """Whether it has gone on as time has, or has done so again for long enough."""
@@ -33,10 +34,12 @@ class Steady:
         if abs(ahead_ms - self._seen_ms) > MOST_MOVED_MS:
             moved = format_duration(abs(ahead_ms - self._seen_ms) // 1000 * 1000)
             log.warning("clock.moved", by=moved, back=ahead_ms < self._seen_ms)
-            self._since_ms = monotonic
         self._seen_ms = ahead_ms
+        if abs(ahead_ms - self._about_ms) > SETTLED_MS:
+            self._about_ms, self._since_ms = ahead_ms, monotonic
         if abs(ahead_ms - self._believed_ms) <= MOST_MOVED_MS or monotonic - self._since_ms >= SETTLED_MS:
-            self._believed_ms = ahead_ms
+            self._believed_ms = self._about_ms = ahead_ms
+            self._since_ms = monotonic
             return True
         return False
 

@@ -167,5 +167,19 @@ async def test_nothing_goes_by_a_clock_that_was_moved_until_it_has_stayed(tmp_pa
         assert await left() == [False, False, False]
 
 
+async def test_what_is_past_retention_goes_also_where_the_machine_sleeps_every_night(tmp_path: Path) -> None:
+    """Its clock has moved each morning, and never been for a day of its waking hours where it was."""
+    async with world(tmp_path, clock=(clock := MovedClock())) as w:
+        logs, outputs = LogStore(tmp_path / "logs", 1000), OutputStore(tmp_path / "outputs", 1000, Inline())
+        keeper = Keeper(w.store, clock, Retention(None, DAY_MS, None, None), logs, None, outputs)
+        await w.store.record([Event(clock.now(), "first"), Event(clock.now(), "last")])
+        for _ in range(3):
+            clock.moved_ms += DAY_MS // 3
+            for _ in range(4):
+                await keeper.prune()
+                clock.ms += DAY_MS // 6
+        assert "first" not in {event.action for event in await w.store.events()}
+
+
 async def _once(chunk: bytes) -> AsyncIterator[bytes]:
     yield chunk
