@@ -15,7 +15,7 @@ from cloud_dispatch.cli import show
 from cloud_dispatch.cli.exitcodes import INTERRUPTED, OK, TASKS_FAILED
 from cloud_dispatch.cli.session import emit, messages, pause, say, seconds
 from cloud_dispatch.cli.waits import Waits, say_away
-from cloud_dispatch.domain.errors import Unavailable
+from cloud_dispatch.domain.errors import Denied, Unavailable
 
 if TYPE_CHECKING:
     from cloud_dispatch.client import Client, TaskView
@@ -99,7 +99,7 @@ class Follow:
                 else:
                     self._say_left()
                 return INTERRUPTED
-            except (Unavailable, BrokenPipeError):  # nobody to ask, or to tell: who submits again would double them
+            except (Unavailable, Denied, OSError):  # nobody to ask, or to tell: who submits again would double them
                 if self._watch.pending:
                     self._say_left()
                 raise

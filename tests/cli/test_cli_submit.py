@@ -347,18 +347,21 @@ def test_run_waits_for_a_dispatcher_that_restarts(cli: Any, dispatcher: Any) -> 
     assert ran.err.count("starting: it is waited for, 60 s at most") == 1
 
 
+@pytest.mark.parametrize(("status", "code", "ends"), [
+    (503, "unavailable", exitcodes.UNAVAILABLE), (401, "denied", exitcodes.DENIED),
+])  # fmt: skip
 def test_who_gives_up_on_a_dispatcher_hears_that_the_tasks_go_on(
-    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch
+    cli: Any, dispatcher: Any, monkeypatch: pytest.MonkeyPatch, status: int, code: str, ends: int
 ) -> None:
-    """Else the same command would be typed again, and they would run twice."""
+    """Else the same command would be typed again, and they would run twice; also where the token became another."""
 
     def away() -> None:
-        raise dispatcher.refusal(503, "unavailable", "starting")
+        raise dispatcher.refusal(status, code, "starting")
 
     dispatcher.plays, dispatcher.on_poll = lambda task: None, away
     monkeypatch.setattr(follow, "PATIENCE_S", -1.0)
     ran = cli("run", "--", "echo", ":::", "a", "b")
-    assert ran.code == exitcodes.UNAVAILABLE
+    assert ran.code == ends
     assert "2 of 2 tasks, 1 to 2, go on" in ran.err
 
 

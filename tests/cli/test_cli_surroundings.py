@@ -111,6 +111,17 @@ def test_run_whose_reader_has_gone_says_that_its_task_goes_on(dispatcher: StubDi
     assert "Task 1 goes on." in ended.stderr
 
 
+def test_run_whose_output_finds_no_room_says_that_its_task_goes_on(dispatcher: StubDispatcher) -> None:
+    """Else it would be submitted again once there is room."""
+    dispatcher.plays = lambda task: None
+    dispatcher.logs[1] = [("5", b"first\n")]
+    with open("/dev/full", "wb") as full:
+        words = [*COMMAND, "run", "--", "true"]
+        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert ended.returncode == exitcodes.UNAVAILABLE
+    assert "Task 1 goes on." in ended.stderr
+
+
 def test_a_certificate_that_a_start_would_refuse_is_no_good_configuration(tmp_path: Path) -> None:
     """Told before the dispatcher is stopped for an upgrade, say; and a certificate that serves is good, with a word
     where not for long."""
