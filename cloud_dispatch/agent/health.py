@@ -22,6 +22,7 @@ class _Check:
     running: bool = False
     passed: bool = False
     failures: int = 0
+    early: bool = False  # what runs began before the instance was doubted
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Health:
         if self.failing >= DOUBTFUL:
             self.failing = 0
             for known in self.checks:
-                known.passed, known.next_ms = False, min(known.next_ms, now_ms)
+                known.passed, known.next_ms, known.early = False, min(known.next_ms, now_ms), known.running
 
     def due(self, now_ms: int) -> List[int]:
         """The numbers of the checks to run now; they count as running from here on."""
@@ -76,7 +77,10 @@ class Health:
         if number >= len(self.checks) or not self.checks[number].running:
             return
         known = self.checks[number]
-        known.running = False
+        early, known.running, known.early = known.early, False, False
+        if passed and early:
+            known.next_ms = now_ms  # it may have looked before what makes attempts fail: it is asked again
+            return
         if passed is None:
             known.next_ms = now_ms + min(max(known.check.interval_ms, 100), FIRST_INTERVAL_MS)
             return

@@ -84,6 +84,26 @@ def test_a_machine_that_is_doubted_and_bad_is_soon_condemned() -> None:
     assert 11 not in agent.running
 
 
+def test_a_check_that_began_before_the_doubt_does_not_end_it() -> None:
+    """What it has looked at may have gone bad since: it runs once more, at once."""
+    agent = VirtualAgent(Policy(cpus_milli=1000, health_checks=[HealthCheck(["check"], interval_ms=10_000)]))
+
+    def runs() -> int:
+        return sum(isinstance(command, events.RunHealthCheck) for command in agent.commands)
+
+    agent.feed(events.HealthChecked(0, True))
+    agent.reply()
+    agent.pass_ms(10_000)
+    for token in range(1, 1 + DOUBTFUL):
+        agent.run(order(token))
+        agent.ended(token, "exit-code")
+    assert runs() == 2
+    agent.feed(events.HealthChecked(0, True))
+    assert (runs(), agent.machine.health.ready) == (3, False)
+    agent.feed(events.HealthChecked(0, True))
+    assert (runs(), agent.machine.health.ready) == (3, True)
+
+
 def test_tasks_that_are_ended_say_nothing_of_the_instance() -> None:
     """Such as those that were cancelled, or ran for too long."""
     agent = VirtualAgent(Policy(cpus_milli=1000, health_checks=[HealthCheck(["check"], interval_ms=600_000)]))
