@@ -147,6 +147,16 @@ def test_who_has_waited_for_long_counts_no_more_on_room_that_several_have_to_lea
         assert launched(plan(applied(before, found))) == {}
 
 
+def test_who_has_waited_for_long_counts_no_more_on_turns_that_more_urgent_tasks_take() -> None:
+    """What is more urgent and comes again and again takes each of them: then something is rented for one."""
+    large = offering("large", cpus=4, boot_ms=MINUTE)
+    used = instance(rented=large, state=S.BUSY, load=busy(shape(), 4), free_ms=NOW + MINUTE)
+    urgent = demand(shape(), 36, expected_ms=MINUTE, priority=5, oldest_ms=NOW - 1)
+    for waited, rented in ((10 * MINUTE - 1, {}), (10 * MINUTE, {"large": 1})):
+        items = [urgent, demand(shape(1, 2), 1, expected_ms=5_000, oldest_ms=NOW - waited)]
+        assert launched(plan(snapshot(items, supply=[used], offerings=[large]))) == rented
+
+
 @pytest.mark.parametrize(("runs", "wanted"), [
     (busy(shape(4), 1), shape(4)), (busy(shape(), 4), shape()), (busy(shape(2), 2), shape(2)),
     (busy(shape(), 1), shape(exclusive=True)), (busy(shape(), 2), shape(3)),
