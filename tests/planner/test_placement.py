@@ -147,6 +147,20 @@ def test_who_has_waited_for_long_counts_no_more_on_room_that_several_have_to_lea
         assert launched(plan(applied(before, found))) == {}
 
 
+@pytest.mark.parametrize(("waiting", "follow"), [(9, 8), (10, 9), (12, 9)])
+def test_of_those_who_have_waited_for_long_just_one_counts_no_more_on_what_runs(waiting: int, follow: int) -> None:
+    """Nine can follow, and do where there are as many besides."""
+    large = offering("large", cpus=4, boot_ms=MINUTE)
+    used = instance(rented=large, state=S.BUSY, load=busy(shape(), 4), free_ms=NOW + MINUTE)
+    found = plan(
+        snapshot([demand(shape(4), waiting, expected_ms=MINUTE, oldest_ms=1)], supply=[used], offerings=[large])
+    )
+    assert launched(found) == {"large": 1}
+    reason = found.waiting[0].reason
+    assert reason.startswith(f"{follow} follow on instances that run")
+    assert f"{waiting - follow} start on instances that this plan launches" in reason
+
+
 def test_who_has_waited_for_long_counts_no_more_on_turns_that_more_urgent_tasks_take() -> None:
     """What is more urgent and comes again and again takes each of them: then something is rented for one."""
     large = offering("large", cpus=4, boot_ms=MINUTE)
