@@ -6,6 +6,7 @@ import pytest
 
 from cloud_dispatch.agent import events
 from cloud_dispatch.agent.health import DOUBTFUL, FIRST_INTERVAL_MS
+from cloud_dispatch.agent.machine import AHEAD_PATIENCE_MS
 from cloud_dispatch.wire.messages import HealthCheck, Policy
 from tests.agent.virtual import TERM, VirtualAgent, order
 
@@ -82,6 +83,24 @@ def test_a_machine_that_is_doubted_and_bad_is_soon_condemned() -> None:
     agent.feed(events.HealthChecked(0, False, "disk is bad"))
     assert "2 times in a row: disk is bad" in agent.machine.health.condemned
     assert 11 not in agent.running
+
+
+def test_what_a_doubted_machine_gives_back_makes_no_room_for_another() -> None:
+    """Claims go back one by one, as each has waited for long; those behind them are not started meanwhile."""
+    agent = VirtualAgent(Policy(cpus_milli=1000, health_checks=[HealthCheck(["check"], interval_ms=600_000)]))
+    agent.feed(events.HealthChecked(0, True))
+    for token in range(1, DOUBTFUL):
+        agent.run(order(token))
+        agent.ended(token, "exit-code")
+    agent.run(order(10))
+    agent.reply(order(50))
+    agent.pass_ms(AHEAD_PATIENCE_MS // 2)
+    agent.ended(10, "exit-code")
+    agent.reply(order(51))
+    assert agent.machine.claims.waiting.keys() == {50, 51}
+    agent.pass_ms(AHEAD_PATIENCE_MS // 2 + 100)
+    assert agent.machine.claims.waiting.keys() == {51}
+    assert agent.running == {}
 
 
 def test_a_check_that_began_before_the_doubt_does_not_end_it() -> None:

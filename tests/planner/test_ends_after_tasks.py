@@ -27,3 +27,13 @@ def test_who_finds_no_task_left_on_an_instance_pays_no_part_of_it() -> None:
     offerings = [offering("small", 1, price=100), offering("large", 4, 16, price=110)]
     items = [demand(shape(), 1, expected_ms=MINUTE), demand(shape(1, 2), 3, expected_ms=MINUTE)]
     assert launched(plan(snapshot(items, pools=pools, offerings=offerings))) == {"small": 4}
+
+
+@pytest.mark.parametrize("others", [[(2, 3)], [(2, 1), (3, 1)]])
+def test_others_pay_as_far_as_the_tasks_that_are_left_go(others: list[tuple[float, int]]) -> None:
+    """Beside the first task an instance takes one more, of whichever shape: three that pay would make it cheap."""
+    pools = [pool(end=EndRules(max_tasks=2), price_factor_percent=1_000)]
+    offerings = [offering("small", 1, price=100), offering("large", 4, 16, price=250)]
+    items = [demand(shape(1, memory), count, expected_ms=20 * MINUTE) for memory, count in others]
+    items.append(demand(shape(), 1, expected_ms=20 * MINUTE, priority=1))
+    assert launched(plan(snapshot(items, pools=pools, offerings=offerings))).keys() == {"small"}

@@ -107,6 +107,19 @@ async def test_a_template_that_never_registers_burns_its_allowance_and_then_wait
         assert max(len(request.instances) for request in w.cloud.requests[made:]) == 1
 
 
+async def test_what_registered_while_the_clock_was_ahead_keeps_no_breaker_closed(tmp_path: Path) -> None:
+    """It did so tomorrow, after all that fails today: the breaker is told as open all the same."""
+    async with world(tmp_path, cloud=cloud(), caps=Caps(instances=100)) as w:
+        w.clock.ms += 24 * 60 * MINUTE
+        await w.submit(1)
+        await w.passes(3)
+        (row,) = w.rows
+        await w.register(row)
+        w.clock.ms -= 24 * 60 * MINUTE
+        await tripped(w)
+        assert w.context.breakers.tripped()["boot"] == 1
+
+
 async def test_a_dispatcher_that_crashes_again_and_again_burns_no_more(tmp_path: Path) -> None:
     """It dies after every few passes: what it has burnt is in the ledger."""
     async with world(tmp_path, cloud=cloud(), caps=Caps(instances=100)) as w:
