@@ -103,6 +103,19 @@ def test_what_a_doubted_machine_gives_back_makes_no_room_for_another() -> None:
     assert agent.running == {}
 
 
+def test_a_machine_is_doubted_anew_after_as_many_failures_as_before() -> None:
+    """Not with each one: an array that fails for its own fault goes on nearly as fast."""
+    agent = VirtualAgent(Policy(cpus_milli=1000, health_checks=[HealthCheck(["check"], interval_ms=600_000)]))
+    ready = []
+    for token in range(1, 1 + 2 * DOUBTFUL):
+        if not agent.machine.health.ready:
+            agent.feed(events.HealthChecked(0, True))
+        agent.run(order(token))
+        agent.ended(token, "exit-code")
+        ready.append(agent.machine.health.ready)
+    assert ready == [*[True] * (DOUBTFUL - 1), False] * 2
+
+
 def test_a_check_that_began_before_the_doubt_does_not_end_it() -> None:
     """What it has looked at may have gone bad since: it runs once more, at once."""
     agent = VirtualAgent(Policy(cpus_milli=1000, health_checks=[HealthCheck(["check"], interval_ms=10_000)]))

@@ -89,12 +89,16 @@ def test_a_full_disk_behind_the_output_is_no_bug(configuration: Path) -> None:
 
 @pytest.mark.parametrize("words", ["config show --effective --json", "config check", "--version"])
 def test_a_reader_that_has_seen_enough_is_no_failure_of_tasks(configuration: Path, words: str) -> None:
-    """`cloud-dispatch ... | head -1`: a code of its own and no word, be it a lot or a line that is written."""
+    """`cloud-dispatch ... | head -1`: a code of its own and no word, be it a lot or a line that is written. What is
+    short stands in a buffer until the end, unless whoever runs the tests wants none."""
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     given = words.split() if words.startswith("-") else [*words.split(), "--config", str(configuration)]
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as nobody:
-        ended = subprocess.run([*COMMAND, *given], stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=60)
+        ended = subprocess.run(
+            [*COMMAND, *given], stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=60, env=buffered
+        )
     assert (ended.returncode, ended.stderr) == (exitcodes.UNREAD, "")
 
 

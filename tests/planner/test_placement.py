@@ -183,6 +183,15 @@ def test_however_long_it_has_waited_it_counts_on_room_that_one_task_leaves(runs:
     assert launched(plan(snapshot(items, supply=[used], offerings=[large]))) == {}
 
 
+def test_what_stays_brings_no_turn() -> None:
+    """Two of four are expected to be done: the end of one makes room for one cpu, not for two."""
+    large = offering("large", cpus=4, boot_ms=MINUTE)
+    used = instance(rented=large, state=S.BUSY, load=busy(shape(), 4), stays=busy(shape(), 2), free_ms=NOW + MINUTE)
+    for wanted, rented in ((shape(1), {}), (shape(2), {"large": 1})):
+        items = [demand(wanted, 1, expected_ms=MINUTE, oldest_ms=1)]
+        assert launched(plan(snapshot(items, supply=[used], offerings=[large]))) == rented
+
+
 def test_no_turn_comes_on_an_instance_that_ends_before_it_takes_another_task() -> None:
     """The end of its one task is no reason to wait for another instance, on which several have to end."""
     pools = [pool(), pool(OTHER, end=EndRules(max_tasks=1))]

@@ -181,5 +181,24 @@ async def test_what_is_past_retention_goes_also_where_the_machine_sleeps_every_n
         assert "first" not in {event.action for event in await w.store.events()}
 
 
+async def test_a_clock_that_is_moved_far_once_more_has_to_stay_from_then_on(tmp_path: Path) -> None:
+    """For most of a day it was two days ahead, which says nothing of the hundred that it is ahead then."""
+    async with world(tmp_path, clock=(clock := MovedClock())) as w:
+        logs, outputs = LogStore(tmp_path / "logs", 1000), OutputStore(tmp_path / "outputs", 1000, Inline())
+        keeper = Keeper(w.store, clock, Retention(None, 9 * DAY_MS, None, None), logs, None, outputs)
+        await w.store.record([Event(clock.now(), "first"), Event(clock.now(), "last")])
+
+        async def is_kept(moved_ms: int, waits_ms: int) -> bool:
+            clock.moved_ms = moved_ms
+            await keeper.prune()
+            clock.ms += waits_ms
+            await keeper.prune()
+            return "first" in {event.action for event in await w.store.events()}
+
+        assert await is_kept(2 * DAY_MS, DAY_MS * 9 // 10)
+        assert await is_kept(100 * DAY_MS, DAY_MS // 2), "a day after the first of the two"
+        assert not await is_kept(100 * DAY_MS, DAY_MS // 2)
+
+
 async def _once(chunk: bytes) -> AsyncIterator[bytes]:
     yield chunk

@@ -362,6 +362,11 @@ async def test_what_a_killed_dispatcher_left_does_not_come_into_a_restored_store
         ("UPDATE tasks SET token = 2000000000000000 WHERE id = 2", "tasks with a token from the future: 2"),
         ("UPDATE instances SET vm = 'one', state = 'idle'", "VMs of more than one instance: one"),
         ("UPDATE instances SET batch = 'batch'", "batches with more instances than slots: batch"),
+        # As if both were adopted, which have no deadline: with a VM each is one of the slots all the same.
+        (
+            "UPDATE instances SET batch = 'batch', boot_deadline_ms = 0, vm = 'vm-' || id",
+            "batches with more instances than slots: batch",
+        ),
         ("UPDATE counters SET value = 7 WHERE name = 'succeeded'", "1 tasks are succeeded, the counter says 7"),
         ("UPDATE counters SET value = 2 WHERE name = 'task'", "task 4 is newer than the counter, 2"),
         ("UPDATE tasks SET priority = 3 WHERE id = 3", "memory and tables differ in waiting tasks: 3"),

@@ -32,6 +32,17 @@ def test_a_vm_that_ends_because_its_operation_failed_is_no_launch() -> None:
     assert ([*gone.vms], gone.shortfall, gone.pending) == ([], FULL, ())
 
 
+def test_who_is_asked_for_by_name_is_what_no_list_shows_though_its_operation_has_ended() -> None:
+    """Or was forgotten: a list may be late, and without the VM it would be told as made and gone again."""
+    asked = pending.read(OPERATION, ProfileName("gcp"))
+    vm = Vm(VmId(f"{ZONE}/{SLOT}"), VmState.RUNNING, "n2-standard-2", ZONE, TAGS, NOW_MS)
+    done = Told(done=True)
+    for told, there, wanted in (
+        (done, {}, [SLOT]), (None, {}, [SLOT]), (Told(done=False), {}, []), (done, {SLOT: vm}, []),
+    ):  # fmt: skip
+        assert pending.unseen(asked, {"operation-1": told} if told else {}, there) == wanted
+
+
 def test_a_vm_that_is_there_is_the_answer_whatever_its_operation_says() -> None:
     """One that ends for a reason of its own, as those that are taken back, was launched."""
     for state, told in (
