@@ -96,7 +96,6 @@ def run(arguments: Sequence[str]) -> int:
         # typer ends with 1 where the reader of a pipe has seen enough: a 1 of ours would say that tasks have failed
         if not isinstance(end, BrokenPipeError) and not isinstance(end.__context__, BrokenPipeError):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNREAD
     except OSError as error:  # the machine's: a folder of somebody else, a file in the way, a disk that is full
         if os.environ.get(DEBUG_KEY):
@@ -123,8 +122,21 @@ def _open_what_is_closed() -> None:
             setattr(sys, name, os.fdopen(number, mode))
 
 
+def _drop_what_is_unwritten() -> None:
+    """Of the output, where nobody reads it or there is no room: the interpreter would try once more as it ends, say so
+    in words of its own, and end with a code of its own."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> None:
     """Entry point of the console script."""
     collector.spare()
     _open_what_is_closed()
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+    finally:
+        _drop_what_is_unwritten()
+    sys.exit(code)
