@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
@@ -227,44 +228,77 @@ class Bin:
         return other
 
 
+class _Group(NamedTuple):
+    """`size` instances like `one`, that is capacity as `standing` says, once `wait_ms` have passed."""
+
+    standing: Standing
+    host: Host
+    pace: Pace
+    wait_ms: int
+    one: Supply
+    size: int
+
+    @property
+    def is_loaded(self) -> bool:
+        return self.standing is Standing.RUNNING and self.one.load.tasks > 0
+
+    def bin(self) -> Bin:
+        one, host = self.one, self.host
+        order = order_of(one.load.tasks > 0, one.rate, host, self.pace)
+        if self.standing is Standing.BOOTING:
+            return Bin(host, self.pace, self.size, one.load, order)
+        return Bin(host, self.pace, self.size, one.load, order, one.stays, self.wait_ms)
+
+    def after(self) -> tuple[Host, Room, Load]:
+        """With what is left when all that is expected to be done has ended."""
+        stays = self.one.stays
+        return self.host, beside(self.host.room, stays) if stays.tasks else self.host.room, stays
+
+
 class Capacity:
-    """What runs and what boots, in the order in which it is filled: in use before idle, cheap and small before dear."""
+    """What runs and what boots, in the order in which it is filled: in use before idle, cheap and small before dear.
+
+    Sorted only when there is demand to place: most plans of a large fleet that is busy have none.
+    """
 
     def __init__(self, snapshot: Snapshot, pools: Mapping[PoolName, Pool], paces: Paces) -> None:
-        self._now = now = snapshot.now_ms
-        offered = _Offered(snapshot, pools, paces)
+        self._snapshot, self._pools, self._paces = snapshot, pools, paces
+        self._now = snapshot.now_ms
+        self._standings = tuple(_standings(snapshot, pools))
         self._interned: dict[tuple[object, ...], Host] = {}
         self._by_id: dict[int, Host] = {}
         #: How many instances of a pool are capacity, whatever they can run.
         self.serving: dict[PoolName, int] = {}
-        groups: dict[tuple[Any, ...], tuple[Supply, int]] = {}
-        for stand, one, count in _standings(snapshot, pools):
+        for _, one, count in self._standings:
             self.serving[one.pool] = self.serving.get(one.pool, 0) + count
+
+    @cached_property
+    def _groups(self) -> tuple[_Group, ...]:
+        """What exists, alike instances together, whatever tells their kinds apart that is nothing to demand."""
+        offered = _Offered(self._snapshot, self._pools, self._paces)
+        now = self._now
+        groups: dict[tuple[Any, ...], _Group] = {}
+        for stand, one, count in self._standings:
             wait_ms = one.free_ms - now if one.free_ms > now else 0
             top_rate = offered.top_rate(one) if stand is Standing.BOOTING else None
-            host = self.host(one.machine, one.declines, top_rate)
-            key = (stand, host, offered.pace(one), wait_ms, one.rate, one.holding)
+            host, pace = self.host(one.machine, one.declines, top_rate), offered.pace(one)
+            key = (stand, host, pace, wait_ms, one.rate, one.holding)
             known = groups.get(key)
-            groups[key] = (one, count) if known is None else (known[0], known[1] + count)
-        self.hosts = tuple(self._interned.values())
-        self._running: list[Bin] = []
-        self._booting: list[tuple[Host, Pace, int, Load, tuple[Any, ...]]] = []
-        #: What takes work at once or when it is up; what has to end something before, with what it then has.
-        self._free: dict[Host, None] = {}
-        self._loaded: dict[tuple[Host, Room, Load], None] = {}
-        for (stand, host, pace, wait_ms, rate, _), (one, count) in groups.items():
-            parts = (host, pace, count, one.load, order_of(one.load.tasks > 0, rate, host, pace))
-            if stand is Standing.BOOTING:
-                self._booting.append(parts)
+            if known is None:
+                groups[key] = _Group(stand, host, pace, wait_ms, one, count)
             else:
-                group = Bin(*parts, one.stays, wait_ms)
-                self._running.append(group)
-                if group.loaded:
-                    if group.ahead_ms >= 0:
-                        self._loaded[host, group.later, group.stays] = None
-                    continue
-            self._free[host] = None
-        self._running.sort(key=attrgetter("order"))
+                groups[key] = known._replace(size=known.size + count)
+        return tuple(groups.values())
+
+    @cached_property
+    def _coming(self) -> tuple[tuple[Host, Room, Load], ...]:
+        """What has to end something before it takes more work, with what it then has."""
+        return tuple({g.after(): None for g in self._groups if g.is_loaded and g.pace.ahead_ms >= g.wait_ms})
+
+    @cached_property
+    def _free(self) -> tuple[Host, ...]:
+        """What takes work at once, or when it is up."""
+        return tuple({group.host: None for group in self._groups if not group.is_loaded})
 
     def host(self, machine: Machine, declines: tuple[int, ...] = (), top_rate: int | None = None) -> Host:
         """The one host of all machines that equal `machine`, decline the same and cost as much."""
@@ -285,13 +319,16 @@ class Capacity:
 
     def fill_running(self, needs: Sequence[Need]) -> None:
         """Serve `needs`, in this order, by what runs: by what is free now, then by what comes free."""
-        cpus = min((n.cpus for n in needs), default=0)
-        memory = min((n.memory for n in needs), default=0)
-        free = [b for b in self._running if b.now[4] > 0 and b.now[0] >= cpus and b.now[1] >= memory]
+        if not needs:
+            return
+        cpus, memory = min(n.cpus for n in needs), min(n.memory for n in needs)
+        running = [group.bin() for group in self._groups if group.standing is Standing.RUNNING]
+        running.sort(key=attrgetter("order"))
+        free = [b for b in running if b.now[4] > 0 and b.now[0] >= cpus and b.now[1] >= memory]
         shortest = min((n.item.expected_ms for n in needs if n.item.expected_ms > 0), default=UNBOUNDED)
         loaded = [
             b
-            for b in self._running
+            for b in running
             if b.loaded and b.ahead_ms >= shortest and b.later[4] > 0 and b.later[0] >= cpus and b.later[1] >= memory
         ]
         for need in needs:
@@ -315,13 +352,15 @@ class Capacity:
         able = [group for group in loaded if group.quota > 0 and group.host.can(need)] if waited_ms > 0 else []
         return bool(able) and not any(waited_ms < b.pace.ahead_ms or b.comes_at_once(need) for b in able)
 
-    def fill_booting(self, needs: Iterable[Need], launches: Iterable[Bin]) -> None:
+    def fill_booting(self, needs: Sequence[Need], launches: Iterable[Bin]) -> None:
         """Serve what is left of `needs` by what boots and by the `launches` of this plan.
 
         Who has the fewest places to go chooses first, whatever its urgency: nothing is claimed yet, and the question is
         whether there is a place for everybody.
         """
-        bins = [Bin(*parts) for parts in self._booting]
+        if not any(need.left for need in needs):
+            return
+        bins = [group.bin() for group in self._groups if group.standing is Standing.BOOTING]
         bins.extend(launches)
         bins.sort(key=attrgetter("order"))
         places = {n: sum(b.count for b in bins if b.host.can(n)) for n in needs if n.left}
@@ -333,14 +372,14 @@ class Capacity:
 
     def can_run(self, need: Need) -> bool:
         """Whether something that runs or boots is able to run `need` when it is empty."""
-        return any(host.can(need) for host in self.hosts)
+        return any(group.host.can(need) for group in self._groups)
 
     def comes_to(self, need: Need) -> bool:
         """Whether something that runs or boots has room for tasks of `need` by itself within the time that is planned
         for: others may want that room too, but nothing of unknown or greater length holds it."""
         return any(host.can(need) for host in self._free) or any(
             not need.overdue and room[0] >= need.cpus and host.can(need) and slots_beside(room, stays, need) > 0
-            for host, room, stays in self._loaded
+            for host, room, stays in self._coming
         )
 
 
