@@ -119,7 +119,8 @@ def test_a_round_leaves_its_sign_in_a_tag_of_its_identity(
 
 @pytest.mark.parametrize("right", sorted(RIGHTS))
 def test_a_right_that_is_missing_fails_the_call(fake: FakeArm, tmp_path: Path, right: str) -> None:
-    """So that the alarm of the function is heard, and its log says which right it is."""
+    """So that the alarm of the function is heard, and its log says which right it is. Those on what goes with a VM are
+    asked for, too: nothing says that Azure does without them."""
     vms = made(fake, tmp_path, late=5)
     fake.denied.add(right)
     with pytest.raises(Unfinished, match=right):

@@ -217,13 +217,15 @@ def resources(kind: str, name: str = "") -> list[hcl.Block]:
 
 
 def test_vms_may_end_nothing_and_only_two_identities_end_vms() -> None:
-    """The reaper those in their group alone; VMs put files and do nothing else. Azure's own roles are given for the
-    state's disk and for what the function's host keeps, and none of them knows VMs."""
+    """The reaper those in their group alone, with what goes with them; VMs put files and do nothing else. Azure's own
+    roles are given for the state's disk and for what the function's host keeps, and none of them knows VMs."""
     files = {path.name: path.read_text() for path in (AZURE / "policies").iterdir()}
     enders = {name for name, text in files.items() if "virtualMachines/delete" in text or "*" in text}
     assert enders == {"dispatcher.json", "reaper.json"}
     assert json.loads(files["reaper.json"]) == [
-        "Microsoft.Compute/virtualMachines/delete", "Microsoft.Compute/virtualMachines/read",
+        "Microsoft.Compute/disks/delete", "Microsoft.Compute/virtualMachines/delete",
+        "Microsoft.Compute/virtualMachines/read", "Microsoft.Network/networkInterfaces/delete",
+        "Microsoft.Network/publicIPAddresses/delete",
     ]  # fmt: skip
     assert all(one.partition("/containers/")[2].startswith("blobs/") for one in json.loads(files["worker.json"]))
     assert "delete" not in files["worker.json"]

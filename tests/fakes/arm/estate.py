@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -258,6 +258,13 @@ class Estate:
             elif part.kind == "Microsoft.Compute/disks":
                 part.body["properties"]["diskState"] = "Unattached"
                 part.body.pop("managedBy", None)
+
+    def going_with(self, holder: str) -> Iterator[Part]:
+        """All that ends with what is gone, also by way of an interface."""
+        for part in self.parts.values():
+            if part.holder == holder and part.dies:
+                yield part
+                yield from self.going_with(part.id.lower())
 
     def user(self, part: Part) -> Vm | None:
         """The VM that it serves, itself or by an interface."""
