@@ -27,7 +27,6 @@ _COUNTS = {
 }
 #: pydantic's words for what TOML and people call otherwise.
 _WORDS = {
-    "a valid path for <class 'pathlib.Path'>": "a path, as text",
     ", unable to interpret input": "",
     ", unable to parse string as an integer": "",
     ", unable to parse string as a number": "",
@@ -146,7 +145,9 @@ def _explain(model: type[BaseModel], item: Any) -> str:
         return "is missing"
     if kind in _COUNTS:
         return _COUNTS[kind].format(**item["ctx"])
-    text = str(item["msg"]).removeprefix("Value error, ")
+    # the class that pydantic's words name has another module in each Python
+    words = "expected a path, as text" if kind == "path_type" else str(item["msg"])
+    text = words.removeprefix("Value error, ")
     text = re.sub(r"^Input (should be|is not) ", "expected ", text)
     for word, ours in _WORDS.items():
         text = text.replace(word, ours)
