@@ -50,6 +50,7 @@ from cloud_dispatch.reconcile.loop import Loop
 from cloud_dispatch.reloading import Reloader
 from cloud_dispatch.ruling import Driver, Ground, make_drivers, rules_of
 from cloud_dispatch.telemetry import log as logging
+from cloud_dispatch.telemetry.log import Records
 from cloud_dispatch.telemetry.metrics import CertificateEnd, Connections, LastBackup
 from cloud_dispatch.telemetry.provider_calls import ProviderCalls
 from cloud_dispatch.userdata import Specimen
@@ -66,12 +67,12 @@ def serve(config: Config, again: Callable[[], Config] | None = None) -> int:
     """Run the dispatcher until it is told to stop; the exit code. Instances live on. Conflict when another dispatcher
     owns the statestore. `again` reads the configuration anew when it is told to (SIGHUP)."""
     meaning.check_reachable(config)
-    logging.configure(config.dispatcher.log_level, config.dispatcher.log_format)
+    records = logging.configure(config.dispatcher.log_level, config.dispatcher.log_format)
     config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in (LOGS, OUTPUTS):  # a driver may let others pass through the folder above
         (config.state_dir / name).mkdir(mode=0o700, exist_ok=True)
     sys.setswitchinterval(SWITCH_S)
-    return uvloop.run(_serve(config, again or (lambda: config)))
+    return uvloop.run(_serve(config, again or (lambda: config), records))
 
 
 @dataclass
@@ -88,7 +89,7 @@ class _Stop:
         self.asked.set()
 
 
-async def _serve(config: Config, again: Callable[[], Config]) -> int:
+async def _serve(config: Config, again: Callable[[], Config], records: Records) -> int:
     clock, entropy = SystemClock(), SystemEntropy()
     manager = ServiceManager.take(os.environ, os.getpid())
     hung_up = asyncio.Event()  # the dispatcher may be asked to read its configuration anew before it is up
@@ -153,6 +154,7 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
             ),
             troubles=lambda: [
                 *copies.troubles(),
+                *records.troubles(),
                 *filter(None, [room.lack(), store.trouble()]),
                 *guests.troubles(),
                 *(tls.troubles() if tls else []),

@@ -1,10 +1,12 @@
-"""Log records: events with stable dotted names and ids as fields. Owns their form on stderr."""
+"""Log records: events with stable dotted names and ids as fields. Owns their form on stderr, and that whoever logs goes
+on where stderr takes nothing: a disk may be full, or the reader of a pipe gone."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+import threading
+from typing import Any, TextIO
 
 import structlog
 
@@ -41,8 +43,40 @@ def _lines_alone(logger: Any, method: str, event: structlog.typing.EventDict) ->
     return event
 
 
-def configure(level: str, form: str) -> None:
+class Records:
+    """Takes records, each a text, and writes them to `file` as lines. One that can't be written is lost and counted,
+    never an error of whoever logs: instances are ended and budgets kept without a log, too."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._lost = 0
+        self._why = ""
+
+    def msg(self, text: str) -> None:
+        """Write it; after some were lost, how many."""
+        with self._lock:
+            try:
+                self._file.write(text + "\n")
+                self._file.flush()
+            except (OSError, ValueError) as error:  # the latter from a file that was closed
+                self._lost, self._why = self._lost + 1, str(error)
+                return
+            lost, self._lost = self._lost, 0
+        if lost:
+            log = structlog.get_logger(__name__)
+            log.warning("log.lost", records=lost, detail=self._why)
+
+    debug = info = warning = error = critical = exception = msg
+
+    def troubles(self) -> list[str]:
+        """That records are lost, and why, in words."""
+        return [f"the log can't be written, {self._lost:,} records are lost: {self._why}"] if self._lost else []
+
+
+def configure(level: str, form: str) -> Records:
     """Send records of `level` (debug, info, warning, error) and above to stderr, `form` text or json."""
+    records = Records(sys.stderr)
     exceptions: Any = structlog.processors.format_exc_info
     rendering: list[Any] = [exceptions, structlog.processors.JSONRenderer()]
     if form == "text":
@@ -56,11 +90,12 @@ def configure(level: str, form: str) -> None:
             *rendering,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=lambda *_: records,
         cache_logger_on_first_use=True,
     )
+    return records
 
 
 def to_stderr() -> None:
     """For a command whose answer is all that stdout shall hold, maybe as JSON."""
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+    structlog.configure(logger_factory=lambda *_: Records(sys.stderr))

@@ -114,6 +114,18 @@ def test_a_full_disk_is_said_and_loses_nothing(make_house: Any, small_disk: Path
     house.until_no_instance()
 
 
+def test_a_log_that_takes_nothing_is_said_and_stops_nothing(make_house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever disk it is on, from the first record on: tasks run, and instances end."""
+    house = make_house(idle="1s")
+    monkeypatch.setattr(house, "log_tail", lambda: "")  # what is read from there has no end
+    house.log = Path("/dev/full")
+    house.up()
+    (task,) = house.submit({"command": ["true"]})
+    assert house.until_ended(task)["state"] == "succeeded"
+    assert "the log can't be written" in " ".join(house.get("/v1/health")["problems"])
+    house.until_no_instance()
+
+
 def test_a_second_dispatcher_on_the_same_store_refuses_and_names_the_first(house: House) -> None:
     """It ends at once, says whose the store is, and the first goes on."""
     assert house.process is not None

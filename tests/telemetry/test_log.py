@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 from collections.abc import Iterator
 
@@ -49,3 +51,33 @@ def test_a_record_of_json_says_all_of_it(capsys: pytest.CaptureFixture[str], wor
     said = capsys.readouterr().err
     assert harmless(said)
     assert json.loads(said)["detail"] == word
+
+
+class Narrow(io.StringIO):
+    """A file that takes nothing while it is full, whole lines or none."""
+
+    error: Exception | None = None
+
+    def write(self, text: str) -> int:
+        if self.error is not None:
+            raise self.error
+        return super().write(text)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), BrokenPipeError(), ValueError()])
+def test_who_logs_goes_on_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """It is told meanwhile, and once there is room again how much was lost."""
+    file = Narrow()
+    monkeypatch.setattr("sys.stderr", file)
+    records = log.configure("info", "json")
+    logger = structlog.get_logger()
+    file.error = error
+    logger.info("instance.idle", instance="b1-0")
+    logger.error("instance.failed", instance="b1-0")
+    assert ["2 records are lost" in told for told in records.troubles()] == [True]
+    file.error = None
+    logger.info("instance.gone", instance="b1-0")
+    said = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [one["event"] for one in said] == ["instance.gone", "log.lost"]
+    assert said[1]["records"] == 2
+    assert not records.troubles()
