@@ -190,7 +190,8 @@ def _problems(context: Context, in_force: InForce) -> list[str]:
     silent = filter(None, (said for view in views for said in (view.trouble, view.hand_trouble)))
     unsure = [f"limits hold launches back: {UNSURE}"] if is_unsure(context.store) else []
     broken = [f"nothing more is launched of what failed too often: {one.reason}" for one in context.breakers.blocked()]
-    return [*refused, *silent, *foreign.words(context), *unreachable.words(context), *unsure, *broken]
+    unended = context.unended.words(context.store.instances(), context.clock.monotonic())
+    return [*refused, *silent, *foreign.words(context), *unreachable.words(context), *unended, *unsure, *broken]
 
 
 def reapers_in_doubt(context: Context) -> dict[str, bool]:

@@ -32,6 +32,7 @@ from cloud_dispatch.reconcile.heeded import Heeded
 from cloud_dispatch.reconcile.offered import OfferedMachines
 from cloud_dispatch.reconcile.settings import Settings
 from cloud_dispatch.reconcile.stale import Stale
+from cloud_dispatch.reconcile.unended import Unended
 
 log = structlog.get_logger(__name__)
 MAX_PENDING_EVENTS = 10_000
@@ -123,6 +124,7 @@ class Context:
     failures: FailureMemory = field(default_factory=FailureMemory)
     profiles: dict[ProfileName, ProfileView] = field(default_factory=dict)
     absences: dict[InstanceId, Absence] = field(default_factory=dict)
+    unended: Unended = field(default_factory=Unended)
     heeded: Heeded = field(default_factory=Heeded)
     in_doubt: set[InstanceId] = field(default_factory=set)
     #: Until then no boot is late (wall milliseconds): the dispatcher has started while some were under way.

@@ -43,6 +43,7 @@ class Reaper:
         if rows is not self._looked:
             self._looked = rows
             self._tries = {i: t for i, t in self._tries.items() if i in rows}
+            self._c.unended.keep(rows)
             self._terminating = [row for row in rows.values() if row.state is _TERMINATING and row.vm]
             self._meet(rows, now)
         for row in self._terminating:
@@ -83,7 +84,10 @@ class Reaper:
             gone, refusal = False, refusal or error
         if gone:
             await self._gone(row)
-        elif refusal is not None:
+        elif refusal is None:
+            self._c.unended.accepted(row.id)
+        else:
+            self._c.unended.refused(row.id, f"{type(refusal).__name__}: {refusal}", self._c.clock.monotonic())
             self._c.note("instance.terminate_failed", instance=row.id, detail=repr(refusal))
 
     async def _ordered(self, row: Instance, provider: Provider, timeout_s: float) -> Exception | None:

@@ -7,9 +7,8 @@ from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.reconcile import places
 from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.unended import names
 
-#: So many of them are named one by one.
-_NAMED = 5
 _GONE = InstanceState.GONE
 
 
@@ -23,12 +22,12 @@ def why(context: Context, row: Instance) -> str:
 def words(context: Context) -> list[str]:
     """What an operator is told of all of them, by profile."""
     providers = context.settings.providers
-    left: dict[ProfileName, list[str]] = {}
+    left: dict[ProfileName, list[Instance]] = {}
     for row in context.store.instances().values():
         if row.profile not in providers:
-            left.setdefault(row.profile, []).append(f"{row.id} (VM {row.vm})" if row.vm else row.id)
+            left.setdefault(row.profile, []).append(row)
     return [
-        f"nobody can end VMs that live, or see that they are gone: {_left(context, profile)}. They are {_names(rows)}"
+        f"nobody can end VMs that live, or see that they are gone: {_left(context, profile)}. They are {names(rows)}"
         for profile, rows in sorted(left.items())
     ]
 
@@ -40,8 +39,3 @@ def _left(context: Context, profile: ProfileName) -> str:
         f"profile {profile}{was} is not configured any more; configure it again, in no pool if nothing shall be "
         "launched by it, until they have ended"
     )
-
-
-def _names(rows: list[str]) -> str:
-    more = len(rows) - _NAMED
-    return ", ".join(sorted(rows)[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cloud_dispatch.assembly import _problems
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.task import TaskState
@@ -16,6 +18,7 @@ from cloud_dispatch.ports.store import TaskFilter
 from cloud_dispatch.provider.errors import CredentialsRejected, InDoubt, InvalidRequest, RateLimited, VmNotFound
 from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult
 from cloud_dispatch.reconcile.reap import LONGEST_DELAY_MS
+from cloud_dispatch.reconcile.unended import LASTING_MS, Unended
 from tests.reconcile.fake import Cloud, ManualClock, World, world
 
 S = InstanceState
@@ -174,3 +177,38 @@ async def test_one_that_is_too_new_to_be_shown_is_not_gone_by_a_refusal(
         await w.passes(HORIZON_MS // 1_000 - 1)
         assert [(one.id, one.state) for one in w.rows] == [(row.id, S.TERMINATING)]
         assert set(await told(w)) == {repr(REFUSALS[0])}
+
+
+def health(w: World) -> list[str]:
+    in_force: Any = SimpleNamespace(refused="")
+    return _problems(w.context, in_force)
+
+
+async def test_whose_end_is_refused_for_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials were taken away: health names the VM, that it is billed, and the provider's reason, once it is more
+    than a lost answer. It is over as soon as the order is taken."""
+    async with world(tmp_path) as w:
+        await w.booted()
+        (row,) = w.rows
+        terminate, refusal = w.cloud.terminate, CredentialsRejected("terminate: ExpiredToken: it expired")
+        refusal_words = "CredentialsRejected: terminate: ExpiredToken: it expired"
+
+        async def refused(vm: str) -> None:
+            raise refusal
+
+        monkeypatch.setattr(w.cloud, "terminate", refused)
+        await w.fleet.kill(row.id, "a test")
+        await w.passes(20)
+        assert health(w) == []
+        await w.passes(LASTING_MS // 1_000 + LONGEST_DELAY_MS // 1_000)
+        (told,) = health(w)
+        for words in (
+            "profile local has not ended VMs for 1",
+            f"billed on: {refusal_words}",
+            f"{row.id} (VM {row.vm})",
+        ):
+            assert words in told
+        monkeypatch.setattr(w.cloud, "terminate", terminate)
+        await w.passes(LONGEST_DELAY_MS // 1_000 + 1)
+        assert row.id not in w.store.instances()
+        assert (health(w), w.context.unended) == ([], Unended())
