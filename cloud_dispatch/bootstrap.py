@@ -112,8 +112,7 @@ async def _serve(config: Config, again: Callable[[], Config], records: Records) 
         await succession.succeed(store, config.state_dir)
         certificate = certificate_of(config, clock, pinned=_may_have_vms(store))
         tls = None if certificate is None else Shown(certificate, clock)
-        if certificate is not None and certificate.fault:
-            log.warning("certificate.kept", detail=kept(certificate))
+        _tell_of(certificate, clock)
         collector.keep()
         calls, files = ProviderCalls(config.profiles), Thread("files")
         planning, aside = Thread("planning"), Thread("configuration")
@@ -163,8 +162,9 @@ async def _serve(config: Config, again: Callable[[], Config], records: Records) 
         parts = assemble(ports, rules, shutdown=stop.ask)
         stack.push_async_callback(_close_drivers, parts.context)
         reloader = Reloader(
-            config, again, hung_up, ground, drivers, parts, manager, tls, lambda now: certificate_of(now, clock)
-        )
+            config, again, hung_up, ground, drivers, parts, manager, tls,
+            lambda now: certificate_of(now, clock, pinned=False),
+        )  # fmt: skip
         mending = asyncio.create_task(store.mend())
         stack.callback(mending.cancel)
         return await _run(config, parts, reloader, manager, stop, tls, guests)
@@ -198,23 +198,31 @@ def _may_have_vms(store: Store) -> bool:
     return bool(store.instances()) or store.unsure_since() is not None
 
 
-def certificate_of(config: Config, clock: Clock, *, pinned: bool = True) -> Certificate | None:
-    """What the dispatcher shows to whoever connects, made where there is none yet; None without TLS. One of its own is
-    not replaced while it is `pinned`. InvalidInput where it can't be used."""
+def certificate_of(config: Config, clock: Clock, *, pinned: bool) -> Certificate | None:
+    """What the dispatcher shows to whoever connects, made where there is none yet; None without TLS. While it is
+    `pinned` one of its own is not replaced, and an operator's may have ended. InvalidInput where it can't be used."""
     told = config.dispatcher
     now = datetime.datetime.fromtimestamp(clock.now() / 1000, datetime.UTC)
     if not told.tls:
         return None
     if told.certificate is not None and told.key is not None:
-        return certificates.given(told.certificate, told.key, now)
+        return certificates.given(told.certificate, told.key, now, pinned=pinned)
     return certificates.own(config.tls_folder, told.called, now, machine=socket.gethostname(), pinned=pinned)
+
+
+def _tell_of(certificate: Certificate | None, clock: Clock) -> None:
+    """What is wrong with it at the start, for whoever reads the log."""
+    if certificate is not None and certificate.fault:
+        log.warning("certificate.kept", detail=kept(certificate))
+    if certificate is not None and (ending := soon(certificate, clock.now())):
+        log.warning("certificate.ends", detail=ending)
 
 
 def check_certificate(config: Config) -> list[str]:
     """InvalidInput where a start would refuse the certificate that the configuration names, and what else is to be said
     of it. Makes none."""
     clock = SystemClock()
-    certificate = certificate_of(config, clock) if config.dispatcher.certificate is not None else None
+    certificate = certificate_of(config, clock, pinned=False) if config.dispatcher.certificate is not None else None
     said = soon(certificate, clock.now()) if certificate else ""
     return [said] if said else []
 

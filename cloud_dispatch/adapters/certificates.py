@@ -72,15 +72,16 @@ def own(
     )
 
 
-def given(certificate: Path, key: Path, now: datetime.datetime) -> Certificate:
-    """An operator's certificate, its chain after it in the file. InvalidInput where the files can't be used."""
+def given(certificate: Path, key: Path, now: datetime.datetime, *, pinned: bool = False) -> Certificate:
+    """An operator's certificate, its chain after it in the file. InvalidInput where the files can't be used, and where
+    it has ended, unless it is `pinned`: VMs may live that hear nobody who does not show it."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, _private(key))
     except (OSError, ssl.SSLError) as error:
         hint = "PEM files: the certificate, then what signed it; and its key, without a password"
         raise InvalidInput(f"can't be used with the key {key}: {error}", place=str(certificate), hint=hint) from None
     found = _read(certificate)
-    if found.not_valid_after_utc <= now:
+    if found.not_valid_after_utc <= now and not pinned:
         raise InvalidInput(f"it ended at {found.not_valid_after_utc:%Y-%m-%d %H:%M} UTC", place=str(certificate))
     return Certificate(certificate, key, fingerprint(certificate), _ends_ms(found), chain_of(certificate))
 

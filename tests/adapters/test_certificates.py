@@ -110,5 +110,6 @@ def test_given_files_have_to_fit_and_to_be_in_force(tmp_path: Path) -> None:
         given(one.certificate, other.key, NOW)
     with pytest.raises(InvalidInput, match="it ended at 2036"):
         given(one.certificate, one.key, NOW + 3650 * DAY)
+    assert given(one.certificate, one.key, NOW + 3650 * DAY, pinned=True) == replace(one, ca=None)
     with pytest.raises(InvalidInput, match="no key"):
         given(one.certificate, tmp_path / "none", NOW)

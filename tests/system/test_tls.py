@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -269,3 +270,33 @@ def test_http_is_refused_where_the_network_could_listen(house: House) -> None:
     assert "dispatcher.tls: expected `true` where other machines can connect" in done.stderr
     with pytest.raises(httpx.HTTPError):
         httpx.get(f"http://127.0.0.1:{house.port}/v1/health")
+
+
+def test_a_certificate_that_has_ended_keeps_no_dispatcher_from_its_vms(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever should have renewed it did not, and the dispatcher is started anew: agents that pinned it bring their
+    results, their VMs end, and it is told. Without VMs a start says what is wrong instead."""
+    made = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=3650, seconds=-20)
+    ends = made + datetime.timedelta(days=3650)
+    given = own(tmp_path / "given", ["127.0.0.1"], made)
+    told = f'certificate = "{given.certificate}"\nkey = "{given.key}"\n'
+    house.config.write_text(house.config.read_text().replace("[timing]", told + "\n[timing]"))
+    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    monkeypatch.setattr(House, "verify", anyone)
+    house.trust = None
+    house.up()
+    go = tmp_path / "go"
+    (task,) = house.submit({"command": ["sh", "-c", f"until [ -e {go} ]; do sleep 0.1; done"]})
+    house.until(lambda: house.task(task)["state"] == "running", 30, "it runs")
+    house.kill()
+    house.until(lambda: datetime.datetime.now(datetime.UTC) > ends, 30, "the certificate has ended")
+    house.up()
+    assert any("has ended" in problem for problem in house.get("/v1/health")["problems"])
+    go.touch()
+    assert house.until_ended(task)["state"] == "succeeded"
+    house.until_no_instance()
+    house.kill(signal.SIGTERM)
+    refused = subprocess.run(house.command("up"), capture_output=True, timeout=60, text=True)
+    assert (refused.returncode, "it ended at" in refused.stderr) == (2, True)
