@@ -163,7 +163,8 @@ class Context:
 
     def follow(self, settings: Settings) -> dict[ProfileName, Provider]:
         """From now on these are the settings; the drivers that do nothing more. A driver that is another now is asked
-        for everything anew, and what a profile offers is what it may rent now."""
+        for everything anew, what a profile offers is what it may rent now, and refusals that an operator can mend are
+        forgotten: he may have come for that alone."""
         before, self.settings = self.settings, settings
         gone = {name: one for name, one in before.providers.items() if settings.providers.get(name) is not one}
         for name in gone:
@@ -173,6 +174,7 @@ class Context:
             view.offerings = tuple(one for one in view.offerings if admits(one.type.name))
             view.offered_ms = None
         self.failures.forget_money()
+        self.failures.forget_mendable()
         return gone
 
     def wake(self, *, hurry: bool = False) -> None:

@@ -4,7 +4,7 @@ TTLs: three minutes for capacity, as Karpenter keeps them; longer where only an 
 repetition within a block's own length, up to an hour. What takes time to fail, a boot, has that time on top: it would
 be forgotten before it can be repeated. While a block holds the same news again, of launches made before it, adds
 nothing. A success ends the doubling: a launch that of refusals, a registration that of failed boots; neither says
-anything of the other.
+anything of the other. What only an operator can mend is asked again as soon as he says that he has.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ LONGEST_MS = 60 * MINUTE
 MONEY_MS = 20_000
 #: How long it is good for that so many boot that no more may, should none of them register.
 BOOTING_MS = 60_000
+
+
+#: Refusals that time does not mend.
+_MENDABLE = (errors.CredentialsRejected, errors.InvalidRequest, errors.QuotaExceeded)
 
 
 class _Kind(enum.Enum):
@@ -48,6 +52,7 @@ class _Entry:
     blocked: Blocked
     length_ms: int
     forget_ms: int
+    mendable: bool = False  # by an operator, if at all
 
 
 class FailureMemory:
@@ -61,7 +66,9 @@ class FailureMemory:
         """Remember that a launch of `offering` was refused."""
         length, scope = _length_and_scope(offering, error)
         reason = f"{type(error).__name__}: {error.message}"
-        return self._remember(_Kind.LAUNCH, offering, scope, length, reason, now_ms)
+        return self._remember(
+            _Kind.LAUNCH, offering, scope, length, reason, now_ms, mendable=isinstance(error, _MENDABLE)
+        )
 
     def boot_failed(self, offering: Offering, reason: str, now_ms: int, took_ms: int) -> Blocked:
         """Remember that a VM of `offering` never registered, which took `took_ms` from its launch to be known."""
@@ -102,6 +109,10 @@ class FailureMemory:
         """The limits are others: what they admit is asked anew."""
         self._entries = {key: one for key, one in self._entries.items() if one.kind is not _Kind.MONEY}
 
+    def forget_mendable(self) -> None:
+        """An operator has changed something, a right or a quota or a setting: what waits for that is asked anew."""
+        self._entries = {key: one for key, one in self._entries.items() if not one.mendable}
+
     def booted(self, offering: Offering) -> None:
         """A VM of `offering` registered: the next boot failure is a first one again, and more of what it was made from
         may boot."""
@@ -138,7 +149,7 @@ class FailureMemory:
 
     def _remember(
         self, kind: _Kind, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int,
-        took_ms: int = 0, template: str = "", pool: str = "", from_rate: int = 0,
+        took_ms: int = 0, template: str = "", pool: str = "", from_rate: int = 0, mendable: bool = False,
     ) -> Blocked:  # fmt: skip
         key = (kind, offering.profile, scope, template, pool)
         before = self._entries.get(key)
@@ -164,7 +175,7 @@ class FailureMemory:
             from_rate=from_rate,
             obstacle=_OBSTACLES[kind],
         )
-        self._entries[key] = _Entry(kind, blocked, length_ms, blocked.until_ms + length_ms + took_ms)
+        self._entries[key] = _Entry(kind, blocked, length_ms, blocked.until_ms + length_ms + took_ms, mendable)
         return blocked
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.provider import errors
@@ -152,3 +154,17 @@ def test_failures_that_were_under_way_together_are_one() -> None:
     assert boots[-1].until_ms == 31_009
     refusals = [memory.refused(offering("u"), errors.CapacityUnavailable("none"), 1_000 + i) for i in range(10)]
     assert refusals[-1].until_ms == 181_009
+
+
+@pytest.mark.parametrize("kind", [errors.CredentialsRejected, errors.InvalidRequest, errors.QuotaExceeded])
+def test_what_an_operator_has_mended_is_asked_at_once(kind: type[errors.ProviderError]) -> None:
+    """However often it was refused; what time alone mends blocks as long as it did."""
+    memory, other = FailureMemory(), offering("u")
+    memory.refused(other, errors.CapacityUnavailable("none left"), 0)
+    for _ in range(3):
+        memory.refused(offering(), kind("not so"), 0)
+    memory.forget_mendable()
+    assert not memory.covers(offering(), 1)
+    assert memory.covers(other, 1)
+    first = FailureMemory().refused(offering(), kind("not so"), 1)
+    assert memory.refused(offering(), kind("not so"), 1).until_ms == first.until_ms, "it is a first one again"

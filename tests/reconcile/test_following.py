@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.pool import Caps, Pool, TypeFilter
-from cloud_dispatch.provider.errors import CapacityUnavailable
+from cloud_dispatch.provider.errors import CapacityUnavailable, CredentialsRejected
 from cloud_dispatch.reconcile import leaving
 from cloud_dispatch.reconcile.settings import Settings
 from tests.reconcile.fake import LOCAL, POOL, Cloud, World, world
@@ -97,3 +99,22 @@ async def test_no_pass_is_under_way_while_the_settings_become_others(tmp_path: P
             assert w.context.deciding.locked()
             assert w.loop._passing.locked()
         await w.passes()
+
+
+async def test_who_has_mended_rights_and_says_so_need_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration that is read anew, though no setting is another, has a profile asked again that was refused."""
+    async with world(tmp_path) as w:
+        launch = w.cloud.launch
+
+        async def refuse(*_: object) -> None:
+            raise CredentialsRejected("launch: it may not")
+
+        monkeypatch.setattr(w.cloud, "launch", refuse)
+        await w.submit(1)
+        await w.passes(2)
+        monkeypatch.setattr(w.cloud, "launch", launch)
+        await w.passes(60)
+        assert not w.rows
+        become(w)
+        await w.passes(2)
+        assert len(w.rows) == 1
