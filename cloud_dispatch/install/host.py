@@ -5,6 +5,7 @@ Each step may be done already. Files are written whole or not at all.
 
 from __future__ import annotations
 
+import os
 import pwd
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cloud_dispatch import durable
-from cloud_dispatch.domain.errors import Unavailable
+from cloud_dispatch.domain.errors import Conflict, Unavailable
 from cloud_dispatch.install.units import JOURNAL, JOURNAL_FILE, SERVICE, TIMER, Place
 
 UNITS = Path("/etc/systemd/system")
@@ -37,7 +38,8 @@ def run(words: Sequence[str]) -> str:
 
 def install(place: Place, files: Mapping[str, str], *, start: bool, execute: Run = run) -> list[str]:
     """Make the user, the folders, the units and the settings of the journal, and have systemd start them now and with
-    the machine. The names of the `files` that were not so before. OSError where a file can't be written."""
+    the machine. The names of the `files` that were not so before. OSError where a file can't be written; Conflict where
+    a folder with something in it is not the user's, before any file is."""
     if not has_user(place.user):
         execute(["useradd", "--system", "--home-dir", str(place.state), "--shell", "/usr/sbin/nologin", place.user])
     folder(place.state, 0o700, place.user)
@@ -69,13 +71,29 @@ def has_user(name: str) -> bool:
 
 
 def folder(path: Path, mode: int, owner: str | None) -> None:
-    """Make it with this mode, the owner's (None: of whoever makes it); one that is there stays as it is."""
+    """Make it with this mode, the owner's (None: of whoever makes it). One that is there stays as it is; but for one
+    that the owner can't write to: it becomes his while it is empty, as an `install` leaves it that was cut off between
+    two steps, or who mounts a disk. Conflict where it is not: whose files these are nobody knows here."""
     if path.is_dir():
-        return
-    path.mkdir(mode=mode, parents=True)
+        if owner is None or _may_write(path, owner):
+            return
+        if any(path.iterdir()):
+            hint = f"where all of it is a dispatcher's, such as one that was tried as root: chown -R {owner}: {path}"
+            raise Conflict(f"{path} is not {owner}'s, as whom the dispatcher shall run, and not empty", hint=hint)
+    path.mkdir(mode=mode, parents=True, exist_ok=True)
     path.chmod(mode)
     if owner is not None:
-        shutil.chown(path, owner, owner)
+        shutil.chown(path, owner, pwd.getpwnam(owner).pw_gid)
+
+
+def _may_write(path: Path, user: str) -> bool:
+    """By its mode alone: the user is another one than who asks."""
+    known, there = pwd.getpwnam(user), path.stat()
+    if known.pw_uid in (0, there.st_uid):
+        return True
+    own_group = there.st_gid in os.getgrouplist(user, known.pw_gid)
+    wanted = 0o030 if own_group else 0o003
+    return there.st_mode & wanted == wanted
 
 
 def put(path: Path, text: str) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import getpass
+import os
+import pwd
 import stat
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.domain.errors import Unavailable
+from cloud_dispatch.domain.errors import Conflict, Unavailable
 from cloud_dispatch.install import host
 from cloud_dispatch.install.units import BACKUP, JOURNAL_FILE, SERVICE, TIMER, Place, journal, units
 
@@ -59,6 +62,42 @@ def test_a_user_that_is_not_there_is_made_first(place: Place) -> None:
     assert told[0][0] == "useradd"
     assert told[0][-1] == "nobody-of-that-name"
     assert not list(host.UNITS.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives folders away")
+def test_a_folder_of_roots_is_given_while_it_is_empty_and_else_told_of(place: Place) -> None:
+    """As an `install` leaves it that was cut off, or a `mkdir` before a disk is mounted; the service could not write
+    there. What root's trial has left is not ours to give: nothing is installed beside it."""
+    user = pwd.getpwnam("nobody")
+    of_nobody = replace(place, user="nobody", copies=place.state.parent / "copies")
+    for mine in (place.state, of_nobody.copies):
+        assert mine is not None
+        mine.mkdir(mode=0o755)
+    (place.state / "keys").mkdir()
+    with pytest.raises(Conflict, match=f"{place.state} is not nobody's") as refused:
+        host.install(of_nobody, units(of_nobody), start=True, execute=[].append)
+    assert f"chown -R nobody: {place.state}" in refused.value.hint
+    assert not list(host.UNITS.iterdir())
+    (place.state / "keys").rmdir()
+    assert host.install(of_nobody, units(of_nobody), start=True, execute=[].append)
+    for given in (place.state, of_nobody.copies):
+        assert given is not None
+        found = given.stat()
+        assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (user.pw_uid, user.pw_gid, 0o700)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives folders away")
+@pytest.mark.parametrize(("group", "mode"), [(True, 0o770), (False, 0o777)])
+def test_a_folder_that_the_user_may_write_to_stays_as_it_is(place: Place, group: bool, mode: int) -> None:
+    """Copies may go to a share that others use too."""
+    shared = place.state.parent / "shared"
+    shared.mkdir()
+    os.chown(shared, 0, pwd.getpwnam("nobody").pw_gid if group else 0)
+    shared.chmod(mode)
+    (shared / "somebody's").touch()
+    before = shared.stat()
+    host.folder(shared, 0o700, "nobody")
+    assert (shared.stat().st_uid, shared.stat().st_mode) == (before.st_uid, before.st_mode)
 
 
 def test_a_program_that_fails_is_told_with_its_words() -> None:
