@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
+import pwd
 import re
 import subprocess
 import sys
@@ -80,6 +82,28 @@ def test_templates_are_given_what_they_have_places_for(module: str) -> None:
     assert {(folder / (path or named[name])).resolve() for path, name, _ in calls} == templates
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
+def test_the_state_of_a_disk_is_its_users_whatever_number_he_had(tmp_path: Path) -> None:
+    """Another image gives the user another one: the dispatcher could not open its own store. The line as it is, for
+    another folder and a user of this machine; what links lead to stays whose it was."""
+    (line,) = [
+        line for line in written()["/usr/local/sbin/cloud-dispatch-setup"].splitlines() if "chown" in line.split("#")[0]
+    ]
+    state, outside = tmp_path / "state", tmp_path / "outside"
+    (state / "keys").mkdir(parents=True)
+    outside.touch()
+    (state / "link").symlink_to(outside)
+    (state / "keys" / "fence").touch()
+    for path in (state, *state.rglob("*")):
+        os.chown(path, 54_321, 54_321, follow_symlinks=False)
+    line = line.replace("/var/lib/cloud-dispatch", str(state))
+    line = line.replace("cloud-dispatch:cloud-dispatch", "nobody:").replace("-user cloud-dispatch", "-user nobody")
+    subprocess.run(["sh", "-c", line], check=True)
+    nobody = pwd.getpwnam("nobody").pw_uid
+    assert {path.lstat().st_uid for path in (state, *state.rglob("*"))} == {nobody}
+    assert outside.stat().st_uid == os.geteuid()
+
+
 @pytest.mark.parametrize("there", [(), ("keys",), ("keys", "store.sqlite")], ids=["none", "keys", "all"])
 @pytest.mark.parametrize("named", ["", "s3://lab-queue/copies/latest"])
 def test_a_control_vm_without_state_is_restored_before_its_service_starts(
@@ -98,7 +122,7 @@ def test_a_control_vm_without_state_is_restored_before_its_service_starts(
         (tmp_path / "etc/cloud-dispatch/restore-from").write_text(named)
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name in ("cloud-dispatch", "cloud-dispatch-files", "cloud-dispatch-disk", "pip", "id", "chown", "ln"):
+    for name in ("cloud-dispatch", "cloud-dispatch-files", "cloud-dispatch-disk", "pip", "id", "find", "ln"):
         (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {tmp_path}/said\n')
         (programs / name).chmod(0o755)
     subprocess.run(["sh"], input=script, text=True, check=True, env={"PATH": f"{programs}:/usr/bin:/bin"})
