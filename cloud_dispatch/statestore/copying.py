@@ -14,9 +14,17 @@ from typing import Any
 from sqlalchemy import MetaData, delete, func, insert, select
 from sqlalchemy.engine import Connection, Engine
 
-from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from cloud_dispatch.ownership import as_owner
-from cloud_dispatch.statestore.engine import at_length, driver_errors, make_engine, parse_url, sqlite_path, translate
+from cloud_dispatch.statestore.engine import (
+    at_length,
+    driver_errors,
+    is_full,
+    make_engine,
+    parse_url,
+    sqlite_path,
+    translate,
+)
 from cloud_dispatch.statestore.lineage import RESTORED_FACT, unmark
 from cloud_dispatch.statestore.loading import STORE_ID, tokens_by
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, this_process
@@ -55,6 +63,9 @@ def backup(engine: Engine, target: Path) -> None:
             _dump(engine, part)
         _publish(part, target)
     except driver_errors(engine) as error:
+        if is_full(error):  # nothing but the copy is written to
+            message = f"the disk of {target.parent} is full: nothing was copied"
+            raise Unavailable(message, hint="free space there, or name a file on another disk") from error
         raise translate(error, engine.url) from error
     finally:
         part.unlink(missing_ok=True)

@@ -198,6 +198,13 @@ def meaning(error: BaseException, engine: Engine) -> StoreUnavailable | InvalidI
     return bad_input(error, engine) or translate(error, engine.url)
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether it says that a disk of this machine has no room."""
+    cause = _cause(error)
+    full = isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+    return full or (isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT))
+
+
 def translate(error: BaseException, url: URL) -> StoreUnavailable:
     """What a failed commit means to the caller, in words of what to do next."""
     cause = _cause(error)
@@ -208,10 +215,7 @@ def translate(error: BaseException, url: URL) -> StoreUnavailable:
             f"the database of the statestore does not answer: {where}: {cause}",
             hint="see that it runs and can be reached, then try again; this call changed nothing",
         )
-    full = isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
-    full = full or (isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT))
-    full = full or getattr(cause, "sqlstate", None) == "53100"
-    if full:
+    if is_full(error) or getattr(cause, "sqlstate", None) == "53100":
         # In whole MiB: the text is logged anew when it differs, and the last few bytes come and go.
         free = f" has {shutil.disk_usage(path.parent).free >> 20} MiB free" if path is not None else " says so"
         return StoreUnavailable(

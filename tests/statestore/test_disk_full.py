@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from cloud_dispatch.domain.errors import StoreUnavailable
+from cloud_dispatch.domain.errors import StoreUnavailable, Unavailable
 from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.statestore import backup
 from cloud_dispatch.testing.store_builders import Agent, ManualClock, instance, result, spec
 from tests.statestore.conftest import stores
 
@@ -90,3 +91,17 @@ async def test_a_full_disk_loses_nothing(small_disk: Path) -> None:
         assert sum(again.task_counts().values()) == len(accepted) == len(set(accepted))
         assert again.task_counts()[TaskState.SUCCEEDED] == 20
         assert await again.check() == []
+
+
+async def test_a_full_disk_of_the_copy_is_not_said_of_the_statestore(small_disk: Path, tmp_path: Path) -> None:
+    """Nothing is left of the copy, and the store is on another disk, which has room."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    async with stores(url) as open_one:
+        store = await open_one(ManualClock())
+        await store.submit([spec("x" * 300_000)])
+        await store.close()
+    fill(small_disk / "ballast")
+    with pytest.raises(Unavailable, match=f"the disk of {small_disk} is full") as refused:
+        backup(url, small_disk / "copy.sqlite")
+    assert not isinstance(refused.value, StoreUnavailable)
+    assert [one.name for one in small_disk.iterdir()] == ["ballast"]
