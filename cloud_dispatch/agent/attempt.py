@@ -7,6 +7,7 @@ without inputs, outputs and output passes through without a single task of the e
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from dataclasses import replace
@@ -31,9 +32,10 @@ LEFTOVER_GRACE_S = 0.5
 LEFTOVER_DEADLINE_S = 10.0
 _READ_BYTES = 262_144
 _POLL_S = 0.01
-#: Where no folder is free, one is asked for so often, with pauses.
+#: Where no folder is free, or no descriptor, one is asked for so often, with pauses.
 _QUEUE_TRIES = 40
 _QUEUE_PAUSE_S = 0.05
+_TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 class Attempt:
@@ -54,6 +56,7 @@ class Attempt:
         self._pipe: Optional[int] = None
         self._hurry = False  # SIGKILL was asked for
         self._gone = False  # its command has ended
+        self._postponed = 0  # so often its launch found no descriptor free
         self._signals: List[int] = []
         stream = LogStream(host.spill_path(order), host.policy.log_limit)
         self.log = LogUpload(stream, host.log_pool, order.task, order.token, order.task_token)
@@ -173,20 +176,38 @@ class Attempt:
         spec = self.order.spec
         argv = spec.argv or ["/bin/sh", "-c", spec.shell]
         cwd = self._working_folder()
-        reading, writing = os.pipe2(os.O_CLOEXEC)
+        ends: Tuple[int, ...] = ()
         try:
-            self.pid = self._host.processes.spawn(argv, self._environment(), cwd, writing, self.folder)
+            ends = os.pipe2(os.O_CLOEXEC)
+            self.pid = self._host.processes.spawn(argv, self._environment(), cwd, ends[1], self.folder)
         except (OSError, ValueError) as error:
-            os.close(reading)
-            self._over("cannot-start", detail=describe_failure(error, argv, cwd))
+            for end in ends:
+                os.close(end)
+            if isinstance(error, OSError) and error.errno in _TOO_MANY_FILES:
+                self._later(self._launch_later(error))
+            else:
+                self._over("cannot-start", detail=describe_failure(error, argv, cwd))
             return
-        finally:
-            os.close(writing)
+        reading, writing = ends
+        os.close(writing)
         os.set_blocking(reading, False)
         self._pipe = reading
         self._host.processes.own(self.token, self.pid, self.folder)
         asyncio.get_running_loop().add_reader(reading, self._readable)
         self._host.started(self)
+
+    async def _launch_later(self, error: OSError) -> None:
+        """As many files are open as may be: that is nothing of the task's, and others end before long."""
+        self._postponed += 1
+        if self._postponed > _QUEUE_TRIES:
+            self._over("released", detail="there was no room for its files: %s" % error)
+            return
+        await asyncio.sleep(_QUEUE_PAUSE_S)
+        if self._signals:
+            self._over("cancelled", detail="killed before its command started")
+            return
+        self._task = None
+        self._launch()
 
     def _readable(self) -> bool:
         """Read once; whether there was something."""

@@ -128,13 +128,15 @@ class LentProcesses:
         return pid
 
     def _order(self, uid: int, argv: List[str], env: Dict[str, str], cwd: str, output: int) -> int:
-        order = write_order(argv, env, cwd)
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
             try:
-                word, *numbers = self._line.ask("spawn %d" % uid, (order, output, writing))
+                order = write_order(argv, env, cwd)
+                try:
+                    word, *numbers = self._line.ask("spawn %d" % uid, (order, output, writing))
+                finally:
+                    os.close(order)
             finally:
-                os.close(order)
                 os.close(writing)
             if word != "pid":
                 raise OSError("the supervisor can't start a process")
@@ -203,7 +205,10 @@ class LentProcesses:
 
     def proportional(self, token: int) -> int:
         uid = self._uids.get(self._mains.get(token, 0))
-        reading, writing = os.pipe2(os.O_CLOEXEC)
+        try:
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+        except OSError:  # as many files are open as may be
+            return resident(self.alive(token))
         try:
             try:
                 self._line.ask("weigh %d" % (uid or 0), (writing,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import stat
 import time
@@ -288,3 +289,21 @@ def test_nothing_is_left_when_the_agent_ended(stub: StubDispatcher, agent: Runni
     assert living(agent.mark) == []
     assert not (agent.work / "attempts").exists()
     assert not (agent.private / "attempts").exists()
+
+
+def test_tasks_for_which_no_file_may_be_opened_wait_for_others(
+    stub: StubDispatcher, start_agent: Callable[..., RunningAgent]
+) -> None:
+    """An agent that may have few files open starts what it can, and the rest as that ends, or hands it back and gets it
+    anew. What runs is not ended for it, no task has failed, and no descriptor is lost."""
+    few = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (26, few[1]))
+    try:
+        agent = start_agent()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, few)
+    before = agent.agent_pid
+    shape = OrderShape(Quantities(10, 1 << 20))
+    first = [stub.submit("sleep", "1", shape=shape) for _ in range(30)]
+    assert {stub.result(task).cause for task in first} == {"success"}
+    assert agent.agent_pid == before, agent.console.read_text()
