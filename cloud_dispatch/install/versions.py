@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloud_dispatch import durable
-from cloud_dispatch.domain.errors import Conflict, InvalidInput
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, Unavailable
 
 PACKAGE = "cloud-dispatch"
 _CURRENT, _VERSIONS = "current", "versions"
@@ -89,11 +89,15 @@ class Home:
         return self.root / os.readlink(link) if link.is_symlink() else None
 
     def point(self, environment: Path) -> None:
-        """From now on this one is to run."""
+        """From now on this one is to run. Unavailable where the home can't be written to."""
         fresh = self.root / f".{_CURRENT}.new"
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(os.path.relpath(environment, self.root))
-        fresh.replace(self.root / _CURRENT)
+        try:
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(os.path.relpath(environment, self.root))
+            fresh.replace(self.root / _CURRENT)
+        except OSError as error:  # which names what the link leads to, if anything
+            hint = "the command needs the rights of root"
+            raise Unavailable(f"can't write to {self.root}: {error.strerror}", hint=hint) from None
 
     def forget_others(self, kept: Iterable[Path]) -> None:
         """Delete the versions that are none of `kept`, and the first environment never."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.domain.errors import Conflict, InvalidInput
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, Unavailable
 from cloud_dispatch.install import versions
 from cloud_dispatch.install.versions import Before, Home, Wanted
 
@@ -40,6 +40,13 @@ def test_the_link_leads_to_the_version_that_runs(tmp_path: Path) -> None:
         assert home.current() == environment
         assert home.program.read_text() == text
     assert not os.path.isabs(os.readlink(root / "current"))
+
+
+def test_a_home_that_can_not_be_written_to_is_told_with_its_place(tmp_path: Path) -> None:
+    """Who is not root hears which folder it is, and not what the link would have led to."""
+    with pytest.raises(Unavailable, match=f"can't write to {tmp_path}/none") as refused:
+        Home(tmp_path / "none").point(tmp_path / "none")
+    assert "root" in refused.value.hint
 
 
 def test_one_that_is_half_made_is_made_anew(tmp_path: Path) -> None:
