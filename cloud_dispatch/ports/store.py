@@ -429,7 +429,7 @@ class Store(Protocol):
         """Entries whose time reaches into [`from_ms`, `until_ms`), in order of id, those after `after`."""
 
     def past(self) -> Past:
-        """The newest entries of the ledger, as breakers look at them: how many is bounded. From memory."""
+        """The newest entries of the ledger, as breakers look at them, and of spot VMs; all bounded. From memory."""
 
     async def costs(self, query: CostQuery) -> Costs:
         """What was spent, what living instances have cost up to now with it. Whatever is asked for, and however it is

@@ -1,4 +1,5 @@
-"""VMs that are gone, the newest of them, by what they were made from. Owns the bound on what breakers remember."""
+"""VMs that are gone, the newest of them, by what they were made from. Owns the bound on what breakers remember. What is
+remembered of spot VMs is beside it (`spot`)."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from cloud_dispatch.spend.breaker import Departed, History, Kind, News, Recipe, moment, news_of
+from cloud_dispatch.spend.spot_past import SpotPast
 
 #: Older ones are forgotten.
 MOST = 10_000
@@ -43,6 +45,7 @@ class Past:
         self._failures: dict[Recipe, int] = {}
         self._failed_ms: dict[Recipe, int] = {}
         self._known: dict[Recipe, _Known] = {}
+        self.spot = SpotPast()
         for one in departed:
             self.add(one)
 

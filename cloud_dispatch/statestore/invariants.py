@@ -52,6 +52,7 @@ def problems_of_memory(connection: Connection, memory: Memory) -> list[str]:
         ("targets", memory.targets, loaded.targets),
         ("facts", memory.facts, loaded.facts),
         ("what is gone", memory.past.all(), loaded.past.all()),
+        ("spot VMs", memory.past.spot.living, loaded.past.spot.living),
         ("VMs that are gone", _parted(memory), loaded.parted),
         ("shapes", {n: s for n, s in memory.shapes.items() if n > 0}, loaded.shapes),
         ("last numbers", (memory.last_task, memory.last_token, memory.last_plan),

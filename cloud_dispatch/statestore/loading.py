@@ -13,12 +13,14 @@ from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import BatchId, InstanceId, PoolName, ProfileName, VmId
-from cloud_dispatch.domain.instance import InstanceState
+from cloud_dispatch.domain.instance import Instance, InstanceState
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.payer import NOBODY, Payer
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.ports.store import Target
 from cloud_dispatch.spend.breaker import Departed
-from cloud_dispatch.spend.past import MOST, Past
+from cloud_dispatch.spend.past import MOST
+from cloud_dispatch.spend.spot_past import FADED_MS
 from cloud_dispatch.statestore.lineage import COMMIT
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.queue import Lot
@@ -85,7 +87,10 @@ def _load_small(connection: Connection, memory: Memory) -> None:
     memory.commits = numbers[COMMIT]
     for state in TERMINAL:
         memory.counts[state] = numbers[state.value]
-    memory.past = Past(_departed(connection))
+    for gone in _departed(connection):
+        memory.past.add(gone)
+    for taken in _spot_past(connection):
+        memory.past.spot.ended(taken)
 
 
 def _load_parted(connection: Connection, memory: Memory) -> None:
@@ -107,6 +112,19 @@ def _departed(connection: Connection) -> list[Departed]:
         )
         for row in reversed(rows)
     ]  # fmt: skip
+
+
+def _spot_past(connection: Connection) -> list[Instance]:
+    """The spot VMs that were gone last, in order: what is long before the last one counts no more."""
+    c = instances.c
+    gone = select(instances).where(c.state == InstanceState.GONE.value, c.ended_ms.is_not(None))
+    found: list[Instance] = []
+    for row in connection.execute(gone.order_by(c.ended_ms.desc()).limit(MOST)):
+        if found and row.ended_ms < (found[0].ended_ms or 0) - FADED_MS:
+            break
+        if row.market == Market.SPOT.value:
+            found.append(instance_of(row))
+    return found[::-1]
 
 
 def _load_tasks(connection: Connection, memory: Memory) -> None:

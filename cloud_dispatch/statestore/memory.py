@@ -334,6 +334,7 @@ class Memory:
         """Insert or replace; one that is gone leaves."""
         self._unshown[instance.id] = self._unweighed[instance.id] = None
         seat = self.seats.get(instance.id)
+        self.past.spot.see(None if seat is None else seat.instance, instance)
         if seat is not None and seat.instance.vm and self.vms.get(seat.instance.vm) is seat:
             del self.vms[seat.instance.vm]
         if instance.state is InstanceState.GONE:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.domain.errors import InvalidInput, OverBudget
-from cloud_dispatch.domain.ids import InstanceId, ProfileName
+from cloud_dispatch.domain.ids import InstanceId, ProfileName, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import HOUR_MS, Amount, Rate, charge
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.task import Cause, Outcome
 from cloud_dispatch.ports.store import InstanceChange, Store
 from cloud_dispatch.spend.budget import Budget
@@ -407,3 +408,27 @@ class MoneyContract:
         ]
         await store.close()
         assert (await open_store(clock)).past().all() == found
+
+    async def test_preemptions_are_remembered_with_how_long_spot_vms_ran(
+        self, store: Store, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        """Those that live included; in memory, and for the next process the same."""
+        usual = replace(slot("taken"), state=_S.IDLE, market=Market.SPOT, vm=VmId("v-1"), intended_ms=START_MS)
+        quiet = replace(usual, id=InstanceId("quiet-0"), vm=VmId("v-2"), zone="another")
+        lives = replace(quiet, id=InstanceId("lives-0"), vm=VmId("v-3"))
+        dear = replace(usual, id=InstanceId("dear-0"), vm=VmId("v-4"), market=Market.ON_DEMAND)
+        for own in (usual, quiet, lives, dear):
+            await store.adopt(own)
+        clock.now_ms += 4 * 60_000
+        assert store.past().spot.seen(clock.now_ms) == ()
+        for own in (usual, dear):
+            await store.change([InstanceChange(own.id, _E.GONE, {"cause": "preempted"})])
+        await store.change([InstanceChange(quiet.id, _E.GONE, {"cause": "idle"})])
+        clock.now_ms += 4 * 60_000
+        found = store.past().spot.seen(clock.now_ms)
+        assert [(one.profile, one.type, one.zone, round(one.preempted, -2)) for one in found] == [
+            (usual.profile, usual.type, usual.zone, 1000), (quiet.profile, quiet.type, "another", 0)
+        ]  # fmt: skip
+        assert [round(one.ran_ms / 60_000) for one in found] == [4, 12]
+        await store.close()
+        assert (await open_store(clock)).past().spot.seen(clock.now_ms) == found
