@@ -15,6 +15,7 @@ from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Labels
 from cloud_dispatch.planner.needs import UNBOUNDED, Need, Pace, Paces, Room, fit_empty
 from cloud_dispatch.planner.placement import Host
+from cloud_dispatch.planner.preempted import EVEN, PreemptionRates, weight
 from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.planner.stock import Shut, Stock, closed, closed_to, front, stocks
 from cloud_dispatch.spend.payers import part_rate
@@ -57,6 +58,11 @@ class Kind:
             and shape.gpu_memory <= self.stock.type.gpu_memory
         )
 
+    def weight(self, work_ms: int = 0) -> int:
+        """What work in tasks of `work_ms` (0: unknown) costs here, as a multiple of the price, in `EVEN`."""
+        preempted = self.stock.preempted
+        return weight(preempted, work_ms, self.stock.first.boot_ms) if preempted else EVEN
+
     def is_paid_for(self, need: Need, offering: Offering | None = None) -> bool:
         """Whether the part that a task of `need` would hold here, as `offering` (None: the cheapest), costs no more
         than its payer may pay."""
@@ -74,6 +80,7 @@ class Shelf:
 
     `front` are those worth looking at, group by group, cheapest first. `dimmed` would be cheaper, or there at all, were
     nothing blocked or silent: what prices are compared with. `unpriced` have offerings without a known price.
+    `weighed`: what work costs on some of them is not their price.
     """
 
     def __init__(self, kinds: list[Kind], fronts: dict[tuple[int, ...], list[int]]) -> None:
@@ -91,7 +98,9 @@ class Shelf:
             self.front.extend(members[position] for position in positions)
         self.dimmed = [kind for kind in kinds if kind.rate != kind.stock.listed]
         self.unpriced = [kind for kind in kinds if kind.stock.unpriced]
+        self.weighed = any(kind.stock.preempted for kind in kinds)
         self._by_price: dict[PoolName, list[tuple[int, int, Offering, Kind]]] = {}
+        self._by_cost: dict[tuple[PoolName, int], list[tuple[int, int, Offering, Kind]]] = {}
 
     def by_price(self, pool: PoolName) -> list[tuple[int, int, Offering, Kind]]:
         """All offerings of `pool` that may be launched, cheapest first."""
@@ -100,6 +109,16 @@ class Shelf:
             found = [(o.rate or 0, k.number, o, k) for k in self.kinds if k.pool.name == pool for o in k.stock.open]
             found.sort(key=itemgetter(0, 1))
             self._by_price[pool] = found
+        return found
+
+    def by_cost(self, pool: PoolName, work_ms: int) -> list[tuple[int, int, Offering, Kind]]:
+        """The same, but first where work costs least that is done in tasks of `work_ms`."""
+        if not self.weighed:
+            return self.by_price(pool)
+        found = self._by_cost.get((pool, work_ms))
+        if found is None:
+            found = sorted(self.by_price(pool), key=lambda one: one[0] * one[3].weight(work_ms))
+            self._by_cost[pool, work_ms] = found
         return found
 
 
@@ -128,7 +147,7 @@ class Catalogue:
 
     @cached_property
     def _stocks(self) -> list[Stock]:
-        return stocks(self._snapshot.offerings, self._shut)
+        return stocks(self._snapshot.offerings, self._shut, PreemptionRates(self._snapshot.preemptions))
 
     @cached_property
     def unseen(self) -> tuple[ProfileName, ...]:
@@ -186,7 +205,7 @@ class Catalogue:
         shut = self._shut_to[pool.name]
         if all(id(o) in self._shut or id(o) not in shut for o in stock.offerings):
             return stock
-        return Stock(stock.offerings, shut)
+        return Stock(stock.offerings, shut, stock.preempted)
 
     def _labelled(self, kinds: Iterable[Kind], labels: Labels) -> Iterator[Kind]:
         """The kinds that carry `labels`, each with the offerings that do; a pool's own labels beat the offering's."""
@@ -211,7 +230,7 @@ class Catalogue:
             if len(fitting) == len(stock.offerings):
                 self._narrowed[key] = stock
             else:
-                self._narrowed[key] = Stock(fitting, stock.shut) if fitting else None
+                self._narrowed[key] = Stock(fitting, stock.shut, stock.preempted) if fitting else None
         return self._narrowed[key]
 
     def _kind(self, pool: Pool, stock: Stock) -> Kind:

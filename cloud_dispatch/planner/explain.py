@@ -13,6 +13,7 @@ from cloud_dispatch.planner.catalogue import Catalogue
 from cloud_dispatch.planner.needs import Need
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.plan import Launch, Unsatisfiable, Waiting
+from cloud_dispatch.planner.preempted import EVEN, WORK_MS, Passed
 from cloud_dispatch.planner.scale_up import Opening
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot
 
@@ -49,8 +50,20 @@ def _launch_reason(opening: Opening) -> str:
         parts.append(opening.purpose)
     if rate is not None:
         others = f" of {len(opening.alternatives) + 1} acceptable offerings" if opening.alternatives else ""
-        parts.append(f"{opening.offering.key} at {format_rate(rate)} is the cheapest{others}")
+        by = " by what work costs there" if opening.passed else ""
+        parts.append(f"{opening.offering.key} at {format_rate(rate)} is the cheapest{others}{by}")
+    parts.extend(map(_passed_over, opening.passed))
     return "; ".join(parts)
+
+
+def _passed_over(one: Passed) -> str:
+    rate, seldom = one.offering.rate, one.preempted < 1_000
+    often = f"once in {1_000 // max(one.preempted, 1)} h" if seldom else f"{one.preempted / 1_000:.1f} times an hour"
+    return (
+        f"{one.offering.key} at {'' if rate is None else format_rate(rate)} is passed over: its VMs are preempted about"
+        f" {often}, which makes work of {format_duration(one.work_ms or WORK_MS)} cost"
+        f" {one.weight / EVEN:.2f} times its price there"
+    )
 
 
 def _tasks(count: int) -> str:
@@ -69,6 +82,7 @@ def waiting(need: Need, snapshot: Snapshot, *, unseen: Sequence[str] = ()) -> Wa
         parts.append(f"{need.booting} start on instances that are booting")
     if need.opened:
         parts.append(f"{need.opened} start on instances that this plan launches")
+        parts.extend(map(_passed_over, need.passed))
     obstacles: tuple[Obstacle, ...] = ()
     if need.left:
         reason, obstacles = _in_the_way(need, snapshot, unseen)

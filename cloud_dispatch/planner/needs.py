@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.planner.obstacle import Obstacle
+from cloud_dispatch.planner.preempted import Passed
 from cloud_dispatch.planner.snapshot import DemandItem
 
 #: What is free on an instance: millicpus, bytes of memory, bytes of disk, gpus, tasks.
@@ -60,12 +61,13 @@ class Need:
     `starting` start on free slots now, `following` follow on running instances, `booting` and `opened` are served by
     instances that boot and that this plan launches. `why` and `obstacles` say what stands in the way of those left.
     `short`: how many instances caps keep from being launched. `overdue`: one of those left has waited for longer than
-    is planned ahead, and counts no more on what runs.
+    is planned ahead, and counts no more on what runs. `passed`: cheaper offerings than those that are rented for it.
     """
 
     __slots__ = (
         "_rounds", "anywhere", "booting", "capable", "cpus", "disk", "exclusive", "following", "gpus", "index", "item",
-        "key", "left", "limit", "memory", "obstacles", "opened", "overdue", "shape", "short", "starting", "unit", "why",
+        "key", "left", "limit", "memory", "obstacles", "opened", "overdue", "passed", "shape", "short", "starting",
+        "unit", "why",
     )  # fmt: skip
 
     def __init__(self, index: int, item: DemandItem) -> None:
@@ -93,6 +95,7 @@ class Need:
         self.obstacles: set[Obstacle] = set()
         self.short = 0
         self.overdue = False
+        self.passed: tuple[Passed, ...] = ()
         self._rounds: dict[Pace, int] = {}
 
     @property

@@ -3,6 +3,9 @@
 Every kind is priced by the slots that would really be used. Offerings dearer than the pool's price factor over its
 cheapest one for the shape are not rented. The cheapest one counts although it is blocked (it will be back), not while a
 cap forbids it (it will not).
+
+Among those that are left it is the *cost* that is compared: the price, weighed by how often VMs are preempted there
+(`preempted.weight`). Where nothing is known of preemptions it is the price.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ from cloud_dispatch.planner.catalogue import Catalogue, Group, Kind, Shelf
 from cloud_dispatch.planner.needs import Need, useful_slots
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.placement import Capacity
+from cloud_dispatch.planner.preempted import EVEN
 from cloud_dispatch.planner.quotas import Quotas
 
-#: Prices a slot are compared in this fraction of a nano-dollar an hour.
-FINE = 1024
+#: Prices and costs a slot are compared in this fraction of a nano-dollar an hour: a weight times a rate is in it.
+FINE = EVEN
 #: How many of the cheapest offers are looked at.
 TRIED = 8
 #: Instances that one plan may launch; what is beyond waits for the next one.
@@ -32,17 +36,17 @@ MAX_LAUNCHES = 1_000
 MAX_REASONS = 4
 EXHAUSTED = f"a plan launches at most {MAX_INSTANCES} instances, {MAX_LAUNCHES} batches: more in the next one"
 
-#: (price a slot, rate, number of the kind, slots, price a slot were it full, kind): sorts the cheapest first, never
+#: (cost a slot, rate, number of the kind, slots, cost a slot were it full, kind): sorts the cheapest first, never
 #: compares kinds.
 Offer = tuple[int, int, int, int, int, Kind]
 
 
 class _Candidates:
-    """Kinds that may be launched now and run a shape: (price a slot when full, rate, number, slots, kind).
+    """Kinds that may be launched now and run a shape: (cost a slot when full, rate, number, slots, kind).
 
-    `groups` are those that share their caps, with one kind of each."""
+    `groups` are those that share their caps, with one kind of each. `weighed`: what they cost is not their price."""
 
-    __slots__ = ("_by_rate", "by_full", "groups", "paces", "typical")
+    __slots__ = ("_by_rate", "by_full", "groups", "paces", "typical", "weighed")
 
     def __init__(self, kinds: Iterable[Kind], need: Need) -> None:
         found: list[tuple[int, int, int, int, Kind]] = []
@@ -53,12 +57,13 @@ class _Candidates:
                 continue
             slots = useful_slots(room, need, kind.pace)
             if slots > 0 and kind.is_paid_for(need):
-                found.append((rate * FINE // slots, rate, kind.number, slots, kind))
+                found.append((rate * kind.weight(need.item.expected_ms) // slots, rate, kind.number, slots, kind))
         found.sort()
         self.by_full = found
         self._by_rate: list[tuple[int, int, int, int, Kind]] | None = None
         self.paces = {entry[-1].pace for entry in found}
         self.groups = {entry[-1].group: entry[-1] for entry in found}
+        self.weighed = any(entry[-1].stock.preempted for entry in found)
         #: The slots of the kind that is cheapest when full: with fewer wanted, small kinds win.
         self.typical = self.by_full[0][3] if found else 0
 
@@ -135,7 +140,8 @@ class Pricing:
         not worth a boot: a little work is no reason to pay more. Also that price a slot, by pool."""
         offers = search.offers
         cheapest: dict[str, int] = {}
-        for price, *_, kind in offers:
+        for _, rate, _, slots, _, kind in offers:
+            price = rate * FINE // slots
             known = cheapest.get(kind.pool.name, price if search.thin is None else search.thin * FINE)
             cheapest[kind.pool.name] = min(price, known)
         for kind, slots in slots_of(shelf.dimmed, need):
@@ -144,7 +150,12 @@ class Pricing:
             if best is not None and listed is not None and self.room(kind) > 0:
                 wanted = max(need.slots_wanted(kind.pace, capable=True), 1)
                 cheapest[kind.pool.name] = min(best, listed * FINE // min(slots, wanted))
-        near = [o for o in offers if o[0] * 100 <= cheapest[o[-1].pool.name] * o[-1].pool.price_factor_percent]
+        near = [
+            offer
+            for offer in offers
+            for pool in (offer[-1].pool,)
+            if offer[1] * FINE // offer[3] * 100 <= cheapest[pool.name] * pool.price_factor_percent
+        ]
         return near, cheapest
 
     def capable(self, need: Need) -> bool:
@@ -193,10 +204,11 @@ class Pricing:
         return found
 
     def _offers(self, need: Need, candidates: _Candidates) -> Search:
-        """The cheapest offers, at least `TRIED` of them where there are so many; prices are of slots really used.
+        """The cheapest offers, at least `TRIED` of them where there are so many; costs are of slots really used.
 
         A slot costs at least what it costs on a full instance, and at least the instance over the slots wanted: in the
-        order of such a bound the search ends early.
+        order of such a bound the search ends early. Not where they do not cost their prices: what is cheapest by its
+        price may come last then, and the price factor needs it.
         """
         search = Search()
         wanted = {pace: need.slots_wanted(pace, capable=self.capable(need)) for pace in candidates.paces}
@@ -208,7 +220,8 @@ class Pricing:
             return search
         dearest = 0
         for full, rate, number, slots, kind in candidates.by_rate if few else candidates.by_full:
-            if len(search.offers) >= TRIED and (rate * FINE // most if few else full) > dearest:
+            enough = len(search.offers) >= TRIED and not candidates.weighed
+            if enough and (rate * FINE // most if few else full) > dearest:
                 break
             used = min(slots, wanted[kind.pace])
             if used <= 0:
@@ -219,7 +232,9 @@ class Pricing:
                 search.capped.append(kind)
             elif kind.is_paid_for(need, self.offering(kind)):  # a quota may leave another zone than the first
                 rate = self.offering(kind).rate or rate
-                search.offers.append((rate * FINE // used, rate, number, used, full, kind))
+                search.offers.append(
+                    (rate * kind.weight(need.item.expected_ms) // used, rate, number, used, full, kind)
+                )
                 if len(search.offers) >= TRIED:
                     dearest = sorted(offer[0] for offer in search.offers)[TRIED - 1]
         return search

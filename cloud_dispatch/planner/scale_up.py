@@ -1,9 +1,10 @@
-"""How many instances to rent for what nothing serves, and which. Owns the search for the cheapest price a task.
+"""How many instances to rent for what nothing serves, and which. Owns the search for the cheapest cost a task.
 
-The most urgent shape chooses first. For it every kind is priced by the slots that it would really use; the best few are
-also filled with what else waits, each slot of that credited with what it would cost by itself, so that a shared
-instance is rented where it is cheaper. What was filled is then rented as the cheapest kind that holds it. Greedy: a
-search over whole patterns (column generation) finds a few percent more and can take this module's place.
+The most urgent shape chooses first. For it every kind is priced by the slots that it would really use, and weighed by
+how often its VMs are preempted; the best few are also filled with what else waits, each slot of that credited with what
+it would cost by itself, so that a shared instance is rented where it is cheaper. What was filled is then rented as the
+cheapest kind that holds it. Greedy: a search over whole patterns (column generation) finds a few percent more and can
+take this module's place.
 
 An offering without a known price is rented only when no offering with one could ever run the shape.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import nsmallest
+from itertools import islice
 from operator import itemgetter
 
 from cloud_dispatch.domain.offering import Offering
@@ -20,23 +22,29 @@ from cloud_dispatch.planner.catalogue import Catalogue, Kind, Shelf
 from cloud_dispatch.planner.needs import UNBOUNDED, Need, Room, fit_empty, less
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.placement import Bin, give, order_of, sweep
+from cloud_dispatch.planner.preempted import Passed
 from cloud_dispatch.planner.pricing import EXHAUSTED, FINE, TRIED, Offer, Pricing, Search, slots_of
 
 #: Bounds of one plan; what is beyond waits for the next one.
 MAX_ROUNDS_A_NEED = 100
 MAX_ALTERNATIVES = 10
+#: Of so many cheaper offerings it is told why they were passed over.
+MAX_PASSED = 3
 
 _Fill = list[tuple[Need, int]]
 
 
 class Opening:
-    """`count` instances of one offering that this plan rents, and what for."""
+    """`count` instances of one offering that this plan rents, and what for. `passed` over are cheaper ones."""
 
-    def __init__(self, kind: Kind, offering: Offering, count: int, alternatives: tuple[Offering, ...]) -> None:
+    def __init__(
+        self, kind: Kind, offering: Offering, count: int, alternatives: tuple[Offering, ...], passed: tuple[Passed, ...]
+    ) -> None:
         self.kind = kind
         self.offering = offering
         self.count = count
         self.alternatives = alternatives
+        self.passed = passed
         self.served: dict[Need, int] = {}
         self.used = 0
         #: Who wants it, if not the tasks that it serves.
@@ -101,7 +109,7 @@ class ScaleUp:
         shelf = self._catalogue.shelf(())
         kinds = [kind for kind in shelf.kinds if kind.pool.name == pool]
         if any(kind.stock.listed is not None for kind in kinds):
-            ranked = sorted((k for k in kinds if k.stock.open), key=lambda k: (k.rate, k.room, k.number))
+            ranked = sorted((k for k in kinds if k.stock.open), key=_by_cost)
         else:
             ranked = sorted((k for k in kinds if k.stock.unpriced), key=lambda k: (k.room, k.number))
         for kind in ranked:
@@ -143,7 +151,7 @@ class ScaleUp:
         for _, rate, number, slots, _, kind in tried.values():
             fill = self._fill(kind, need, slots, others)
             credit = sum(self._pricing.unit(other) * given for other, given in fill[1:])
-            rank = ((rate * FINE - credit) // slots, rate, number)
+            rank = ((rate * kind.weight(need.item.expected_ms) - credit) // slots, rate, number)
             if best is None or rank < best:
                 best, chosen = rank, (kind, fill)
         assert chosen is not None
@@ -177,11 +185,14 @@ class ScaleUp:
         return fill
 
     def _narrowed(self, kind: Kind, fill: _Fill, shelf: Shelf) -> Kind:
-        """The cheapest kind of the same pool and pace that holds `fill` as well."""
+        """The cheapest kind of the same pool and pace that holds `fill` as well, at no higher price."""
         if len(fill) == 1:
             return kind
+        work_ms = _work_ms(fill)
         for other in shelf.front:
-            if other.pool is not kind.pool or other.pace is not kind.pace or (other.rate or 0) >= (kind.rate or 0):
+            if other.pool is not kind.pool or other.pace is not kind.pace or (other.rate or 0) > (kind.rate or 0):
+                continue
+            if (other.rate or 0) * other.weight(work_ms) >= (kind.rate or 0) * kind.weight(work_ms):
                 continue
             if self._pricing.room(other) > 0 and holds(other, fill, self._pricing.offering(other)):
                 kind = other
@@ -212,24 +223,44 @@ class ScaleUp:
     def _take(self, kind: Kind, count: int, shelf: Shelf, fill: _Fill, cheapest: int) -> Opening:
         offering = self._pricing.offering(kind)
         alternatives = tuple(self._alternatives(kind, offering, shelf, fill, cheapest))
+        passed = tuple(islice(self._passed_over(kind, offering, shelf, fill), MAX_PASSED))
+        for need, _ in fill:
+            need.passed = passed or need.passed
         self._pricing.take(kind, offering, count)
-        return Opening(kind, offering, count, alternatives)
+        return Opening(kind, offering, count, alternatives, passed)
 
     def _alternatives(
         self, kind: Kind, offering: Offering, shelf: Shelf, fill: _Fill, cheapest: int
     ) -> Iterator[Offering]:
-        """Other offerings of the pool that hold `fill`, cheapest first, a bounded number: within the price factor over
-        what the `cheapest` costs, a slot of what is first in `fill`."""
+        """Other offerings of the pool that hold `fill`, a bounded number, first where work costs least: within the
+        price factor over what the `cheapest` costs, a slot of what is first in `fill`."""
         if offering.rate is None:
             return
         dearest, slots = cheapest * kind.pool.price_factor_percent, fill[0][1] if fill else 1
         found = 0
-        for rate, _, other, of in shelf.by_price(kind.pool.name):
-            if rate * FINE // slots * 100 > dearest or found >= MAX_ALTERNATIVES:
+        for rate, _, other, of in shelf.by_cost(kind.pool.name, _work_ms(fill)):
+            if found >= MAX_ALTERNATIVES:
                 return
+            if rate * FINE // slots * 100 > dearest:
+                if not shelf.weighed:
+                    return
+                continue
             if other is not offering and holds(of, fill, other) and self._pricing.admits(of, other):
                 found += 1
                 yield other
+
+    def _passed_over(self, kind: Kind, offering: Offering, shelf: Shelf, fill: _Fill) -> Iterator[Passed]:
+        """Cheaper offerings of the pool that hold `fill`, where work costs more since VMs are preempted there."""
+        if not shelf.weighed or offering.rate is None:
+            return
+        work_ms = _work_ms(fill)
+        cost = offering.rate * kind.weight(work_ms)
+        for rate, _, other, of in shelf.by_price(kind.pool.name):
+            if rate >= offering.rate:
+                return
+            weight = of.weight(work_ms)
+            if rate * weight > cost and holds(of, fill, other) and self._pricing.admits(of, other):
+                yield Passed(other, of.stock.preempted, work_ms, weight)
 
     def _open_unpriced(self, need: Need, shelf: Shelf, bins: list[Bin]) -> Opening | None:
         """The smallest offering without a known price: nothing that has one could ever run the shape."""
@@ -247,6 +278,16 @@ class ScaleUp:
         opening = self._take_fill(kind, [(need, min(slots, wanted))], shelf, bins, 0)
         opening.purpose = "its price is not known, but no offering with a known price can run it"
         return opening
+
+
+def _by_cost(kind: Kind) -> tuple[int, Room, int]:
+    """Sorts kinds by what work costs there, whatever it is: then the small ones first."""
+    return (kind.rate or 0) * kind.weight(), kind.room, kind.number
+
+
+def _work_ms(fill: _Fill) -> int:
+    """How long the tasks take that `fill` is made for; 0 unknown."""
+    return fill[0][0].item.expected_ms if fill else 0
 
 
 def holds(kind: Kind, fill: _Fill, offering: Offering) -> bool:

@@ -18,6 +18,7 @@ from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.payer import NOBODY, Payer, Refused
 from cloud_dispatch.domain.pool import Caps, Pool
+from cloud_dispatch.domain.preemptions import Preemptions
 from cloud_dispatch.domain.shape import Load, Machine, Shape
 from cloud_dispatch.domain.stop import Stop
 from cloud_dispatch.planner.obstacle import Obstacle
@@ -216,7 +217,7 @@ class Snapshot:
     `caps` bounds everything, `profile_caps` each profile. `silent`: profiles that can't be listed now: nothing is
     launched or ended there; `problems` says why, where something went wrong. `unknowns`: whether any instance is still
     unknown after a start (nothing is ended then for want of work). `stop`: what is stopped for the whole deployment.
-    `boots_excused_ms`: no boot is late before then.
+    `boots_excused_ms`: no boot is late before then. `preemptions`: what was seen of them, where there were any.
     """
 
     now_ms: int
@@ -238,6 +239,7 @@ class Snapshot:
     quotas: tuple[QuotaUse, ...] = ()
     boots_excused_ms: int = 0
     foreign: tuple[Foreign, ...] = ()
+    preemptions: tuple[Preemptions, ...] = ()
 
     @cached_property
     def drivers(self) -> dict[ProfileName, str]:

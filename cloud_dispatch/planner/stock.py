@@ -1,8 +1,8 @@
 """Offerings as they are searched, whatever the pool. Owns which may be launched now, and which types can't win.
 
-Offerings that differ in zone only are one *stock*. For a shape without labels most stocks can't win: another one is as
-large and no dearer. The *front* is what is left without them; it makes the search short, while caps and quotas have
-room for all that is in it.
+Offerings that differ in zone only are one *stock*, as far as their VMs are preempted about as often. For a shape
+without labels most stocks can't win: another one is as large, no dearer, and preempted no more often. The *front* is
+what is left without them; it makes the search short, while caps and quotas have room for all that is in it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.resources import format_bytes
 from cloud_dispatch.planner.obstacle import Obstacle
+from cloud_dispatch.planner.preempted import PreemptionRates
 from cloud_dispatch.planner.scopes import Scopes
 from cloud_dispatch.planner.snapshot import Blocked, Snapshot
 
@@ -31,7 +32,7 @@ _BY_PRICE, _BY_ZONE = attrgetter("rate", "zone"), attrgetter("zone")
 
 
 class Stock:
-    """A type on a market of a profile.
+    """A type on a market of a profile, where its VMs are `preempted` at one rate (`PreemptionRates.of`).
 
     `open` may be launched now and have a price, cheapest first; `rate` is the first one's. `listed` is the lowest price
     among all, blocked and silent ones included. `unpriced` may be launched and have none. `shut`: why offerings may
@@ -39,11 +40,11 @@ class Stock:
     """
 
     __slots__ = (
-        "capacity", "listed", "market", "offerings", "open", "profile", "rate", "shut", "spot", "type", "unpriced",
-        "vcpus",
+        "capacity", "listed", "market", "offerings", "open", "preempted", "profile", "rate", "shut", "spot", "type",
+        "unpriced", "vcpus",
     )  # fmt: skip
 
-    def __init__(self, offerings: list[Offering], shut: Mapping[int, Shut]) -> None:
+    def __init__(self, offerings: list[Offering], shut: Mapping[int, Shut], preempted: int = 0) -> None:
         first = offerings[0]
         self.profile = first.profile
         self.type = first.type
@@ -54,6 +55,7 @@ class Stock:
         self.capacity = (amounts.cpus_milli, amounts.memory, amounts.disk, amounts.gpus)
         self.offerings = offerings
         self.shut = shut
+        self.preempted = preempted
         free = [o for o in offerings if id(o) not in shut] if shut else offerings
         self.open = [o for o in free if o.rate is not None]
         self.unpriced = [o for o in free if o.rate is None] if len(self.open) < len(free) else []
@@ -72,38 +74,49 @@ class Stock:
         return (self.open or self.unpriced or self.offerings)[0]
 
 
-def stocks(offerings: Iterable[Offering], shut: Mapping[int, Shut]) -> list[Stock]:
-    """`offerings` by profile, type and market, in their order."""
-    grouped: dict[tuple[str, str, Market], list[Offering]] = {}
+def stocks(offerings: Iterable[Offering], shut: Mapping[int, Shut], rates: PreemptionRates) -> list[Stock]:
+    """`offerings` by profile, type, market and how often they are preempted, in their order."""
+    grouped: dict[tuple[str, str, Market, int], list[Offering]] = {}
+    some = bool(rates)
     for offering in offerings:
-        key = (offering.profile, offering.type.name, offering.market)
+        key = (offering.profile, offering.type.name, offering.market, rates.of(offering) if some else 0)
         alike = grouped.get(key)
         if alike is None:
             grouped[key] = [offering]
         else:
             alike.append(offering)
-    return [Stock(alike, shut) for alike in grouped.values()]
+    return [Stock(alike, shut, preempted) for (_, _, _, preempted), alike in grouped.items()]
 
 
 def front(ranked: Iterable[Stock]) -> list[int]:
     """The positions in `ranked` of the stocks that no other one covers at no higher price, cheapest first. One covers
-    another when whatever runs on that one could run on it, labels apart."""
-    order = [(stock.rate, -stock.capacity[0], index, stock) for index, stock in enumerate(ranked) if stock.open]
-    order.sort(key=itemgetter(0, 1, 2))
+    another when whatever runs on that one could run on it, labels apart, and is preempted no more often there."""
+    order = [
+        (stock.rate, -stock.capacity[0], stock.preempted, index, stock)
+        for index, stock in enumerate(ranked)
+        if stock.open
+    ]
+    order.sort(key=itemgetter(0, 1, 2, 3))
     found: list[int] = []
-    recent: list[tuple[int, int, int, int, bool, str, int]] = []  # what covered last is likeliest to cover the next
-    for _, _, index, stock in order:
+    #: What covered last is likeliest to cover the next.
+    recent: list[tuple[int, int, int, int, bool, str, int, int]] = []
+    for _, _, preempted, index, stock in order:
         cpus, memory, disk, gpus = stock.capacity
         spot, gpu, gpu_memory = stock.spot, stock.type.gpu_type, stock.type.gpu_memory
         for position, other in enumerate(recent):
             if other[0] < cpus or other[1] < memory or other[2] < disk or other[3] < gpus:
                 continue
-            if (spot or not other[4]) and (not gpu or gpu == other[5]) and other[6] >= gpu_memory:
+            if (
+                (spot or not other[4])
+                and (not gpu or gpu == other[5])
+                and other[6] >= gpu_memory
+                and other[7] <= preempted
+            ):
                 if position:
                     recent.insert(0, recent.pop(position))
                 break
         else:
-            recent.append((cpus, memory, disk, gpus, spot, gpu, gpu_memory))
+            recent.append((cpus, memory, disk, gpus, spot, gpu, gpu_memory, preempted))
             found.append(index)
     return found
 

@@ -77,6 +77,7 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
         stop=context.stop,
         boots_excused_ms=context.boots_excused_ms,
         foreign=foreign.known(context),
+        preemptions=tuple(context.store.past().spot.seen(now)),
     ).sorted_into(alike)
 
 

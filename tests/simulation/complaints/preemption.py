@@ -1,4 +1,5 @@
-"""Complaints about spot machines: notices that nobody uses, and preemptions that leave work behind."""
+"""Complaints about spot machines: notices that nobody uses, preemptions that leave work behind, and zones that take
+machines back again and again."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.dispatcher import Incarnation
 from cloud_dispatch.simulation.scenario import Scenario, Work
 from cloud_dispatch.simulation.world import World
+from cloud_dispatch.spend.spot_past import SpotPast
 from tests.simulation.complaints import plants
 from tests.simulation.complaints.staging import ALONE, with_account, with_pool
-from tests.simulation.complaints.story import Evidence, Start, Story
+from tests.simulation.complaints.story import Evidence, Start, Story, all_succeeded
 from tests.simulation.scenes import scene
 
 _STRUCK_MS = 120_000
@@ -139,4 +141,57 @@ UNANNOUNCED = Story(
     "lost its machine and was started again at None",
 )
 
-STORIES = (*NOTICES, UNANNOUNCED)
+# -- 13: the cheapest zone is rented in again and again, however often it takes its machines back
+
+_ZONE, _EVERY_MS, _WORK_MS = "us-east-1a", 240_000, 600_000
+
+
+def _in_a_zone_that_takes_all_back() -> Scenario:
+    """Tasks of ten minutes. The cheapest zone takes its machines back every four minutes, the others cost a tenth
+    more."""
+    usual = with_pool(scene(Cloud.EC2), markets=(Market.SPOT,))
+    work = (Work(count=6, conduct=Conduct(run_ms=_WORK_MS), shape=ALONE, expected_ms=_WORK_MS),)
+    prices = [
+        CloudFault(
+            Trouble.PRICE, type=sold.type.name, zone=zone, amount=sold.spot_rate * (10 if zone == _ZONE else 11) // 10
+        )
+        for sold in usual.accounts[0].settings.sells
+        for zone in sold.zones
+        if sold.spot_rate is not None
+    ]
+    struck = [
+        CloudFault(Trouble.PREEMPT, zone=_ZONE, from_ms=number * _EVERY_MS, times=100, amount=-1)
+        for number in range(1, 14)
+    ]
+    return with_account(msgspec.structs.replace(usual, work=work), *prices, *struck)
+
+
+def _zone_took_machines_back(found: Evidence) -> Iterator[str]:
+    if not any(cast(Record, vm).preempted and vm.zone == _ZONE for vm in found.vms):
+        yield "the cheapest zone took no machine back"
+
+
+def _zone_is_left(found: Evidence) -> Iterator[str]:
+    """All work is done, on machines elsewhere."""
+    yield from all_succeeded(found)
+    made = [found.made_ms(vm) for vm in found.vms if vm.zone == _ZONE]
+    if max(made) > 2 * _EVERY_MS:
+        yield f"{len(made)} machines were rented in the zone, the last one at {max(made)} ms"
+
+
+def _forgetful(world: World, patch: pytest.MonkeyPatch) -> None:
+    """The peer looks at prices alone."""
+    patch.setattr(SpotPast, "seen", lambda past, now_ms: ())
+
+
+LEFT = Story(
+    13,
+    "a-zone-that-takes-its-machines-back-is-left-for-another",
+    _in_a_zone_that_takes_all_back(),
+    _zone_took_machines_back,
+    _zone_is_left,
+    _forgetful,
+    "0 of 6 tasks succeeded",
+)
+
+STORIES = (*NOTICES, UNANNOUNCED, LEFT)
