@@ -484,7 +484,8 @@ class Store(Protocol):
 
     # -- care
     async def prune(self, now_ms: int, retention: Retention, *, batch: int = 10_000) -> Mapping[str, int]:
-        """Delete what is past retention, at most `batch` rows a table a call; returns the numbers deleted."""
+        """Delete what is past retention, at most `batch` rows a table a call; returns the numbers deleted. What claims
+        have cost payers is added up instead once it is in no open window (`charges`), whatever the retention."""
 
     async def backup(self, target: Path) -> None:
         """A consistent copy, taken while running; Conflict if `target` exists."""

@@ -90,6 +90,7 @@ class Batch:
         self.effects: list[Callable[[], object]] = []  # on the memory, after the commit
         self.queued: dict[int, int] = {}  # tasks put into the queue, by shape number
         self.pruned: set[int] = set()  # ended tasks that this group deletes
+        self.folds = False  # whether it adds up old charges
         self._standing: Standing | None = None
         self.cold = 0  # rows of the cold paths, each of which is some 30 us of planning and as much of writing
         self.counters: Mapping[str, tuple[int, int]] = {}  # by name, the number and the one that the tables have

@@ -1,8 +1,9 @@
 """The purse: the budgets, and what the ledger and the rows of claims have booked for them. Owns the reading of rows
 into sums, and how the budgets stand while a group of calls is planned.
 
-What is spent is never stored as a sum: it is the rows, added up at start and carried on with every new one. What is
-committed is what the instances and claims of the memory may bill. So neither can drift from what it stands for.
+What is spent is the rows, added up at start and carried on with every new one; of what claims cost payers long ago
+there is a sum by then (`folding`). What is committed is what the instances and claims of the memory may bill. So
+neither can drift from what it stands for.
 """
 
 from __future__ import annotations

@@ -214,7 +214,8 @@ shares = Table(
 )
 Index("shares_day_ms", shares.c.day_ms)
 
-#: What claims have cost payers that had a limit; append-only, kept when tasks are pruned. Units as in `ledger`.
+#: What claims have cost payers that had a limit; kept when tasks are pruned, added up when old (`folding`). Units as in
+#: `ledger`.
 charges = Table(
     "charges",
     metadata,

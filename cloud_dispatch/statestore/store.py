@@ -52,6 +52,7 @@ from cloud_dispatch.statestore import care, copying, costs, reading, records
 from cloud_dispatch.statestore.claims import Sync, without_commit
 from cloud_dispatch.statestore.commit import GroupCommit
 from cloud_dispatch.statestore.costs import ByTask, Present, Runs
+from cloud_dispatch.statestore.folding import Fold
 from cloud_dispatch.statestore.instances import Adopt, Change, Intend
 from cloud_dispatch.statestore.limits import Facts, SetLimits
 from cloud_dispatch.statestore.lineage import RESTORED_FACT
@@ -453,7 +454,8 @@ class SqlStore:
 
     # -- care
     async def prune(self, now_ms: int, retention: Retention, *, batch: int = 10_000) -> Mapping[str, int]:
-        return await self._commit.run(care.Prune(now_ms, retention, batch))
+        pruned = await self._commit.run(care.Prune(now_ms, retention, batch))
+        return {**pruned, "charges": await self._commit.run(Fold(now_ms, batch))}
 
     async def backup(self, target: Path) -> None:
         await self._commit.settle()

@@ -342,8 +342,9 @@ class FleetContract:
         clock.now_ms += 1000
         await store.cancel(TaskFilter(ids=(TaskId(3),)))
         keep = Retention(tasks_ms=500, events_ms=500, plans_ms=500, instances_ms=500)
-        assert await store.prune(clock.now_ms, Retention()) == {}
-        assert (await store.prune(clock.now_ms, keep, batch=2)) == {"tasks": 2, "events": 1, "plans": 1, "instances": 1}
+        assert await store.prune(clock.now_ms, Retention()) == {"charges": 0}
+        gone = {"tasks": 2, "events": 1, "plans": 1, "instances": 1, "charges": 0}
+        assert (await store.prune(clock.now_ms, keep, batch=2)) == gone
         assert (await store.prune(clock.now_ms, keep))["tasks"] == 1
         assert [task.id for task in await store.tasks(TaskFilter())] == [3]
         assert sum(store.task_counts().values()) == 1

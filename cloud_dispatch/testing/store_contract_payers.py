@@ -20,7 +20,7 @@ from cloud_dispatch.ports.store import InstanceChange, Retention, Store, TaskFil
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.payers import ClaimTerms
-from cloud_dispatch.spend.windows import Window, span_at
+from cloud_dispatch.spend.windows import DAY_MS, Window, span_at
 from cloud_dispatch.testing.store_builders import (
     START_MS,
     Agent,
@@ -146,6 +146,61 @@ class PayersContract:
         clock.now_ms += 400 * 24 * HOUR_MS
         await limited(again, total, hourly)
         assert stands(again, total) == known[0]
+
+    async def test_charges_that_no_window_holds_any_more_are_added_up(
+        self, store: Store, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        """A few at a time, by payer, and later ones to those; a limit in total counts them as before, now and after a
+        restart. What ended within two months is kept as it is: its windows may be open."""
+        poor, ann = of(POOR, 1.2), of(ANN, 100)
+        await limited(store, poor, ann)
+
+        async def spend(*wanted: TaskSpec) -> list[tuple[int, int]]:
+            await store.submit(wanted)
+            agent = await machine(store, f"at-{clock.now_ms}", hours=(clock.now_ms - START_MS) // HOUR_MS + 1)
+            claims = await agent.claim(len(wanted))
+            clock.now_ms += HOUR_MS // 2
+            await agent.sync(*map(result, claims))
+            await store.change([InstanceChange(agent.id, InstanceEvent.GONE)])
+            return [stands(store, one) for one in (poor, ann)]
+
+        async def added() -> list[int]:
+            found = [(await store.prune(clock.now_ms, Retention(), batch=2))["charges"] for _ in range(4)]
+            assert [stands(store, one) for one in (poor, ann)] == spent
+            await limited(store, poor, ann)
+            assert [stands(store, one) for one in (poor, ann)] == spent, "as the tables have it"
+            return found
+
+        spent = await spend(*[quarter() for _ in range(3)], quarter("rich", user="ann"))
+        assert spent == [(375_000, 0), (125_000, 0)]
+        clock.now_ms += 61 * DAY_MS
+        assert await added() == [0, 0, 0, 0]
+        spent = await spend(quarter(), quarter("rich", user="ann"))
+        clock.now_ms += 2 * DAY_MS
+        assert await added() == [2, 2, 0, 0]
+        clock.now_ms += 61 * DAY_MS
+        assert await added() == [2, 0, 0, 0]
+        assert spent == [(500_000, 0), (250_000, 0)]
+        assert await asyncio.gather(*(store.prune(clock.now_ms, Retention()) for _ in range(2))) == [{"charges": 0}] * 2
+        await store.close()
+        store = await open_store(clock)
+        await limited(store, poor, ann)
+        assert [stands(store, one) for one in (poor, ann)] == spent
+        assert await spend(*[quarter() for _ in range(3)]) == [(750_000, 0), (250_000, 0)], "two of the three"
+        await sound(store)
+
+    async def test_charges_that_are_added_up_twice_at_once_count_once(self, store: Store, clock: ManualClock) -> None:
+        """All of them, and a part of the same."""
+        await limited(store, of(POOR, 1))
+        await store.submit([quarter() for _ in range(4)])
+        agent = await machine(store)
+        claims = await agent.claim(4)
+        clock.now_ms += HOUR_MS // 2
+        await agent.sync(*map(result, claims))
+        clock.now_ms += 100 * DAY_MS
+        await asyncio.gather(*(store.prune(clock.now_ms, Retention(), batch=most) for most in (2, 10, 2)))
+        await limited(store, of(POOR, 1))
+        assert stands(store, of(POOR, 1)) == (DOLLAR // 2, 0)
 
     async def test_what_is_given_back_frees_what_it_did_not_use(self, store: Store, clock: ManualClock) -> None:
         """The next claim of the very same call has it."""
