@@ -22,37 +22,47 @@ MAX_PRUNE = 100_000
 _CHUNK = 500
 
 
+Found = Mapping[str, Sequence[Any]]
+_TABLES: Mapping[str, Table] = {table.name: table for table in (tasks, events, plans, instances)}
+
+
+def past_retention(connection: Connection, now_ms: int, retention: Retention, most: int) -> Found:
+    """By table, the ids of at most `most` rows that ended longer ago than their retention: those stay what they are,
+    whatever is committed meanwhile. Goes through all rows where there is nothing to be found, and so has no place in a
+    commit (a million of each: 0.15 s)."""
+    if not 1 <= most <= MAX_PRUNE:
+        raise InvalidInput(f"batch {most}", place="batch", hint=f"between 1 and {MAX_PRUNE}")
+    gone = instances.c.state == InstanceState.GONE.value
+    found = {}
+    for table, age, column, condition in (
+        (tasks, retention.tasks_ms, tasks.c.ended_ms, None),
+        (events, retention.events_ms, events.c.at_ms, None),
+        (plans, retention.plans_ms, plans.c.at_ms, None),
+        (instances, retention.instances_ms, instances.c.ended_ms, gone),
+    ):
+        if age is None:
+            continue
+        old: ColumnElement[bool] = column < now_ms - age
+        if table is events:  # ids go on from the newest: who follows them asks for those after it
+            old &= table.c.id < select(func.max(events.c.id)).scalar_subquery()
+        query = select(table.c.id).where(old if condition is None else old & condition)
+        found[table.name] = list(connection.scalars(query.order_by(table.c.id).limit(most)))
+    return found
+
+
 class Prune:
-    """Delete what ended longer ago than its retention; attempts and specifications go with their task."""
+    """Delete what `past_retention` found; attempts and specifications go with their task."""
 
     reads = True
 
-    def __init__(self, now_ms: int, retention: Retention, most: int) -> None:
-        if not 1 <= most <= MAX_PRUNE:
-            raise InvalidInput(f"batch {most}", place="batch", hint=f"between 1 and {MAX_PRUNE}")
-        self._most = most
-        self._rules: list[tuple[Table, str, ColumnElement[bool]]] = []
-        gone = instances.c.state == InstanceState.GONE.value
-        for table, age, column, condition in (
-            (tasks, retention.tasks_ms, tasks.c.ended_ms, None),
-            (events, retention.events_ms, events.c.at_ms, None),
-            (plans, retention.plans_ms, plans.c.at_ms, None),
-            (instances, retention.instances_ms, instances.c.ended_ms, gone),
-        ):
-            if age is not None:
-                old = column < now_ms - age
-                if table is events:  # ids go on from the newest: who follows them asks for those after it
-                    old &= table.c.id < select(func.max(events.c.id)).scalar_subquery()
-                self._rules.append((table, table.name, old if condition is None else old & condition))
-        self._found: dict[str, list[Any]] = {}
+    def __init__(self, found: Found) -> None:
+        self._found = found
         self._states: dict[int, TaskState] = {}
         self._batches: set[str] = set()  # of the instances
 
     def prepare(self, connection: Connection) -> None:
-        with at_length(connection):  # there may be nothing to be found in many rows
-            for table, name, old in self._rules:
-                query = select(table.c.id).where(old).order_by(table.c.id).limit(self._most)
-                self._found[name] = list(connection.scalars(query))
+        """Another may have deleted some of it since: tasks that are gone are not counted off once more."""
+        self._states, self._batches = {}, set()
         for part in _chunks(self._found.get("tasks", [])):
             for task, state in connection.execute(select(tasks.c.id, tasks.c.state).where(tasks.c.id.in_(part))):
                 self._states[task] = TaskState(state)
@@ -60,8 +70,9 @@ class Prune:
             self._batches.update(connection.scalars(select(instances.c.batch).where(instances.c.id.in_(part))))
 
     def plan(self, batch: Batch) -> None:
-        for table, name, _ in self._rules:
-            for part in _chunks(self._found[name]):
+        for name, ids in self._found.items():
+            table = _TABLES[name]
+            for part in _chunks(ids):
                 batch.write(delete(table).where(table.c.id.in_(part)))
         for part in _chunks(sorted(self._batches)):
             batch.write(_without_instances(part))

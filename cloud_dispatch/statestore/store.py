@@ -454,7 +454,8 @@ class SqlStore:
 
     # -- care
     async def prune(self, now_ms: int, retention: Retention, *, batch: int = 10_000) -> Mapping[str, int]:
-        pruned = await self._commit.run(care.Prune(now_ms, retention, batch))
+        found = await self._read(care.past_retention, now_ms, retention, batch)
+        pruned = await self._commit.run(care.Prune(found)) if any(found.values()) else dict.fromkeys(found, 0)
         return {**pruned, "charges": await self._commit.run(Fold(now_ms, batch))}
 
     async def backup(self, target: Path) -> None:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.ports.store import Retention
 from cloud_dispatch.statestore.batch import Batch
-from cloud_dispatch.statestore.care import Prune
+from cloud_dispatch.statestore.care import Prune, past_retention
 from cloud_dispatch.statestore.engine import make_engine, parse_url
 from cloud_dispatch.statestore.invariants import problems_in
 from cloud_dispatch.statestore.memory import Memory
@@ -46,7 +46,7 @@ def stored(path: Path, launches: int) -> Iterator[sa.Connection]:
 
 def prune(connection: sa.Connection) -> None:
     """As a commit does it, of all that were gone one millisecond after the first."""
-    one = Prune(START_MS + 2, Retention(None, None, None, 0), 1_000)
+    one = Prune(past_retention(connection, START_MS + 2, Retention(None, None, None, 0), 1_000))
     one.prepare(connection)
     one.plan(batch := Batch(Memory()))
     for statement, rows in [*batch.before, *batch.after]:
