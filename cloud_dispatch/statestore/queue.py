@@ -72,7 +72,7 @@ class ReadyQueue:
 
     def __init__(self) -> None:
         self.lots: dict[int, Lot] = {}
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, Line] = {}  # of those in which something waits
         #: Nothing that waits says that it takes longer.
         self.longest_ms = 0
 
@@ -143,12 +143,12 @@ class ReadyQueue:
 
     def lines(self) -> Iterator[tuple[int, Line]]:
         """Every line in which tasks wait, by its number."""
-        return ((number, line) for number, line in self._lines.items() if line.count)
+        return iter(self._lines.items())
 
     def head(self, number: int) -> Key | None:
         """The key of the next task of a line."""
         line = self._lines.get(number)
-        if line is None or not line.count:
+        if line is None:
             return None
         lots, priorities = self.lots, line.priorities
         while priorities:
@@ -169,7 +169,7 @@ class ReadyQueue:
         """The first `MOST_PASSED` tasks of a line by how long they say that they take, in the order of the first of
         each. Costs in proportion to them once after each change of the line; then nothing."""
         line = self._lines.get(number)
-        if line is None or not line.count:
+        if line is None:
             return ()
         if line.front is None:
             found: dict[int, Step] = {}
@@ -232,17 +232,17 @@ class ReadyQueue:
         line.entries += 1
         line.front = None
 
-    @staticmethod
-    def _leave(line: Line, lot: Lot) -> None:
+    def _leave(self, line: Line, lot: Lot) -> None:
+        """Where that was the last of its line, that is forgotten: whoever asks for work looks at all there are, and of
+        shapes there may have been a hundred thousand."""
         line.count -= 1
         line.front = None
         if lot.expected_ms:
             line.expected_sum -= lot.expected_ms
             line.expected_known -= 1
         if not line.count:
-            line.heaps.clear()
-            line.priorities.clear()
             line.entries = 0
+            del self._lines[lot.line]
 
     def _rebuild(self, number: int, line: Line) -> None:
         """Drop the stale entries; paid for by the removals that made them."""
