@@ -97,7 +97,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     ),
     "store.retain_tasks": (
         _DURATION,
-        "How long tasks that ended are kept, with their attempts; instances that are gone too. Outputs: a day longer.",
+        "How long ended tasks and gone instances are kept; tasks until what they ran on is gone. Outputs a day longer.",
     ),
     "store.retain_events": (_DURATION, "How long events are kept."),
     "store.retain_plans": (_DURATION, "How long stored plans are kept, with their snapshots."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Delete, Table, delete, func, select
+from sqlalchemy import ColumnElement, Delete, Table, delete, exists, func, select
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import InvalidInput
@@ -16,26 +16,32 @@ from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.engine import at_length
 from cloud_dispatch.statestore.invariants import problems_in, problems_of_memory
 from cloud_dispatch.statestore.memory import Memory
-from cloud_dispatch.statestore.schema import events, instances, intents, plans, tasks
+from cloud_dispatch.statestore.schema import attempts, events, instances, intents, plans, tasks
 
 MAX_PRUNE = 100_000
 _CHUNK = 500
 
 
 Found = Mapping[str, Sequence[Any]]
+_RAN_WHERE_SOME_LIVE = (
+    exists()
+    .where(attempts.c.task == tasks.c.id, attempts.c.instance == instances.c.id)
+    .where(instances.c.state != InstanceState.GONE.value)
+)
 _TABLES: Mapping[str, Table] = {table.name: table for table in (tasks, events, plans, instances)}
 
 
 def past_retention(connection: Connection, now_ms: int, retention: Retention, most: int) -> Found:
     """By table, the ids of at most `most` rows that ended longer ago than their retention: those stay what they are,
-    whatever is committed meanwhile. Goes through all rows where there is nothing to be found, and so has no place in a
-    commit (a million of each: 0.15 s)."""
+    whatever is committed meanwhile. Tasks stay as long as an instance lives that they ran on: who used it, and pays for
+    it, is told by their attempts once it is gone. Goes through all rows where there is nothing to be found, and so has
+    no place in a commit (a million of each: 0.15 s)."""
     if not 1 <= most <= MAX_PRUNE:
         raise InvalidInput(f"batch {most}", place="batch", hint=f"between 1 and {MAX_PRUNE}")
     gone = instances.c.state == InstanceState.GONE.value
     found = {}
     for table, age, column, condition in (
-        (tasks, retention.tasks_ms, tasks.c.ended_ms, None),
+        (tasks, retention.tasks_ms, tasks.c.ended_ms, ~_RAN_WHERE_SOME_LIVE),
         (events, retention.events_ms, events.c.at_ms, None),
         (plans, retention.plans_ms, plans.c.at_ms, None),
         (instances, retention.instances_ms, instances.c.ended_ms, gone),

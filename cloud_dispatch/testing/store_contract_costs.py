@@ -287,6 +287,36 @@ class CostContract:
         (unknown,) = await store.cost_of_task(ids[3])
         assert (unknown.cost, unknown.rate) == (None, Rate(1_000_000_000))
 
+    async def test_tasks_are_kept_as_long_as_an_instance_lives_that_they_ran_on(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Past their retention, so that their project pays its part of it, and no neighbour pays for them."""
+        retry = RetryRules(causes=frozenset({Cause.EXIT_CODE}))
+        wanted = [spec("old", project="genes"), spec("again", project="genes", retry=retry)]
+        _, again, young = await store.submit([*wanted, spec("young", project="stars")])
+        agent, other = await rented(store), await rented(store, "other")
+        claims = await agent.claim(2)
+        clock.now_ms += HOUR_MS
+        await agent.sync(result(claims[0], ran_ms=HOUR_MS), result(claims[1], FAILURE, ran_ms=HOUR_MS))
+        (claimed,) = await other.claim()
+        assert claimed.task == again
+        await other.sync(result(claimed))
+        await leaves(store, other)
+        clock.now_ms += HOUR_MS
+        (claimed,) = await agent.claim()
+        clock.now_ms += HOUR_MS // 2
+        await agent.sync(result(claimed, ran_ms=HOUR_MS // 2))
+        before = await paid(store, CostKey.PROJECT)
+        assert before["genes"].whole > before["stars"].whole > 0
+        keep = Retention(tasks_ms=HOUR_MS)
+        assert (await store.prune(clock.now_ms, keep))["tasks"] == 0
+        await leaves(store, agent)
+        assert await paid(store, CostKey.PROJECT) == before
+        assert (await store.prune(clock.now_ms, keep))["tasks"] == 2
+        assert [task.id for task in await store.tasks(TaskFilter())] == [young]
+        assert await paid(store, CostKey.PROJECT) == before
+        assert await store.check() == []
+
     async def test_the_attempts_of_a_task_each_with_its_price(self, store: Store, clock: ManualClock) -> None:
         agent, (again, _) = await played(store, clock)
         await leaves(store, agent)
