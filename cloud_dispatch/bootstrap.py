@@ -376,6 +376,13 @@ def step_back(config: Config, to: str) -> None:
         statestore.step_back(config.store_url, to, now_ms=SystemClock().now())
 
 
+def compact(config: Config) -> tuple[int, int]:
+    """Give the room that the statestore of a dispatcher that is not running does not need back to the disk; the bytes
+    before and after."""
+    with as_owner(config.state_dir):
+        return statestore.compact(config.store_url, now_ms=SystemClock().now())
+
+
 def check_store(config: Config) -> list[str]:
     """Problems of the statestore of a dispatcher that is not running."""
     with as_owner(config.state_dir):

@@ -158,6 +158,23 @@ def downgrade(
 
 
 @db.command()
+def compact(config: ConfigFile = None, as_json: Json = False) -> None:
+    """Give the room of deleted rows back to the disk: SQLite's file is otherwise as large as they ever were at once.
+    The dispatcher must be stopped, and there must be room for what is kept, twice: beside it and where temporary files
+    are.
+
+    Example: cloud-dispatch db compact
+    """
+    settings = load_config(config)
+    from cloud_dispatch import bootstrap
+    from cloud_dispatch.domain.resources import format_bytes
+
+    before, after = bootstrap.compact(settings)
+    found = {"bytes_before": before, "bytes": after}
+    emit(found, as_json, lambda: print(f"The statestore has {format_bytes(after)} now, before {format_bytes(before)}."))
+
+
+@db.command()
 def restored(config: ConfigFile = None, as_json: Json = False) -> None:
     """Say that the database was brought back to an earlier moment by other means than `restore`: a snapshot of the
     disk, backups of a managed database. Before the dispatcher starts on it.

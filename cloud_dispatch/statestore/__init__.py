@@ -17,6 +17,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.statestore import lock as locks
+from cloud_dispatch.statestore.compacting import compact
 from cloud_dispatch.statestore.copying import backup as copy
 from cloud_dispatch.statestore.copying import came_back, identity_in, restore
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
@@ -34,6 +35,7 @@ __all__ = [
     "SqlStore",
     "backup",
     "came_back",
+    "compact",
     "describe_owner",
     "identity",
     "identity_in",

@@ -136,7 +136,9 @@ def test_what_root_copies_and_says_of_a_state_is_its_owners(served: Path, nobody
     root(served, "backup")
     check(served, nobody)
     (served / "store.sqlite.lock").unlink()
-    for words in (["db", "check"], ["db", "restored"], ["db", "downgrade", "--to", "0001"], ["token", "new"]):
+    for words in (
+        ["db", "check"], ["db", "restored"], ["db", "compact"], ["db", "downgrade", "--to", "0001"], ["token", "new"],
+    ):  # fmt: skip
         root(served, *words)
         check(served, nobody)
 
@@ -180,7 +182,8 @@ def test_links_of_the_service_lead_root_to_nothing_of_roots(
 
 
 @pytest.mark.parametrize("words", [
-    ["token", "new"], ["db", "check"], ["db", "restored"], ["db", "downgrade", "--to", "0001"], ["backup"],
+    ["token", "new"], ["db", "check"], ["db", "restored"], ["db", "compact"], ["db", "downgrade", "--to", "0001"],
+    ["backup"],
 ], ids=" ".join)  # fmt: skip
 def test_names_of_the_service_lead_no_command_of_roots_elsewhere(
     served: Path, words: list[str], tmp_path: Path, nobody: pwd.struct_passwd
