@@ -139,9 +139,11 @@ class SqlStore:
             return self.task_counts()
         _check_filter(where)
         counts = dict.fromkeys(TaskState, 0)
-        for after in range(0, self._memory.last_task, reading.COUNT_WINDOW):
-            for state, count in (await self._read(reading.count_tasks, where, after)).items():
+        last, until = self._memory.last_task, 0
+        while until < last and (first := await self._read(reading.first_kept, until)) is not None:
+            for state, count in (await self._read(reading.count_tasks, where, first)).items():
                 counts[TaskState(state)] += count
+            until = first + reading.COUNT_WINDOW - 1
         return counts
 
     # -- claims

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Coroutine
+from contextlib import closing
 from typing import Any, TypeVar
+
+import pytest
 
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.events import Event
+from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import Retention, TaskFilter
 from cloud_dispatch.statestore import SqlStore, open_store
 from cloud_dispatch.statestore.care import Prune, past_retention
@@ -36,7 +41,7 @@ class Slow(Inline):
 async def _lived_in(url: str, clock: ManualClock, reads: Inline) -> SqlStore:
     """A store with two tasks that ended, one that waits, and two events; all are old."""
     store = await open_store(url, clock=clock, entropy=CountingEntropy(), executor=Inline(), reads=reads)
-    one, two, _ = await store.submit([spec() for _ in range(3)])
+    one, two, _ = await store.submit([spec(project="p") for _ in range(3)])
     await store.cancel(TaskFilter(ids=(one, two)))
     await store.record([Event(START_MS, "first"), Event(START_MS, "last")])
     clock.now_ms += 1_000
@@ -61,6 +66,33 @@ async def test_nobody_waits_while_what_is_old_is_looked_for(migrated_sqlite_url:
     assert [task.id for task in await store.tasks(TaskFilter())] == [3, new]
     assert [event.action for event in await store.events()] == ["new", "last"]
     assert await store.check() == []
+    await store.close()
+
+
+async def test_counting_what_is_kept_costs_nothing_for_what_is_not(
+    migrated_sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of tasks have ended and are pruned after one that waits still; windows of the others are not asked for.
+    All that are kept count, wherever a window ends."""
+    clock = ManualClock()
+    await (await _lived_in(migrated_sqlite_url, clock, Inline())).close()
+    with closing(sqlite3.connect(migrated_sqlite_url.removeprefix("sqlite:///"))) as tables:
+        tables.execute("UPDATE counters SET value = 3000 WHERE name = 'task'")
+        tables.commit()
+    store = await open_store(migrated_sqlite_url, clock=clock, entropy=CountingEntropy(), executor=Inline())
+    await store.submit([spec(project="p") for _ in range(7)])
+    await store.prune(clock.now_ms + 1_000, ALL)
+    monkeypatch.setattr("cloud_dispatch.statestore.reading.COUNT_WINDOW", 3)
+    asked: list[object] = []
+    read = store._read
+
+    def counted(query: Callable[..., T], *args: Any) -> Coroutine[Any, Any, T]:
+        asked.append(query)
+        return read(query, *args)
+
+    monkeypatch.setattr(store, "_read", counted)
+    assert (await store.count(TaskFilter(project="p")))[TaskState.QUEUED] == 8
+    assert len(asked) <= 10
     await store.close()
 
 
