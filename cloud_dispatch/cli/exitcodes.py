@@ -29,7 +29,7 @@ TABLE: Mapping[int, str] = {
         "the command line, the task file or the configuration is wrong, or a question was not answered with yes;"
         " nothing was done"
     ),
-    NOT_FOUND: "there is no such task, instance, pool or file",
+    NOT_FOUND: "there is no such task, instance, pool or file; `run`: nobody knows any more how some task ended",
     CONFLICT: "refused: its state forbids it, or it is somebody else's (such as the store of another dispatcher)",
     UNAVAILABLE: (
         "no dispatcher answers, or it can't serve now; or the machine refuses (rights of a file, a full disk);"

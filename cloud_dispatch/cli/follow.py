@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cloud_dispatch.cli import show
-from cloud_dispatch.cli.exitcodes import INTERRUPTED, OK, TASKS_FAILED
+from cloud_dispatch.cli.exitcodes import INTERRUPTED, NOT_FOUND, OK, TASKS_FAILED
 from cloud_dispatch.cli.session import emit, messages, pause, say, seconds
 from cloud_dispatch.cli.waits import Waits, say_away
 from cloud_dispatch.domain.errors import Denied, Unavailable
 
 if TYPE_CHECKING:
-    from cloud_dispatch.client import Client, TaskView
+    from cloud_dispatch.client import Client, TaskPage, TaskView
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 _SHORT_S, _LONG_S, _GROWTH = 0.1, 1.0, 1.3
@@ -30,13 +30,15 @@ _PLAIN_EVERY_S = 5.0
 
 
 class Watch:
-    """The states of some tasks, by polling: `ended` grows, `pending` shrinks."""
+    """The states of some tasks, by polling: `ended` grows, `pending` shrinks. `missing`: the dispatcher does not have
+    them any more, so that nobody knows how they ended, and nobody waits for it."""
 
     def __init__(self, client: Client, ids: Sequence[int]) -> None:
         self._client = client
         self.total = len(set(ids))
         self.pending = set(ids)
         self.ended: dict[int, TaskView] = {}
+        self.missing: set[int] = set()
         self.running = 0
         self.waiting: int | None = None  # the first that is queued, while none runs
         self._pause_s = _SHORT_S
@@ -57,11 +59,20 @@ class Watch:
                 self.pending.discard(task["id"])
                 self.ended[task["id"]] = task
             fresh += ended
-            if len(ended) < len(ours) or not ours:
+            missing = self._missing_in(page)
+            if len(ended) < len(ours) or not (ours or missing):
                 break  # the head of the queue still runs: what is behind it is looked at in a later poll
         self.running, self.waiting = running, None if running else waiting
         self._pause_s = _SHORT_S if fresh else min(self._pause_s * _GROWTH, _LONG_S)
         return fresh
+
+    def _missing_in(self, page: TaskPage) -> set[int]:
+        """Those that should be on it, all tasks from the first pending one on, and are not: from here on missing."""
+        there = {task["id"] for task in page["tasks"]}
+        missing = {task for task in self.pending - there if page["next"] is None or task <= page["next"]}
+        self.pending -= missing
+        self.missing |= missing
+        return missing
 
     def pause(self) -> None:
         """Wait before the next poll; longer while nothing happens."""
@@ -171,7 +182,10 @@ class Follow:
             say(f"and {len(failed) - _SHOWN} more: cloud-dispatch tasks --state failed")
         if failed and self._watch.total > 1:
             say(f"What it wrote: cloud-dispatch logs {failed[0]['id']}")
-        return TASKS_FAILED if failed else OK
+        if missing := sorted(self._watch.missing):
+            why = "the dispatcher does not have them any more (`store.retain_tasks`)"
+            say(f"How {show.tasks(missing)}, ended is not known: {why}.")
+        return TASKS_FAILED if failed else NOT_FOUND if missing else OK
 
 
 def patiently(watch: Watch) -> Iterator[list[TaskView]]:
