@@ -19,7 +19,7 @@ from cloud_dispatch.ports.pages import TaskPage
 from cloud_dispatch.ports.store import LedgerEntry, PlanEntry, StoredPlan, TaskFilter
 from cloud_dispatch.statestore.records import plan_of
 from cloud_dispatch.statestore.rows import attempt_of, instance_of, last_attempts, task_of
-from cloud_dispatch.statestore.schema import attempts, events, instances, ledger, plans, specs, tasks
+from cloud_dispatch.statestore.schema import attempts, counters, events, instances, ledger, plans, specs, tasks
 from cloud_dispatch.statestore.stretches import of_instance
 from cloud_dispatch.statestore.tasks import matching
 
@@ -31,7 +31,9 @@ _CHUNK = 500
 def one_task(connection: Connection, task: TaskId) -> Task:
     found = list_tasks(connection, TaskFilter(ids=(task,)), TaskId(0), None, 1)
     if not found:
-        raise NotFound(f"there is no task {task}")
+        last = connection.scalar(select(counters.c.value).where(counters.c.name == "task")) or 0
+        hint = "it ended longer ago than tasks are kept (`store.retain_tasks`)" if 0 < task <= last else ""
+        raise NotFound(f"there is no task {task}", hint=hint)
     return found[0]
 
 

@@ -349,6 +349,10 @@ class FleetContract:
         assert [task.id for task in await store.tasks(TaskFilter())] == [3]
         assert sum(store.task_counts().values()) == 1
         assert list(await store.attempts(TaskId(1))) == []
+        for number, hint in ((1, "it ended longer ago than tasks are kept (`store.retain_tasks`)"), (5, "")):
+            with pytest.raises(NotFound) as missing:
+                await store.task(TaskId(number))
+            assert (missing.value.message, missing.value.hint) == (f"there is no task {number}", hint)
         assert [event.action for event in await store.events()] == ["new"]
         assert await store.submit([spec()]) == [5]
         assert await store.check() == []
