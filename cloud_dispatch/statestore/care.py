@@ -52,7 +52,8 @@ def past_retention(connection: Connection, now_ms: int, retention: Retention, mo
         if table is events:  # ids go on from the newest: who follows them asks for those after it
             old &= table.c.id < select(func.max(events.c.id)).scalar_subquery()
         query = select(table.c.id).where(old if condition is None else old & condition)
-        found[table.name] = list(connection.scalars(query.order_by(table.c.id).limit(most)))
+        with at_length(connection):
+            found[table.name] = list(connection.scalars(query.order_by(table.c.id).limit(most)))
     return found
 
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any, TypeVar
 
 import pytest
+import sqlalchemy as sa
 
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.events import Event
@@ -16,6 +17,7 @@ from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import Retention, TaskFilter
 from cloud_dispatch.statestore import SqlStore, open_store
 from cloud_dispatch.statestore.care import Prune, past_retention
+from cloud_dispatch.statestore.engine import LONG_S
 from cloud_dispatch.testing.store_builders import START_MS, ManualClock, spec
 from tests.statestore.conftest import CountingEntropy
 
@@ -66,6 +68,22 @@ async def test_nobody_waits_while_what_is_old_is_looked_for(migrated_sqlite_url:
     assert [task.id for task in await store.tasks(TaskFilter())] == [3, new]
     assert [event.action for event in await store.events()] == ["new", "last"]
     assert await store.check() == []
+    await store.close()
+
+
+async def test_a_database_may_look_for_what_is_old_for_long(migrated_postgres_url: str) -> None:
+    """It says nothing while it goes through a hundred million rows: longer than any other question may take."""
+    clock, borne = ManualClock(), {}
+    store = await _lived_in(migrated_postgres_url, clock, Inline())
+
+    @sa.event.listens_for(store._engine, "before_cursor_execute")
+    def note(connection: sa.Connection, _cursor: object, text: str, *_: object) -> None:
+        driver: Any = connection.connection.driver_connection
+        if " FROM " in (said := " ".join(text.split())):
+            borne[said.split(" FROM ")[1].split()[0]] = driver.patience_s
+
+    await store._read(past_retention, clock.now_ms, ALL, 10)
+    assert borne == dict.fromkeys(("tasks", "events", "plans", "instances"), LONG_S)
     await store.close()
 
 
