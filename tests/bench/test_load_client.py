@@ -46,9 +46,12 @@ class Queue:
 
 @asynccontextmanager
 async def listening(answer: Callable[[str, str, bytes], Any], status: str = "200 OK") -> AsyncIterator[int]:
-    """An HTTP server around `answer`; yields its port."""
+    """An HTTP server around `answer`; yields its port. What is connected at its end is cut off: from Python 3.12 on a
+    server waits for that."""
+    connected: set[asyncio.StreamWriter] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.add(writer)
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -67,7 +70,11 @@ async def listening(answer: Callable[[str, str, bytes], Any], status: str = "200
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
-        yield server.sockets[0].getsockname()[1]
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            for writer in connected:
+                writer.close()
 
 
 def plan_of(port: int, want: int, seats: int) -> Plan:
@@ -115,11 +122,11 @@ def test_refused_sync_fails_the_load_with_the_answer() -> None:
 
     async def main() -> None:
         queue = Queue(TASKS)
-        async with listening(queue.answer) as port:
+        refused = listening(lambda *_: SyncReply(), status="403 Forbidden")
+        async with listening(queue.answer) as port, refused as refusing:
             progress = Progress(TASKS, asyncio.Event(), warm_at=25)
             connections = await connect(plan_of(port, 1, 2), progress)
             queue.answer = lambda *_: SyncReply(end=True)  # type: ignore[method-assign]
-        async with listening(lambda *_: SyncReply(), status="403 Forbidden") as refusing:
             for connection in connections:
                 await asyncio.get_running_loop().create_connection(
                     lambda made=connection: made,
