@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.spend.windows import DAY_MS
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.schema import charges
 
-#: What ended longer ago is in no hour, day or month that is open, also where the clock is ahead by a month.
+#: What ended so long before the newest of them is in no hour, day or month that is open, also where that one was noted
+#: by a clock that was ahead by a month.
 WINDOWS_MS = 62 * DAY_MS
 #: When a sum has ended, so that it is older than any window and only counts in total, by its amount. No charge has.
 _SUMMED_MS = 0
@@ -31,7 +32,11 @@ _SUM = (
 
 
 class Fold:
-    """Add old charges up, at most `most` a call; answers how many. An operation of the group commit."""
+    """Add old charges up, at most `most` a call; answers how many. An operation of the group commit.
+
+    How old they are is told by the newest one as well: a dispatcher that starts with a clock far ahead would else take
+    them out of windows that are open.
+    """
 
     reads = True
 
@@ -43,7 +48,9 @@ class Fold:
         self._found = 0
 
     def prepare(self, connection: Connection) -> None:
-        old = _ROWS.where(_c.until_ms > _SUMMED_MS, _c.until_ms < self._before_ms)
+        newest_ms = connection.scalar(select(func.max(_c.until_ms))) or 0
+        before_ms = min(self._before_ms, newest_ms - WINDOWS_MS)
+        old = _ROWS.where(_c.until_ms > _SUMMED_MS, _c.until_ms < before_ms)
         found = connection.execute(old.order_by(_c.until_ms).limit(self._most)).all()
         self._sums, self._added, self._found = {}, [], len(found)
         if not found:

@@ -151,7 +151,7 @@ class PayersContract:
         self, store: Store, open_store: OpenStore, clock: ManualClock
     ) -> None:
         """A few at a time, by payer, and later ones to those; a limit in total counts them as before, now and after a
-        restart. What ended within two months is kept as it is: its windows may be open."""
+        restart. What ended within two months before the newest is kept as it is: its windows may be open."""
         poor, ann = of(POOR, 1.2), of(ANN, 100)
         await limited(store, poor, ann)
 
@@ -174,33 +174,38 @@ class PayersContract:
         spent = await spend(*[quarter() for _ in range(3)], quarter("rich", user="ann"))
         assert spent == [(375_000, 0), (125_000, 0)]
         clock.now_ms += 61 * DAY_MS
-        assert await added() == [0, 0, 0, 0]
         spent = await spend(quarter(), quarter("rich", user="ann"))
+        assert await added() == [0, 0, 0, 0]
         clock.now_ms += 2 * DAY_MS
+        assert await added() == [0, 0, 0, 0], "by the newest"
+        spent = await spend(quarter("rich", user="ann"))
         assert await added() == [2, 2, 0, 0]
         clock.now_ms += 61 * DAY_MS
+        spent = await spend(quarter("rich", user="ann"))
         assert await added() == [2, 0, 0, 0]
-        assert spent == [(500_000, 0), (250_000, 0)]
+        assert spent == [(500_000, 0), (500_000, 0)]
         assert await asyncio.gather(*(store.prune(clock.now_ms, Retention()) for _ in range(2))) == [{"charges": 0}] * 2
         await store.close()
         store = await open_store(clock)
         await limited(store, poor, ann)
         assert [stands(store, one) for one in (poor, ann)] == spent
-        assert await spend(*[quarter() for _ in range(3)]) == [(750_000, 0), (250_000, 0)], "two of the three"
+        assert await spend(*[quarter() for _ in range(3)]) == [(750_000, 0), (500_000, 0)], "two of the three"
         await sound(store)
 
     async def test_charges_that_are_added_up_twice_at_once_count_once(self, store: Store, clock: ManualClock) -> None:
         """All of them, and a part of the same."""
         await limited(store, of(POOR, 1))
-        await store.submit([quarter() for _ in range(4)])
-        agent = await machine(store)
-        claims = await agent.claim(4)
-        clock.now_ms += HOUR_MS // 2
-        await agent.sync(*map(result, claims))
-        clock.now_ms += 100 * DAY_MS
-        await asyncio.gather(*(store.prune(clock.now_ms, Retention(), batch=most) for most in (2, 10, 2)))
+        await store.submit([quarter() for _ in range(5)])
+        for name, tasks, days in (("old", 4, 0), ("new", 1, 100)):
+            clock.now_ms += days * DAY_MS
+            agent = await machine(store, name, hours=days * 24 + 1)
+            claims = await agent.claim(tasks)
+            clock.now_ms += HOUR_MS // 2
+            await agent.sync(*map(result, claims))
+        answers = await asyncio.gather(*(store.prune(clock.now_ms, Retention(), batch=most) for most in (2, 10, 2)))
+        assert sum(answer["charges"] for answer in answers) >= 2
         await limited(store, of(POOR, 1))
-        assert stands(store, of(POOR, 1)) == (DOLLAR // 2, 0)
+        assert stands(store, of(POOR, 1)) == (5 * DOLLAR // 8, 0)
 
     async def test_what_is_given_back_frees_what_it_did_not_use(self, store: Store, clock: ManualClock) -> None:
         """The next claim of the very same call has it."""
