@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Delete, Table, delete, exists, func, select
+from sqlalchemy import ColumnElement, Delete, Table, delete, exists, func, select, true
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import InvalidInput
@@ -19,8 +19,9 @@ from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.schema import attempts, events, instances, intents, plans, tasks
 
 MAX_PRUNE = 100_000
+#: Rows that are looked at by one question.
+WINDOW = 100_000
 _CHUNK = 500
-
 
 Found = Mapping[str, Sequence[Any]]
 _RAN_WHERE_SOME_LIVE = (
@@ -28,33 +29,66 @@ _RAN_WHERE_SOME_LIVE = (
     .where(attempts.c.task == tasks.c.id, attempts.c.instance == instances.c.id)
     .where(instances.c.state != InstanceState.GONE.value)
 )
-_TABLES: Mapping[str, Table] = {table.name: table for table in (tasks, events, plans, instances)}
 
 
-def past_retention(connection: Connection, now_ms: int, retention: Retention, most: int) -> Found:
-    """By table, the ids of at most `most` rows that ended longer ago than their retention: those stay what they are,
-    whatever is committed meanwhile. Tasks stay as long as an instance lives that they ran on: who used it, and pays for
-    it, is told by their attempts once it is gone. Goes through all rows where there is nothing to be found, and so has
-    no place in a commit (a million of each: 0.15 s)."""
+class _Rule(NamedTuple):
+    """Which rows of a table may go: those whose moment `since` is longer ago than their retention, if `may`, too."""
+
+    table: Table
+    since: ColumnElement[int]
+    may: ColumnElement[bool]
+
+
+_RULES: Mapping[str, _Rule] = {
+    rule.table.name: rule
+    for rule in (
+        _Rule(tasks, tasks.c.ended_ms, ~_RAN_WHERE_SOME_LIVE),
+        # Ids go on from the newest: who follows them asks for those after it.
+        _Rule(events, events.c.at_ms, events.c.id < select(func.max(events.c.id)).scalar_subquery()),
+        _Rule(plans, plans.c.at_ms, true()),
+        _Rule(instances, instances.c.ended_ms, instances.c.state == InstanceState.GONE.value),
+    )
+}
+
+
+async def look(ask: Callable[..., Awaitable[Any]], now_ms: int, retention: Retention, most: int) -> Found:
+    """By table, the ids of at most `most` rows that are past their retention. `ask` asks one question, of a connection
+    and what goes with it, and lets others have their turn between two."""
     if not 1 <= most <= MAX_PRUNE:
         raise InvalidInput(f"batch {most}", place="batch", hint=f"between 1 and {MAX_PRUNE}")
-    gone = instances.c.state == InstanceState.GONE.value
-    found = {}
-    for table, age, column, condition in (
-        (tasks, retention.tasks_ms, tasks.c.ended_ms, ~_RAN_WHERE_SOME_LIVE),
-        (events, retention.events_ms, events.c.at_ms, None),
-        (plans, retention.plans_ms, plans.c.at_ms, None),
-        (instances, retention.instances_ms, instances.c.ended_ms, gone),
-    ):
+    ages = {
+        "tasks": retention.tasks_ms,
+        "events": retention.events_ms,
+        "plans": retention.plans_ms,
+        "instances": retention.instances_ms,
+    }
+    found: dict[str, list[Any]] = {}
+    for name, age in ages.items():
         if age is None:
             continue
-        old: ColumnElement[bool] = column < now_ms - age
-        if table is events:  # ids go on from the newest: who follows them asks for those after it
-            old &= table.c.id < select(func.max(events.c.id)).scalar_subquery()
-        query = select(table.c.id).where(old if condition is None else old & condition)
-        with at_length(connection):
-            found[table.name] = list(connection.scalars(query.order_by(table.c.id).limit(most)))
+        ids, after = await ask(past_retention, name, now_ms - age, None, most)
+        while after is not None and len(ids) < most:
+            more, after = await ask(past_retention, name, now_ms - age, after, most - len(ids))
+            ids += more
+        found[name] = ids
     return found
+
+
+def past_retention(connection: Connection, name: str, before_ms: int, after: Any, most: int) -> tuple[list[Any], Any]:
+    """Of `WINDOW` rows of this table, from the id `after` on (None: the first), the ids of at most `most` that ended
+    before then: those stay what they are, whatever is committed meanwhile. And the id after which there are more, None
+    where there are none.
+
+    Tasks stay as long as an instance lives that they ran on: who used it, and pays for it, is told by their attempts
+    once it is gone. Where nothing is to be found all rows are gone through, a million in 0.05 to 0.8 s: that has no
+    place in a commit, and others who ask have their turn between two windows.
+    """
+    table, since, may = _RULES[name]
+    rest = true() if after is None else table.c.id > after
+    last = connection.scalar(select(table.c.id).where(rest).order_by(table.c.id).offset(WINDOW - 1).limit(1))
+    within = rest if last is None else rest & (table.c.id <= last)
+    query = select(table.c.id).where(within, since < before_ms, may)
+    return list(connection.scalars(query.order_by(table.c.id).limit(most))), last
 
 
 class Prune:
@@ -78,7 +112,7 @@ class Prune:
 
     def plan(self, batch: Batch) -> None:
         for name, ids in self._found.items():
-            table = _TABLES[name]
+            table = _RULES[name].table
             for part in _chunks(ids):
                 batch.write(delete(table).where(table.c.id.in_(part)))
         for part in _chunks(sorted(self._batches)):

@@ -456,7 +456,7 @@ class SqlStore:
 
     # -- care
     async def prune(self, now_ms: int, retention: Retention, *, batch: int = 10_000) -> Mapping[str, int]:
-        found = await self._read(care.past_retention, now_ms, retention, batch)
+        found = await care.look(self._read, now_ms, retention, batch)
         pruned = await self._commit.run(care.Prune(found)) if any(found.values()) else dict.fromkeys(found, 0)
         return {**pruned, "charges": await self._commit.run(Fold(now_ms, batch))}
 

@@ -10,7 +10,6 @@ import pytest
 import sqlalchemy as sa
 
 from cloud_dispatch.domain.instance import InstanceState
-from cloud_dispatch.ports.store import Retention
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.care import Prune, past_retention
 from cloud_dispatch.statestore.engine import make_engine, parse_url
@@ -46,7 +45,8 @@ def stored(path: Path, launches: int) -> Iterator[sa.Connection]:
 
 def prune(connection: sa.Connection) -> None:
     """As a commit does it, of all that were gone one millisecond after the first."""
-    one = Prune(past_retention(connection, START_MS + 2, Retention(None, None, None, 0), 1_000))
+    found, _ = past_retention(connection, "instances", START_MS + 2, None, 1_000)
+    one = Prune({"instances": found})
     one.prepare(connection)
     one.plan(batch := Batch(Memory()))
     for statement, rows in [*batch.before, *batch.after]:

@@ -9,15 +9,13 @@ from contextlib import closing
 from typing import Any, TypeVar
 
 import pytest
-import sqlalchemy as sa
 
-from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.adapters.executors import Inline, Thread
 from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import Retention, TaskFilter
-from cloud_dispatch.statestore import SqlStore, open_store
+from cloud_dispatch.statestore import SqlStore, care, open_store, reading
 from cloud_dispatch.statestore.care import Prune, past_retention
-from cloud_dispatch.statestore.engine import LONG_S
 from cloud_dispatch.testing.store_builders import START_MS, ManualClock, spec
 from tests.statestore.conftest import CountingEntropy
 
@@ -40,7 +38,19 @@ class Slow(Inline):
         return found
 
 
-async def _lived_in(url: str, clock: ManualClock, reads: Inline) -> SqlStore:
+class Noting(Thread):
+    """A thread of which one can see what it was asked."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.asked: list[object] = []
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        self.asked.extend(args[:1])
+        return await super().run(work, *args)
+
+
+async def _lived_in(url: str, clock: ManualClock, reads: Inline | Thread) -> SqlStore:
     """A store with two tasks that ended, one that waits, and two events; all are old."""
     store = await open_store(url, clock=clock, entropy=CountingEntropy(), executor=Inline(), reads=reads)
     one, two, _ = await store.submit([spec(project="p") for _ in range(3)])
@@ -64,27 +74,34 @@ async def test_nobody_waits_while_what_is_old_is_looked_for(migrated_sqlite_url:
         assert not pruning.done()
         slow.goes_on.set()
         pruned = await pruning
-    assert (pruned["tasks"], pruned["events"]) == (2, 1)
+    assert (pruned["tasks"], pruned["events"]) == (2, 2)
     assert [task.id for task in await store.tasks(TaskFilter())] == [3, new]
-    assert [event.action for event in await store.events()] == ["new", "last"]
+    assert [event.action for event in await store.events()] == ["new"]
     assert await store.check() == []
     await store.close()
 
 
-async def test_a_database_may_look_for_what_is_old_for_long(migrated_postgres_url: str) -> None:
-    """It says nothing while it goes through a hundred million rows: longer than any other question may take."""
-    clock, borne = ManualClock(), {}
-    store = await _lived_in(migrated_postgres_url, clock, Inline())
-
-    @sa.event.listens_for(store._engine, "before_cursor_execute")
-    def note(connection: sa.Connection, _cursor: object, text: str, *_: object) -> None:
-        driver: Any = connection.connection.driver_connection
-        if " FROM " in (said := " ".join(text.split())):
-            borne[said.split(" FROM ")[1].split()[0]] = driver.patience_s
-
-    await store._read(past_retention, clock.now_ms, ALL, 10)
-    assert borne == dict.fromkeys(("tasks", "events", "plans", "instances"), LONG_S)
+async def test_who_asks_something_else_has_his_turn_meanwhile(
+    migrated_sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread answers all questions, also that without which no instance is gone: it looks at few rows at once, and
+    finds what is old wherever that is, as many as were asked for."""
+    monkeypatch.setattr(care, "WINDOW", 3)
+    clock, thread = ManualClock(), Noting("reads")
+    store = await _lived_in(migrated_sqlite_url, clock, thread)
+    late = await store.submit([spec() for _ in range(7)])
+    await store.cancel(TaskFilter(ids=tuple(late[2:])))
+    await store.record([Event(START_MS, str(number)) for number in range(6)])
+    thread.asked.clear()
+    pruned, _ = await asyncio.gather(store.prune(clock.now_ms + 1, ALL, batch=6), store.events())
+    assert (pruned["tasks"], pruned["events"], pruned["plans"], pruned["instances"]) == (6, 6, 0, 0)
+    assert thread.asked[:3] == [past_retention, reading.list_events, past_retention]
+    assert [task.id for task in await store.tasks(TaskFilter())] == [3, 4, 5, 10]
+    pruned = await store.prune(clock.now_ms + 1, ALL, batch=6)
+    assert (pruned["tasks"], pruned["events"]) == (1, 1)
+    assert [event.action for event in await store.events()] == ["5"]
     await store.close()
+    await thread.close()
 
 
 async def test_counting_what_is_kept_costs_nothing_for_what_is_not(
@@ -118,7 +135,7 @@ async def test_what_another_deleted_meanwhile_is_not_counted_off_twice(migrated_
     """A call that was given up may still be on its way when the next one looks: in a group with it, or in another."""
     clock = ManualClock()
     store = await _lived_in(migrated_sqlite_url, clock, Inline())
-    found = await store._read(past_retention, clock.now_ms, ALL, 1)
+    found = await care.look(store._read, clock.now_ms, ALL, 1)
     await asyncio.gather(*(store.prune(clock.now_ms, ALL, batch=most) for most in (1, 10)))
     await store._commit.run(Prune(found))
     assert [task.id for task in await store.tasks(TaskFilter())] == [3]
