@@ -209,6 +209,9 @@ async def test_whose_end_is_refused_for_long_is_told(tmp_path: Path, monkeypatch
         ):
             assert words in told
         monkeypatch.setattr(w.cloud, "terminate", terminate)
+        w.cloud.stubborn = 1
+        await w.passes(LONGEST_DELAY_MS // 1_000 + 1)
+        assert (health(w), row.id in w.store.instances()) == ([], True)
         await w.passes(LONGEST_DELAY_MS // 1_000 + 1)
         assert row.id not in w.store.instances()
         assert (health(w), w.context.unended) == ([], Unended())

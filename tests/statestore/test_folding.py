@@ -112,6 +112,19 @@ def test_a_clock_that_is_far_ahead_takes_nothing_out_of_a_window_that_is_open(co
         transaction.rollback()
 
 
+def test_a_charge_of_a_clock_that_was_ahead_takes_nothing_out_of_a_window_that_is_open(
+    connection: sa.Connection,
+) -> None:
+    """It was put right since: by the newest charge all others are old, and yet this month is not over."""
+    with connection.begin() as transaction:
+        spend(connection, 20, 420)
+        now = START_MS + 21 * DAY_MS
+        before = read(connection, now)
+        assert fold(connection, now, 10) == 0
+        assert read(connection, now) == before
+        transaction.rollback()
+
+
 def spend(connection: sa.Connection, *days: int) -> None:
     """A day's charges that end on the day after each of these."""
     for day in days:

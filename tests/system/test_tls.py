@@ -166,6 +166,10 @@ def test_a_renewed_certificate_is_shown_when_the_configuration_is_read_anew(
     else:
         assert detail == "the certificate"
         assert fingerprint() == second.fingerprint
+        show(own(tmp_path / "ended", ["127.0.0.1"], now - datetime.timedelta(days=4000)))
+        action, detail = reload(house, lambda text: text)
+        assert (action, f"{shown}: it ended at" in detail) == ("configuration.refused", True)
+        assert fingerprint() == second.fingerprint
         show(first)
         assert reload(house, lambda text: text) == ("configuration.reloaded", "the certificate")
     assert first.ca
