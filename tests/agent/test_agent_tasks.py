@@ -291,19 +291,49 @@ def test_nothing_is_left_when_the_agent_ended(stub: StubDispatcher, agent: Runni
     assert not (agent.private / "attempts").exists()
 
 
+def with_few_files(start_agent: Callable[..., RunningAgent]) -> RunningAgent:
+    few = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (26, few[1]))
+    try:
+        return start_agent()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, few)
+
+
 def test_tasks_for_which_no_file_may_be_opened_wait_for_others(
     stub: StubDispatcher, start_agent: Callable[..., RunningAgent]
 ) -> None:
     """An agent that may have few files open starts what it can, and the rest as that ends, or hands it back and gets it
     anew. What runs is not ended for it, no task has failed, and no descriptor is lost."""
-    few = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (26, few[1]))
-    try:
-        agent = start_agent()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, few)
+    agent = with_few_files(start_agent)
     before = agent.agent_pid
     shape = OrderShape(Quantities(10, 1 << 20))
     first = [stub.submit("sleep", "1", shape=shape) for _ in range(30)]
     assert {stub.result(task).cause for task in first} == {"success"}
     assert agent.agent_pid == before, agent.console.read_text()
+
+
+def test_what_is_killed_while_no_file_may_be_opened_never_starts(
+    stub: StubDispatcher, start_agent: Callable[..., RunningAgent], tmp_path: Path
+) -> None:
+    """It is over at once, while others run on. What waits for long goes back."""
+    with_few_files(start_agent)
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shape = OrderShape(Quantities(10, 1 << 20))
+    for _ in range(30):
+        stub.submit(shell=f"touch {begun}/$CLOUD_DISPATCH_TOKEN; exec sleep 600", shape=shape)
+    (back, *_) = until(lambda: list(stub.released))
+    assert back.detail.startswith("there was no room for its files")
+    waited: set[int] = set()
+
+    def killed() -> bool:
+        with stub.lock:
+            waiting = set(stub.given) - {int(path.name) for path in begun.iterdir()}
+            waited.update(waiting)
+            stub.kills = waiting
+            stub.lock.notify_all()
+        return any(result.detail == "killed before its command started" for result in list(stub.results.values()))
+
+    until(killed)
+    assert not [token for token in waited if (begun / str(token)).exists()]
