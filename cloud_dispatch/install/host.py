@@ -17,6 +17,8 @@ from cloud_dispatch.domain.errors import Conflict, Unavailable
 from cloud_dispatch.install.units import JOURNAL, JOURNAL_FILE, SERVICE, TIMER, Place
 
 UNITS = Path("/etc/systemd/system")
+#: Is in the top folder of a fresh disk, and stays root's.
+_OF_THE_DISK = "lost+found"
 #: The service is up only when its store is migrated; a copy of the state may take three quarters of an hour.
 _SECONDS = 3_000
 #: Runs a program with these words, and returns what it said; Unavailable with that where it fails.
@@ -77,7 +79,7 @@ def folder(path: Path, mode: int, owner: str | None) -> None:
     if path.is_dir():
         if owner is None or _may_write(path, owner):
             return
-        if any(path.iterdir()):
+        if any(one.name != _OF_THE_DISK for one in path.iterdir()):
             hint = f"where all of it is a dispatcher's, such as one that was tried as root: chown -R {owner}: {path}"
             raise Conflict(f"{path} is not {owner}'s, as whom the dispatcher shall run, and not empty", hint=hint)
     path.mkdir(mode=mode, parents=True, exist_ok=True)

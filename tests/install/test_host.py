@@ -66,7 +66,7 @@ def test_a_user_that_is_not_there_is_made_first(place: Place) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives folders away")
 def test_a_folder_of_roots_is_given_while_it_is_empty_and_else_told_of(place: Place) -> None:
-    """As an `install` leaves it that was cut off, or a `mkdir` before a disk is mounted; the service could not write
+    """As an `install` leaves it that was cut off, or a fresh disk that is mounted there; the service could not write
     there. What root's trial has left is not ours to give: nothing is installed beside it."""
     user = pwd.getpwnam("nobody")
     of_nobody = replace(place, user="nobody", copies=place.state.parent / "copies")
@@ -78,8 +78,9 @@ def test_a_folder_of_roots_is_given_while_it_is_empty_and_else_told_of(place: Pl
         host.install(of_nobody, units(of_nobody), start=True, execute=[].append)
     assert f"chown -R nobody: {place.state}" in refused.value.hint
     assert not list(host.UNITS.iterdir())
-    (place.state / "keys").rmdir()
+    (place.state / "keys").rename(place.state / "lost+found")
     assert host.install(of_nobody, units(of_nobody), start=True, execute=[].append)
+    assert (place.state / "lost+found").stat().st_uid == 0
     for given in (place.state, of_nobody.copies):
         assert given is not None
         found = given.stat()
