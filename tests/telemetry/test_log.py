@@ -81,3 +81,14 @@ def test_who_logs_goes_on_where_nothing_can_be_written(monkeypatch: pytest.Monke
     assert [one["event"] for one in said] == ["instance.gone", "log.lost"]
     assert said[1]["records"] == 2
     assert not records.troubles()
+
+
+def test_a_command_goes_on_where_its_records_can_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Narrow()
+    file.error = BrokenPipeError()
+    monkeypatch.setattr("sys.stderr", file)
+    log.to_stderr()
+    structlog.get_logger().info("prices.read")
+    file.error = None
+    structlog.get_logger().info("prices.read")
+    assert "prices.read" in file.getvalue()
