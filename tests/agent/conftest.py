@@ -39,9 +39,12 @@ def agent_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class RunningAgent:
-    """A supervisor process and what it started. `mark` is in the environment of all of it."""
+    """A supervisor process and what it started. `mark` is in the environment of all of it. Each of its processes may
+    have `files` open, as many as the tests' own where that is 0."""
 
-    def __init__(self, folder: Path, zip_path: Path, url: str, python: str = sys.executable, **config: Any) -> None:
+    def __init__(
+        self, folder: Path, zip_path: Path, url: str, python: str = sys.executable, *, files: int = 0, **config: Any
+    ) -> None:
         self.folder = folder
         self.work = folder / "agent"
         self.private = self.work / "agent" if config.get("agent_user") else self.work
@@ -63,9 +66,10 @@ class RunningAgent:
         self.mark = f"AGENT_OF_TEST={folder}"
         name, value = self.mark.split("=", 1)
         self.console = folder / "console"
+        bounded = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"] if files else []
         with self.console.open("wb") as console:
             self.process = subprocess.Popen(
-                [python, "-S", "-I", str(zip_path), str(self.config)],
+                [*bounded, python, "-S", "-I", str(zip_path), str(self.config)],
                 env={"PATH": os.environ["PATH"], name: value, "AGENT_SECRET": "not-for-tasks"},
                 stdout=console,
                 stderr=console,

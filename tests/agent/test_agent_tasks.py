@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
 import stat
 import time
@@ -19,6 +18,8 @@ from tests.agent.stub import StubDispatcher
 from tests.procfs import alive
 
 pytestmark = pytest.mark.process
+#: So many open files are enough for an agent and a few tasks.
+FEW = 26
 
 
 def pids_in(path: Path) -> list[int]:
@@ -291,21 +292,12 @@ def test_nothing_is_left_when_the_agent_ended(stub: StubDispatcher, agent: Runni
     assert not (agent.private / "attempts").exists()
 
 
-def with_few_files(start_agent: Callable[..., RunningAgent]) -> RunningAgent:
-    few = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (26, few[1]))
-    try:
-        return start_agent()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, few)
-
-
 def test_tasks_for_which_no_file_may_be_opened_wait_for_others(
     stub: StubDispatcher, start_agent: Callable[..., RunningAgent]
 ) -> None:
     """An agent that may have few files open starts what it can, and the rest as that ends, or hands it back and gets it
     anew. What runs is not ended for it, no task has failed, and no descriptor is lost."""
-    agent = with_few_files(start_agent)
+    agent = start_agent(files=FEW)
     before = agent.agent_pid
     shape = OrderShape(Quantities(10, 1 << 20))
     first = [stub.submit("sleep", "1", shape=shape) for _ in range(30)]
@@ -317,7 +309,7 @@ def test_what_is_killed_while_no_file_may_be_opened_never_starts(
     stub: StubDispatcher, start_agent: Callable[..., RunningAgent], tmp_path: Path
 ) -> None:
     """It is over at once, while others run on. What waits for long goes back."""
-    with_few_files(start_agent)
+    start_agent(files=FEW)
     begun = tmp_path / "begun"
     begun.mkdir()
     shape = OrderShape(Quantities(10, 1 << 20))
