@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cloud_dispatch.domain.ids import InstanceId, VmId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.money import HOUR_MS
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.preemptions import Preemptions
-from cloud_dispatch.spend.spot_past import HALF_LIFE_MS, SpotPast
+from cloud_dispatch.spend.spot_past import HALF_LIFE_MS, MEAN_LIFE_MS, SpotPast
 from cloud_dispatch.testing.store_builders import instance
 
 MINUTE_MS = 60_000
@@ -110,7 +112,64 @@ def test_those_that_live_have_run_without_being_preempted() -> None:
     assert (a.ran_ms, c.ran_ms) == (nearly(11.6), nearly(10.7))
     past.see(vm("b-1"), gone(vm("b-1"), 11 * MINUTE_MS, "idle"))
     assert past.seen(BORN_MS + 11 * MINUTE_MS) == (a, c), "that it ended changes nothing about how long it ran"
-    assert set(past.living.values()) == {(1, BORN_MS)}
+    assert set(past.living.values()) == {1}
+
+
+def test_one_that_has_run_for_long_does_not_speak_for_those_beside_it() -> None:
+    """Each has run for as long as it has: not all of them for as long as in the mean."""
+    past = after((vm(since_ms=BORN_MS - 4 * MINUTE_MS), gone(vm(since_ms=BORN_MS - 4 * MINUTE_MS), 4 * MINUTE_MS)))
+    past.see(None, vm("old", since_ms=0))
+    for number in range(20):
+        past.see(None, vm(f"b-{number}", since_ms=BORN_MS - 2 * MINUTE_MS))
+    assert by_zone(past, BORN_MS) == {"a": (1000, nearly(MEAN_LIFE_MS / MINUTE_MS + 4 + 20 * 2))}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 600), st.integers(0, 600), st.booleans()), min_size=1, max_size=12))
+def test_whoever_comes_and_goes_each_counts_for_its_own_time(lives: list[tuple[int, int, bool]]) -> None:
+    """The same as if every VM, those that live too, were asked how long it has run."""
+    now_ms = BORN_MS + 1200 * MINUTE_MS
+    taken = vm(since_ms=now_ms - MINUTE_MS)
+    moves: list[tuple[int, int, Instance | None, Instance]] = []
+    past, expected = SpotPast(), MEAN_LIFE_MS * (1 - 0.5 ** (1 / 120))
+    for number, (since, minutes, ends) in enumerate(lives):
+        own = vm(f"b-{number}", since_ms=BORN_MS + since * MINUTE_MS)
+        moves.append((since, number, None, own))
+        if ends:
+            moves.append((since + minutes, number, own, gone(own, minutes * MINUTE_MS, "idle")))
+        until = since + minutes if ends else 1200
+        expected += MEAN_LIFE_MS * (0.5 ** ((1200 - until) / 120) - 0.5 ** ((1200 - since) / 120))
+    for _, _, before, now in sorted(moves, key=lambda move: (move[0], move[1], move[2] is not None)):
+        past.see(before, now)
+    past.ended(gone(taken, MINUTE_MS))
+    ((_, ran_ms),) = by_zone(past, now_ms).values()
+    assert ran_ms == pytest.approx(expected, abs=2)
+
+
+def test_what_got_another_market_or_its_vm_later_is_counted_as_what_it_is() -> None:
+    """Neither is one fewer alive than there are, nor does one run that has no VM."""
+    past = SpotPast()
+    past.see(None, vm(vm=VmId(""), state=_S.LAUNCHING))
+    assert past.living == {}
+    past.see(vm(vm=VmId(""), state=_S.LAUNCHING), vm())
+    past.see(vm(), vm(market=Market.ON_DEMAND))
+    assert past.living == {}
+    past.see(vm(market=Market.ON_DEMAND), vm())
+    assert list(past.living.values()) == [1]
+
+
+def test_what_lives_is_counted_whatever_the_clock_said_when_it_began() -> None:
+    """One that began while it was ahead has not run by the right one, and takes nothing from the others."""
+    past = after((vm(), gone(vm(), 4 * MINUTE_MS)))
+    ahead, right = vm("ahead", since_ms=BORN_MS + 1000 * HOUR_MS), vm("right", since_ms=BORN_MS + HOUR_MS)
+    past.see(None, ahead)
+    past.seen(BORN_MS + HOUR_MS)
+    past.see(None, right)
+    past.ended(gone(vm("b-1", since_ms=BORN_MS + HOUR_MS), 4 * MINUTE_MS))
+    assert by_zone(past, BORN_MS + 2 * HOUR_MS)["a"][1] >= 60 * MINUTE_MS * 0.8
+    past.see(ahead, gone(ahead, 0, "idle"))
+    past.see(right, gone(right, HOUR_MS, "idle"))
+    assert past.living == {}
 
 
 def test_the_order_in_which_ends_become_known_does_not_matter() -> None:
