@@ -146,7 +146,7 @@ class Pricing:
             cheapest[kind.pool.name] = min(price, known)
         for kind, slots in slots_of(shelf.dimmed, need):
             best = cheapest.get(kind.pool.name)
-            listed = self.listed(kind)
+            listed = self.listed(kind, need)
             if best is not None and listed is not None and self.room(kind) > 0:
                 wanted = max(need.slots_wanted(kind.pace, capable=True), 1)
                 cheapest[kind.pool.name] = min(best, listed * FINE // min(slots, wanted))
@@ -178,11 +178,15 @@ class Pricing:
         others = kind.stock.open or kind.stock.unpriced
         return next((other for other in others if self._quotas.room(other) > 0), first)
 
-    def listed(self, kind: Kind) -> Rate | None:
-        """The lowest price of `kind`, of what is blocked too, not of what a quota forbids."""
-        if not self._quotas:
+    def listed(self, kind: Kind, need: Need | None = None) -> Rate | None:
+        """The lowest price of `kind`, of what is blocked too; not of what a quota forbids, or what the payer of `need`
+        does not pay for: that will not be had."""
+        offered = kind.stock.offerings
+        if need is not None and need.item.most_rate:
+            offered = [other for other in offered if kind.is_paid_for(need, other)]
+        elif not self._quotas:
             return kind.stock.listed
-        left = (other.rate for other in kind.stock.offerings if self._quotas.room(other) > 0)
+        left = (other.rate for other in offered if self._quotas.room(other) > 0)
         return min((rate for rate in left if rate is not None), default=None)
 
     def admits(self, kind: Kind, offering: Offering) -> bool:

@@ -3,14 +3,16 @@
 import pytest
 
 from cloud_dispatch.domain.instance import InstanceState as S
+from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.plan import Waiting
 from cloud_dispatch.planner.replay import decode_plan, decode_snapshot, encode_plan, encode_snapshot
-from cloud_dispatch.planner.snapshot import QuotaUse
+from cloud_dispatch.planner.snapshot import Blocked, QuotaUse
 from cloud_dispatch.spend.payers import part_rate
-from tests.planner.scenes import AWS, MINUTE, NOW, demand, drained, instance, launched, offering, shape, snapshot
+from tests.planner.scenes import AWS, MINUTE, NOW, demand, drained, instance, launched, offering, pool, shape, snapshot
 
 POOR = Payer("poor", "ann")
 SMALL, LARGE = offering(), offering("large", 8, 32, price=400)
@@ -85,3 +87,17 @@ def test_a_zone_that_a_quota_leaves_is_launched_only_where_its_payer_may_pay_it(
     for most_rate, count in ((most, 1), (0, 2)):
         item = demand(shape(), 2, payer=POOR, most_rate=most_rate)
         assert launched(plan(snapshot([item], offerings=zones, quotas=full))) == {"small": count}
+
+
+def test_what_its_payer_may_not_pay_makes_nothing_else_too_dear() -> None:
+    """Spot VMs that are cheap now and may cost much later: whether they are blocked or not, they are no measure of what
+    is left to who may not pay as much; to others they are, for they will be back."""
+    taken = offering("taken", price=100, market=Market.SPOT, max_rate=Rate(900_000_000))
+    rented = offering("rented", price=200)
+    most = part_rate(rented.top_rate, shape().resources, exclusive=False, capacity=rented.type.capacity)
+    blocked = (Blocked(AWS, NOW + 1, "no capacity", type="taken"),)
+    pools = [pool(markets=tuple(Market))]
+    for most_rate, closed, expected in ((most, (), 1), (most, blocked, 1), (0, blocked, 0)):
+        item = demand(shape(), 1, payer=POOR, most_rate=most_rate)
+        scene = snapshot([item], offerings=[taken, rented], pools=pools, blocked=closed)
+        assert launched(plan(scene)) == ({"rented": 1} if expected else {})
