@@ -222,9 +222,9 @@ class Pricing:
         search.capped.extend(full_up.values())
         if len(full_up) == len(candidates.groups):
             return search
-        dearest = 0
+        ends_early, dearest = not candidates.weighed, 0
         for full, rate, number, slots, kind in candidates.by_rate if few else candidates.by_full:
-            enough = len(search.offers) >= TRIED and not candidates.weighed
+            enough = ends_early and len(search.offers) >= TRIED
             if enough and (rate * FINE // most if few else full) > dearest:
                 break
             used = min(slots, wanted[kind.pace])
@@ -239,7 +239,7 @@ class Pricing:
                 search.offers.append(
                     (rate * kind.weight(need.item.expected_ms) // used, rate, number, used, full, kind)
                 )
-                if len(search.offers) >= TRIED:
+                if ends_early and len(search.offers) >= TRIED:
                     dearest = sorted(offer[0] for offer in search.offers)[TRIED - 1]
         return search
 

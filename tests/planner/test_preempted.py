@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Caps, Pool, TypeFilter
 from cloud_dispatch.domain.preemptions import Preemptions
-from cloud_dispatch.planner import plan
+from cloud_dispatch.planner import plan, pricing
 from cloud_dispatch.planner.plan import Launch
 from cloud_dispatch.planner.preempted import EVEN, PreemptionRates, weight
 from cloud_dispatch.planner.snapshot import Blocked, QuotaUse, Snapshot, TargetItem
@@ -212,6 +213,24 @@ def test_no_plan_breaks_a_rule_whatever_was_preempted(scene: Snapshot, found: li
     decided = plan(preempting)
     assert complaints(preempting, decided) == []
     assert launches(plan(applied(preempting, decided))) == []
+
+
+def test_what_is_looked_at_is_not_sorted_anew_for_each_that_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many stocks differ in how often they are preempted."""
+    work_done = 0
+
+    def counting(found: Iterable[Any], **how: Any) -> list[Any]:
+        nonlocal work_done
+        done = sorted(found, **how)
+        work_done += len(done)
+        return done
+
+    monkeypatch.setattr(pricing, "sorted", counting, raising=False)
+    # each is larger and dearer than the one before: no one can be left out beforehand
+    offerings = [spot("a", 100 + n, f"t{n}", memory=4 + n) for n in range(200)]
+    found = [replace(BAD[0], type=f"t{n}") for n in range(100)]
+    assert launches(plan(work(offerings=offerings, preemptions=tuple(found))))
+    assert work_done <= 10 * len(offerings)
 
 
 # -- why
