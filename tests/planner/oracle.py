@@ -204,15 +204,15 @@ def _may_rent(snapshot: Snapshot, pool: Pool, rented: object) -> bool:
 
 
 def _price(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """Without caps, blocks, targets and unknown prices: never dearer than an instance for each task. Where boots must
-    be worth their while a cheap slow one may be, so that the bound says nothing there."""
+    """Without caps, blocks, targets, preemptions and unknown prices: never dearer than an instance for each task. Where
+    boots must be worth their while a cheap slow one may be, so that the bound says nothing there."""
     worth = any(pool.min_work_per_boot_percent for pool in snapshot.pools)
     if worth and any(item.expected_ms for item in snapshot.demand):
         return
     limited = snapshot.caps != Caps() or any(caps != Caps() for _, caps in snapshot.profile_caps)
     limited = limited or any(bounds.caps != Caps() for bounds in snapshot.driver_caps)
     limited = limited or any(pool.caps != Caps() or pool.minimum for pool in snapshot.pools)
-    if limited or snapshot.blocked or snapshot.silent or snapshot.targets:
+    if limited or snapshot.blocked or snapshot.silent or snapshot.targets or snapshot.preemptions:
         return
     rented = [action for action in launches(plan) if isinstance(action, Launch)]
     if any(action.offering.rate is None for action in rented):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Caps, Pool, TypeFilter
 from cloud_dispatch.domain.preemptions import Preemptions
@@ -198,21 +199,38 @@ def test_running_time_without_preemptions_changes_no_plan() -> None:
     )
 
 
-counts = st.lists(
-    st.builds(seen, st.sampled_from("ab"), st.integers(0, 20), st.integers(0, 600), st.sampled_from(["t0", "t1", "t2"]),
-              profile=st.sampled_from([AWS, GCP])),
-    max_size=4,
-)  # fmt: skip
+@st.composite
+def evidence(draw: st.DrawFn, scene: Snapshot) -> tuple[Preemptions, ...]:
+    """Of the places that `scene` offers: most in the cheapest zone."""
+    places = sorted({(one.profile, one.type.name, one.zone) for one in scene.offerings})
+    often = {zone: st.sampled_from([(0, 60), (1, 600), (3, 30)]) for zone in "bc"} | {"a": st.just((10, 40))}
+    return tuple(seen(z, *draw(often[z]), t, profile=p) for p, t, z in places)
+
+
+def with_a_choice(scene: Snapshot) -> Snapshot:
+    """`scene` with all that it offers on spot in three zones, a little dearer in each, and no work short."""
+    zones = {
+        one.key: one
+        for offered in scene.offerings
+        for percent, zone in ((100, "a"), (110, "b"), (130, "c"))
+        for rate in (None if offered.rate is None else Rate(offered.type.vcpus * percent * 10**6),)
+        for one in (replace(offered, market=Market.SPOT, zone=zone, rate=rate),)
+    }
+    pools = tuple(replace(one, markets=tuple(Market)) for one in scene.pools)
+    wanted = tuple(replace(one, expected_ms=min(one.expected_ms * 60, 20 * MINUTE)) for one in scene.demand)
+    return replace(scene, demand=wanted, offerings=tuple(zones.values()), pools=pools)
 
 
 @SETTINGS
-@given(scene=scenes(), found=counts)
-def test_no_plan_breaks_a_rule_whatever_was_preempted(scene: Snapshot, found: list[Preemptions]) -> None:
-    """Caps, blocks, pools, honesty; and what was launched is not launched again."""
-    preempting = replace(scene, preemptions=tuple(found))
+@given(scene=scenes().map(with_a_choice), data=st.data())
+def test_no_plan_breaks_a_rule_whatever_was_preempted(scene: Snapshot, data: st.DataObject) -> None:
+    """Caps, blocks, pools, honesty; what was launched is not launched again, whatever is known by then. Who waits has
+    something launched for it if it had without."""
+    preempting = replace(scene, preemptions=data.draw(evidence(scene)))
     decided = plan(preempting)
     assert complaints(preempting, decided) == []
-    assert launches(plan(applied(preempting, decided))) == []
+    assert bool(launches(decided)) == bool(launches(plan(scene)))
+    assert launches(plan(replace(applied(preempting, decided), preemptions=data.draw(evidence(scene))))) == []
 
 
 def test_what_is_looked_at_is_not_sorted_anew_for_each_that_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
