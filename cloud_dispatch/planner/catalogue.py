@@ -179,7 +179,9 @@ class Catalogue:
             machine = offering.machine(
                 pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance
             )
-            host = self._hosts[key] = Host(machine, top_rate=offering.top_rate)
+            # what may cost anything is paid for by nobody who minds, as when it boots
+            top_rate = UNBOUNDED if offering.highest_rate is None else offering.top_rate
+            host = self._hosts[key] = Host(machine, top_rate=top_rate)
         return host
 
     def can_run(self, need: Need) -> bool:

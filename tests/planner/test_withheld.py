@@ -12,7 +12,20 @@ from cloud_dispatch.planner.plan import Waiting
 from cloud_dispatch.planner.replay import decode_plan, decode_snapshot, encode_plan, encode_snapshot
 from cloud_dispatch.planner.snapshot import Blocked, QuotaUse
 from cloud_dispatch.spend.payers import part_rate
-from tests.planner.scenes import AWS, MINUTE, NOW, demand, drained, instance, launched, offering, pool, shape, snapshot
+from tests.planner.scenes import (
+    AWS,
+    MINUTE,
+    NOW,
+    applied,
+    demand,
+    drained,
+    instance,
+    launched,
+    offering,
+    pool,
+    shape,
+    snapshot,
+)
 
 POOR = Payer("poor", "ann")
 SMALL, LARGE = offering(), offering("large", 8, 32, price=400)
@@ -71,6 +84,17 @@ def test_what_is_launched_for_others_serves_nobody_who_may_not_pay_for_it() -> N
     for most_rate, expected in ((0, {"large": 1}), (most, {"large": 1, "small": 1})):
         poor = demand(shape(), 1, payer=POOR, most_rate=most_rate)
         assert launched(plan(snapshot([rich, poor], offerings=[large, small]))) == expected
+
+
+def test_what_may_cost_anything_is_launched_for_nobody_who_minds() -> None:
+    """A spot VM whose highest price nobody knows boots for others: who may not pay whatever it is has one launched by
+    the same plan, and not by the next one."""
+    large, small = offering("large", 8, 32, price=300, market=Market.SPOT), offering("small", price=100)
+    most = part_rate(small.top_rate, shape().resources, exclusive=False, capacity=small.type.capacity)
+    wanted = [demand(shape(cpus=6), 1), demand(shape(), 1, payer=POOR, most_rate=most)]
+    scene = snapshot(wanted, offerings=[large, small], pools=[pool(markets=tuple(Market))])
+    assert launched(plan(scene)) == {"large": 1, "small": 1}
+    assert launched(plan(applied(scene, plan(scene)))) == {}
 
 
 def test_what_is_withheld_is_kept_with_a_plan() -> None:
