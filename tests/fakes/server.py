@@ -199,6 +199,10 @@ class Server:
                 await asyncio.wait_for(self._ended.wait(), _TICK_S)
             except TimeoutError:
                 pass
+        for listening in server.sockets:
+            self._loop.remove_reader(listening.fileno())
+        for _ in range(_ROUNDS):  # what was just accepted gets its transport, which a closed server would refuse it
+            await asyncio.sleep(0)
         server.close()
         for connection in list(everyone):
             if connection.transport is not None:
