@@ -344,11 +344,8 @@ def _spot(scenario: Scenario, chance: Stream) -> Scenario:
         accounts.append(msgspec.structs.replace(account, settings=settled))
     pools = tuple(replace(pool, markets=(Market.SPOT, Market.ON_DEMAND)) for pool in scenario.pools)
     work = tuple(msgspec.structs.replace(item, max_attempts=20) for item in scenario.work)
-    # Machines that live a minute and boot for three, where there are any, take their time; twice that where nothing but
-    # the cheapest may be rented, sold out as it is again and again.
-    strict = any(pool.price_factor_percent == 100 for pool in pools)
-    horizon_ms = (24 if strict else 12) * 3_600_000
-    return _with(scenario, accounts=tuple(accounts), pools=pools, work=work, horizon_ms=horizon_ms)
+    # Machines that live a minute and boot for three, where there are any, take their time.
+    return _with(scenario, accounts=tuple(accounts), pools=pools, work=work, horizon_ms=12 * 3_600_000)
 
 
 def _mishaps(scenario: Scenario, chance: Stream) -> Scenario:
