@@ -14,7 +14,7 @@ from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Labels
 from cloud_dispatch.planner.needs import UNBOUNDED, Need, Pace, Paces, Room, fit_empty
-from cloud_dispatch.planner.placement import Host
+from cloud_dispatch.planner.placement import Host, dearest
 from cloud_dispatch.planner.preempted import EVEN, PreemptionRates, weight
 from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.planner.stock import Shut, Stock, closed, closed_to, front, stocks
@@ -179,9 +179,7 @@ class Catalogue:
             machine = offering.machine(
                 pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance
             )
-            # what may cost anything is paid for by nobody who minds, as when it boots
-            top_rate = UNBOUNDED if offering.highest_rate is None else offering.top_rate
-            host = self._hosts[key] = Host(machine, top_rate=top_rate)
+            host = self._hosts[key] = Host(machine, top_rate=dearest(offering))
         return host
 
     def can_run(self, need: Need) -> bool:

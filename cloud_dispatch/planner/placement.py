@@ -109,7 +109,12 @@ class _Offered:
         like = self._offerings.get((one.profile, one.type, one.zone, one.market))
         if like is None:
             return UNBOUNDED if one.rate is None else one.rate
-        return UNBOUNDED if like.highest_rate is None else like.top_rate
+        return dearest(like)
+
+
+def dearest(offering: Offering) -> int:
+    """What one may cost an hour at most: where nobody knows, more than anybody who minds pays for."""
+    return UNBOUNDED if offering.highest_rate is None else offering.top_rate
 
 
 class Host:

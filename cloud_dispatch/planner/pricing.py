@@ -41,6 +41,12 @@ EXHAUSTED = f"a plan launches at most {MAX_INSTANCES} instances, {MAX_LAUNCHES} 
 Offer = tuple[int, int, int, int, int, Kind]
 
 
+def _price(offer: Offer) -> int:
+    """Its price a slot that is used, whatever work costs there."""
+    _, rate, _, slots, _, _ = offer
+    return rate * FINE // slots
+
+
 class _Candidates:
     """Kinds that may be launched now and run a shape: (cost a slot when full, rate, number, slots, kind).
 
@@ -140,8 +146,8 @@ class Pricing:
         not worth a boot: a little work is no reason to pay more. Also that price a slot, by pool."""
         offers = search.offers
         cheapest: dict[str, int] = {}
-        for _, rate, _, slots, _, kind in offers:
-            price = rate * FINE // slots
+        for offer in offers:
+            kind, price = offer[-1], _price(offer)
             known = cheapest.get(kind.pool.name, price if search.thin is None else search.thin * FINE)
             cheapest[kind.pool.name] = min(price, known)
         for kind, slots in slots_of(shelf.dimmed, need):
@@ -150,12 +156,7 @@ class Pricing:
             if best is not None and listed is not None and self.room(kind) > 0:
                 wanted = max(need.slots_wanted(kind.pace, capable=True), 1)
                 cheapest[kind.pool.name] = min(best, listed * FINE // min(slots, wanted))
-        near = [
-            offer
-            for offer in offers
-            for pool in (offer[-1].pool,)
-            if offer[1] * FINE // offer[3] * 100 <= cheapest[pool.name] * pool.price_factor_percent
-        ]
+        near = [o for o in offers if _price(o) * 100 <= cheapest[o[-1].pool.name] * o[-1].pool.price_factor_percent]
         return near, cheapest
 
     def capable(self, need: Need) -> bool:
