@@ -35,6 +35,7 @@ def install(
     settings = load_config(config)
     from cloud_dispatch.domain.errors import InvalidInput, Unavailable
     from cloud_dispatch.install import host
+    from cloud_dispatch.install.trial import visible
     from cloud_dispatch.install.units import Place, journal, units
     from cloud_dispatch.install.versions import PACKAGE, Home
 
@@ -52,6 +53,7 @@ def install(
     if show:
         emit({"units": files}, as_json, lambda: print("\n".join(f"# {name}\n{text}" for name, text in files.items())))
         return
+    visible([environment, Path(sys.base_prefix), place.config, place.state, *([copies] if copies else [])])
     home.point(environment)
     changed = host.install(place, files, start=start)
     what = f"{', '.join(changed)} written" if changed else "nothing was to be changed"

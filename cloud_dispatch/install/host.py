@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cloud_dispatch import durable
 from cloud_dispatch.domain.errors import Conflict, Unavailable
+from cloud_dispatch.install.trial import Try, checked_by_user
 from cloud_dispatch.install.units import JOURNAL, JOURNAL_FILE, SERVICE, TIMER, Place
 
 UNITS = Path("/etc/systemd/system")
@@ -38,12 +39,16 @@ def run(words: Sequence[str]) -> str:
     return done.stdout
 
 
-def install(place: Place, files: Mapping[str, str], *, start: bool, execute: Run = run) -> list[str]:
+def install(
+    place: Place, files: Mapping[str, str], *, start: bool, execute: Run = run, attempt: Try = checked_by_user
+) -> list[str]:
     """Make the user, the folders, the units and the settings of the journal, and have systemd start them now and with
-    the machine. The names of the `files` that were not so before. OSError where a file can't be written; Conflict where
-    a folder with something in it is not the user's, before any file is."""
+    the machine. The names of the `files` that were not so before. OSError where a file can't be written; before any is,
+    InvalidInput where the user could not start with the configuration, Conflict where a folder with something in it is
+    not the user's."""
     if not has_user(place.user):
         execute(["useradd", "--system", "--home-dir", str(place.state), "--shell", "/usr/sbin/nologin", place.user])
+    attempt(place)
     folder(place.state, 0o700, place.user)
     folder(place.credentials, 0o700, None)
     if place.copies is not None:
@@ -55,8 +60,16 @@ def install(place: Place, files: Mapping[str, str], *, start: bool, execute: Run
     for name in (SERVICE, TIMER):
         execute(["systemctl", "enable", name])
         if start:  # what runs by the unit of before is started anew
-            execute(["systemctl", "restart" if name in changed else "start", name])
+            _start(name, anew=name in changed, execute=execute)
     return changed
+
+
+def _start(name: str, *, anew: bool, execute: Run) -> None:
+    try:
+        execute(["systemctl", "restart" if anew else "start", name])
+    except Unavailable as error:
+        error.hint = f"what it said: journalctl --namespace {JOURNAL} --lines 20"
+        raise
 
 
 def _folder_of(name: str) -> Path:

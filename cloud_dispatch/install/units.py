@@ -19,6 +19,9 @@ SERVICE, BACKUP, TIMER = "cloud-dispatch.service", "cloud-dispatch-backup.servic
 JOURNAL = "cloud-dispatch"
 JOURNAL_FILE = f"journald@{JOURNAL}.conf"
 
+#: What the units close by ProtectHome and PrivateTmp: the service finds nothing of it.
+HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
+
 _PLAIN = re.compile(r"[A-Za-z0-9._+@/-]+")
 _CLOSED = """\
 CapabilityBoundingSet=

@@ -29,6 +29,10 @@ awaited() { # what it is, at most for so many seconds
   for _ in $(seq "$2"); do [ "$(systemctl is-active cloud-dispatch)" = "$1" ] && break; sleep 1; done
 }
 mkdir -p HOME && mount LABEL=control HOME
+chmod 0600 /etc/cloud-dispatch/config.toml
+HOME/bin/cloud-dispatch install
+seen refused "$? $(systemctl list-unit-files 'cloud-dispatch*' | grep -c service)"
+chmod 0644 /etc/cloud-dispatch/config.toml
 HOME/bin/cloud-dispatch install
 seen installed $?
 seen active "$(systemctl is-active cloud-dispatch cloud-dispatch-backup.timer)"
@@ -55,6 +59,7 @@ journalctl -o cat -u cloud-dispatch -u cloud-dispatch-backup | tail -n 30
 systemctl poweroff
 """
 EXPECTED = {
+    "refused": "2 0",
     "installed": "0",
     "active": "active active",
     "user": "cloud-dispatch",
@@ -71,8 +76,9 @@ EXPECTED = {
 
 
 def test_installed_it_is_up_reloads_comes_back_and_is_copied(image: boot_image.Image, tmp_path: Path) -> None:
-    """The service has no right of its machine but to its state folder; a reload is heard by the same process; killed,
-    it is started anew; the backup's service makes a copy under the same restrictions."""
+    """Not where its user can't read the configuration. The service has no right of its machine but to its state folder;
+    a reload is heard by the same process; killed, it is started anew; the backup's service makes a copy under the same
+    restrictions."""
     disk = make_disk(tmp_path)
     script = SCRIPT.strip().replace("HOME", HOME)
     data = (

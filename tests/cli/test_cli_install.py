@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.cli.exitcodes import CONFLICT, OK, UNAVAILABLE, USAGE
-from cloud_dispatch.install import host
+from cloud_dispatch.install import host, trial
 from cloud_dispatch.install.units import SERVICE
 
 
@@ -34,6 +34,11 @@ def test_the_units_can_be_looked_at_first(
     refuses.chmod(0o755)
     monkeypatch.setenv("PATH", f"{refuses.parent}:/usr/bin:/bin")
     monkeypatch.setattr(host, "UNITS", tmp_path)
+    monkeypatch.setattr(trial, "HIDDEN", (str(tmp_path),))
+    done = cli("install", "--config", str(no_dispatcher), "--user", "nobody-of-that-name")
+    assert (done.code, "is hidden from the service" in done.err) == (USAGE, True)
+    assert not (tmp_path / "opt" / "current").exists()
+    monkeypatch.setattr(trial, "HIDDEN", ())  # as if the tests' folder were none of those
     done = cli("install", "--config", str(no_dispatcher), "--user", "nobody-of-that-name")
     assert done.code == UNAVAILABLE
     assert "Permission denied" in done.err

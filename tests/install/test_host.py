@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.domain.errors import Conflict, Unavailable
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, Unavailable
 from cloud_dispatch.install import host
 from cloud_dispatch.install.units import BACKUP, JOURNAL_FILE, SERVICE, TIMER, Place, journal, units
 
@@ -27,11 +27,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     )  # fmt: skip
 
 
+def reads(place: Place) -> None:
+    """The service's user, who can start with the configuration (test_trial.py)."""
+
+
 def test_a_second_time_changes_nothing(place: Place) -> None:
     """Folders are closed to others; the service is started again only where its unit has changed."""
     told: list[Sequence[str]] = []
     files = units(place) | journal()
-    assert host.install(place, files, start=True, execute=told.append) == [SERVICE, BACKUP, TIMER, JOURNAL_FILE]
+    assert host.install(place, files, start=True, execute=told.append, attempt=reads) == [
+        SERVICE,
+        BACKUP,
+        TIMER,
+        JOURNAL_FILE,
+    ]
     assert [words[1:] for words in told] == [
         ["daemon-reload"], ["try-restart", "systemd-journald@cloud-dispatch.service"],
         ["enable", SERVICE], ["restart", SERVICE], ["enable", TIMER], ["restart", TIMER],
@@ -41,11 +50,13 @@ def test_a_second_time_changes_nothing(place: Place) -> None:
     del told[:]
     assert sorted(one.name for one in host.UNITS.iterdir()) == sorted([SERVICE, BACKUP, TIMER])
     assert (host.UNITS.parent / JOURNAL_FILE).read_text() == files[JOURNAL_FILE]
-    assert host.install(place, files, start=True, execute=told.append) == []
+    assert host.install(place, files, start=True, execute=told.append, attempt=reads) == []
     assert [words[1:] for words in told] == [
         ["daemon-reload"], ["enable", SERVICE], ["start", SERVICE], ["enable", TIMER], ["start", TIMER],
     ]  # fmt: skip
-    assert host.install(place, {**files, BACKUP: "[Unit]\n"}, start=False, execute=told.append) == [BACKUP]
+    assert host.install(place, {**files, BACKUP: "[Unit]\n"}, start=False, execute=told.append, attempt=reads) == [
+        BACKUP
+    ]
     assert told[-1] == ["systemctl", "enable", TIMER]
 
 
@@ -58,7 +69,7 @@ def test_a_user_that_is_not_there_is_made_first(place: Place) -> None:
 
     stranger = Place(place.program, place.config, place.state, "nobody-of-that-name")
     with pytest.raises(Unavailable):
-        host.install(stranger, units(stranger), start=True, execute=made)
+        host.install(stranger, units(stranger), start=True, execute=made, attempt=reads)
     assert told[0][0] == "useradd"
     assert told[0][-1] == "nobody-of-that-name"
     assert not list(host.UNITS.iterdir())
@@ -75,11 +86,11 @@ def test_a_folder_of_roots_is_given_while_it_is_empty_and_else_told_of(place: Pl
         mine.mkdir(mode=0o755)
     (place.state / "keys").mkdir()
     with pytest.raises(Conflict, match=f"{place.state} is not nobody's") as refused:
-        host.install(of_nobody, units(of_nobody), start=True, execute=[].append)
+        host.install(of_nobody, units(of_nobody), start=True, execute=[].append, attempt=reads)
     assert f"chown -R nobody: {place.state}" in refused.value.hint
     assert not list(host.UNITS.iterdir())
     (place.state / "keys").rename(place.state / "lost+found")
-    assert host.install(of_nobody, units(of_nobody), start=True, execute=[].append)
+    assert host.install(of_nobody, units(of_nobody), start=True, execute=[].append, attempt=reads)
     assert (place.state / "lost+found").stat().st_uid == 0
     for given in (place.state, of_nobody.copies):
         assert given is not None
@@ -99,6 +110,28 @@ def test_a_folder_that_the_user_may_write_to_stays_as_it_is(place: Place, group:
     before = shared.stat()
     host.folder(shared, 0o700, "nobody")
     assert (shared.stat().st_uid, shared.stat().st_mode) == (before.st_uid, before.st_mode)
+
+
+def test_nothing_is_installed_for_a_user_who_could_not_start(place: Place) -> None:
+    def refuses(place: Place) -> None:
+        raise InvalidInput(f"{place.user} can't start")
+
+    told: list[Sequence[str]] = []
+    with pytest.raises(InvalidInput):
+        host.install(place, units(place), start=True, execute=told.append, attempt=refuses)
+    assert not told
+    assert not list(host.UNITS.iterdir())
+    assert not place.state.exists()
+
+
+def test_a_service_that_does_not_start_is_told_with_where_its_words_are(place: Place) -> None:
+    def fails(words: Sequence[str]) -> None:
+        if words[:2] == ["systemctl", "restart"]:
+            raise Unavailable("systemctl restart failed", hint="the command needs root and systemd")
+
+    with pytest.raises(Unavailable) as refused:
+        host.install(place, units(place), start=True, execute=fails, attempt=reads)
+    assert "journalctl --namespace cloud-dispatch" in refused.value.hint
 
 
 def test_a_program_that_fails_is_told_with_its_words() -> None:

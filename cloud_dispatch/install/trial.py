@@ -1,0 +1,61 @@
+"""What the service will find: the program and the configuration, tried as its user before anything is made a service.
+
+Owns that `install` refuses what its service would end of. Root reads everything; the user may be closed out of the
+configuration, of a certificate's key, or of the environment that the program is in.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from cloud_dispatch.config.source import ENVIRONMENT_KEY
+from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.install.units import HIDDEN, Place
+
+#: Runs a program with these words as the service's user; InvalidInput with what it said where it fails.
+Try = Callable[[Place], object]
+_SECONDS = 120
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def visible(paths: Iterable[Path]) -> None:
+    """InvalidInput where one of them, or what it leads to, is in a folder that the units hide from the service."""
+    for path in paths:
+        real = path.resolve()
+        if any(real.is_relative_to(folder) for folder in HIDDEN):
+            raise InvalidInput(
+                f"{path} is hidden from the service, as all of {', '.join(HIDDEN)}",
+                hint="keep the program in /opt, the configuration in /etc/cloud-dispatch, the state in /var/lib",
+            )
+
+
+def checked_by_user(place: Place) -> None:
+    """Have the service's user judge the configuration, with the program that the service is. InvalidInput with what
+    that said. Who is not root judges it himself: he can be nobody else."""
+    known = pwd.getpwnam(place.user)
+    words = [str(place.program), "config", "check"]
+    hint = f"the service runs as {place.user}, who has to read it: chown root:{place.user} and chmod 0640, for instance"
+    root = os.geteuid() == 0
+    environment = {"PATH": _PATH, "LANG": "C.UTF-8", "HOME": known.pw_dir, ENVIRONMENT_KEY: str(place.config)}
+    try:
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            cwd="/",
+            env=environment,
+            user=known.pw_uid if root else None,
+            group=known.pw_gid if root else None,
+            extra_groups=os.getgrouplist(place.user, known.pw_gid) if root else None,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise InvalidInput(f"{place.program} can't be run by {place.user}: {error}", hint=hint) from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise InvalidInput(f"{place.user} can't start with {place.config}: {said}", hint=hint)
