@@ -1,8 +1,9 @@
 """Memory of refusals. Owns which offerings are not tried for how long after what error. Pure but for what it holds.
 
 TTLs: three minutes for capacity, as Karpenter keeps them; longer where only an operator can help; doubled at each
-repetition within a block's own length, up to an hour. What takes time to fail, a boot, has that time on top: it would
-be forgotten before it can be repeated. While a block holds the same news again, of launches made before it, adds
+repetition within a block's own length, up to an hour, or a quarter of one for capacity: that comes back by itself, for
+minutes, and to ask costs a call. What takes time to fail, a boot, has that time on top: it would be forgotten before it
+can be repeated. While a block holds the same news again, of launches made before it, adds
 nothing. A success ends the doubling: a launch that of refusals, a registration that of failed boots; neither says
 anything of the other. What only an operator can mend is asked again as soon as he says that he has.
 """
@@ -21,6 +22,8 @@ from cloud_dispatch.spend.clocks import CLOCKS_MS
 
 MINUTE = 60_000
 LONGEST_MS = 60 * MINUTE
+#: Of capacity. Where nothing else does for the work, it waits for the next question.
+LONGEST_FOR_CAPACITY_MS = 15 * MINUTE
 #: How long a refusal by a budget is good for.
 MONEY_MS = 20_000
 #: How long it is good for that so many boot that no more may, should none of them register.
@@ -66,8 +69,10 @@ class FailureMemory:
         """Remember that a launch of `offering` was refused."""
         length, scope = _length_and_scope(offering, error)
         reason = f"{type(error).__name__}: {error.message}"
+        longest = LONGEST_FOR_CAPACITY_MS if isinstance(error, errors.CapacityUnavailable) else LONGEST_MS
+        mendable = isinstance(error, _MENDABLE)
         return self._remember(
-            _Kind.LAUNCH, offering, scope, length, reason, now_ms, mendable=isinstance(error, _MENDABLE)
+            _Kind.LAUNCH, offering, scope, length, reason, now_ms, mendable=mendable, longest_ms=longest
         )
 
     def boot_failed(self, offering: Offering, reason: str, now_ms: int, took_ms: int) -> Blocked:
@@ -150,6 +155,7 @@ class FailureMemory:
     def _remember(
         self, kind: _Kind, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int,
         took_ms: int = 0, template: str = "", pool: str = "", from_rate: int = 0, mendable: bool = False,
+        longest_ms: int = LONGEST_MS,
     ) -> Blocked:  # fmt: skip
         key = (kind, offering.profile, scope, template, pool)
         before = self._entries.get(key)
@@ -158,7 +164,7 @@ class FailureMemory:
         if before is not None and before.blocked.until_ms > now_ms:
             length_ms = max(before.length_ms, length_ms)
         elif before is not None:
-            length_ms = min(max(before.length_ms * 2, length_ms), LONGEST_MS)
+            length_ms = min(max(before.length_ms * 2, length_ms), longest_ms)
         blocked = Blocked(
             profile=offering.profile,
             until_ms=now_ms + length_ms,

@@ -70,15 +70,21 @@ def test_an_error_of_a_region_blocks_that_region_only() -> None:
 
 
 def test_blocks_end_and_grow_when_repeated_up_to_a_bound() -> None:
-    """Endless retry at full speed is what peers are blamed for."""
-    memory, now, lengths = FailureMemory(), 0, []
-    for _ in range(12):
-        blocked = memory.refused(offering(), errors.CapacityUnavailable("none"), now)
-        lengths.append(blocked.until_ms - now)
-        assert not memory.covers(offering(), blocked.until_ms)
-        now = blocked.until_ms
-    assert lengths[:3] == [180_000, 360_000, 720_000]
-    assert lengths[-1] == LONGEST_MS
+    """Endless retry at full speed is what peers are blamed for. Capacity comes back by itself: who waits for it and has
+    nothing else waits for the next question too."""
+    for error, first, longest in (
+        (errors.CapacityUnavailable("none"), [180_000, 360_000, 720_000], 15 * 60_000),
+        (errors.QuotaExceeded("none"), [300_000, 600_000, 1_200_000], LONGEST_MS),
+    ):
+        memory, now, lengths = FailureMemory(), 0, []
+        for _ in range(12):
+            blocked = memory.refused(offering(), error, now)
+            lengths.append(blocked.until_ms - now)
+            assert not memory.covers(offering(), blocked.until_ms)
+            now = blocked.until_ms
+        assert lengths[:3] == first
+        assert lengths[3:] == sorted(lengths[3:])
+        assert lengths[-1] == longest
 
 
 def test_a_success_ends_the_doubling_of_its_own_kind() -> None:
