@@ -7,15 +7,19 @@ newer sync the one that still waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
+from cloud_dispatch.api.kinds import kind_of
 from cloud_dispatch.api.poll import Poll, Wake
 from cloud_dispatch.api.services import Terms
-from cloud_dispatch.api.translate import SyncIn
-from cloud_dispatch.domain.ids import InstanceId
+from cloud_dispatch.api.translate import MOST_CLAIMS, OrderOut, Sign, SyncIn, orders_of
+from cloud_dispatch.domain.ids import FencingToken, InstanceId
+from cloud_dispatch.ports.fleet import Ended
+from cloud_dispatch.ports.store import Claimed, ClaimResult
 
 _RETIRED = 16
 _FIRST_SWEEP = 4096
+_MOST_KINDS = 2 * MOST_CLAIMS
 
 
 class Session:
@@ -23,7 +27,7 @@ class Session:
     hold. `terms`: those of which it was given its policy, None while it was given none of this process, `told` by the
     answer to which sync first; `bare`: that was made before anybody knew what its machine has."""
 
-    __slots__ = ("bare", "hold", "incarnation", "order", "poll", "retired", "seq", "terms", "told")
+    __slots__ = ("bare", "hold", "incarnation", "kinds", "order", "poll", "retired", "seq", "terms", "told")
 
     def __init__(self, incarnation: str) -> None:
         self.incarnation = incarnation
@@ -35,6 +39,26 @@ class Session:
         self.told = 0
         self.poll: Poll | None = None
         self.retired: deque[str] = deque(maxlen=_RETIRED)
+        self.kinds: dict[FencingToken, str] = {}  # of the claims that it was handed by this process
+
+    def took(self, claims: Sequence[Claimed], instance: InstanceId, sign: Sign) -> list[OrderOut]:
+        """The orders for `claims`, which it is just being handed."""
+        for claim in claims:
+            self.kinds[claim.token] = kind_of(claim.spec)
+        while len(self.kinds) > _MOST_KINDS:  # the oldest: nobody brings a result for them any more
+            del self.kinds[next(iter(self.kinds))]
+        return orders_of(claims, instance, sign)
+
+    def ended(self, results: Sequence[ClaimResult]) -> tuple[Ended, ...]:
+        """Of `results`, those of claims that ended."""
+        kinds = [self.kinds.pop(result.token, "") for result in results]
+        return tuple(
+            [
+                Ended(result.task, result.outcome.cause, kind)
+                for result, kind in zip(results, kinds, strict=True)
+                if result.outcome is not None
+            ]
+        )
 
     def next_order(self) -> int:
         self.order += 1

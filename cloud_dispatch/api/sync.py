@@ -7,7 +7,7 @@ read last, so that it takes both into account.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -18,11 +18,10 @@ from cloud_dispatch.api.poll import Poll, Polls, Wake
 from cloud_dispatch.api.services import Services, Terms
 from cloud_dispatch.api.sessions import Session, Sessions
 from cloud_dispatch.api.timer import Words
-from cloud_dispatch.api.translate import MOST_CLAIMS, SyncIn, TimerIn, held_of, orders_of, reply_to, results_of
+from cloud_dispatch.api.translate import MOST_CLAIMS, SyncIn, TimerIn, held_of, reply_to, results_of
 from cloud_dispatch.domain.errors import InvalidInput, NotFound, StoreUnavailable
-from cloud_dispatch.domain.ids import FencingToken, InstanceId, TaskId
-from cloud_dispatch.domain.task import Cause
-from cloud_dispatch.ports.fleet import Directive, Heard
+from cloud_dispatch.domain.ids import FencingToken, InstanceId
+from cloud_dispatch.ports.fleet import Directive, Ended, Heard
 from cloud_dispatch.ports.store import ClaimResult, SyncCall, SyncDone
 from cloud_dispatch.spend import grant
 from cloud_dispatch.wire.messages import Policy, Program
@@ -87,7 +86,8 @@ class SyncService:
             return await self._renewal_only(request, instance, error, token)
         for result in results:
             self._logs.notify(result.task)
-        news = self._hear(instance, request, claimed=bool(done.claims), results=results)
+        ended = session.ended(results) if results else ()
+        news = self._hear(instance, request, claimed=bool(done.claims), ended=ended)
         if news is not None:
             await self._written(news, request)
         program = self._program(session, request)
@@ -101,7 +101,7 @@ class SyncService:
             directive = self._fleet.directive(instance)
         session.hold = directive.hold
         timer = "" if request.timer is None else self._word(instance, request.timer, directive)
-        orders = orders_of(done, instance, self._sign) if done.claims else []
+        orders = session.took(done.claims, instance, self._sign) if done.claims else []
         return reply_to(
             request, done, directive, orders,
             lease_ms=self._lease_ms, policy=policy, timer=timer, token=token, program=program,
@@ -114,16 +114,10 @@ class SyncService:
 
     # -- steps
     def _hear(
-        self, instance: InstanceId, request: SyncIn, *, claimed: bool, results: Sequence[ClaimResult] = ()
+        self, instance: InstanceId, request: SyncIn, *, claimed: bool, ended: tuple[Ended, ...] = ()
     ) -> Awaitable[None] | None:
         """Tell the fleet what the agent says of itself; what to wait for, if anything has to be written. An agent that
         just got work does not mean to end any more."""
-        started = 0
-        unstartable: tuple[TaskId, ...] = ()
-        if results:
-            ended = [(result.task, result.outcome.cause) for result in results if result.outcome is not None]
-            unstartable = tuple(task for task, cause in ended if cause is Cause.CANNOT_START)
-            started = len(ended) - len(unstartable)
         said = Heard(
             instance,
             request.incarnation,
@@ -132,8 +126,7 @@ class SyncService:
             request.ask_end and not claimed,
             _text(request.ending, 256),
             _text(request.detail, 4096),
-            unstartable,
-            started,
+            ended,
         )
         try:
             return self._fleet.heard(said)

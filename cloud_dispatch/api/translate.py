@@ -6,7 +6,7 @@ The dispatcher speaks of tasks and tokens, the wire of numbers: nothing an agent
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -175,13 +175,13 @@ def _artifact(file: OutputIn, place: str) -> Artifact:
     return Artifact(file.path, file.url, file.size, file.sha256)
 
 
-def orders_of(done: port.SyncDone, instance: InstanceId, sign: Sign) -> list[OrderOut]:
-    """The claims that `instance` was handed, each with the token of its attempt."""
+def orders_of(claims: Sequence[port.Claimed], instance: InstanceId, sign: Sign) -> list[OrderOut]:
+    """The `claims` that `instance` was handed, each with the token of its attempt."""
     return [
         OrderOut(
             claim.task, claim.token, claim.attempt, msgspec.Raw(claim.spec), sign(claim.task, claim.token, instance)
         )
-        for claim in done.claims
+        for claim in claims
     ]
 
 

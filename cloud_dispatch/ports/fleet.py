@@ -12,13 +12,23 @@ from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.stop import Stop, StopLevel
+from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.spend.commitment import Key
 from cloud_dispatch.spend.windows import Window
 
 
+class Ended(Struct, frozen=True):
+    """An attempt that ended on a machine, and by what. `kind`: what the task has in common with others, "" where nobody
+    remembers."""
+
+    task: TaskId
+    cause: Cause
+    kind: str = ""
+
+
 class Heard(Struct, frozen=True):
     """What an agent said of itself in one sync. `state`: idle, busy, draining, drained, failed. `ending` not empty: it
-    ends now, for that reason. Of its results, the tasks `unstartable` could not be started and `started` were."""
+    ends now, for that reason. `ended`: its results."""
 
     instance: InstanceId
     incarnation: str
@@ -27,8 +37,7 @@ class Heard(Struct, frozen=True):
     ask_end: bool = False
     ending: str = ""
     detail: str = ""
-    unstartable: tuple[TaskId, ...] = ()
-    started: int = 0
+    ended: tuple[Ended, ...] = ()
 
 
 class BootWord(Struct, frozen=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.planner.snapshot import Supply
+from cloud_dispatch.reconcile.fitness import Row
 
 _S = InstanceState
 #: No event leads here from any other state.
@@ -23,7 +24,7 @@ class Contact:
     incarnation: str = ""
     asks_end: bool = False
     patience_ms: int = 0  # wall milliseconds: until then a wish to end is not heard (it was just resumed)
-    unstartable: int = 0  # tasks in a row that could not be started, here for the first time
+    failures: Row = field(default_factory=Row)
     worked_ms: int | None = None  # wall milliseconds: when it brought its first result of a task that had started
     idle_since_ms: int | None = None
     state: InstanceState | None = None  # as last pictured

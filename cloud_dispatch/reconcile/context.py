@@ -28,6 +28,7 @@ from cloud_dispatch.reconcile.breakers import Breakers
 from cloud_dispatch.reconcile.calls import Calls
 from cloud_dispatch.reconcile.contacts import Contact, Contacts
 from cloud_dispatch.reconcile.failures import FailureMemory
+from cloud_dispatch.reconcile.fitness import Fitness
 from cloud_dispatch.reconcile.heeded import Heeded
 from cloud_dispatch.reconcile.offered import OfferedMachines
 from cloud_dispatch.reconcile.settings import Settings
@@ -150,8 +151,7 @@ class Context:
     #: Held from the picture to the intents that come of it: who changes what is launched meanwhile waits, or the work
     #: that his VMs are for is launched for twice. No provider is asked under it.
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
-    #: Tasks that could not be started anywhere yet, the oldest first: what fails again says nothing of the machine.
-    unstartable: dict[TaskId, None] = field(default_factory=dict)
+    fitness: Fitness = field(default_factory=Fitness)
     #: What is stopped, by who stopped it: the configuration, an operator, a dispatcher that ends with its instances.
     stops: dict[str, Stop] = field(default_factory=dict)
     breakers: Breakers = field(init=False)

@@ -10,16 +10,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, InvalidInput, NotFound, Unavailable
-from cloud_dispatch.domain.ids import BatchId, InstanceId, TaskId, VmId
+from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Amount, format_amount
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.stop import STOP_FACT, Stop, StopLevel, strongest
 from cloud_dispatch.domain.stop import encode as encode_stop
+from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.ports.fleet import BootWord, Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.reconcile import boot, explain, foreign, recalled, risk, unreachable
 from cloud_dispatch.reconcile.context import Context
+from cloud_dispatch.reconcile.fitness import Unfit
 from cloud_dispatch.reconcile.identity import Doorkeeper
 from cloud_dispatch.reconcile.liveness import Verdict, event_heard
 from cloud_dispatch.reconcile.matching import is_open
@@ -39,10 +41,6 @@ _STOPPED = {
     StopLevel.TERMINATE: "launches and ends everything",
 }
 _WORKING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
-#: So many tasks in a row that can't be started say more of the machine than of the tasks.
-UNFIT_AFTER = 3
-#: So many of them are remembered.
-MOST_UNSTARTABLE = 10_000
 _WORK_ON, _END_NOW = Directive(), Directive(claiming=False, end=True)
 _RUN = Behaviour.RUN  # a member of an enum is found through its metaclass, ten times as slowly as a name
 _ENDING = frozenset({_S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE, _S.DRAINED})
@@ -155,16 +153,15 @@ class FleetService:
         if said.ask_end and not contact.asks_end:
             self._c.wake()
         contact.asks_end = said.ask_end and not tasks and self._c.clock.now() >= contact.patience_ms
-        if said.started:
-            contact.unstartable = 0
-            if contact.worked_ms is None:
+        unfit = None
+        if said.ended:
+            if contact.worked_ms is None and any(one.cause is not Cause.CANNOT_START for one in said.ended):
                 contact.worked_ms = self._c.clock.now()
-        else:
-            contact.unstartable += sum(map(self._is_new, said.unstartable))
+            unfit = self._c.fitness.judge(said.instance, contact.failures, said.ended)
         verdict = event_heard(row, said, tasks)
-        return self._act(said, verdict, contact.unstartable) if verdict is not None or said.unstartable else None
+        return self._act(said, verdict, unfit) if verdict is not None or unfit is not None else None
 
-    async def _act(self, said: Heard, verdict: Verdict | None, unstartable: int) -> None:
+    async def _act(self, said: Heard, verdict: Verdict | None, unfit: Unfit | None) -> None:
         row = self._c.store.living(said.instance)
         if verdict is not None and row is not None:
             # A store that was restored may have forgotten what its agent was told: only higher tokens are heeded.
@@ -173,29 +170,15 @@ class FleetService:
             await self._c.apply(
                 said.instance, verdict.event, cause=verdict.cause, reason=verdict.reason, drain_token=token
             )
-        if said.unstartable:
-            await self._drain_if_unfit(said.instance, unstartable)
+        if unfit is not None:
+            await self._drain_unfit(said.instance, unfit)
 
-    def _is_new(self, task: TaskId) -> bool:
-        """Whether `task` could not be started for the first time. One that is tried again, here or elsewhere, is wrong
-        itself: it would drain one machine after the other."""
-        known = self._c.unstartable
-        if task in known:
-            return False
-        while len(known) >= MOST_UNSTARTABLE:
-            del known[next(iter(known))]
-        known[task] = None
-        return True
-
-    async def _drain_if_unfit(self, instance: InstanceId, unstartable: int) -> None:
-        """A machine on which nothing can be started would take, and fail, the whole queue: let it go."""
+    async def _drain_unfit(self, instance: InstanceId, unfit: Unfit) -> None:
+        """A machine on which everything fails would take, and fail, the whole queue: let it go."""
         row = self._c.store.living(instance)
-        if unstartable < UNFIT_AFTER or row is None or row.state not in _WORKING:
+        if row is None or row.state not in _WORKING:
             return
-        await self._c.apply(
-            instance, _E.DRAIN, cause="cannot-start", drain_token=row.drain_token + 1,
-            reason=f"{unstartable} tasks in a row could not be started here",
-        )  # fmt: skip
+        await self._c.apply(instance, _E.DRAIN, cause=unfit.cause, drain_token=row.drain_token + 1, reason=unfit.reason)
 
     def directive(self, instance: InstanceId) -> Directive:
         row = self._c.store.living(instance)

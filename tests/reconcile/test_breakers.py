@@ -12,10 +12,11 @@ import pytest
 from cloud_dispatch.assembly import InForce, Rules, _problems
 from cloud_dispatch.domain.errors import NotFound
 from cloud_dispatch.domain.events import Event
+from cloud_dispatch.domain.ids import TaskId
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.task import Cause, Outcome
-from cloud_dispatch.ports.fleet import Heard
+from cloud_dispatch.ports.fleet import Ended, Heard
 from cloud_dispatch.ports.store import ClaimResult, SyncCall
 from cloud_dispatch.spend import breaker
 from cloud_dispatch.spend.breaker import FIRST_MS
@@ -218,7 +219,7 @@ async def test_services_that_break_before_their_first_task_stop_their_pool(tmp_p
         (claim,) = (await w.store.sync(SyncCall(row.id, 1, want=1))).claims
         done = ClaimResult(claim.task, claim.token, 5, Outcome(Cause.EXIT_CODE, exit_code=1))
         await w.store.sync(SyncCall(row.id, 2, results=(done,)))
-        news = w.fleet.heard(Heard(row.id, "i", "idle", started=1))
+        news = w.fleet.heard(Heard(row.id, "i", "idle", ended=(Ended(TaskId(1), Cause.SUCCESS),)))
         assert w.fleet.breakers() == []
 
 

@@ -14,9 +14,9 @@ from cloud_dispatch.domain.ids import TaskId, VmId
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, EndRules, Pool, TypeFilter
-from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.domain.task import Cause, TaskState
 from cloud_dispatch.planner.plan import Launch
-from cloud_dispatch.ports.fleet import Heard
+from cloud_dispatch.ports.fleet import Ended, Heard
 from cloud_dispatch.ports.store import SyncCall, TaskFilter
 from cloud_dispatch.provider.errors import CapacityUnavailable, Transient
 from cloud_dispatch.provider.spi import Vm, VmState
@@ -395,10 +395,11 @@ async def test_a_machine_that_can_start_nothing_is_drained(tmp_path: Path) -> No
         await w.booted()
         (row,) = w.rows
         one, two, three, four, five = map(TaskId, range(1, 6))
-        for unstartable, started in (((one, two), 0), ((), 1), ((three, four), 0)):
-            await hear(w, Heard(row.id, "i", "idle", unstartable=unstartable, started=started))
+        cannot = Cause.CANNOT_START
+        for ended in (((one, cannot), (two, cannot)), ((one, Cause.EXIT_CODE),), ((three, cannot), (four, cannot))):
+            await hear(w, Heard(row.id, "i", "idle", ended=tuple(Ended(*one) for one in ended)))
             assert w.fleet.directive(row.id).claiming
-        await hear(w, Heard(row.id, "i", "idle", unstartable=(five,)))
+        await hear(w, Heard(row.id, "i", "idle", ended=(Ended(five, cannot),)))
         assert w.fleet.directive(row.id).drain
         assert w.store.instances()[row.id].cause == "cannot-start"
 

@@ -144,3 +144,23 @@ def test_a_failing_health_check_ends_the_instance(make_house: Any, tmp_path: Pat
     assert house.until_ended(number)["state"] == "succeeded"
     assert house.task(number)["attempts_list"][0]["cause"] == "instance-lost"
     assert house.get(f"/v1/instances/{first}")["cause"] == "health"
+
+
+def test_a_machine_on_which_everything_fails_does_not_take_the_queue(make_house: Any, tmp_path: Path) -> None:
+    """Without a health check: what fails there succeeds on the other. It is let go and says why; few tasks failed."""
+    bad = tmp_path / "bad"
+    house = make_house(cap=2, pool="min = 2")
+    house.up()
+    house.until(lambda: [r["state"] for r in house.instances()] == ["idle"] * 2, 30, "both serve")
+    command = f'test "$(cat {bad})" = "$CLOUD_DISPATCH_INSTANCE" && exit 1; sleep 0.2'
+    bad.touch()
+    house.submit(*({"command": command} for _ in range(40)))
+    house.until_all_ended(40)
+    name = house.instances()[0]["id"]
+    bad.write_text(name)
+    house.submit(*({"command": command} for _ in range(100)))
+    ended = house.until_all_ended(140)
+    assert 5 <= ended["failed"] <= 15, ended
+    row = house.get(f"/v1/instances/{name}")
+    assert row["cause"] == "tasks-fail"
+    assert "5 tasks in a row failed here; of the last" in row["reason"]

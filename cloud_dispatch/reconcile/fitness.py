@@ -1,0 +1,113 @@
+"""Machines on which tasks fail that would not elsewhere. Owns which failures say something of the machine. Pure but for
+what it holds.
+
+A machine that has gone bad takes no time for what it fails, so that it soon has all of the queue, unless its pool has a
+health check that sees it. Two things give it away: new tasks that it can't even start, and failures in a row of a kind
+of work (`api.kinds`) that seldom fails on the others. How probable such a row is, were it like them, is reckoned from
+their last results by Laplace's rule of succession. A row that all others have as well is the work's own fault; each
+machine that is let go for one makes the next such row more probable, so that few go for work that just turned bad.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cloud_dispatch.domain.ids import InstanceId, TaskId
+from cloud_dispatch.domain.task import Cause
+from cloud_dispatch.ports.fleet import Ended
+
+#: So many tasks in a row that can't be started say more of the machine than of the tasks.
+UNFIT_AFTER = 3
+#: So many that fail, where a row like it is so improbable. Neighbours in an array may well fail together: the bound is
+#: lower than the three at which an agent asks its health checks again, which costs nothing.
+FAILED_AFTER, IMPROBABLE = 5, 1e-4
+#: Results of other machines that are compared with: the last of each kind, and how many there have to be.
+MOST_RESULTS, LEAST_RESULTS = 64, 10
+#: So many failed tasks, and kinds of work, are remembered.
+MOST_TASKS, MOST_KINDS = 10_000, 1_000
+
+_FAILED = frozenset({Cause.EXIT_CODE, Cause.SIGNAL, Cause.CANNOT_START, Cause.OUTPUT_FAILED})
+
+
+@dataclass(slots=True)
+class Row:
+    """What failed in a row on one machine. `unstartable`: since a task was started there. `failed`: since one
+    succeeded, of what can be compared; `chance` of that, were the machine as the others."""
+
+    unstartable: int = 0
+    failed: int = 0
+    chance: float = 1.0
+
+
+class Unfit(NamedTuple):
+    """Why a machine is let go: a cause of an instance's end, and the reason in words."""
+
+    cause: str
+    reason: str
+
+
+@dataclass
+class Fitness:
+    """Of all machines; what a process remembers, and a new one learns anew."""
+
+    #: Tasks that failed somewhere, the oldest first: that one fails again says nothing of the machine.
+    failed: dict[TaskId, None] = field(default_factory=dict)
+    _results: dict[str, deque[tuple[InstanceId, bool]]] = field(default_factory=dict)
+
+    def judge(self, instance: InstanceId, row: Row, ended: Sequence[Ended]) -> Unfit | None:
+        """What `ended` on `instance`, whose row is `row` and is brought up to date; why it is unfit, if it is."""
+        unfit = None
+        for one in ended:
+            if one.cause is not Cause.CANNOT_START:
+                row.unstartable = 0
+            if one.cause is Cause.SUCCESS:
+                row.failed, row.chance = 0, 1.0
+                self._note(instance, one.kind, good=True)
+            elif one.cause in _FAILED:
+                unfit = self._failed(instance, row, one) or unfit
+                self._note(instance, one.kind, good=False)
+        return unfit
+
+    def _failed(self, instance: InstanceId, row: Row, one: Ended) -> Unfit | None:
+        if not self._is_new(one.task):
+            return None
+        if one.cause is Cause.CANNOT_START:
+            row.unstartable += 1
+        bad, all_ = self._elsewhere(instance, one.kind)
+        if all_ >= LEAST_RESULTS:
+            row.failed += 1
+            row.chance *= (bad + 1) / (all_ + 2)
+        if row.unstartable >= UNFIT_AFTER:
+            return Unfit("cannot-start", f"{row.unstartable} tasks in a row could not be started here")
+        if row.failed >= FAILED_AFTER and row.chance <= IMPROBABLE:
+            words = f"{row.failed} tasks in a row failed here; of the last {all_} of {one.kind} elsewhere {bad} did"
+            return Unfit("tasks-fail", words)
+        return None
+
+    def _is_new(self, task: TaskId) -> bool:
+        """Whether `task` failed for the first time. One that is tried again, here or elsewhere, is wrong itself: it
+        would drain one machine after the other."""
+        if task in self.failed:
+            return False
+        while len(self.failed) >= MOST_TASKS:
+            del self.failed[next(iter(self.failed))]
+        self.failed[task] = None
+        return True
+
+    def _elsewhere(self, instance: InstanceId, kind: str) -> tuple[int, int]:
+        """How many of the last results of this kind on other machines were failures, and how many there are."""
+        good = [good for where, good in self._results.get(kind, ()) if where != instance]
+        return good.count(False), len(good)
+
+    def _note(self, instance: InstanceId, kind: str, *, good: bool) -> None:
+        if not kind:
+            return
+        known = self._results.get(kind)
+        if known is None:
+            while len(self._results) >= MOST_KINDS:
+                del self._results[next(iter(self._results))]
+            known = self._results[kind] = deque(maxlen=MOST_RESULTS)
+        known.append((instance, good))
