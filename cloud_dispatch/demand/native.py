@@ -34,12 +34,14 @@ class NativeQueue:
 def item_of(waiting: ShapeDemand) -> DemandItem:
     """`waiting` as demand. Its expected runtime is the mean of the known ones (at least 1 ms), and unknown (0) where
     fewer than half of the tasks say theirs: a few that do must not speak for a queue that does not."""
-    known = waiting.expected_known
+    known = sum(tasks for _, tasks in waiting.lengths)
     representative = known > 0 and known * 2 >= waiting.count
+    lengths = tuple((whole_ms // tasks, tasks) for whole_ms, tasks in waiting.lengths)
     return DemandItem(
         shape=waiting.shape,
         count=waiting.count,
-        expected_ms=max(waiting.expected_sum_ms // known, 1) if representative else 0,
+        expected_ms=max(sum(whole_ms for whole_ms, _ in waiting.lengths) // known, 1) if representative else 0,
+        lengths=lengths if representative and len(lengths) > 1 else (),
         priority=waiting.priority,
         oldest_ms=waiting.oldest_ms,
         head_expected_ms=waiting.head_expected_ms,

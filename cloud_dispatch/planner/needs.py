@@ -21,6 +21,8 @@ from cloud_dispatch.planner.snapshot import DemandItem
 Room = tuple[int, int, int, int, int]
 UNBOUNDED = 1 << 62
 FULL: Room = (0, 0, 0, 0, 0)
+#: Slots are added up in so small parts: of a million rounds none is lost or won.
+_PARTS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,19 +119,13 @@ class Need:
         """How many tasks one slot serves, one after another, before another instance is worth renting."""
         known = self._rounds.get(pace)
         if known is None:
-            expected = self.item.expected_ms
-            known = 1
-            if expected > 0:
-                known = max(1, pace.drain_ms // expected, -(-pace.worth_ms // expected))
-                known = min(known, max(1, pace.lifetime_ms // expected))
-                known = min(known, pace.max_tasks or known)
-            self._rounds[pace] = known
+            known = self._rounds[pace] = _rounds(self.item, pace)
         return known
 
     def rounds_after(self, pace: Pace, ahead_ms: int) -> int:
         """How many of them one slot serves that comes free only when what has it now is done, `ahead_ms` before the
         end of what is planned for."""
-        expected = self.item.expected_ms
+        expected = _mean(self.item, pace.ahead_ms)
         return min(self.rounds(pace) - 1, ahead_ms // expected) if 0 < expected <= ahead_ms else 0
 
     def slots_wanted(self, pace: Pace, *, capable: bool) -> int:
@@ -140,12 +136,35 @@ class Need:
         """
         wanted = -(-self.left // self.rounds(pace))
         if self.item.expected_ms > 0 and pace.worth_ms > 0:
-            justified = self.left * self.item.expected_ms // pace.worth_ms
+            justified = self.left * _mean(self.item, pace.worth_ms) // pace.worth_ms
             least = 0 if capable else 1
             if pace.max_tasks:  # nothing follows on an instance that has had its tasks: each so many want a boot anyway
                 least = max(least, self.left // pace.max_tasks)
             wanted = min(wanted, max(justified, least))
         return wanted
+
+
+def _rounds(item: DemandItem, pace: Pace) -> int:
+    """Tasks a slot, for tasks that come as they are mixed. One that takes longer than is planned ahead has a slot, and
+    no more: by the mean of all, a few such ones would have an instance rented for each of a thousand short ones."""
+    if item.expected_ms <= 0:
+        return 1
+    slots = tasks = 0
+    for expected_ms, count in item.lengths or ((item.expected_ms, 1),):
+        rounds = max(1, pace.drain_ms // expected_ms, -(-pace.worth_ms // expected_ms))
+        rounds = min(rounds, max(1, pace.lifetime_ms // expected_ms))
+        rounds = min(rounds, pace.max_tasks or rounds)
+        slots += count * _PARTS // rounds
+        tasks += count
+    return max(tasks * _PARTS // max(slots, 1), 1)
+
+
+def _mean(item: DemandItem, most_ms: int) -> int:
+    """How long a task takes, in the mean; of those that differ, what is longer than `most_ms` counts as that."""
+    if not item.lengths:
+        return item.expected_ms
+    tasks = sum(count for _, count in item.lengths)
+    return max(sum(min(expected_ms, most_ms) * count for expected_ms, count in item.lengths) // tasks, 1)
 
 
 def room_of(capacity: Resources, tasks: int) -> Room:

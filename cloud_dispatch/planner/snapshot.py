@@ -27,7 +27,8 @@ from cloud_dispatch.planner.obstacle import Obstacle
 @dataclass(frozen=True)
 class DemandItem:
     """`count` waiting tasks of one shape. `expected_ms` is the mean expected runtime, `head_expected_ms` that of the
-    one that comes next; 0 unknown. `payer`: whose tasks they are, where that one has a spending limit. `withheld`: why
+    one that comes next; 0 unknown. `lengths`: where they differ much, how long some of them take, and how many each.
+    `payer`: whose tasks they are, where that one has a spending limit. `withheld`: why
     none of them is begun now, whatever there is. `front`: how long the first of them say that they take, and how many
     each, and `refused` what was not admitted of them: both bear on what the payer can pay for. `most_rate`: what an
     hour of the part of a machine may cost at most that one of them holds, in nano-dollars; 0: whatever."""
@@ -45,6 +46,7 @@ class DemandItem:
     front: tuple[tuple[int, int], ...] = ()
     refused: tuple[Refused, ...] = ()
     most_rate: int = 0
+    lengths: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

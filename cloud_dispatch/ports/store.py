@@ -97,16 +97,15 @@ class InstanceChange:
 
 @dataclass(frozen=True, slots=True)
 class ShapeDemand:
-    """Waiting tasks of a shape: how many, the sum of their expected runtimes (known ones), the best priority, and when
-    the head was submitted and how long it is expected to run (0 unknown). What waits for a payer with a spending limit
-    is apart, with its `payer`, why none of it is begun now (`withheld`, "" when it is), and its `front`: how long the
-    first of it say that they take, and how many each. `refused`: what of it was not admitted where it was asked for,
-    and would not be now."""
+    """Waiting tasks of a shape: how many, of those that say how long they take the milliseconds and how many in classes
+    of which each takes twice as long (`lengths`), the best priority, and when the head was submitted and how long it is
+    expected to run (0 unknown). What waits for a payer with a spending limit is apart, with its `payer`, why none of it
+    is begun now (`withheld`, "" when it is), and its `front`: how long the first of it say that they take, and how many
+    each. `refused`: what of it was not admitted where it was asked for, and would not be now."""
 
     shape: Shape
     count: int
-    expected_sum_ms: int
-    expected_known: int
+    lengths: tuple[tuple[int, int], ...]
     priority: int
     oldest_ms: int
     head_expected_ms: int = 0

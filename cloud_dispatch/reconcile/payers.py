@@ -117,9 +117,12 @@ class _Share:
         item = replace(item, count=count, most_rate=min(most_rate for *_, most_rate in passing))
         if len(self._item.front) <= 1:
             return item
-        known = sum(admits for expected_ms, admits, _ in passing if expected_ms)
+        lengths = tuple((expected_ms, admits) for expected_ms, admits, _ in passing if expected_ms)
+        known = sum(admits for _, admits in lengths)
         mean_ms = sum(expected_ms * admits for expected_ms, admits, _ in passing) // max(known, 1)
-        return replace(item, expected_ms=mean_ms if known * 2 >= count else 0, head_expected_ms=passing[0][0])
+        if known * 2 < count:
+            mean_ms, lengths = 0, ()
+        return replace(item, expected_ms=mean_ms, head_expected_ms=passing[0][0], lengths=lengths)
 
 
 class _Market:

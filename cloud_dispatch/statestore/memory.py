@@ -398,10 +398,10 @@ class Memory:
             head = self.queue.head(number)
             if head is not None:
                 lot = self.queue.lots[head[1]]
+                lengths = tuple([line.lengths[digits] for digits in sorted(line.lengths)])
                 found = ShapeDemand(
-                    self.shapes[number], line.count, line.expected_sum, line.expected_known, -head[0], lot.submitted_ms,
-                    lot.expected_ms,
-                )  # fmt: skip
+                    self.shapes[number], line.count, lengths, -head[0], lot.submitted_ms, lot.expected_ms
+                )
                 if number < 0:
                     refused, withheld = self._withheld(number, lot.payer, now)
                     front = tuple((step.lot.expected_ms, step.tasks) for step in self.queue.front(number))

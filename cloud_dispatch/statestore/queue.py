@@ -55,16 +55,25 @@ class Step(NamedTuple):
 class Line:
     """The waiting tasks of one line."""
 
-    __slots__ = ("count", "entries", "expected_known", "expected_sum", "front", "heaps", "priorities")
+    __slots__ = ("count", "entries", "front", "heaps", "lengths", "priorities")
 
     def __init__(self) -> None:
         self.heaps: dict[int, list[int]] = {}
         self.priorities: list[int] = []  # rising: the best is last
         self.count = 0
         self.entries = 0  # stale ones included
-        self.expected_sum = 0
-        self.expected_known = 0
+        self.lengths: dict[int, tuple[int, int]] = {}  # by their binary digits: milliseconds, and how many tasks
         self.front: tuple[Step, ...] | None = None  # None: not known since a task came or went
+
+    def weigh(self, expected_ms: int, tasks: int) -> None:
+        """So many more say that they take so long, or fewer."""
+        digits = expected_ms.bit_length()
+        whole, known = self.lengths.get(digits, (0, 0))
+        known += tasks
+        if known:
+            self.lengths[digits] = (whole + expected_ms * tasks, known)
+        else:
+            del self.lengths[digits]
 
 
 class ReadyQueue:
@@ -91,8 +100,7 @@ class ReadyQueue:
             line = self._lines[lot.line] = Line()
         line.count += 1
         if lot.expected_ms:
-            line.expected_sum += lot.expected_ms
-            line.expected_known += 1
+            line.weigh(lot.expected_ms, 1)
         self._enter(line, task, lot.priority)
 
     def remove(self, task: int) -> Lot:
@@ -238,8 +246,7 @@ class ReadyQueue:
         line.count -= 1
         line.front = None
         if lot.expected_ms:
-            line.expected_sum -= lot.expected_ms
-            line.expected_known -= 1
+            line.weigh(lot.expected_ms, -1)
         if not line.count:
             line.entries = 0
             del self._lines[lot.line]

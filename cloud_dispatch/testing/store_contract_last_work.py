@@ -258,17 +258,17 @@ class LastWorkContract:
         await other.sync()
         clock.now_ms += 2 * HOUR_MS
         await store.change([InstanceChange(other.id, InstanceEvent.FAIL)])
-        expected = {demand.shape: demand.expected_sum_ms for demand in store.waiting()}
+        expected = {demand.shape: demand.lengths for demand in store.waiting()}
         assert expected == {
-            takes(1, **_SMALL).shape: (4 + 3) * HOUR_MS,
-            takes(0, memory=GIB).shape: 0,
-            takes(0, memory=3 * GIB).shape: 4 * HOUR_MS,
-            takes(1, memory=4 * GIB).shape: HOUR_MS,
+            takes(1, **_SMALL).shape: (((4 + 3) * HOUR_MS, 2),),
+            takes(0, memory=GIB).shape: (),
+            takes(0, memory=3 * GIB).shape: ((4 * HOUR_MS, 1),),
+            takes(1, memory=4 * GIB).shape: ((HOUR_MS, 1),),
         }
         assert list(await store.check()) == []
         await store.close()
         again = await open_store(clock)
-        assert {demand.shape: demand.expected_sum_ms for demand in again.waiting()} == expected
+        assert {demand.shape: demand.lengths for demand in again.waiting()} == expected
 
     async def test_what_outlasts_a_machine_is_given_to_one_with_a_whole_life(
         self, store: Store, clock: ManualClock

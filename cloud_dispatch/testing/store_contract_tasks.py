@@ -206,14 +206,15 @@ class TasksContract:
 
     async def test_demand_is_by_shape(self, store: Store, clock: ManualClock) -> None:
         """Waiting tasks are counted by shape with what the planner needs; ended and held ones are not."""
-        await store.submit([spec(priority=1, expected_runtime_ms=100), spec(expected_runtime_ms=50), spec()])
+        told = [spec(expected_runtime_ms=ms) for ms in (100, 90, 50)]
+        await store.submit([spec(priority=1), *told])
         clock.now_ms += 10
         await store.submit([spec(cpus_milli=2000, priority=7)])
         small, large = sorted(store.waiting(), key=lambda demand: demand.shape.resources.cpus_milli)
         assert small.shape == spec().shape
-        assert (small.count, small.expected_sum_ms, small.expected_known) == (3, 150, 2)
+        assert (small.count, small.lengths) == (4, ((50, 1), (190, 2)))
         assert (small.priority, small.oldest_ms) == (1, START_MS)
-        assert (large.count, large.expected_known, large.priority, large.oldest_ms) == (1, 0, 7, START_MS + 10)
+        assert (large.count, large.lengths, large.priority, large.oldest_ms) == (1, (), 7, START_MS + 10)
         await store.adopt(own := instance())
         await Agent(store, own).claim(1)
         assert {demand.shape.resources.cpus_milli for demand in store.waiting()} == {1000}

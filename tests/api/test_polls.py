@@ -34,7 +34,7 @@ class Queue:
         return self.leases.get(instance, {})
 
     def waiting(self) -> Sequence[ShapeDemand]:
-        return [ShapeDemand(shape, count, 0, 0, 0, 0) for shape, count in self.queued.items() if count]
+        return [ShapeDemand(shape, count, (), 0, 0) for shape, count in self.queued.items() if count]
 
     def arrive(self, shape: Shape, count: int) -> None:
         self.queued[shape] = self.queued.get(shape, 0) + count

@@ -57,28 +57,36 @@ class Scripted:
 
 def test_the_queue_says_how_many_tasks_of_each_shape_wait() -> None:
     """Each waiting shape becomes one item that carries count, urgency and age."""
-    source: DemandSource = NativeQueue(Queue(ShapeDemand(Shape(), 7, 0, 0, 3, 1_000)))
+    source: DemandSource = NativeQueue(Queue(ShapeDemand(Shape(), 7, (), 3, 1_000)))
     assert source.demand(5_000) == (DemandItem(Shape(), 7, 0, priority=3, oldest_ms=1_000, source="queue"),)
 
 
 def test_a_shape_without_waiting_tasks_is_no_demand() -> None:
     """A shape whose last task was claimed disappears from demand."""
-    assert NativeQueue(Queue(ShapeDemand(Shape(), 0, 0, 0, 0, 0))).demand(0) == ()
+    assert NativeQueue(Queue(ShapeDemand(Shape(), 0, (), 0, 0))).demand(0) == ()
+
+
+def test_lengths_that_differ_are_told_by_classes() -> None:
+    """Means of each; not where there is one, nor where most say nothing."""
+    waiting = ShapeDemand(Shape(), 6, ((100, 2), (900, 3)), 0, 0)
+    assert (item_of(waiting).expected_ms, item_of(waiting).lengths) == (200, ((50, 2), (300, 3)))
+    assert item_of(ShapeDemand(Shape(), 6, ((100, 3),), 0, 0)).lengths == ()
+    assert item_of(ShapeDemand(Shape(), 11, ((100, 2), (900, 3)), 0, 0)).lengths == ()
 
 
 def test_expected_runtime_is_the_mean_of_those_that_say_theirs() -> None:
     """Three of four tasks know their runtime: the mean of those three counts."""
-    assert item_of(ShapeDemand(Shape(), 4, 90_000, 3, 0, 0)).expected_ms == 30_000
+    assert item_of(ShapeDemand(Shape(), 4, ((90_000, 3),), 0, 0)).expected_ms == 30_000
 
 
 def test_few_known_runtimes_do_not_speak_for_the_queue() -> None:
     """One short task among a hundred unknown ones must not make the planner believe that all are short."""
-    assert item_of(ShapeDemand(Shape(), 100, 1_000, 1, 0, 0)).expected_ms == 0
+    assert item_of(ShapeDemand(Shape(), 100, ((1_000, 1),), 0, 0)).expected_ms == 0
 
 
 def test_a_known_runtime_of_less_than_a_millisecond_is_not_unknown() -> None:
     """0 means unknown, so that the mean of known ones is at least 1 ms."""
-    assert item_of(ShapeDemand(Shape(), 2, 1, 2, 0, 0)).expected_ms == 1
+    assert item_of(ShapeDemand(Shape(), 2, ((1, 2),), 0, 0)).expected_ms == 1
 
 
 def test_a_schedule_holds_from_its_start_until_before_its_end() -> None:

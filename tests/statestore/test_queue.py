@@ -93,8 +93,11 @@ class QueueAndModel(RuleBasedStateMachine):
         for shape, line in lines.items():
             mine = [lot for lot in self.model.values() if lot.shape == shape]
             assert line.count == len(mine)
-            assert line.expected_sum == sum(lot.expected_ms for lot in mine)
-            assert line.expected_known == sum(lot.expected_ms > 0 for lot in mine)
+            classes: dict[int, list[int]] = {}
+            for lot in mine:
+                if lot.expected_ms:
+                    classes.setdefault(lot.expected_ms.bit_length(), []).append(lot.expected_ms)
+            assert line.lengths == {digits: (sum(each), len(each)) for digits, each in classes.items()}
 
 
 TestQueueAndModel = QueueAndModel.TestCase
