@@ -39,6 +39,7 @@ from cloud_dispatch.assembly import Parts, Ports, assemble, set_limits
 from cloud_dispatch.config import Config
 from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.install import restoring
 from cloud_dispatch.ownership import as_owner
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.executor import Executor
@@ -65,8 +66,10 @@ SWITCH_S = 0.0005
 
 def serve(config: Config, again: Callable[[], Config] | None = None) -> int:
     """Run the dispatcher until it is told to stop; the exit code. Instances live on. Conflict when another dispatcher
-    owns the statestore. `again` reads the configuration anew when it is told to (SIGHUP)."""
+    owns the statestore, or a restore into the state is not complete. `again` reads the configuration anew when it is
+    told to (SIGHUP)."""
     meaning.check_reachable(config)
+    restoring.refuse_half(config.state_dir)
     records = logging.configure(config.dispatcher.log_level, config.dispatcher.log_format)
     config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in (LOGS, OUTPUTS):  # a driver may let others pass through the folder above

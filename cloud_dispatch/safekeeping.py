@@ -20,7 +20,7 @@ from cloud_dispatch.config import Config
 from cloud_dispatch.config.places import BUCKET_FORMS
 from cloud_dispatch.domain.durations import about
 from cloud_dispatch.domain.errors import Conflict, DispatchError, InvalidInput, NotFound
-from cloud_dispatch.install import buckets, copies, packing
+from cloud_dispatch.install import buckets, copies, packing, restoring
 from cloud_dispatch.install.buckets import Bucket
 from cloud_dispatch.ownership import as_owner
 from cloud_dispatch.ports.clock import Clock
@@ -125,7 +125,8 @@ def listed(config: Config, place: str = "") -> list[Kept]:
 def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = False) -> str:
     """Make the statestore, keys and certificates from a copy: a file, a folder, an address of one, or `latest` of the
     configured place; `keys_only`: without the statestore, since its database is there still. What it was made from.
-    Conflict where there is one already, in use or not; NotFound where there is no copy."""
+    Conflict where there is one already, in use or not; NotFound where there is no copy. If this is cut off no
+    dispatcher starts on what is there, and a second time the rest of it is done."""
     with as_owner(config.state_dir):
         owner = None if keys_only else statestore.describe_owner(config.store_url)
     if owner is not None:
@@ -136,7 +137,7 @@ def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = Fals
         found = _of_folder(Path(source))
         if not found.exists():
             raise NotFound(f"there is no copy {found}", hint="`cloud-dispatch backups` lists those that there are")
-        _bring(config, clock, found, keys_only)
+        _bring(config, clock, found, keys_only, str(found))
         return str(found)
     place, name = buckets.split(source)
     config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -144,8 +145,8 @@ def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = Fals
     with as_owner(config.state_dir), _scratch(config.state_dir) as folder:
         name = bucket.fetch(name, folder / "copy.tar.gz")
         packing.unpack(folder / "copy.tar.gz", folder / "copy")
-        _bring(config, clock, folder / "copy", keys_only)
-    return f"{bucket.address}/{name}"
+        _bring(config, clock, folder / "copy", keys_only, address := f"{bucket.address}/{name}")
+    return address
 
 
 def came_back(config: Config, clock: Clock) -> None:
@@ -167,14 +168,25 @@ def _of_folder(source: Path) -> Path:
     return copies.latest(source.parent) or source
 
 
-def _bring(config: Config, clock: Clock, source: Path, keys_only: bool) -> None:
-    if not source.is_dir():
-        statestore.restore(source, config.store_url, now_ms=clock.now())
-        return
-    copies.check(source, config.state_dir)
-    if (source / copies.STORE).is_file() and not keys_only:
-        statestore.restore(source / copies.STORE, config.store_url, now_ms=clock.now())
-    copies.bring(source, config.state_dir)
+def _bring(config: Config, clock: Clock, source: Path, keys_only: bool, told: str) -> None:
+    """The statestore is there as a whole or not at all, and comes last: where it is, the rest is too. `told`: what the
+    copy is called."""
+    state, kept = config.state_dir, source.is_dir()
+    if kept:
+        copies.check(source, state)
+    store = source / copies.STORE if kept else source
+    wanted = not keys_only and (store.is_file() or not kept)
+    if wanted:
+        with as_owner(state):
+            wanted = not (restoring.begun(state) == told and statestore.revision_of(config.store_url))
+    if wanted:
+        statestore.refuse_restore(store, config.store_url)
+    restoring.begin(state, told)
+    if kept:
+        copies.bring(source, state)
+    if wanted:
+        statestore.restore(store, config.store_url, now_ms=clock.now())
+    restoring.end(state)
 
 
 def read_note(state: Path) -> Note:

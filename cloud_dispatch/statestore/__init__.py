@@ -19,7 +19,7 @@ from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.statestore import lock as locks
 from cloud_dispatch.statestore.compacting import compact
 from cloud_dispatch.statestore.copying import backup as copy
-from cloud_dispatch.statestore.copying import came_back, identity_in, restore
+from cloud_dispatch.statestore.copying import came_back, identity_in, refuse_restore, restore
 from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
 from cloud_dispatch.statestore.lineage import refuse_fallen_back
 from cloud_dispatch.statestore.loading import identity_of, initialise, load
@@ -41,6 +41,7 @@ __all__ = [
     "identity_in",
     "is_embedded",
     "open_store",
+    "refuse_restore",
     "restore",
     "revision_of",
     "size",

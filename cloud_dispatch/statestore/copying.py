@@ -104,6 +104,27 @@ def restore(source: Path, url: str, *, now_ms: int) -> None:
         engine.dispose()
 
 
+def refuse_restore(source: Path, url: str) -> None:
+    """What `restore` refuses, before anything is done: InvalidInput for a file that is no backup, Conflict where a
+    store is at `url` already."""
+    with as_owner(source.parent):
+        _check_source(source)
+    parsed = parse_url(url)
+    path = sqlite_path(parsed)
+    if path is not None:
+        with as_owner(path.parent):
+            _refuse_what_is_there(path)
+        return
+    engine = make_engine(parsed)
+    try:
+        with engine.connect().execution_options(reading=True) as connection:
+            _refuse_tables(connection)
+    except driver_errors(engine) as error:
+        raise translate(error, parsed) from error
+    finally:
+        engine.dispose()
+
+
 def came_back(url: str, *, now_ms: int) -> None:
     """Mark the store at `url` as one that was brought back to a moment of before by other means: a snapshot of its
     disk, the database's own backups. As `restore` does. InvalidInput where there is none, Conflict where it is in use.
@@ -206,6 +227,11 @@ def _refuse_what_is_there(path: Path) -> None:
         raise Conflict(f"{names} of another statestore is left in {path.parent}", hint=hint)
 
 
+def _refuse_tables(connection: Connection) -> None:
+    if revision(connection) is not None:
+        raise Conflict("there is a statestore in this database", hint="give an empty database")
+
+
 def _restore_file(source: Path, path: Path, now_ms: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with as_owner(source.parent):
@@ -248,8 +274,7 @@ def _restore_rows(source: Path, engine: Engine, now_ms: int) -> None:
             out.exec_driver_sql(_LOOK)
         with out, migrating(engine) as into:
             AdvisoryLock(engine).hold(into)
-            if revision(into) is not None:
-                raise Conflict("there is a statestore in this database", hint="give an empty database")
+            _refuse_tables(into)
             _copy_tables(out, into)
             upgrade(into)
             for table in (events, ledger):

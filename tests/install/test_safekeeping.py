@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,10 @@ import boto3
 import pytest
 from pydantic import Secret
 
-from cloud_dispatch import safekeeping
+from cloud_dispatch import bootstrap, safekeeping
 from cloud_dispatch.config import Config, Embedded, InvalidConfig, TomlFile, load
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, Unavailable
+from cloud_dispatch.install import restoring
 from cloud_dispatch.provider.registry import plugin
 from cloud_dispatch.statestore import identity, size
 from cloud_dispatch.statestore.lock import FileLock, this_process
@@ -127,6 +130,80 @@ def test_keys_alone_may_be_brought_back(state: Path, clock: SetClock, tmp_path: 
     new = tmp_path / "new"
     safekeeping.restore(config(new), clock, made, keys_only=True)
     assert sorted(one.name for one in new.iterdir()) == ["keys", "tls"]
+
+
+def killed_at(moment: int, work: Callable[[], object]) -> bool:
+    """Have another process do it, which is killed when it would wait for the disk for that time (0: the first). False
+    where it has ended before."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    left, sync = iter(range(moment)), os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sync(descriptor)
+
+    os.fsync = fsync
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+def test_nothing_starts_on_what_a_restore_that_was_killed_has_left(
+    state: Path, clock: SetClock, tmp_path: Path
+) -> None:
+    """Not with other keys than the copy's, nor with an empty statestore; a second time the rest of it is done."""
+    (copy,) = safekeeping.make(config(state), clock)
+    halves, moment = 0, 0
+    while True:
+        new = config(tmp_path / f"new{moment}")
+        killed = killed_at(moment, lambda new=new: safekeeping.restore(new, clock, copy))  # type: ignore[misc]
+        if not killed:
+            break
+        moment += 1
+        if (new.state_dir / "restoring").exists():
+            halves += 1
+            with pytest.raises(Conflict, match="is not complete"):
+                bootstrap.serve(new)
+        else:
+            assert not (new.state_dir / "keys").exists() or identity(new.store_url) == "sabc"
+        if (new.state_dir / "restoring").exists() or not (new.state_dir / "keys").exists():
+            safekeeping.restore(new, clock, copy)
+        restoring.refuse_half(new.state_dir)
+        assert identity(new.store_url) == "sabc"
+        assert (new.state_dir / "keys" / "join").read_text() == "secret of keys/join"
+        assert (new.state_dir / "tls" / "ca.pem").read_text() == "secret of tls/ca.pem"
+        assert not [one.name for one in new.state_dir.iterdir() if one.name.startswith(".")]
+    restoring.refuse_half(new.state_dir)
+    assert halves > 5, "it was killed in between"
+
+
+def test_what_is_refused_leaves_no_sign_of_a_restore(state: Path, clock: SetClock, tmp_path: Path) -> None:
+    """A dispatcher that is there has to start again afterwards."""
+    (copy,) = safekeeping.make(config(state), clock)
+    with pytest.raises(Conflict, match="there is a statestore"):
+        safekeeping.restore(config(state), clock, copy)
+    (Path(copy) / "store.sqlite").write_text("damaged")
+    with pytest.raises(InvalidInput, match="is not a backup"):
+        safekeeping.restore(config(tmp_path / "new"), clock, copy)
+    for folder in (state, tmp_path / "new"):
+        restoring.refuse_half(folder)
+    assert not (tmp_path / "new" / "keys").exists()
+
+
+def test_another_copy_does_not_take_the_place_of_what_one_has_brought(
+    state: Path, clock: SetClock, tmp_path: Path
+) -> None:
+    (copy,) = safekeeping.make(config(state), clock)
+    new = config(tmp_path / "new")
+    safekeeping.restore(new, clock, copy)
+    restoring.begin(new.state_dir, "another")
+    with pytest.raises(Conflict, match="there is a statestore"):
+        safekeeping.restore(new, clock, copy)
+    with pytest.raises(Conflict, match="the restore of another into"):
+        restoring.refuse_half(new.state_dir)
 
 
 def test_of_a_database_with_backups_of_its_own_the_keys_are_copied(

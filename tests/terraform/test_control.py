@@ -104,13 +104,17 @@ def test_the_state_of_a_disk_is_its_users_whatever_number_he_had(tmp_path: Path)
     assert outside.stat().st_uid == os.geteuid()
 
 
-@pytest.mark.parametrize("there", [(), ("keys",), ("keys", "store.sqlite")], ids=["none", "keys", "all"])
+@pytest.mark.parametrize(
+    "there",
+    [(), ("keys",), ("keys", "store.sqlite"), ("keys", "restoring")],
+    ids=["none", "keys", "all", "half"],
+)
 @pytest.mark.parametrize("named", ["", "s3://lab-queue/copies/latest"])
 def test_a_control_vm_without_state_is_restored_before_its_service_starts(
     tmp_path: Path, named: str, there: tuple[str, ...]
 ) -> None:
-    """And one that has it copies the statestore first: its tables may be migrated. The script as it is, with another
-    root and programs that say how they are called."""
+    """Also where that was cut off; and one that has it copies the statestore first: its tables may be migrated. The
+    script as it is, with another root and programs that say how they are called."""
     script = written()["/usr/local/sbin/cloud-dispatch-setup"].replace("/opt/cloud-dispatch/bin/", "")
     for folder in ("/etc/cloud-dispatch", "/var/lib/cloud-dispatch", "/opt/cloud-dispatch", "/usr/local/bin"):
         (tmp_path / folder[1:]).mkdir(parents=True)
@@ -128,6 +132,8 @@ def test_a_control_vm_without_state_is_restored_before_its_service_starts(
     subprocess.run(["sh"], input=script, text=True, check=True, env={"PATH": f"{programs}:/usr/bin:/bin"})
     said = [line for line in (tmp_path / "said").read_text().splitlines() if line.startswith("cloud-dispatch ")]
     config = tmp_path / "etc/cloud-dispatch/config.toml"
-    restored = [f"cloud-dispatch restore --config {config} {named}"] if named and not there else []
+    restored = (
+        [f"cloud-dispatch restore --config {config} {named}"] if named and (not there or "restoring" in there) else []
+    )
     copied = [f"cloud-dispatch backup --config {config} --into {state}/backups"] if "store.sqlite" in there else []
     assert said == [*copied, *restored, "cloud-dispatch install"]
