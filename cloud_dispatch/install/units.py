@@ -110,6 +110,17 @@ def quoted(text: object) -> str:
     return f'"{word}"'
 
 
+def _setting(path: Path) -> str:
+    """One of a list of paths, which is quoted as a command is, but that no variable is put in."""
+    return quoted(path).replace("$$", "$")
+
+
+def _mounted(folder: Path) -> str:
+    """Whose disk is not there does not begin anew in the empty folder that is in its place: an entry of /etc/fstab with
+    `nofail` lets everything else start without it, and before it."""
+    return f"RequiresMountsFor={_setting(folder)}\n"
+
+
 def _line(text: object) -> str:
     line = str(text)
     if any(ord(sign) < 32 for sign in line):
@@ -122,7 +133,7 @@ def _common(place: Place) -> str:
     user, credentials, environment = (
         _line(value).replace("%", "%%") for value in (place.user, place.credentials, place.environment)
     )
-    state = quoted(place.state).replace("$$", "$")
+    state = _setting(place.state)
     secrets = f"LoadCredential=cloud-dispatch:{credentials}\nEnvironmentFile=-{environment}\n"
     return f"User={user}\nGroup={user}\nReadWritePaths={state}\n{_CLOSED}{secrets}"
 
@@ -135,7 +146,7 @@ Description=cloud-dispatch: rents machines for a queue of work, and gives them b
 Wants=network-online.target
 # Whose life is over, and what is past retention, is told by the clock: where something waits for it, so does this.
 After=network-online.target time-sync.target
-StartLimitIntervalSec=0
+{_mounted(place.state)}StartLimitIntervalSec=0
 
 [Service]
 # It says itself when it is up, with all that it found restored; a store with many rows takes its time to migrate.
@@ -164,11 +175,11 @@ WantedBy=multi-user.target
 
 def _backup(place: Place) -> str:
     command = f"{_executable(place.program)} backup --config {quoted(place.config)}"
-    elsewhere = f"ReadWritePaths={quoted(place.copies).replace('$$', '$')}\n" if place.copies else ""
+    elsewhere = f"ReadWritePaths={_setting(place.copies)}\n" if place.copies else ""
     return f"""\
 [Unit]
 Description=cloud-dispatch: a copy of the statestore and its keys
-
+{_mounted(place.state)}{_mounted(place.copies) if place.copies else ""}
 [Service]
 Type=oneshot
 ExecStart={command}

@@ -53,6 +53,11 @@ systemctl start cloud-dispatch-backup.service
 seen backup $?
 seen copies "$(ls /var/lib/cloud-dispatch/backups | wc -l)"
 seen log "$(journalctl --namespace cloud-dispatch -o cat | grep -c -e configuration.reloaded -e dispatcher.up)"
+echo "LABEL=none-such /var/lib/cloud-dispatch ext4 nofail,x-systemd.device-timeout=3s 0 2" >> /etc/fstab
+systemctl stop cloud-dispatch
+systemctl daemon-reload
+systemctl start cloud-dispatch
+seen diskless "$? $(systemctl is-active cloud-dispatch)"
 seen enabled "$(systemctl is-enabled cloud-dispatch cloud-dispatch-backup.timer)"
 journalctl --namespace cloud-dispatch -o cat | tail -n 30
 journalctl -o cat -u cloud-dispatch -u cloud-dispatch-backup | tail -n 30
@@ -71,6 +76,7 @@ EXPECTED = {
     "same": "yes",
     "again": "active",
     "backup": "0",
+    "diskless": "1 inactive",
     "enabled": "enabled enabled",
 }
 
@@ -78,7 +84,7 @@ EXPECTED = {
 def test_installed_it_is_up_reloads_comes_back_and_is_copied(image: boot_image.Image, tmp_path: Path) -> None:
     """Not where its user can't read the configuration. The service has no right of its machine but to its state folder;
     a reload is heard by the same process; killed, it is started anew; the backup's service makes a copy under the same
-    restrictions."""
+    restrictions. Without the disk that its state is on it does not start."""
     disk = make_disk(tmp_path)
     script = SCRIPT.strip().replace("HOME", HOME)
     data = (

@@ -88,6 +88,15 @@ def test_both_services_have_the_environment_of_a_file_that_need_not_be_there(tmp
         )
 
 
+def test_without_the_disk_of_the_state_nothing_is_begun_anew_in_its_place(tmp_path: Path) -> None:
+    """Nor is a copy made into the folder where the disk of copies would be."""
+    made = dataclasses.replace(place(tmp_path), copies=tmp_path / "else $where")
+    of_state, of_copies = (f'RequiresMountsFor="{path}"' for path in (made.state, made.copies))
+    files = {name: text.partition("[Service]")[0].splitlines() for name, text in units(made).items()}
+    assert (of_state in files[SERVICE], of_copies in files[SERVICE]) == (True, False)
+    assert {of_state, of_copies} <= set(files[BACKUP])
+
+
 @judged
 def test_copies_elsewhere_are_all_that_the_backup_may_write_besides(tmp_path: Path) -> None:
     """The dispatcher itself may not."""
