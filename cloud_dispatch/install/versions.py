@@ -114,10 +114,15 @@ def is_whole(environment: Path) -> bool:
 
 
 def make(environment: Path, fill: Callable[[], None]) -> None:
-    """Have `fill` put everything into it; what was left there half made is deleted first."""
+    """Have `fill` put everything into it; what was left there half made is deleted first. Where `fill` fails nothing
+    stays: it may have failed for want of room, on the disk that the statestore is on."""
     shutil.rmtree(environment, ignore_errors=True)
     environment.parent.mkdir(parents=True, exist_ok=True)
-    fill()
+    try:
+        fill()
+    except BaseException:
+        shutil.rmtree(environment, ignore_errors=True)
+        raise
     os.sync()  # what pip wrote is on the disk before the marker that says so, also if the machine loses its power
     durable.write(environment / _WHOLE, b"", 0o644)
 

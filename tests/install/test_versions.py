@@ -58,7 +58,8 @@ def test_one_that_is_half_made_is_made_anew(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="No space"):
         versions.make(new, half)
-    assert not versions.is_whole(new)
+    assert not new.exists(), "it may be for want of room that it failed"
+    (new / "bin").mkdir(parents=True)  # what was killed leaves it
     versions.make(new, lambda: (new / "lib").mkdir(parents=True))
     assert versions.is_whole(new)
     assert not (new / "bin").exists()
