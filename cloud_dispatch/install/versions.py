@@ -95,6 +95,7 @@ class Home:
             fresh.unlink(missing_ok=True)
             fresh.symlink_to(os.path.relpath(environment, self.root))
             fresh.replace(self.root / _CURRENT)
+            durable.sync(self.root)  # the statestore's disk may be another: its tables must not be ahead of the link
         except OSError as error:  # which names what the link leads to, if anything
             hint = "the command needs the rights of root"
             raise Unavailable(f"can't write to {self.root}: {error.strerror}", hint=hint) from None

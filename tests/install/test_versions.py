@@ -42,6 +42,14 @@ def test_the_link_leads_to_the_version_that_runs(tmp_path: Path) -> None:
     assert not os.path.isabs(os.readlink(root / "current"))
 
 
+def test_the_link_is_on_the_disk_before_anything_runs_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that loses its power must not start the version of before on tables that the new one has made."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(tmp_path / "current")))
+    Home(tmp_path).point(tmp_path / "versions" / "0.3.0")
+    assert synced == ["versions/0.3.0"]
+
+
 def test_a_home_that_can_not_be_written_to_is_told_with_its_place(tmp_path: Path) -> None:
     """Who is not root hears which folder it is, and not what the link would have led to."""
     with pytest.raises(Unavailable, match=f"can't write to {tmp_path}/none") as refused:
