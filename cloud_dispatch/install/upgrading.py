@@ -3,6 +3,8 @@ before runs again where the new one does not come up.
 
 VMs run on while the dispatcher is away, and bring their results to whichever version comes. What can fail before it is
 stopped does: the new version is installed beside it, and judges the configuration. Its own `install` writes its units.
+What is cut off from then on, by a signal or a reboot, is known by a sign in the home: the same command a second time
+goes on, and `rollback` goes back to the version that ran before, whichever of the two the machine was left with.
 """
 
 from __future__ import annotations
@@ -42,18 +44,20 @@ class Machine:
 
 
 def upgrade(machine: Machine, wanted: Wanted, old: Path, say: Callable[[str], None]) -> None:
-    """Have `wanted` run instead of `old`. Unavailable, and `old` runs again, where it does not come up."""
+    """Have `wanted` run instead of `old`. Unavailable, and what ran before runs again, where it does not come up."""
     new = machine.home.of(wanted.name)
-    if new == old:
+    unproven = old == machine.home.unsettled()
+    if new == old and not (unproven and _asked(new) == _as_asked(wanted)):
         raise Conflict(f"version {wanted.name} runs already")
     if not versions.is_whole(new) or _asked(new) != _as_asked(wanted):
         say(f"installing {wanted.requirement} into {new}")
         versions.make(new, lambda: _fill(machine, new, old, wanted))
     machine.program(new, "config", "check")
-    before = Before(old, _revision(machine, new))
+    before = versions.before(old) if unproven else Before(old, _revision(machine, new))
     say("copying the state")
     machine.ask(["systemctl", "start", BACKUP])
     versions.remember(new, before)
+    machine.home.unsettle(new)
     say(f"starting version {wanted.name}")
     try:
         _run(machine, new)
@@ -64,19 +68,21 @@ def upgrade(machine: Machine, wanted: Wanted, old: Path, say: Callable[[str], No
             f"version {wanted.name} does not come up, the one before runs again: {error.message}",
             hint="`journalctl --namespace cloud-dispatch` has what it said",
         ) from None
-    machine.home.forget_others({new, old})
+    machine.home.settle()
+    machine.home.forget_others({new, before.environment})
 
 
 def roll_back(machine: Machine, say: Callable[[str], None]) -> Path:
     """Have the version run again that ran before, if the configuration is one for it; its environment. What only the
     present version's tables hold is lost, and is in a copy of the state. Conflict where none ran before."""
-    new = machine.home.current()
+    new = machine.home.unsettled() or machine.home.current()
     if new is None:
         raise Conflict("no version ran before this one", hint="`upgrade` names another")
     before = versions.before(new)
     machine.program(before.environment, "config", "check")  # which may say by now what only the present one understands
     say("copying the state")
     machine.ask(["systemctl", "start", BACKUP])
+    machine.home.unsettle(new)
     say(f"starting what is in {before.environment}")
     _back(machine, new, before)
     return before.environment
@@ -124,3 +130,4 @@ def _back(machine: Machine, new: Path, before: Before) -> None:
     if before.revision and _revision(machine, new) != before.revision:
         machine.program(new, "db", "downgrade", "--to", before.revision)
     _run(machine, before.environment)
+    machine.home.settle()

@@ -21,6 +21,8 @@ from cloud_dispatch.domain.errors import Conflict, InvalidInput, Unavailable
 
 PACKAGE = "cloud-dispatch"
 _CURRENT, _VERSIONS = "current", "versions"
+#: In the home: the version that the machine is on its way to, or away from.
+_UNSETTLED = "cloud-dispatch.unsettled"
 #: In an environment: that all of it is there, and what ran before it.
 _WHOLE, _BEFORE = "cloud-dispatch.whole", "cloud-dispatch.before.json"
 _NAME = re.compile(r"[0-9][A-Za-z0-9.+!_-]*")
@@ -84,9 +86,10 @@ class Home:
         return self.root / _VERSIONS / version
 
     def current(self) -> Path | None:
-        """The environment of the version that is to run; None before the first `point`."""
+        """The environment of the version that is to run; None before the first `point`, and where that one is gone."""
         link = self.root / _CURRENT
-        return self.root / os.readlink(link) if link.is_symlink() else None
+        found = self.root / os.readlink(link) if link.is_symlink() else None
+        return found if found is not None and has_program(found) else None
 
     def point(self, environment: Path) -> None:
         """From now on this one is to run. Unavailable where the home can't be written to."""
@@ -100,6 +103,21 @@ class Home:
             hint = "the command needs the rights of root"
             raise Unavailable(f"can't write to {self.root}: {error.strerror}", hint=hint) from None
 
+    def unsettle(self, environment: Path) -> None:
+        """This one is about to take the place of what ran before it, or to give it back; until `settle`."""
+        durable.write(self.root / _UNSETTLED, str(environment).encode(), 0o644)
+
+    def settle(self) -> None:
+        """The version that is to run does."""
+        (self.root / _UNSETTLED).unlink(missing_ok=True)
+        durable.sync(self.root)
+
+    def unsettled(self) -> Path | None:
+        """Which one was about to when that was cut off; None where nothing was."""
+        sign = self.root / _UNSETTLED
+        found = Path(sign.read_text(encoding="utf-8")) if sign.exists() else None
+        return found if found is not None and has_program(found) else None
+
     def forget_others(self, kept: Iterable[Path]) -> None:
         """Delete the versions that are none of `kept`, and the first environment never."""
         names = {path.name for path in kept if path.parent == self.root / _VERSIONS}
@@ -107,6 +125,11 @@ class Home:
             for path in (self.root / _VERSIONS).iterdir():
                 if path.name not in names:
                     shutil.rmtree(path)
+
+
+def has_program(environment: Path) -> bool:
+    """Whether something can run there."""
+    return (environment / "bin" / PACKAGE).exists()
 
 
 def is_whole(environment: Path) -> bool:
@@ -145,7 +168,7 @@ def before(environment: Path) -> Before:
     except (ValueError, TypeError, KeyError):
         hint = "`upgrade` installs another version"
         raise Conflict("which version ran before can't be read", place=str(file), hint=hint) from None
-    if not (found.environment / "bin" / PACKAGE).exists():
+    if not has_program(found.environment):
         raise Conflict(f"{found.environment}, which ran before, is gone", hint="`upgrade` installs another version")
     return found
 

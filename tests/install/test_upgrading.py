@@ -3,9 +3,12 @@ tests/packaging takes real ones."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -161,3 +164,139 @@ def test_there_is_no_way_back_to_one_that_the_configuration_is_not_for(scene: Sc
         roll_back(scene.machine, lambda text: None)
     assert len(scene.runs()) == 1
     assert scene.home.current() == scene.home.of("0.3.0")
+
+
+class Killed(BaseException):
+    """The command ended at once, and tidied up nothing."""
+
+
+class Living(Scene):
+    """A control VM on which versions 0.1 and 0.2 ran and 0.3 is to; the service is what systemd has started, and
+    migrates tables that are older. `left`: so many programs are run until the command is killed."""
+
+    TABLES: ClassVar = {"first": "0001", "0.2.0": "0002", "0.3.0": "0003"}
+
+    def __init__(self, folder: Path) -> None:
+        self.left: int | None = None
+        self.runs_now = "first"
+        super().__init__(folder)
+        self.revision = "0001"
+        upgrade(self.machine, Wanted("0.2.0", "cloud-dispatch==0.2.0"), self.old, lambda text: None)
+        assert self.state() == ("0.2.0", "0.2.0", "0002")
+
+    def state(self) -> tuple[str, str, str]:
+        """What is to run, what runs, and the tables."""
+        return self.name(self.home.current()), self.runs_now, self.revision
+
+    def name(self, environment: Path | None) -> str:
+        return "first" if environment == self.home.root else str(environment and environment.name)
+
+    def ask(self, words: Sequence[str]) -> str:
+        done = self.answered(words)
+        if self.left is not None and (left := self.left - 1) < 0:
+            raise Killed
+        self.left = None if self.left is None else left
+        return done
+
+    def answered(self, words: Sequence[str]) -> str:
+        line = " ".join(words)
+        if line.startswith("systemctl stop"):
+            self.runs_now = ""
+        if line.startswith("systemctl restart"):
+            self.runs_now = self.name(self.home.current())
+            if self.revision > self.TABLES[self.runs_now]:
+                raise Unavailable("it does not know the tables")
+            self.revision = self.TABLES[self.runs_now]
+        if "-m venv" in line:
+            self.put(Path(words[-1]))
+        if "db downgrade" in line:
+            self.revision = words[words.index("--to") + 1]
+        return json.dumps({"revision": self.revision}) if "db revision" in line else ""
+
+    def killed(self, moment: int, work: Callable[[], object]) -> bool:
+        """Whether it still ran when so many programs had."""
+        self.left = moment
+        try:
+            work()
+        except Killed:
+            return True
+        finally:
+            self.left = None
+        return False
+
+
+def moments(folder: Path, begun: Callable[[Living], object], work: Callable[[Living], object]) -> Iterator[Living]:
+    """Control VMs on which the work was killed after each of its steps."""
+    for moment in itertools.count():
+        scene = Living(folder / str(moment))
+        begun(scene)
+        if not scene.killed(moment, lambda scene=scene: work(scene)):  # type: ignore[misc]
+            assert moment > 10
+            return
+        yield scene
+
+
+def to_third(scene: Living) -> None:
+    upgrade(scene.machine, NEW, scene.home.current() or scene.old, lambda text: None)
+
+
+def back(scene: Living) -> None:
+    roll_back(scene.machine, lambda text: None)
+
+
+def test_an_upgrade_that_was_killed_goes_on_the_second_time(tmp_path: Path) -> None:
+    """And knows what ran before: the way back does not lead to the one that it was killed over."""
+    for scene in moments(tmp_path, lambda scene: None, to_third):
+        to_third(scene)
+        assert scene.state() == ("0.3.0", "0.3.0", "0003")
+        with pytest.raises(Conflict, match="runs already"):
+            to_third(scene)
+        back(scene)
+        assert scene.state() == ("0.2.0", "0.2.0", "0002")
+
+
+def test_what_a_killed_upgrade_began_is_taken_back(tmp_path: Path) -> None:
+    """To what ran before, whether the machine has started anew meanwhile or not."""
+    begun = 0
+    for reboots in (False, True):
+        for scene in moments(tmp_path / str(reboots), lambda scene: None, to_third):
+            if scene.home.unsettled() is None:
+                continue
+            begun += 1
+            if reboots:
+                scene.answered(["systemctl", "restart"])
+            back(scene)
+            assert scene.state() == ("0.2.0", "0.2.0", "0002")
+    assert begun > 10
+
+
+def test_a_rollback_that_was_killed_leads_no_further_back_the_second_time(tmp_path: Path) -> None:
+    """Neither to the version before that one, whose tables hold less, nor to none while the service is down."""
+    for reboots in (False, True):
+        for scene in moments(tmp_path / str(reboots), to_third, back):
+            if reboots:
+                scene.answered(["systemctl", "restart"])
+            back(scene)
+            assert scene.state() == ("0.2.0", "0.2.0", "0002")
+            to_third(scene)
+            assert scene.state() == ("0.3.0", "0.3.0", "0003")
+
+
+def test_a_better_one_in_the_place_of_one_that_was_cut_off_falls_back_to_what_ran(tmp_path: Path) -> None:
+    scene = Living(tmp_path)
+    assert scene.killed(6, lambda: to_third(scene))
+    assert scene.home.current() == scene.home.unsettled() == scene.home.of("0.3.0")
+    scene.TABLES = {**scene.TABLES, "0.3.1": "0003"}
+    upgrade(scene.machine, Wanted("0.3.1", "cloud-dispatch==0.3.1"), scene.home.of("0.3.0"), lambda text: None)
+    assert scene.state() == ("0.3.1", "0.3.1", "0003")
+    back(scene)
+    assert scene.state() == ("0.2.0", "0.2.0", "0002")
+
+
+def test_a_link_that_leads_nowhere_is_none(tmp_path: Path) -> None:
+    """The version that it led to was deleted by hand: another can be installed, by any that is there."""
+    scene = Living(tmp_path)
+    shutil.rmtree(scene.home.of("0.2.0"))
+    assert scene.home.current() is None
+    to_third(scene)
+    assert scene.state() == ("0.3.0", "0.3.0", "0003")
