@@ -6,10 +6,9 @@ What root does in the state is done with the rights of its owner.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from cloud_dispatch.domain.durations import about
 from cloud_dispatch.domain.errors import Conflict, DispatchError, InvalidInput, NotFound
 from cloud_dispatch.install import buckets, copies, packing, restoring
 from cloud_dispatch.install.buckets import Bucket
+from cloud_dispatch.install.workplace import workplace
 from cloud_dispatch.ownership import as_owner
 from cloud_dispatch.ports.clock import Clock
 
@@ -230,14 +230,9 @@ class Watch:
         return [f"{said}; the last try: {note.failed}" if note.failed else said]
 
 
-@contextmanager
-def _scratch(state: Path) -> Iterator[Path]:
+def _scratch(state: Path) -> AbstractContextManager[Path]:
     """A folder for a while, on the disk of the state: nobody else may look into it."""
-    folder = Path(tempfile.mkdtemp(prefix=".copy-", dir=state))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return workplace(state, ".copy-", "", re.compile(r"\.copy-\w+"))
 
 
 def _size(folder: Path) -> int:

@@ -24,12 +24,14 @@ from cloud_dispatch import durable, statestore
 from cloud_dispatch.config import OPERATOR_FILE, OPERATOR_HASH
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, Unavailable
 from cloud_dispatch.domain.resources import format_bytes, format_size
+from cloud_dispatch.install.workplace import workplace
 from cloud_dispatch.ownership import as_owner
 
 STORE = "store.sqlite"
 #: Folders of the state that are copied with it, as far as they are there.
 FOLDERS = ("keys", "tls")
-_NAME = re.compile(r"(\d{8}T\d{6}Z)(?:-([A-Za-z0-9_-]+))?")
+_MOMENT = r"\d{8}T\d{6}Z"
+_NAME = re.compile(rf"({_MOMENT})(?:-([A-Za-z0-9_-]+))?")
 
 T = TypeVar("T")
 
@@ -71,11 +73,9 @@ def _make(
 ) -> None:
     folder = made.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = folder / f".{made.name}.part"
-    shutil.rmtree(part, ignore_errors=True)
-    _make_room(folder, state, [one for one in there(folder) if store_of(one) == store], room)
-    part.mkdir(mode=0o700)
-    try:
+    left = re.compile(rf"\.({_MOMENT}-)?{re.escape(store)}(-\w+)?\.part")
+    with workplace(folder, f".{store}-", ".part", left) as part:
+        _make_room(folder, state, [one for one in there(folder) if store_of(one) == store], room)
         if copy_store is not None:
             copy_store(part / STORE)
         for name in FOLDERS:
@@ -83,8 +83,6 @@ def _make(
                 _write(_read(state / name), part / name)
         part.rename(made)
         durable.sync(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     for old in too_many([one for one in there(folder) if store_of(one) == store], made, keep):
         shutil.rmtree(old)
 

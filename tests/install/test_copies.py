@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sqlite3
 import stat
 from contextlib import closing
@@ -67,6 +69,56 @@ def test_the_one_that_was_just_made_stays_whatever_the_clock_says(tmp_path: Path
     assert copies.too_many([1, 2, 3], 3, 2) == [1]
     assert copies.too_many([1, 2, 3], 3, 4) == []
     assert copies.too_many([1], 1, 5) == []
+
+
+def test_what_a_killed_copy_has_left_goes_with_the_next(tmp_path: Path) -> None:
+    """As large as a whole one: one an hour would fill the disk. Before room is looked for, since it takes some; also
+    what versions of before have left. That of another statestore is its own to delete, as what else lies there."""
+    folder, own = tmp_path / "copies", state(tmp_path / "old")
+
+    def dies(path: Path) -> None:
+        path.write_text("half of the rows")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    for store in ("sown", "slost"):
+        if not (child := os.fork()):
+            copies.make(folder, own, NOW, store, 3, dies)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    (folder / ".20231114T221319Z-sown.part").mkdir()
+    (folder / ".snapshot").mkdir()
+    assert len(list(folder.iterdir())) == 4
+    (folder / ".sown-file.part").touch()
+    seen: list[int] = []
+
+    def free(where: Path) -> int:
+        seen.append(len(list(where.rglob("store.sqlite"))))
+        return 1
+
+    made = copies.make(folder, own, NOW + 1_000, "sown", 3, copied, copies.Room(1, 0, free))
+    assert seen == [1], "that of the other statestore"
+    (others,) = {one.name for one in folder.iterdir()} - {made.name, ".snapshot", ".sown-file.part"}
+    assert others.startswith(".slost")
+
+
+def test_a_copy_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None:
+    """An operator makes one while the timer's is made."""
+    folder, own = tmp_path / "copies", state(tmp_path / "old")
+    (begun, begins), (goes, go) = os.pipe(), os.pipe()
+
+    def slowly(path: Path) -> None:
+        os.write(begins, b".")
+        os.read(goes, 1)
+        copied(path)
+
+    if not (child := os.fork()):
+        copies.make(folder, own, NOW, "sown", 3, slowly)
+        os._exit(0)
+    os.read(begun, 1)
+    copies.make(folder, own, NOW + 1_000, "sown", 3, copied)
+    os.write(go, b".")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [one.name for one in copies.there(folder)] == ["20231114T221320Z-sown", "20231114T221321Z-sown"]
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_the_oldest_make_way_before_where_there_is_no_room(tmp_path: Path) -> None:

@@ -291,6 +291,14 @@ def test_a_bucket_that_fails_costs_no_copy_of_this_machine_and_is_told(
     assert "NoSuchBucket" in said
 
 
+def test_what_was_packed_when_it_was_killed_goes_with_the_next(s3: Any, state: Path, clock: SetClock) -> None:
+    told = config(state, into="s3://lab-queue/copies", region=HERE)
+    (state / ".copy-killed0").mkdir()
+    (state / ".copy-killed0" / "copy.tar.gz").write_text("half")
+    safekeeping.make(told, clock)
+    assert not [one for one in state.iterdir() if one.name.startswith(".copy")]
+
+
 def test_a_configuration_that_is_read_anew_says_when_copies_are_overdue(state: Path, clock: SetClock) -> None:
     told = [config(state, into=str(state.parent / "copies"), overdue="9h")]
     watch = safekeeping.Watch(lambda: told[0], clock)
