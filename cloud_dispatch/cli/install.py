@@ -35,7 +35,7 @@ def install(
     settings = load_config(config)
     from cloud_dispatch.domain.errors import InvalidInput, Unavailable
     from cloud_dispatch.install import host
-    from cloud_dispatch.install.trial import visible
+    from cloud_dispatch.install.trial import tried, visible
     from cloud_dispatch.install.units import Place, journal, units
     from cloud_dispatch.install.versions import PACKAGE, Home
 
@@ -54,7 +54,11 @@ def install(
         emit({"units": files}, as_json, lambda: print("\n".join(f"# {name}\n{text}" for name, text in files.items())))
         return
     visible([environment, Path(sys.base_prefix), place.config, place.state, *([copies] if copies else [])])
-    home.point(environment)
-    changed = host.install(place, files, start=start)
+
+    def proven(place: Place) -> None:
+        tried(own, place.config, place.user)
+        home.point(environment)  # what is refused is not what the service starts with the next time
+
+    changed = host.install(place, files, start=start, attempt=proven)
     what = f"{', '.join(changed)} written" if changed else "nothing was to be changed"
     emit({"changed": changed}, as_json, lambda: print(f"The dispatcher is a service of this machine; {what}."))

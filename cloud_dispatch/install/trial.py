@@ -16,8 +16,10 @@ from cloud_dispatch.config.source import ENVIRONMENT_KEY
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.install.units import HIDDEN, Place
 
-#: Runs a program with these words as the service's user; InvalidInput with what it said where it fails.
+#: Has the service's user judge the configuration; InvalidInput with what was said where he can't start with it.
 Try = Callable[[Place], object]
+#: The same, of a program, a configuration and a user.
+TryOne = Callable[[Path, Path, str], object]
 _SECONDS = 120
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -34,16 +36,25 @@ def visible(paths: Iterable[Path]) -> None:
 
 
 def checked_by_user(place: Place) -> None:
-    """Have the service's user judge the configuration, with the program that the service is. InvalidInput with what
-    that said. Who is not root judges it himself: he can be nobody else."""
-    known = pwd.getpwnam(place.user)
-    words = [str(place.program), "config", "check"]
-    hint = f"the service runs as {place.user}, who has to read it: chown root:{place.user} and chmod 0640, for instance"
+    """Have the service's user judge the configuration, with the program that the service is."""
+    tried(place.program, place.config, place.user)
+
+
+def tried(program: Path, config: Path, user: str) -> None:
+    """Have `user` judge the configuration, by `program`. InvalidInput with what that said, and where there is no such
+    user. Who is not root judges it himself: he can be nobody else."""
+    try:
+        known = pwd.getpwnam(user)
+    except KeyError:
+        raise InvalidInput(
+            f"there is no user {user}", hint="`install` makes the one that the service runs as"
+        ) from None
+    hint = f"the service runs as {user}, who has to read it: chown root:{user} and chmod 0640, for instance"
     root = os.geteuid() == 0
-    environment = {"PATH": _PATH, "LANG": "C.UTF-8", "HOME": known.pw_dir, ENVIRONMENT_KEY: str(place.config)}
+    environment = {"PATH": _PATH, "LANG": "C.UTF-8", "HOME": known.pw_dir, ENVIRONMENT_KEY: str(config)}
     try:
         done = subprocess.run(
-            words,
+            [str(program), "config", "check"],
             capture_output=True,
             text=True,
             timeout=_SECONDS,
@@ -52,10 +63,10 @@ def checked_by_user(place: Place) -> None:
             env=environment,
             user=known.pw_uid if root else None,
             group=known.pw_gid if root else None,
-            extra_groups=os.getgrouplist(place.user, known.pw_gid) if root else None,
+            extra_groups=os.getgrouplist(user, known.pw_gid) if root else None,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise InvalidInput(f"{place.program} can't be run by {place.user}: {error}", hint=hint) from None
+        raise InvalidInput(f"{program} can't be run by {user}: {error}", hint=hint) from None
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
-        raise InvalidInput(f"{place.user} can't start with {place.config}: {said}", hint=hint)
+        raise InvalidInput(f"{user} can't start with {config}: {said}", hint=hint)

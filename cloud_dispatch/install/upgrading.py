@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from cloud_dispatch.domain.errors import Conflict, DispatchError, Unavailable
 from cloud_dispatch.install import versions
 from cloud_dispatch.install.host import Ask
+from cloud_dispatch.install.trial import TryOne, tried
 from cloud_dispatch.install.units import BACKUP, SERVICE
 from cloud_dispatch.install.versions import Before, Home, Wanted
 
@@ -30,17 +31,25 @@ _ASKED = "cloud-dispatch.asked"
 
 @dataclass(frozen=True)
 class Machine:
-    """The control VM: what runs programs on it, for whom, and how one waits."""
+    """The control VM: what runs programs on it, for whom, and how one waits. `tries` has that one judge the
+    configuration."""
 
     home: Home
     config: Path
     user: str
     ask: Ask
     pause: Callable[[float], None]
+    tries: TryOne = tried
 
     def program(self, environment: Path, *words: str) -> str:
         """What the program of that version says to these words."""
         return self.ask([str(environment / "bin" / versions.PACKAGE), *words, "--config", str(self.config)])
+
+    def judge(self, environment: Path) -> None:
+        """InvalidInput or Unavailable where that version can't start with the configuration, as the service's user:
+        root, who asks, reads more than that one."""
+        self.program(environment, "config", "check")
+        self.tries(environment / "bin" / versions.PACKAGE, self.config, self.user)
 
 
 def upgrade(machine: Machine, wanted: Wanted, old: Path, say: Callable[[str], None]) -> None:
@@ -52,7 +61,7 @@ def upgrade(machine: Machine, wanted: Wanted, old: Path, say: Callable[[str], No
     if not versions.is_whole(new) or _asked(new) != _as_asked(wanted):
         say(f"installing {wanted.requirement} into {new}")
         versions.make(new, lambda: _fill(machine, new, old, wanted))
-    machine.program(new, "config", "check")
+    machine.judge(new)
     before = versions.before(old) if unproven else Before(old, _revision(machine, new))
     say("copying the state")
     machine.ask(["systemctl", "start", BACKUP])
@@ -79,7 +88,7 @@ def roll_back(machine: Machine, say: Callable[[str], None]) -> Path:
     if new is None:
         raise Conflict("no version ran before this one", hint="`upgrade` names another")
     before = versions.before(new)
-    machine.program(before.environment, "config", "check")  # which may say by now what only the present one understands
+    machine.judge(before.environment)  # the configuration may say by now what only the present one understands
     say("copying the state")
     machine.ask(["systemctl", "start", BACKUP])
     machine.home.unsettle(new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import sys
 from pathlib import Path
@@ -17,7 +18,8 @@ from cloud_dispatch.install.units import SERVICE
 def test_the_units_can_be_looked_at_first(
     cli: Any, no_dispatcher: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By the configuration's own state folder; a step that fails is told, with what it needs."""
+    """By the configuration's own state folder; a step that fails is told, with what it needs. What is refused is not
+    what the service starts with the next time."""
     done = cli("install", "--config", str(no_dispatcher), "--print", "--json")
     assert done.code == OK
     files = json.loads(done.out)["units"]
@@ -43,7 +45,13 @@ def test_the_units_can_be_looked_at_first(
     assert done.code == UNAVAILABLE
     assert "Permission denied" in done.err
     assert "needs root" in done.err
-    assert (tmp_path / "opt" / "current").resolve() == environment
+    assert not (tmp_path / "opt" / "current").exists()
+    program = environment / "bin" / "cloud-dispatch"
+    program.write_text("#!/bin/sh\necho it is no configuration >&2\nexit 2\n")
+    program.chmod(0o755)
+    done = cli("install", "--config", str(no_dispatcher), "--user", getpass.getuser())
+    assert (done.code, "it is no configuration" in done.err) == (USAGE, True)
+    assert not (tmp_path / "opt" / "current").exists()
 
 
 def test_a_copy_goes_to_a_file_or_to_a_place_of_copies(cli: Any, no_dispatcher: Path, tmp_path: Path) -> None:

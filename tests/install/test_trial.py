@@ -57,6 +57,11 @@ def test_a_program_that_the_user_may_not_run_is_told(open_folder: Path) -> None:
         checked_by_user(place)
 
 
+def test_a_user_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="there is no user nobody-of-that-name"):
+        checked_by_user(made(tmp_path, "nobody-of-that-name"))
+
+
 @pytest.mark.parametrize("ends", ["exit 2", "kill -9 $$"])
 def test_the_programs_words_are_told(tmp_path: Path, ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is asked for says nothing of the caller's environment: the service has none of it."""

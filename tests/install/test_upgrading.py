@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from cloud_dispatch.domain.errors import Conflict, Unavailable
+from cloud_dispatch.domain.errors import Conflict, InvalidInput, Unavailable
 from cloud_dispatch.install.upgrading import Machine, roll_back, upgrade
 from cloud_dispatch.install.versions import Home, Wanted
 
@@ -20,17 +20,21 @@ NEW = Wanted("0.3.0", "cloud-dispatch==0.3.0")
 
 
 class Scene:
-    """A control VM on which version 0.2 runs. `breaks`: a word that fails where it is said."""
+    """A control VM on which version 0.2 runs. `breaks`: a word that fails where it is said. `closed`: root alone reads
+    the configuration."""
 
     def __init__(self, folder: Path) -> None:
         self.home = Home(folder / "opt")
         self.said: list[str] = []
         self.breaks: tuple[str, ...] = ()
+        self.closed = False
         self.revision = "0002"
         self.old = self.home.root
         self.put(self.old)
         self.home.point(self.old)
-        self.machine = Machine(self.home, folder / "config.toml", "somebody", self.ask, lambda seconds: None)
+        self.machine = Machine(
+            self.home, folder / "config.toml", "somebody", self.ask, lambda seconds: None, self.tried
+        )
 
     def put(self, environment: Path) -> None:
         (environment / "bin").mkdir(parents=True)
@@ -50,6 +54,11 @@ class Scene:
         if "db downgrade" in line:
             self.revision = words[words.index("--to") + 1]
         return json.dumps({"revision": self.revision}) if "db revision" in line else ""
+
+    def tried(self, program: Path, config: Path, user: str) -> None:
+        assert (program.exists(), config, user) == (True, self.machine.config, "somebody")
+        if self.closed:
+            raise InvalidInput("somebody can't start with it")
 
     def runs(self) -> list[str]:
         """What was said since the last time."""
@@ -146,13 +155,28 @@ def test_one_that_does_not_come_up_makes_way_for_the_one_before(scene: Scene, br
             scene.breaks = ()
         return scene.ask(words)
 
-    machine = Machine(scene.home, scene.machine.config, "somebody", until_back, lambda seconds: None)
+    machine = Machine(scene.home, scene.machine.config, "somebody", until_back, lambda seconds: None, scene.tried)
     with pytest.raises(Unavailable, match=r"0\.3\.0 does not come up, the one before runs again"):
         upgrade(machine, NEW, scene.old, told.append)
     assert scene.home.current() == scene.old
     assert scene.revision == "0002"
     assert scene.runs()[-7:] == starts("first")
     assert any("does not come up" in line for line in told)
+
+
+def test_what_the_services_user_can_not_start_with_stops_nothing(scene: Scene) -> None:
+    """A key that was renewed as root's alone: what runs has read the one before, and could not be started again."""
+    scene.closed = True
+    with pytest.raises(InvalidInput):
+        upgrade(scene.machine, NEW, scene.old, lambda text: None)
+    assert not [line for line in scene.runs() if "systemctl" in line]
+    scene.closed = False
+    upgrade(scene.machine, NEW, scene.old, lambda text: None)
+    scene.runs()
+    scene.closed = True
+    with pytest.raises(InvalidInput):
+        roll_back(scene.machine, lambda text: None)
+    assert not [line for line in scene.runs() if "systemctl" in line]
 
 
 def test_there_is_no_way_back_to_one_that_the_configuration_is_not_for(scene: Scene) -> None:
