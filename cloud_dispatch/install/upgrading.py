@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -20,13 +21,23 @@ from cloud_dispatch.domain.errors import Conflict, DispatchError, Unavailable
 from cloud_dispatch.install import versions
 from cloud_dispatch.install.host import Ask
 from cloud_dispatch.install.trial import TryOne, tried
-from cloud_dispatch.install.units import BACKUP, SERVICE
+from cloud_dispatch.install.units import BACKUP, JOURNAL, SERVICE
 from cloud_dispatch.install.versions import Before, Home, Wanted
 
 #: So often it is looked whether a version that came up stays, with such pauses.
 _LOOKS, _PAUSE_S = 5, 2.0
 #: In an environment: what was asked to be installed into it.
 _ASKED = "cloud-dispatch.asked"
+
+
+@contextmanager
+def _words_in(journal: str) -> Iterator[None]:
+    """systemctl says that a service failed, and not why."""
+    try:
+        yield
+    except Unavailable as error:
+        error.hint = f"what it said: journalctl {journal} --lines 20"
+        raise
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,11 @@ class Machine:
         self.program(environment, "config", "check")
         self.tries(environment / "bin" / versions.PACKAGE, self.config, self.user)
 
+    def copy(self) -> None:
+        """The state, as the timer does."""
+        with _words_in(f"--unit {BACKUP}"):
+            self.ask(["systemctl", "start", BACKUP])
+
 
 def upgrade(machine: Machine, wanted: Wanted, old: Path, say: Callable[[str], None]) -> None:
     """Have `wanted` run instead of `old`. Unavailable, and what ran before runs again, where it does not come up."""
@@ -64,7 +80,7 @@ def upgrade(machine: Machine, wanted: Wanted, old: Path, say: Callable[[str], No
     machine.judge(new)
     before = versions.before(old) if unproven else Before(old, _revision(machine, new))
     say("copying the state")
-    machine.ask(["systemctl", "start", BACKUP])
+    machine.copy()
     versions.remember(new, before)
     machine.home.unsettle(new)
     say(f"starting version {wanted.name}")
@@ -74,8 +90,7 @@ def upgrade(machine: Machine, wanted: Wanted, old: Path, say: Callable[[str], No
         say(f"it does not come up: {error.message}")
         _back(machine, new, before)
         raise Unavailable(
-            f"version {wanted.name} does not come up, the one before runs again: {error.message}",
-            hint="`journalctl --namespace cloud-dispatch` has what it said",
+            f"version {wanted.name} does not come up, the one before runs again: {error.message}", hint=error.hint
         ) from None
     machine.home.settle()
     machine.home.forget_others({new, before.environment})
@@ -90,7 +105,7 @@ def roll_back(machine: Machine, say: Callable[[str], None]) -> Path:
     before = versions.before(new)
     machine.judge(before.environment)  # the configuration may say by now what only the present one understands
     say("copying the state")
-    machine.ask(["systemctl", "start", BACKUP])
+    machine.copy()
     machine.home.unsettle(new)
     say(f"starting what is in {before.environment}")
     _back(machine, new, before)
@@ -127,10 +142,11 @@ def _run(machine: Machine, environment: Path) -> None:
     """Have this version run by its own units, and see that it stays."""
     machine.home.point(environment)
     machine.program(environment, "install", "--no-start", "--user", machine.user)
-    machine.ask(["systemctl", "restart", SERVICE])
-    for _ in range(_LOOKS):
-        machine.pause(_PAUSE_S)
-        machine.ask(["systemctl", "is-active", "--quiet", SERVICE])
+    with _words_in(f"--namespace {JOURNAL}"):
+        machine.ask(["systemctl", "restart", SERVICE])
+        for _ in range(_LOOKS):
+            machine.pause(_PAUSE_S)
+            machine.ask(["systemctl", "is-active", "--quiet", SERVICE])
 
 
 def _back(machine: Machine, new: Path, before: Before) -> None:

@@ -143,6 +143,22 @@ def test_what_goes_wrong_before_leaves_the_present_one_alone(scene: Scene, break
     upgrade(scene.machine, NEW, scene.old, lambda text: None)
 
 
+@pytest.mark.parametrize(
+    ("breaks", "journal"),
+    [
+        ("start cloud-dispatch-backup", "--unit cloud-dispatch-backup.service"),
+        ("restart", "--namespace cloud-dispatch"),
+    ],
+)
+def test_what_systemd_could_not_start_is_told_with_where_its_words_are(scene: Scene, breaks: str, journal: str) -> None:
+    """An upgrade's, and a rollback's: not that it needs root, which it has."""
+    upgrade(scene.machine, NEW, scene.old, lambda text: None)
+    scene.breaks = (breaks,)
+    with pytest.raises(Unavailable) as refused:
+        roll_back(scene.machine, lambda text: None)
+    assert refused.value.hint == f"what it said: journalctl {journal} --lines 20"
+
+
 @pytest.mark.parametrize("breaks", ["0.3.0/bin/cloud-dispatch install", "restart", "is-active"])
 def test_one_that_does_not_come_up_makes_way_for_the_one_before(scene: Scene, breaks: str) -> None:
     """With the tables that it knows, whether the new one has come to make its own or not."""
