@@ -8,6 +8,7 @@ import json
 import os
 import pwd
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,41 @@ def test_templates_are_given_what_they_have_places_for(module: str) -> None:
     assert {(folder / (path or named[name])).resolve() for path, name, _ in calls} == templates
 
 
+def test_what_fails_at_the_first_boot_is_tried_until_it_is_done(tmp_path: Path) -> None:
+    """cloud-init goes through its list once: an index of packages that was away for a moment, or a machine that was
+    started anew meanwhile, would leave a deployment without its dispatcher."""
+    unit = written()["/etc/systemd/system/cloud-dispatch-setup.service"]
+    assert {"Type=oneshot", "Restart=on-failure", "StartLimitIntervalSec=0"} <= set(unit.splitlines())
+    assert "WantedBy=multi-user.target\n" in unit
+    assert [" ".join(words) for words in yaml.safe_load(user_data())["runcmd"]] == [
+        "systemctl daemon-reload", "systemctl enable cloud-dispatch-setup", "systemctl start cloud-dispatch-setup",
+    ]  # fmt: skip
+    if (analyze := shutil.which("systemd-analyze")) is not None:
+        path = tmp_path / "cloud-dispatch-setup.service"
+        path.write_text(unit.replace("/usr/local/sbin/cloud-dispatch-setup", "/bin/true"))
+        done = subprocess.run([analyze, "verify", "--man=no", path], capture_output=True, text=True, timeout=120)
+        assert [line for line in done.stderr.splitlines() if path.name in line] == []
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_was_half_installed_is_made_anew(tmp_path: Path, whole: bool) -> None:
+    """pip takes a package for installed that it was killed over. What was seen to run stays."""
+    script = written()["/usr/local/sbin/cloud-dispatch-setup"]
+    lines = [line for line in script.splitlines() if "python3" in line and not line.startswith("#")]
+    opt = tmp_path / "opt" / "cloud-dispatch"
+    (opt / "lib").mkdir(parents=True)
+    if whole:
+        (opt / "current").symlink_to(".")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "python3").write_text('#!/bin/sh\n[ "$1" = -c ] || mkdir "$3"\n')
+    (programs / "python3").chmod(0o755)
+    script = "\n".join(["set -eu", *lines]).replace("/opt/cloud-dispatch", str(opt))
+    subprocess.run(["sh"], input=script, text=True, check=True, env={"PATH": f"{programs}:/usr/bin:/bin"})
+    assert (opt / "lib").exists() == whole
+    assert opt.is_dir()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
 def test_the_state_of_a_disk_is_its_users_whatever_number_he_had(tmp_path: Path) -> None:
     """Another image gives the user another one: the dispatcher could not open its own store. The line as it is, for
@@ -116,7 +152,7 @@ def test_a_control_vm_without_state_is_restored_before_its_service_starts(
     """Also where that was cut off; and one that has it copies the statestore first: its tables may be migrated. The
     script as it is, with another root and programs that say how they are called."""
     script = written()["/usr/local/sbin/cloud-dispatch-setup"].replace("/opt/cloud-dispatch/bin/", "")
-    for folder in ("/etc/cloud-dispatch", "/var/lib/cloud-dispatch", "/opt/cloud-dispatch", "/usr/local/bin"):
+    for folder in ("/etc/cloud-dispatch", "/var/lib/cloud-dispatch", "/opt/cloud-dispatch", "/usr/local/bin", "/run"):
         (tmp_path / folder[1:]).mkdir(parents=True)
         script = script.replace(folder, str(tmp_path / folder[1:]))
     state = tmp_path / "var/lib/cloud-dispatch"
@@ -126,14 +162,25 @@ def test_a_control_vm_without_state_is_restored_before_its_service_starts(
         (tmp_path / "etc/cloud-dispatch/restore-from").write_text(named)
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name in ("cloud-dispatch", "cloud-dispatch-files", "cloud-dispatch-disk", "pip", "id", "find", "ln"):
+    others = ("pip", "python3", "id", "find", "systemctl")
+    for name in ("cloud-dispatch", "cloud-dispatch-files", "cloud-dispatch-disk", *others):
         (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {tmp_path}/said\n')
         (programs / name).chmod(0o755)
-    subprocess.run(["sh"], input=script, text=True, check=True, env={"PATH": f"{programs}:/usr/bin:/bin"})
-    said = [line for line in (tmp_path / "said").read_text().splitlines() if line.startswith("cloud-dispatch ")]
+    path = {"PATH": f"{programs}:/usr/bin:/bin"}
+    (programs / "ln").write_text("#!/bin/sh\nexit 1\n")  # the first time one of the last steps fails
+    (programs / "ln").chmod(0o755)
+    assert subprocess.run(["sh"], input=script, text=True, check=False, env=path).returncode == 1
+    first = (tmp_path / "said").read_text().splitlines()
+    (programs / "ln").write_text("#!/bin/sh\n")
+    (tmp_path / "said").write_text("")
+    subprocess.run(["sh"], input=script, text=True, check=True, env=path)
+    lines = (tmp_path / "said").read_text().splitlines()
+    assert lines[-1] == "systemctl disable cloud-dispatch-setup", "what is done is not done again"
+    said, again = ([line for line in of if line.startswith("cloud-dispatch ")] for of in (first, lines))
     config = tmp_path / "etc/cloud-dispatch/config.toml"
     restored = (
         [f"cloud-dispatch restore --config {config} {named}"] if named and (not there or "restoring" in there) else []
     )
     copied = [f"cloud-dispatch backup --config {config} --into {state}/backups"] if "store.sqlite" in there else []
     assert said == [*copied, *restored, "cloud-dispatch install"]
+    assert again == [*restored, "cloud-dispatch install"], "one copy is enough"
