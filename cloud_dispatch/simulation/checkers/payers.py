@@ -111,7 +111,7 @@ class Payers(Checker):
             lines = [line for line in account.bill() if line.vm == vm.id and line.billed_ms]
             return sum((Fraction(line.amount * HOUR_MS, line.billed_ms * 10**6) for line in lines), Fraction(0))
         settings = next(one.settings for one in self.view.scenario.accounts if one.settings.name == vm.account)
-        sold = next(sold for sold in settings.sells if sold.type.name == vm.type)
+        sold = next(sold for sold in settings.sells if sold.type.name == vm.type and vm.zone in sold.zones)
         return Fraction(sold.rate + sum(extra.rate for extra in settings.extras), NANO_PER_DOLLAR)
 
     def _share(self, vm: TrueVm, shape: Shape) -> Fraction:

@@ -265,7 +265,7 @@ class Account:
         crossing = self.stock.walk(record.type, record.zone).first_above(record.bid, now, now + day)
         if crossing is not None:
             self.after(record, crossing - now, self.preempt)
-        elif record.bid < self.stock.ceiling(record.type):
+        elif record.bid < self.stock.ceiling(record.type, record.zone):
             self.after(record, day, self._watch_price)
 
     def retag(self, record: Record, tags: Mapping[str, str]) -> None:

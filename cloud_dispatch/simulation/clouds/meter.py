@@ -98,7 +98,7 @@ def _price(record: Record, stock: Stock, from_ms: int, until_ms: int) -> int:
         return 0
     if record.market is Market.SPOT:
         return stock.walk(record.type, record.zone).nano_ms(from_ms, until_ms)
-    return stock.ceiling(record.type) * (until_ms - from_ms)
+    return stock.ceiling(record.type, record.zone) * (until_ms - from_ms)
 
 
 def of_extra(extra: ExtraRecord, now: int) -> BillLine:

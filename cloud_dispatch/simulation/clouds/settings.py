@@ -43,8 +43,8 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Sold:
-    """An instance type, where it is sold, and for how much. `spot_rate` None: not on the spot market. `boot` None: it
-    boots as long as others of the account."""
+    """An instance type, where it is sold, and for how much; zones that ask another price are another line. `spot_rate`
+    None: not on the spot market. `boot` None: it boots as long as others of the account."""
 
     type: InstanceType
     zones: tuple[str, ...]

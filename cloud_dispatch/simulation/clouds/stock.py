@@ -35,7 +35,8 @@ class Stock:
     def __init__(self, settings: AccountSettings, book: FaultBook, streams: Streams, born_ms: int) -> None:
         self._settings, self._book, self._streams, self._born_ms = settings, book, streams, born_ms
         self._extra_rate = Rate(sum(extra.rate for extra in settings.extras))
-        self._sold = {sold.type.name: sold for sold in settings.sells}
+        self._sold = {(sold.type.name, zone): sold for sold in settings.sells for zone in sold.zones}
+        self._by_name = {sold.type.name: sold for sold in settings.sells}
         self._walks: dict[tuple[str, str], PriceWalk] = {}
         self._tides: dict[tuple[str, str, Market], Tides] = {}
         self._live: dict[tuple[str, str, Market], int] = {}
@@ -43,8 +44,8 @@ class Stock:
 
     def pool(self, type_name: str, zone: str, market: Market) -> Pool:
         """InvalidRequest for what is not sold there."""
-        sold = self._sold.get(type_name)
-        if sold is None or zone not in sold.zones or (market is Market.SPOT and sold.spot_rate is None):
+        sold = self._sold.get((type_name, zone))
+        if sold is None or (market is Market.SPOT and sold.spot_rate is None):
             raise InvalidRequest(f"{type_name} is not sold in {zone} on the {market} market", code="NotSold")
         return Pool(sold.type, zone, market)
 
@@ -52,7 +53,7 @@ class Stock:
         """The spot price of what `pool` has found to be sold."""
         key = (type_name, zone)
         if key not in self._walks:
-            sold, book = self._sold[type_name], self._book
+            sold, book = self._sold[key], self._book
             forced = Forced(
                 [
                     (book.begins_ms(fault), book.ends_ms(fault), fault.amount)
@@ -66,13 +67,13 @@ class Stock:
             )  # fmt: skip
         return self._walks[key]
 
-    def ceiling(self, type_name: str) -> Rate:
+    def ceiling(self, type_name: str, zone: str) -> Rate:
         """The on-demand rate."""
-        return self._sold[type_name].rate
+        return self._sold[type_name, zone].rate
 
     def boot_of(self, type_name: str) -> Spread:
         """How long the type takes from running to its user data."""
-        return self._sold[type_name].boot or self._settings.life.boot
+        return self._by_name[type_name].boot or self._settings.life.boot
 
     def offerings(self, profile: ProfileName, now: int) -> list[Offering]:
         """All that is sold, whether there is room or not: that is learned by asking for it."""
@@ -180,7 +181,7 @@ class Stock:
         """The account's, and those that faults impose now (by the family of the type that they name)."""
         quotas = list(self._settings.quotas)
         for fault in self._book.all_standing(FaultKind.QUOTA, now):
-            sold = self._sold.get(fault.type)
+            sold = self._by_name.get(fault.type)
             quotas.append(Quota(fault.amount, sold.type.family if sold else "", fault.market))
         return quotas
 

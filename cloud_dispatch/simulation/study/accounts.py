@@ -12,6 +12,7 @@ from statistics import median_low, pstdev
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.provider.spi import LeftoverKind
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultKind
@@ -104,8 +105,8 @@ def _extras(
 
 
 def _sells(profile: ProfileName, offerings: Sequence[Offering], told: list[str], *, booting: bool) -> tuple[Sold, ...]:
-    """One line a type. Its price is the same in every zone: the highest of them. With `booting` each boots as long as
-    its offerings expect."""
+    """A line for each type and the zones that ask the same prices. With `booting` each boots as long as its offerings
+    expect."""
     by_type: dict[str, list[Offering]] = {}
     for offering in offerings:
         if offering.rate is None:
@@ -114,19 +115,30 @@ def _sells(profile: ProfileName, offerings: Sequence[Offering], told: list[str],
             by_type.setdefault(offering.type.name, []).append(offering)
     sells = []
     for name, found in sorted(by_type.items()):
-        fixed = [own.rate for own in found if own.market is Market.ON_DEMAND and own.rate is not None]
-        spot = [own.rate for own in found if own.market is Market.SPOT and own.rate is not None]
-        if not fixed:
+        if all(own.market is Market.SPOT for own in found):
             told.append(f"{profile}/{name} is left out: it is sold as spot only")
             continue
-        if len({*fixed}) > 1 or len({*spot}) > 1:
-            told.append(f"{profile}/{name} costs in every zone what it does in the dearest")
-        zones = tuple(sorted({own.zone for own in found}))
         boot = _steady(max(own.boot_ms for own in found) - _GUEST_MS) if booting else None
-        sells.append(Sold(found[0].type, zones, max(fixed), max(spot) if spot else None, boot))
+        for (rate, spot_rate), zones in _by_price(found).items():
+            sells.append(Sold(found[0].type, zones, rate, spot_rate, boot))
     if not sells:
         raise InvalidInput("expected at least one offering with a price", place=f"profiles.{profile}")
     return tuple(sells)
+
+
+def _by_price(found: Sequence[Offering]) -> dict[tuple[Rate, Rate | None], tuple[str, ...]]:
+    """The zones of one type by their prices, on demand and on the spot market. What a zone has on one market alone it
+    has on the other one for what the dearest zone asks."""
+    known = sorted(found, key=lambda own: own.rate or 0)
+    fixed, spot = ([own for own in known if own.market is market] for market in (Market.ON_DEMAND, Market.SPOT))
+    by_price: dict[tuple[Rate, Rate | None], tuple[str, ...]] = {}
+    for zone in sorted({own.zone for own in found}):
+        full = next((own for own in fixed if own.zone == zone), fixed[-1])
+        other = next((own for own in spot if own.zone == zone), spot[-1] if spot else None)
+        assert full.rate is not None
+        prices = full.rate, other.rate if other else None
+        by_price[prices] = (*by_price.get(prices, ()), zone)
+    return by_price
 
 
 def _boot(profile: ProfileName, boots: Sequence[BootTime], boot_ms: int | None, told: list[str]) -> Spread | None:
@@ -156,7 +168,9 @@ def _expected_boots(profile: ProfileName, sells: Sequence[Sold]) -> list[str]:
     by_time: dict[int, list[str]] = {}
     for sold in sells:
         assert sold.boot is not None
-        by_time.setdefault(sold.boot.median_ms + _GUEST_MS, []).append(sold.type.name)
+        names = by_time.setdefault(sold.boot.median_ms + _GUEST_MS, [])
+        if sold.type.name not in names:  # its zones may be several lines
+            names.append(sold.type.name)
     if len(by_time) == 1:
         return [f"instances of {profile} boot in {format_duration(*by_time)}, as its driver expects"]
     fewest = sorted(by_time.items(), key=lambda entry: (len(entry[1]), entry[0]))
@@ -167,7 +181,10 @@ def _expected_boots(profile: ProfileName, sells: Sequence[Sold]) -> list[str]:
 
 def _prices(profile: ProfileName, sells: Sequence[Sold], spot: Sequence[SpotPrice], told: list[str]) -> list[Fault]:
     """The trace as prices that are demanded from one of its moments to the next of the same type and zone."""
-    zones = {own.type.name: own.zones for own in sells if own.spot_rate is not None}
+    zones: dict[str, tuple[str, ...]] = {}
+    for own in sells:
+        if own.spot_rate is not None:
+            zones[own.type.name] = (*zones.get(own.type.name, ()), *own.zones)
     by_type: dict[str, list[SpotPrice]] = {}
     for price in spot:
         if price.type in zones and (not price.zone or price.zone in zones[price.type]):

@@ -92,7 +92,7 @@ async def test_looking_at_a_price_does_not_move_it() -> None:
     moments = [born_ms + minute * 60_000 for minute in range(2_000)]
     forward = [early.rate_at(moment) for moment in moments]
     assert [late.rate_at(moment) for moment in reversed(moments)] == forward[::-1]
-    ceiling = often.account.stock.ceiling(name)
+    ceiling = often.account.stock.ceiling(name, zone)
     assert 0 < min(forward) < max(forward) <= ceiling
     assert early.nano_ms(born_ms, moments[-1]) == sum(rate * 60_000 for rate in forward[:-1])
 

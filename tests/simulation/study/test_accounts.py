@@ -53,11 +53,21 @@ def test_an_account_sells_what_the_profile_offers() -> None:
     assert simulated(P, "somebody's", [offering()]).account.cloud is Cloud.EC2
 
 
-def test_prices_that_differ_by_zone_are_taken_at_their_highest_and_told() -> None:
-    """A simulated type has one price: the estimate is never too low."""
-    found = simulated(P, "aws", [offering(rate=100), offering(zone="b", rate=120)])
-    assert found.account.sells[0].rate == 120
-    assert "p/small costs in every zone what it does in the dearest" in found.assumptions
+def test_each_zone_asks_its_own_prices() -> None:
+    """Those that ask the same are one line. What one has on a single market it has on the other for what the dearest
+    asks."""
+    spots = [offering(zone=zone, market=Market.SPOT, rate=rate) for zone, rate in (("a", 30), ("b", 90), ("d", 30))]
+    fixed = [offering(), offering(zone="b"), offering(zone="c", rate=120), offering(zone="d")]
+    found = simulated(P, "aws", [*fixed, *spots, offering(BIG, "e"), offering(BIG, "f", Market.SPOT, 20)])
+    assert [(own.type.name, own.zones, own.rate, own.spot_rate) for own in found.account.sells] == [
+        ("big", ("e", "f"), 100, 20),
+        ("small", ("a", "d"), 100, 30),
+        ("small", ("b",), 100, 90),
+        ("small", ("c",), 120, 90),
+    ]
+    assert "spot prices of p stay as they are now for big, small" in found.assumptions
+    slow = simulated(P, "aws", [*fixed, replace(offering(BIG), boot_ms=50_000)])
+    assert "instances of p boot as its driver expects: small in 40s; all others in 50s" in slow.assumptions
 
 
 def test_what_has_no_price_is_left_out_and_told() -> None:

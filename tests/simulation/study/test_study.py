@@ -200,6 +200,20 @@ def test_what_was_charged_while_it_booted_is_the_cost_of_the_boot(tmp_path: Path
     assert figures.cost.boot < figures.cost.work / 10
 
 
+@pytest.mark.parametrize("market", Market)
+def test_work_costs_what_the_cheapest_zone_asks(tmp_path: Path, market: Market) -> None:
+    """A third of what it costs in the other zone, on either market."""
+    settings = config(tmp_path, profile="spot_discount = 0", pool=f'markets = ["{market}"]')
+    (found,) = asyncio.run(offers(settings, NOW)).values()
+    dear = [*found, *(replace(one, zone="other") for one in found)]
+    cheap = [replace(one, rate=Rate(1_200_000_000)) if (one.zone, one.market) == ("other", market) else one
+             for one in dear]  # fmt: skip
+    work = Workload((WorkItem(0, ONE, 600_000, count=2),), "work")
+    full, third = (answer(study(settings, {HERE: every}, work).scenario) for every in (dear, cheap))
+    assert third.billed == pytest.approx(full.billed / 3, rel=0.01)
+    assert {own.zone for own in third.record.rentals} == {"other"}
+
+
 def test_spot_prices_that_nobody_pays_are_not_told(tmp_path: Path) -> None:
     """A trace has no effect where no pool rents spot instances, and is not said to be followed."""
     trace = (SpotPrice(0, "vm.2", "", Rate(1_800_000_000)),)
