@@ -44,13 +44,15 @@ class Spread:
 @dataclass(frozen=True, slots=True)
 class Sold:
     """An instance type, where it is sold, and for how much; zones that ask another price are another line. `spot_rate`
-    None: not on the spot market. `boot` None: it boots as long as others of the account."""
+    None: not on the spot market. `boot` None: it boots as long as others of the account. `spot_most`: what is paid at
+    most on the spot market, None: as much as on demand."""
 
     type: InstanceType
     zones: tuple[str, ...]
     rate: Rate
     spot_rate: Rate | None = None
     boot: Spread | None = None
+    spot_most: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)

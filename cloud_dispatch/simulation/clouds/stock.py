@@ -76,19 +76,22 @@ class Stock:
         return self._by_name[type_name].boot or self._settings.life.boot
 
     def offerings(self, profile: ProfileName, now: int) -> list[Offering]:
-        """All that is sold, whether there is room or not: that is learned by asking for it."""
-        return [
+        """All that is sold for what is paid at most, whether there is room or not: that is learned by asking for it."""
+        every = [
             self._offering(profile, sold, zone, market, now)
             for sold in self._settings.sells
             for zone in sold.zones
             for market in ((Market.ON_DEMAND, Market.SPOT) if sold.spot_rate is not None else (Market.ON_DEMAND,))
         ]
+        return [own for own in every if own.rate is None or own.max_rate is None or own.rate <= own.max_rate]
 
     def _offering(self, profile: ProfileName, sold: Sold, zone: str, market: Market, now: int) -> Offering:
-        rate = self.walk(sold.type.name, zone).rate_at(now) if market is Market.SPOT else sold.rate
+        spot = market is Market.SPOT
+        rate = self.walk(sold.type.name, zone).rate_at(now) if spot else sold.rate
+        most = sold.spot_most if spot and sold.spot_most is not None else sold.rate
         boot_ms = self._settings.life.start.median_ms + self.boot_of(sold.type.name).median_ms
         return Offering(
-            profile, sold.type, zone, market, rate, max_rate=sold.rate,
+            profile, sold.type, zone, market, rate, max_rate=most,
             extra_rate=self._extra_rate, minimum_ms=self._settings.minimum_ms,
             increment_ms=self._settings.increment_ms, priced_ms=now, boot_ms=boot_ms, region=self._settings.region,
         )  # fmt: skip

@@ -119,26 +119,31 @@ def _sells(profile: ProfileName, offerings: Sequence[Offering], told: list[str],
             told.append(f"{profile}/{name} is left out: it is sold as spot only")
             continue
         boot = _steady(max(own.boot_ms for own in found) - _GUEST_MS) if booting else None
-        for (rate, spot_rate), zones in _by_price(found).items():
-            sells.append(Sold(found[0].type, zones, rate, spot_rate, boot))
+        for (rate, spot_rate, most), zones in _by_price(found).items():
+            sells.append(Sold(found[0].type, zones, rate, spot_rate, boot, most))
     if not sells:
         raise InvalidInput("expected at least one offering with a price", place=f"profiles.{profile}")
     return tuple(sells)
 
 
-def _by_price(found: Sequence[Offering]) -> dict[tuple[Rate, Rate | None], tuple[str, ...]]:
-    """The zones of one type by their prices, on demand and on the spot market. What a zone has on one market alone it
-    has on the other one for what the dearest zone asks."""
+def _by_price(found: Sequence[Offering]) -> dict[tuple[Rate, Rate | None, Rate | None], tuple[str, ...]]:
+    """The zones of one type by their prices: on demand, on the spot market, and what is paid there at most. What a zone
+    has on one market alone it has on the other one for what the dearest zone asks."""
     known = sorted(found, key=lambda own: own.rate or 0)
     fixed, spot = ([own for own in known if own.market is market] for market in (Market.ON_DEMAND, Market.SPOT))
-    by_price: dict[tuple[Rate, Rate | None], tuple[str, ...]] = {}
+    by_price: dict[tuple[Rate, Rate | None, Rate | None], tuple[str, ...]] = {}
     for zone in sorted({own.zone for own in found}):
         full = next((own for own in fixed if own.zone == zone), fixed[-1])
         other = next((own for own in spot if own.zone == zone), spot[-1] if spot else None)
         assert full.rate is not None
-        prices = full.rate, other.rate if other else None
+        prices = full.rate, *(_spot_prices(other, full.rate) if other else (None, None))
         by_price[prices] = (*by_price.get(prices, ()), zone)
     return by_price
+
+
+def _spot_prices(offering: Offering, full: Rate) -> tuple[Rate | None, Rate | None]:
+    """What it costs, and what is paid at most where that is not `full`."""
+    return offering.rate, None if offering.max_rate == full else offering.max_rate
 
 
 def _boot(profile: ProfileName, boots: Sequence[BootTime], boot_ms: int | None, told: list[str]) -> Spread | None:
@@ -207,6 +212,11 @@ def _prices(profile: ProfileName, sells: Sequence[Sold], spot: Sequence[SpotPric
             f"spot prices of {profile} follow the trace in steps of {format_duration(_STEP_MS)}, never above those on"
             " demand; its first moment is the run's first, its last prices hold for ever"
         )
+        if any(own.spot_most is not None and own.spot_most < own.rate for own in sells):
+            told.append(
+                f"spot instances of {profile} are taken back where the trace asks more than is paid at most, and none"
+                " is had there for as long"
+            )
     return demanded
 
 

@@ -70,6 +70,14 @@ def test_each_zone_asks_its_own_prices() -> None:
     assert "instances of p boot as its driver expects: small in 40s; all others in 50s" in slow.assumptions
 
 
+def test_what_is_paid_at_most_on_the_spot_market_is_known() -> None:
+    """Where it is not the price on demand; of a trace that may ask more it is told."""
+    bids = [replace(offering(market=Market.SPOT, rate=30), max_rate=Rate(most)) for most in (100, 50)]
+    full, half = (simulated(P, "aws", [offering(), bid], spot=[SpotPrice(0, "small", "", Rate(60))]) for bid in bids)
+    assert (full.account.sells[0].spot_most, half.account.sells[0].spot_most) == (None, 50)
+    assert [any("paid at most" in text for text in found.assumptions) for found in (full, half)] == [False, True]
+
+
 def test_what_has_no_price_is_left_out_and_told() -> None:
     """An unknown price is not free; an account with nothing else is refused."""
     found = simulated(P, "aws", [offering(), offering(BIG, rate=None)])

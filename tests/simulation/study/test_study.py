@@ -214,6 +214,24 @@ def test_work_costs_what_the_cheapest_zone_asks(tmp_path: Path, market: Market) 
     assert {own.zone for own in third.record.rentals} == {"other"}
 
 
+def test_a_spot_instance_is_taken_back_where_it_would_cost_more_than_is_paid(tmp_path: Path) -> None:
+    """At most half the price on demand is paid, and three quarters of it are asked from the fifth minute to the
+    twentieth: the first attempt is lost, and the second is made when that is over."""
+    settings = config(tmp_path, profile="spot_discount = 75", pool='markets = ["spot"]')
+    (found,) = asyncio.run(offers(settings, NOW)).values()
+    bids = [replace(one, max_rate=Rate(1_800_000_000)) if one.market is Market.SPOT else one for one in found]
+    prices = ((0, 900_000_000), (300_000, 2_700_000_000), (1_200_000, 900_000_000))
+    trace = tuple(SpotPrice(at_ms, "vm.2", "", Rate(rate)) for at_ms, rate in prices)
+    work = Workload((WorkItem(0, ONE, 600_000),), "work")
+    done = answer(study(settings, {HERE: bids}, work, Wishes(spot=trace)).scenario)
+    figures = report(done.record)
+    assert [run.cause for run in done.record.runs] == [Cause.PREEMPTED, Cause.SUCCESS]
+    assert done.record.runs[1].started_ms - done.record.tasks[0].submit_ms > 1_200_000
+    assert figures.time.lost > 200_000
+    quarter, notice_ms = 0.25, 120_000  # of a micro-dollar a millisecond; the notice costs what is asked then
+    assert done.billed < quarter * figures.time.total + 2 * quarter * (notice_ms + 60_000)
+
+
 def test_spot_prices_that_nobody_pays_are_not_told(tmp_path: Path) -> None:
     """A trace has no effect where no pool rents spot instances, and is not said to be followed."""
     trace = (SpotPrice(0, "vm.2", "", Rate(1_800_000_000)),)
