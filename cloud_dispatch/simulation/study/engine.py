@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.domain.ids import InstanceId
+from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.planner.plan import Plan, Unsatisfiable, Waiting
 from cloud_dispatch.planner.snapshot import Snapshot
-from cloud_dispatch.simulation.checkers.base import Finding
+from cloud_dispatch.simulation.checkers.base import Checker, Finding, View
 from cloud_dispatch.simulation.dispatcher import Incarnation
+from cloud_dispatch.simulation.facts import Commit
 from cloud_dispatch.simulation.finish import PROGRESS
 from cloud_dispatch.simulation.record import Record
 from cloud_dispatch.simulation.run import Outcome, run
@@ -37,6 +40,18 @@ class Answer:
     digest: str
 
 
+class _Gone(Checker):
+    """Finds nothing. Keeps every instance that is gone: the store gives a bounded number of them back, and a study may
+    rent more."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.instances: dict[InstanceId, Instance] = {}
+
+    def committed(self, commit: Commit) -> None:
+        self.instances.update({one.id: one for one in commit.instances if one.state is InstanceState.GONE})
+
+
 def answer(scenario: Scenario, told: Callable[[int, int], None] = lambda virtual_ms, ended: None) -> Answer:
     """Run `scenario` to its end, without the checkers of promises. Must not be called while an event loop runs.
 
@@ -48,10 +63,12 @@ def answer(scenario: Scenario, told: Callable[[int, int], None] = lambda virtual
     waits: list[str] = []
 
     async def look(world: World) -> None:
+        (gone,) = (own for own in world.checkers if isinstance(own, _Gone))
+
         async def read(living: Incarnation) -> Record:
             assert living.store is not None
             assert living.parts is not None
-            record = await record_of(living.store, world.clock.now())
+            record = await record_of(living.store, world.clock.now(), [*gone.instances.values()])
             waits.extend(_waits(living.parts.context.last, record))
             return record
 
@@ -61,7 +78,7 @@ def answer(scenario: Scenario, told: Callable[[int, int], None] = lambda virtual
         found.append(record)
         prices.update({one.vm.id: tuple(one.prices()) for account in world.accounts for one in account.metered()})
 
-    outcome = run(scenario, checkers=(), keep=_KEPT, prepare=lambda world: _tell(world, told), finish=look)
+    outcome = run(scenario, checkers=(_Gone,), keep=_KEPT, prepare=lambda world: _tell(world, told), finish=look)
     (record,) = found
     bill = _bill(outcome)
     return Answer(

@@ -6,7 +6,7 @@ Works on any open store through the port: a backup of a dispatcher's, or that of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cloud_dispatch.domain.durations import format_duration
@@ -21,13 +21,13 @@ from cloud_dispatch.simulation.workload.items import OWN_CAUSES, BootTime, WorkI
 PAGE = 10_000
 
 
-async def record_of(store: Store, now: int | None = None) -> Record:
+async def record_of(store: Store, now: int | None = None, gone: Sequence[Instance] | None = None) -> Record:
     """All that `store` remembers, as of `now` (None: its own last moment).
 
-    Launches that made no VM are left out. Of more than PAGE gone instances the older ones are too, and the record says
-    so.
+    Launches that made no VM are left out. `gone` are the instances that are gone, of somebody who has seen them go.
+    Without, and of more than PAGE, the older ones are left out too, and the record says so.
     """
-    past = await store.past_instances(limit=PAGE)
+    past = await store.past_instances(limit=PAGE) if gone is None else gone
     instances = [*past, *store.instances().values()]
     attempts: dict[TaskId, list[Attempt]] = {}
     for instance in instances:
@@ -47,7 +47,9 @@ async def record_of(store: Store, now: int | None = None) -> Record:
             tasks.append(_times(task, ran))
     rentals = tuple(sorted(filter(None, map(_rental, instances)), key=lambda own: (own.launched_ms, own.instance)))
     end_ms = _last(tasks, runs, rentals) if now is None else now
-    partial = "" if len(past) < PAGE else f"only the newest {PAGE} instances that are gone are counted"
+    partial = (
+        "" if gone is not None or len(past) < PAGE else f"only the newest {PAGE} instances that are gone are counted"
+    )
     return Record(tuple(tasks), tuple(runs), rentals, end_ms, partial)
 
 

@@ -26,6 +26,7 @@ from cloud_dispatch.simulation.report import report
 from cloud_dispatch.simulation.study.engine import Answer, answer
 from cloud_dispatch.simulation.study.offers import offers, quotas
 from cloud_dispatch.simulation.study.question import Study, Wishes, study
+from cloud_dispatch.simulation.workload import history
 from cloud_dispatch.simulation.workload.items import BootTime, SpotPrice, WorkItem, Workload
 
 NOW = 1_700_000_000_000
@@ -115,6 +116,16 @@ def test_the_cost_is_what_the_clouds_own_meter_says(tmp_path: Path) -> None:
     figures = report(found.record)
     assert figures.cost.total == found.billed > 0
     assert found.billed == pytest.approx(figures.time.total, rel=0.02)  # a micro-dollar a millisecond
+
+
+def test_every_instance_counts_however_many_there_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also more than a store gives back at once: their time and their cost are in the figures."""
+    monkeypatch.setattr(history, "PAGE", 3)
+    found = answered(config(tmp_path), *(WorkItem(at, ONE, 1_000) for at in range(0, 1_500_000, 300_000)))
+    figures = report(found.record)
+    assert figures.types[0].count == 5
+    assert figures.cost.total == found.billed
+    assert not figures.assumptions
 
 
 def test_the_same_seed_gets_the_same_answer(tmp_path: Path) -> None:
