@@ -49,7 +49,7 @@ class Run:
 class Rental:
     """An instance from its launch to its end. `billed` is what the cloud's own meter says, None where only the rate is
     known (and the cost follows from it). `prices` are the meter's nano-dollars an hour, each from a moment on; none
-    where it costs the same all the time."""
+    where it costs the same all the time. `cpus_milli` are all that it has, what its pool reserves included."""
 
     instance: InstanceId
     pool: PoolName

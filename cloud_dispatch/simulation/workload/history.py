@@ -93,7 +93,7 @@ def _rental(instance: Instance) -> Rental | None:
         type=instance.type,
         zone=instance.zone,
         market=instance.market,
-        cpus_milli=instance.machine.capacity.cpus_milli,
+        cpus_milli=instance.vcpus * 1000,  # what is paid for: the machine's capacity lacks what its pool reserves
         launched_ms=instance.launched_ms,
         registered_ms=instance.registered_ms,
         ended_ms=instance.ended_ms,

@@ -118,6 +118,12 @@ def test_the_cost_is_what_the_clouds_own_meter_says(tmp_path: Path) -> None:
     assert found.billed == pytest.approx(figures.time.total, rel=0.02)  # a micro-dollar a millisecond
 
 
+def test_what_a_pool_reserves_is_paid_for_too(tmp_path: Path) -> None:
+    """One cpu of two is the system's, the task has the other one: of what is paid for half is used at most."""
+    figures = report(answered(config(tmp_path, pool="reserve = {cpus = 1}"), WorkItem(0, ONE, 600_000)).record)
+    assert figures.cpu_permille == pytest.approx(figures.work_permille / 2, abs=1)
+
+
 def test_every_instance_counts_however_many_there_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also more than a store gives back at once: their time and their cost are in the figures."""
     monkeypatch.setattr(history, "PAGE", 3)
