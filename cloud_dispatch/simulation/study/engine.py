@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cloud_dispatch.domain.durations import format_duration
+from cloud_dispatch.domain.durations import about
 from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.money import Amount
@@ -100,7 +100,7 @@ def _told(finding: Finding, record: Record, virtual_ms: int) -> str:
     """`finding` in a user's words: that a run did not come to its end is told of the work, not of the simulator."""
     if finding.checker != PROGRESS:
         return finding.text
-    after = format_duration(virtual_ms // 1000 * 1000)
+    after = about(virtual_ms)
     open_tasks = Counter(task.state for task in record.tasks if task.state not in TERMINAL)
     if open_tasks:
         states = ", ".join(f"{count} {state}" for state, count in sorted(open_tasks.items()))

@@ -158,6 +158,13 @@ def test_work_that_outlasts_the_run_is_told(tmp_path: Path) -> None:
     assert found.findings[0] == "5 of 6 tasks had not ended after 10m: 1 queued, 4 running"
 
 
+def test_how_long_a_run_took_is_told_in_large_units(tmp_path: Path) -> None:
+    """Nobody reads `10081m`."""
+    work = (WorkItem(at, ONE, 5 * 3_600_000) for at in (0, 61_000))
+    found = answered(config(tmp_path), *work, patience_ms=3 * 3_600_000).findings
+    assert found[0] == "2 of 2 tasks had not ended after 3h: 2 running"
+
+
 def test_instances_that_outlast_the_run_are_told(tmp_path: Path) -> None:
     """The work is done, and what has done it is still there."""
     settings = config(tmp_path)
