@@ -11,6 +11,7 @@ from cloud_dispatch.domain.durations import about
 from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.planner.plan import Plan, Unsatisfiable, Waiting
 from cloud_dispatch.planner.snapshot import Snapshot
@@ -27,6 +28,8 @@ from cloud_dispatch.simulation.world import World
 #: Lines of the event log that are kept: a study asks for figures, not for the story.
 _KEPT = 1
 _TOLD_MS = 600_000
+#: Reasons why tasks wait that are told, those of the most tasks.
+_SHOWN_WAITS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +113,23 @@ def _told(finding: Finding, record: Record, virtual_ms: int) -> str:
 
 
 def _waits(last: tuple[Snapshot, Plan] | None, record: Record) -> list[str]:
-    """Why tasks of each shape wait, of those that still do: the plan may be older."""
+    """Why tasks of each shape wait, of those that still do: the plan may be older. Payers that wait for the same are
+    told together: there may be thousands, each with a line of its own in the plan."""
     if last is None:
         return []
     _, plan = last
     queued = Counter(task.shape for task in record.tasks if task.state is TaskState.QUEUED)
     stuck: list[Waiting | Unsatisfiable] = [*plan.waiting, *plan.unsatisfiable]
-    return [
-        f"{min(one.count, queued[one.shape])} tasks of {one.shape.describe()} wait: {one.reason}"
-        for one in stuck
-        if queued[one.shape]
+    counts: Counter[tuple[Shape, str]] = Counter()
+    for one in stuck:
+        if queued[one.shape]:
+            counts[one.shape, one.reason] += one.count
+    texts = [
+        f"{min(count, queued[shape])} tasks of {shape.describe()} wait: {reason}"
+        for (shape, reason), count in counts.most_common(_SHOWN_WAITS)
     ]
+    more = len(counts) - len(texts)
+    return [*texts, f"and {more} other reasons why tasks wait"] if more > 0 else texts
 
 
 def _bill(outcome: Outcome) -> Mapping[str, Amount]:

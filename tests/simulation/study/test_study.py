@@ -298,6 +298,19 @@ def test_spending_limits_hold(tmp_path: Path) -> None:
     assert any("tasks of 1 cpu, 1GiB memory wait: the budget driver" in text for text in found.findings)
 
 
+def test_who_waits_for_the_same_is_told_together(tmp_path: Path) -> None:
+    """A reason is one finding, however many users wait for it, and of many reasons the most common ones are told."""
+    users = [f"u{number}" for number in range(30)]
+    spent = "\n".join(f'[users.{user}.budget]\ntotal = "0.001"' for user in users)
+    shared, own = (config(tmp_path, more=more) for more in ('[projects.all.budget]\ntotal = "0.001"', spent))
+    work = [WorkItem(0, ONE, 60_000, expected_ms=60_000, user=user, project="all", count=2) for user in users]
+    (told,) = (text for text in answered(shared, *work).findings if "wait" in text)
+    assert told.startswith("60 tasks of 1 cpu, 1GiB memory wait: the budget project all total")
+    each = [text for text in answered(own, *work).findings if "wait" in text]
+    assert len(each) == 21
+    assert each[-1] == "and 10 other reasons why tasks wait"
+
+
 def test_caps_of_a_driver_hold(tmp_path: Path) -> None:
     """All profiles of the driver together have one instance, whatever the pool would have."""
     settings = config(tmp_path, more="[drivers.local.caps]\ninstances = 1")
