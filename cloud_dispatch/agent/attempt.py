@@ -36,6 +36,10 @@ _POLL_S = 0.01
 _QUEUE_TRIES = 40
 _QUEUE_PAUSE_S = 0.05
 _TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+#: Where the disk has no room for a folder, the same: to remove what others left on it takes longer.
+_FULL_TRIES = 60
+_FULL_PAUSE_S = 0.5
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Attempt:
@@ -66,14 +70,24 @@ class Attempt:
     def begin(self) -> None:
         """Start towards the command."""
         try:
-            self.folder = self._host.folders.take(bool(self.order.spec.inputs))
-        except NoneFree:
-            self._later(self._queue())
-            return
+            self._lodge()
         except OSError as error:
-            self._over("cannot-start", detail="can't make the attempt's folder: %s" % error)
+            if _may_pass(error):
+                self._later(self._queue(error))
+            else:
+                self._homeless(error)
             return
         self._proceed()
+
+    def _lodge(self) -> None:
+        self.folder = self._host.folders.take(bool(self.order.spec.inputs))
+
+    def _homeless(self, error: OSError) -> None:
+        """It gets no folder. One that has waited long for a user of its own is better off elsewhere."""
+        if isinstance(error, NoneFree):
+            self._over("released", detail="no user of its own was free for it")
+        else:
+            self._over("cannot-start", detail="can't make the attempt's folder: %s" % error)
 
     def _proceed(self) -> None:
         if self.order.spec.inputs:
@@ -137,24 +151,26 @@ class Attempt:
         self._task = asyncio.get_running_loop().create_task(work)
         self._task.add_done_callback(self._host.check)
 
-    async def _queue(self) -> None:
-        """Those who had the folders are about to be gone. One that has waited long is better off elsewhere."""
-        for _ in range(_QUEUE_TRIES):
-            await asyncio.sleep(_QUEUE_PAUSE_S)
+    async def _queue(self, error: OSError) -> None:
+        """Those who had the folders are about to be gone, and so may be what fills the disk: nothing of this task's."""
+        tries = 0
+        while tries < (_QUEUE_TRIES if isinstance(error, NoneFree) else _FULL_TRIES):
+            tries += 1
+            await asyncio.sleep(_QUEUE_PAUSE_S if isinstance(error, NoneFree) else _FULL_PAUSE_S)
             if self._signals:
                 self._over("cancelled", detail="killed before its command started")
                 return
             try:
-                self.folder = self._host.folders.take(bool(self.order.spec.inputs))
-            except NoneFree:
-                continue
-            except OSError as error:
-                self._over("cannot-start", detail="can't make the attempt's folder: %s" % error)
-                return
+                self._lodge()
+            except OSError as another:
+                error = another
+                if _may_pass(error):
+                    continue
+                break
             self._task = None
             self._proceed()
             return
-        self._over("released", detail="no user of its own was free for it")
+        self._homeless(error)
 
     async def _bring(self) -> None:
         inputs = self.order.spec.inputs
@@ -366,3 +382,8 @@ class Attempt:
             env["CLOUD_DISPATCH_CA"] = self._host.ca_file
             env["CLOUD_DISPATCH_TASK_TOKEN"] = order.task_token
         return env
+
+
+def _may_pass(error: OSError) -> bool:
+    """Whether a folder may be had soon that can't be had for `error`."""
+    return isinstance(error, NoneFree) or error.errno in _FULL

@@ -72,7 +72,11 @@ class Folders:
         self._made += 1
         folder = os.path.join(self._root, "a%d" % self._made)
         os.mkdir(folder, 0o700)
-        os.mkdir(os.path.join(folder, TEMPORARY), 0o700)
+        try:
+            os.mkdir(os.path.join(folder, TEMPORARY), 0o700)
+        except OSError:  # the disk is full, and half a folder makes it no emptier
+            os.rmdir(folder)
+            raise
         return folder
 
     def give_back(self, folder: str, filled: bool = False) -> None:

@@ -74,7 +74,9 @@ class LentFolders(Folders):
     def take(self, fills: bool) -> str:
         word, *rest = self._line.ask("take %d" % fills)
         if word != "berth":
-            raise OSError(os.strerror(int(rest[0]))) if rest else NoneFree("every uid of task_uids is in use")
+            if not rest:
+                raise NoneFree("every uid of task_uids is in use")
+            raise OSError(int(rest[0]), os.strerror(int(rest[0])))
         return os.path.join(self._attempts, rest[0])
 
     def give_back(self, folder: str, filled: bool = False) -> None:

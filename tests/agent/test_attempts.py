@@ -9,8 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from cloud_dispatch.agent import attempt as attempts
 from cloud_dispatch.agent.attempt import Attempt
 from cloud_dispatch.agent.folders import Folders
+from cloud_dispatch.agent.tenant import LentFolders
 from cloud_dispatch.wire.messages import Order, OrderSpec, Policy
 
 
@@ -46,3 +50,62 @@ async def test_what_had_to_wait_for_a_descriptor_can_be_taken_over_as_any_other(
         await started.wait()
     assert (attempt.at_rest, processes.tries) == (True, 2)
     attempt.discard()
+
+
+class Filled(Folders):
+    """Folders on a disk that is full for the first `full` of them."""
+
+    def __init__(self, root: Path, full: int, number: int) -> None:
+        super().__init__(str(root), lambda *_: None)
+        self.full, self.number = full, number
+
+    def take(self, fills: bool) -> str:
+        self.full -= 1
+        if self.full >= 0:
+            raise OSError(self.number, os.strerror(self.number))
+        return super().take(fills)
+
+
+@pytest.mark.parametrize(
+    ("full", "number", "causes"),
+    [
+        (3, errno.ENOSPC, []),
+        (3, errno.EDQUOT, []),
+        (1000, errno.ENOSPC, ["cannot-start"]),
+        (1, errno.EROFS, ["cannot-start"]),
+    ],
+)
+async def test_who_finds_the_disk_full_waits_for_others_to_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: int, number: int, causes: list[str]
+) -> None:
+    """What another task has filled costs this one no attempt, unless it stays so; other errors do not pass."""
+    monkeypatch.setattr(attempts, "_FULL_PAUSE_S", 0.001)
+    over = asyncio.Event()
+    results: list[Any] = []
+
+    def ended(_: Attempt, result: Any) -> None:
+        results.append(result)
+        over.set()
+
+    host: Any = SimpleNamespace(
+        processes=SimpleNamespace(spawn=lambda *_: 1, own=lambda *_: None),
+        folders=Filled(tmp_path / "a", full, number), policy=Policy(), base_env={}, instance="i", log_pool=None,
+        spill_path=lambda _: str(tmp_path / "log"),
+        check=lambda _: None, started=lambda _: over.set(), ended=ended,
+    )  # fmt: skip
+    attempt = Attempt(Order(1, 1, 1, OrderSpec(argv=["true"])), host)
+    attempt.begin()
+    async with asyncio.timeout(10):
+        await over.wait()
+    assert [result.cause for result in results] == causes
+    assert all(os.strerror(number) in result.detail for result in results)
+    attempt.discard()
+
+
+def test_a_supervisor_s_full_disk_is_one(tmp_path: Path) -> None:
+    """What the warden could not make is told with its number, by which the attempt knows whether to wait."""
+    line: Any = SimpleNamespace(ask=lambda _: ["no", str(errno.ENOSPC)])
+    folders = LentFolders(line, str(tmp_path / "lent"), str(tmp_path / "own"), lambda *_: None)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as caught:
+        folders.take(False)
+    assert caught.value.errno == errno.ENOSPC

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ import pytest
 
 from cloud_dispatch.agent import incarnation
 from cloud_dispatch.agent.baggage import Baggage
-from cloud_dispatch.agent.folders import Folders
+from cloud_dispatch.agent.folders import TEMPORARY, Folders
 
 
 class Beside:
@@ -83,3 +85,19 @@ def test_an_agent_tells_its_end_before_it_clears_up(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(incarnation, "load_identity", lambda _: SimpleNamespace())
     asyncio.run(incarnation._serve(Baggage("inc"), cast(Any, None), said.append))
     assert said == ["beat", "end idle", "clears"]
+
+
+def test_a_folder_that_can_not_be_made_whole_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that waits for room on a full disk asks again and again."""
+    folders = Folders(str(tmp_path / "attempts"), Beside())
+    made = os.mkdir
+
+    def full(path: str, mode: int = 0o777) -> None:
+        if os.path.basename(path) == TEMPORARY:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        made(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", full)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        folders.take(False)
+    assert list((tmp_path / "attempts").iterdir()) == []
