@@ -18,6 +18,7 @@ from typing import IO, Any, Callable, List, TypeVar  # noqa: UP035
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from cloud_dispatch.agent import deposit
+from cloud_dispatch.agent.adapters import now_ms
 from cloud_dispatch.agent.connections import opener
 from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed
 from cloud_dispatch.agent.findings import MOST_OUTPUTS, found, inside, opened
@@ -26,9 +27,14 @@ from cloud_dispatch.wire.messages import OUTPUTS_PATH, TRANSFER_SCHEMES, FileTra
 from cloud_dispatch.wire.places import PLACE, marked, tells_attempts_apart
 
 T = TypeVar("T")
+#: What fails is tried so often at least.
 ATTEMPTS = 4
-#: For outputs that the dispatcher keeps: it may be away, or its disk full, for some minutes.
+#: For what the dispatcher keeps: it may be away, or its disk full, for some minutes.
 DEPOT_ATTEMPTS = 60
+#: And for so long since it first failed. An input holds room on the VM meanwhile, and another attempt can be made; an
+#: output is all that is left of what has succeeded.
+INPUT_PATIENCE_MS = 30_000
+OUTPUT_PATIENCE_MS = 300_000
 RETRY_FIRST_S = 0.5
 RETRY_MOST_S = 5.0
 ANSWER_S = 60.0
@@ -37,6 +43,8 @@ MOST_MANIFEST = 4 << 20
 _BLOCK = 1 << 20
 #: Answers after which nothing is gained by asking again.
 _FINAL = frozenset({400, 401, 403, 404, 409, 410, 413})
+#: What time alone hardly mends: a URL that can't be used, a certificate that proves nobody, a folder in a file's place.
+_UNCHANGING = (ValueError, http.client.InvalidURL, IsADirectoryError, NotADirectoryError)
 
 
 class Transfers:
@@ -56,7 +64,9 @@ class Transfers:
             self._stop.check()
             target = self._inside(item.path)
             _check_url(item.url, "input %s" % item.path)
-            self._retried("input %s from %s" % (item.path, shown(item.url)), partial(self._fetch, item.url, target))
+            what = "input %s from %s" % (item.path, shown(item.url))
+            attempts = DEPOT_ATTEMPTS if self._is_depot(item.url) else ATTEMPTS
+            self._retried(what, partial(self._fetch, item.url, target), attempts, INPUT_PATIENCE_MS)
 
     def take(self, outputs: List[FileTransfer]) -> List[OutputFile]:
         """Store every declared output and return the manifest; TransferFailed if one is missing or can't be stored."""
@@ -106,7 +116,7 @@ class Transfers:
     def _open(self, url: str) -> Any:
         if _is_file(url):
             return self._reach.source(unquote(urlsplit(url).path))
-        depot = self._depot if url.startswith(self._depot.url + "/") else None
+        depot = self._depot if self._is_depot(url) else None
         request = urllib.request.Request(url)
         if depot is not None:
             request.add_unredirected_header("Authorization", "Bearer " + depot.token())
@@ -116,6 +126,9 @@ class Transfers:
             if depot is None:
                 raise
             raise deposit.refusal(error) from None
+
+    def _is_depot(self, url: str) -> bool:
+        return url.startswith(self._depot.url + "/")
 
     def _receive(self, source: Any, file: IO[bytes]) -> None:
         """All of `source`, as it comes: a block that fills slowly would keep the attempt from being stopped."""
@@ -144,7 +157,7 @@ class Transfers:
             query = "?task=%d&token=%d&path=%s" % (self._task, self._token, quote(path, safe=""))
             send, attempts = partial(self._deposit, OUTPUTS_PATH + query), DEPOT_ATTEMPTS
         with self._retried(what, partial(self._opened, path)) as file:
-            return self._retried(what, partial(self._sent, path, url, file, send), attempts)
+            return self._retried(what, partial(self._sent, path, url, file, send), attempts, OUTPUT_PATIENCE_MS)
 
     def _opened(self, path: str) -> IO[bytes]:
         file = opened(self._folder, path)
@@ -178,8 +191,9 @@ class Transfers:
         with opener(self._stop, None).open(request, timeout=ANSWER_S):
             pass
 
-    def _retried(self, what: str, action: Callable[[], T], attempts: int = ATTEMPTS) -> T:
-        for attempt in range(attempts):
+    def _retried(self, what: str, action: Callable[[], T], attempts: int = ATTEMPTS, patience_ms: int = 0) -> T:
+        failures, failed_ms = 0, 0
+        while True:
             try:
                 return action()
             except (OSError, ValueError, http.client.HTTPException) as error:  # URLError and HTTPError are OSErrors
@@ -188,13 +202,15 @@ class Transfers:
                 if isinstance(error, urllib.error.HTTPError):
                     error.close()
                     final = error.code in _FINAL
-                if final or isinstance(error, (FileNotFoundError, PermissionError)) or attempt == attempts - 1:
+                failures, failed_ms = failures + 1, failed_ms or now_ms()
+                waited = isinstance(error, _UNCHANGING) or now_ms() >= failed_ms + patience_ms
+                over = failures >= attempts and waited
+                if final or over or isinstance(error, (FileNotFoundError, PermissionError)):
                     raise TransferFailed("%s: %s" % (what, _why(error))) from None
             finally:
                 self._stop.unwatch()
-            self._stop.wait(min(RETRY_FIRST_S * (1 << min(attempt, 10)), RETRY_MOST_S))
+            self._stop.wait(min(RETRY_FIRST_S * (1 << min(failures - 1, 10)), RETRY_MOST_S))
             self._stop.check()
-        raise AssertionError("the last attempt ends in a result or an error")
 
 
 class _Sent:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from cloud_dispatch.agent import transfers
 from cloud_dispatch.agent.depot import Depot, Stop
 from cloud_dispatch.agent.incarnation import NAME
 from cloud_dispatch.agent.privileges import Unseparated, python_for_all
@@ -213,6 +214,13 @@ def start_agent(
 def agent(start_agent: Callable[..., RunningAgent]) -> RunningAgent:
     """A running agent."""
     return start_agent()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails is tried so often, and no longer."""
+    for name in ("INPUT_PATIENCE_MS", "OUTPUT_PATIENCE_MS"):
+        monkeypatch.setattr(transfers, name, 0)
 
 
 @pytest.fixture

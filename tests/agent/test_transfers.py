@@ -143,7 +143,7 @@ def test_an_input_that_was_cut_off_is_tried_again(shelf: Shelf, made: Callable[.
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://h/x", "no-url", "http://127.0.0.1:9/none", "file:///no/such/file", "http://[x/y", "http://h:p/y"]
+    "url", ["ftp://h/x", "no-url", "http://127.0.0.1:1/none", "file:///no/such/file", "http://[x/y", "http://h:p/y"]
 )
 def test_an_input_that_is_not_to_be_had_says_so(shelf: Shelf, made: Callable[..., Transfers], url: str) -> None:
     """The message names the input and its URL."""
