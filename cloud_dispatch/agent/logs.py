@@ -38,6 +38,7 @@ class LogStream:
         self._tail_size = 0
         self._tail_most = min(TAIL_BYTES, limit)
         self._dropped = 0
+        self._told_at = -1  # at which offset it is said how much was dropped
 
     def pack(self) -> Unsent:
         """What another program needs to go on with it; the file on disk stays where it is."""
@@ -87,7 +88,8 @@ class LogStream:
         surplus = max(len(tail) - self._tail_most, 0)
         self._dropped += surplus
         if self._dropped:
-            self._keep(b"\n[cloud-dispatch: %d bytes of output were dropped here]\n" % self._dropped)
+            self._told_at = self.offset + self.pending
+            self._keep(_line(self._dropped))
         if tail:
             self._keep(tail[surplus:])
 
@@ -108,10 +110,37 @@ class LogStream:
         if not self._memory and self._spill_size > self._spill_read and self._spill is not None:
             self._spill_read += count
             if self._spill_read == self._spill_size:
-                os.ftruncate(self._spill, 0)
-                self._spill_read = self._spill_size = 0
+                self._empty_disk()
         else:
             del self._memory[:count]
+
+    def abridge(self) -> None:
+        """It is finished, and there is no time for all of it: what may be on its way stays, and the tail, with a line
+        about what was dropped between, or before."""
+        try:
+            going, tail = self.peek(), self._last(TAIL_BYTES)
+        except OSError:
+            return
+        missing = self.pending - len(going) - len(tail)
+        if missing <= 0:
+            return
+        if len(going) <= self._told_at - self.offset < len(going) + missing:
+            missing += self._dropped - len(_line(self._dropped))
+        self._empty_disk()
+        self._memory = bytearray(going + _line(missing) + tail)
+
+    def _last(self, count: int) -> bytes:
+        """The last bytes that wait to be sent."""
+        begin = max(self._spill_size - count, self._spill_read)
+        spilled = b"" if self._spill is None else os.pread(self._spill, self._spill_size - begin, begin)
+        rest = count - len(spilled)
+        return bytes(self._memory[-rest:] if rest else b"") + spilled
+
+    def _empty_disk(self) -> None:
+        if self._spill is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._spill, 0)
+        self._spill_read = self._spill_size = 0
 
     def go_back(self, offset: int) -> None:
         """The dispatcher has lost what it had beyond `offset`, and it is not here any more: go on there, with a line
@@ -153,3 +182,8 @@ class LogStream:
         if not on_disk:
             self._memory.clear()
         self._spill_size += len(block)
+
+
+def _line(missing: int) -> bytes:
+    """What stands in the place of so many bytes."""
+    return b"\n[cloud-dispatch: %d bytes of output were dropped here]\n" % missing

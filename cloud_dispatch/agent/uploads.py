@@ -17,6 +17,8 @@ from cloud_dispatch.wire.messages import LOGS_PATH
 GATHER_S = 0.1
 #: A result waits for its log at most so long after the command ended, the dispatcher's absence not counted.
 LINGER_S = 10.0
+#: What comes through too slowly for that is cut down to its end, which has so long once more.
+LAST_S = 5.0
 #: With syncs answered and logs unreachable all the same, it waits at most so long.
 AWAY_S = 60.0
 _LINGER_STEP_S = 0.25
@@ -89,9 +91,17 @@ class LogUpload:
     async def linger(self, in_contact: Callable[[], bool], hurry: Callable[[], bool]) -> None:
         """Wait until it is brought away, for a bounded time, or until `hurry`. While the dispatcher is out of reach the
         result could not be told either: that time does not count, and the end of the lease bounds it. The log may find
-        out first, since syncs can be a heartbeat apart."""
+        out first, since syncs can be a heartbeat apart. Of one that gets through too slowly the end is brought, which
+        mostly says why a command failed."""
+        began = self.stream.offset
+        await self._wait(in_contact, hurry, LINGER_S)
+        if not self.done.is_set() and self.stream.offset > began:
+            self.stream.abridge()
+            await self._wait(in_contact, hurry, LAST_S)
+
+    async def _wait(self, in_contact: Callable[[], bool], hurry: Callable[[], bool], most_s: float) -> None:
         waited_s = away_s = 0.0
-        while not self.done.is_set() and not hurry() and waited_s < LINGER_S and away_s < AWAY_S:
+        while not self.done.is_set() and not hurry() and waited_s < most_s and away_s < AWAY_S:
             try:
                 await asyncio.wait_for(self.done.wait(), _LINGER_STEP_S)
             except asyncio.TimeoutError:  # noqa: PERF203

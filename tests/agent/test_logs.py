@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -106,4 +107,40 @@ def test_what_was_lost_at_the_other_end_is_said(tmp_path: Path, more: int) -> No
     said = b"\n[cloud-dispatch: 400 bytes of output were lost here]\n"
     assert drain(stream) == said + b"b" * more + b"c" * 10
     assert stream.offset == 100 + len(said) + more + 10
+    stream.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 150_000), max_size=20), st.sampled_from([300_000, 1 << 30]), st.integers(0, 3),
+    st.integers(0, 1),
+)  # fmt: skip
+def test_what_there_is_no_time_for_is_told(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], limit: int, sent: int, lost: int
+) -> None:
+    """A chunk that is on its way arrives as it was, the tail follows, and the line between counts what is missing,
+    whatever of it was dropped before."""
+    stream = LogStream(str(tmp_path_factory.mktemp("log") / "spill"), limit)
+    written = b"".join(bytes([65 + number]) * size for number, size in enumerate(sizes))
+    at, seen = 0, b""
+    for number, size in enumerate(sizes):
+        stream.feed(written[at : at + size])
+        at += size
+        if number < sent:
+            seen += (piece := stream.peek())
+            stream.advance(len(piece))
+    stream.finish()
+    if lost and len(seen) > 10:
+        stream.go_back(len(seen) - 10)
+        seen = seen[:-10]
+    going = stream.peek()
+    stream.abridge()
+    assert stream.peek()[: len(going)] == going
+    seen += drain(stream)
+    assert stream.offset == len(seen)
+    kept = re.sub(rb"\n\[cloud-dispatch: \d+ bytes of output were (?:dropped|lost) here\]\n", b"", seen)
+    missing = sum(int(words) for words in re.findall(rb"dispatch: (\d+) bytes", seen))
+    assert len(kept) + missing == len(written)
+    assert lost or seen.endswith(written[-TAIL_BYTES:])
+    assert len(seen) <= limit + 300
     stream.close()

@@ -10,7 +10,7 @@ import pytest
 
 from cloud_dispatch.agent import uploads
 from cloud_dispatch.agent.channel import Unreachable
-from cloud_dispatch.agent.logs import LogStream
+from cloud_dispatch.agent.logs import CHUNK_BYTES, LogStream
 from cloud_dispatch.agent.uploads import LogUpload
 from cloud_dispatch.wire.codec import encode
 from cloud_dispatch.wire.messages import ErrorReply
@@ -35,7 +35,7 @@ class Line:
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousandth of the real times."""
-    for name in ("LINGER_S", "AWAY_S", "GATHER_S", "_RETRY_FIRST_S", "_RETRY_MOST_S", "_LINGER_STEP_S"):
+    for name in ("LINGER_S", "LAST_S", "AWAY_S", "GATHER_S", "_RETRY_FIRST_S", "_RETRY_MOST_S", "_LINGER_STEP_S"):
         monkeypatch.setattr(uploads, name, getattr(uploads, name) / 20)
 
 
@@ -61,6 +61,29 @@ async def test_a_result_waits_for_its_log(tmp_path: Path) -> None:
 async def test_a_log_that_is_refused_again_and_again_holds_no_result_for_long(tmp_path: Path) -> None:
     """A full disk at the dispatcher costs the result ten seconds."""
     assert 9 < await lingered(Line(507), tmp_path) < 30
+
+
+class Slow(Line):
+    """Takes a part of the longest wait for each chunk."""
+
+    async def request(self, method: str, path: str, body: bytes, bearer: str) -> tuple[int, bytes]:
+        await asyncio.sleep(uploads.LAST_S / 4)
+        return await super().request(method, path, body, bearer)
+
+
+async def test_of_a_log_that_comes_too_slowly_the_end_is_there(tmp_path: Path) -> None:
+    """What failed is said last; a line says how much is missing before it."""
+    line = Slow(200)
+    upload = LogUpload(LogStream(str(tmp_path / "log"), 1 << 30), line, 1, 1)
+    upload.stream.feed(b"x" * (64 * CHUNK_BYTES))
+    upload.stream.feed(b"what failed")
+    assert not upload.finish()
+    await upload.linger(lambda: True, lambda: False)
+    seen = b"".join(line.bodies)
+    assert upload.done.is_set()
+    assert b"bytes of output were dropped here]" in seen
+    assert seen.endswith(b"what failed")
+    upload.close()
 
 
 async def test_logs_that_never_get_through_hold_no_result_for_ever(tmp_path: Path) -> None:
