@@ -32,10 +32,11 @@ LEFTOVER_GRACE_S = 0.5
 LEFTOVER_DEADLINE_S = 10.0
 _READ_BYTES = 262_144
 _POLL_S = 0.01
-#: Where no folder is free, or no descriptor, one is asked for so often, with pauses.
+#: Where no folder is free, no descriptor or no process, one is asked for so often, with pauses.
 _QUEUE_TRIES = 40
 _QUEUE_PAUSE_S = 0.05
-_TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+#: As many files are open as may be, or as many processes there.
+_CROWDED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN)
 #: Where the disk has no room for a folder, the same: to remove what others left on it takes longer.
 _FULL_TRIES = 60
 _FULL_PAUSE_S = 0.5
@@ -60,7 +61,7 @@ class Attempt:
         self._pipe: Optional[int] = None
         self._hurry = False  # SIGKILL was asked for
         self._gone = False  # its command has ended
-        self._postponed = 0  # so often its launch found no descriptor free
+        self._postponed = 0  # so often its launch found no descriptor or process free
         self._signals: List[int] = []
         stream = LogStream(host.spill_path(order), host.policy.log_limit)
         self.log = LogUpload(stream, host.log_pool, order.task, order.token, order.task_token)
@@ -199,7 +200,7 @@ class Attempt:
         except (OSError, ValueError) as error:
             for end in ends:
                 os.close(end)
-            if isinstance(error, OSError) and error.errno in _TOO_MANY_FILES:
+            if isinstance(error, OSError) and error.errno in _CROWDED:
                 self._later(self._launch_later(error))
             else:
                 self._over("cannot-start", detail=describe_failure(error, argv, cwd))
@@ -213,10 +214,10 @@ class Attempt:
         self._host.started(self)
 
     async def _launch_later(self, error: OSError) -> None:
-        """As many files are open as may be: that is nothing of the task's, and others end before long."""
+        """The machine is full of files or processes: that is nothing of the task's, and others end before long."""
         self._postponed += 1
         if self._postponed > _QUEUE_TRIES:
-            self._over("released", detail="there was no room for its files: %s" % error)
+            self._over("released", detail="there was no room for its files or processes: %s" % error)
             return
         await asyncio.sleep(_QUEUE_PAUSE_S)
         if self._signals:

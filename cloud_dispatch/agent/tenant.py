@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -141,7 +142,7 @@ class LentProcesses:
             finally:
                 os.close(writing)
             if word != "pid":
-                raise OSError("the supervisor can't start a process")
+                raise BlockingIOError(errno.EAGAIN, "the supervisor can't start a process")
             said = _read_within(reading, _START_MS)
         finally:
             os.close(reading)

@@ -316,10 +316,13 @@ class Warden:
         return any(uid_of(pid) in (uid, None) for pid in raw_children(os.getpid()) if pid not in known)
 
     def _signal_all(self, uid: int, number: int) -> int:
-        """Have a child signal all that `uid` has; its pid, 0 where there is none."""
+        """Have a child signal all that `uid` has; its pid, 0 where there is none. Then, as `uid` may have filled the
+        kernel's table, this process signals each that it finds: what forks meanwhile is found when this is repeated."""
         pid = self._fork(partial(signal_all, self._users, uid, number))
         if pid:
             self._killers[pid] = uid
+        else:
+            kill_each(all_of(uid), number)
         return pid
 
     def _hunted(self, uid: int) -> bool:
@@ -352,6 +355,11 @@ class Warden:
         self._exits.append((end.pid, end.status, end.max_rss, end.cpu_ms))
         if self._agent:
             kill_each([self._agent], signal.SIGCHLD)
+
+
+def all_of(uid: int) -> List[int]:
+    """Every process of `uid`."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and uid_of(int(name)) == uid]
 
 
 def remove_below(folder: str) -> None:

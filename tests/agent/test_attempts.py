@@ -14,30 +14,34 @@ import pytest
 from cloud_dispatch.agent import attempt as attempts
 from cloud_dispatch.agent.attempt import Attempt
 from cloud_dispatch.agent.folders import Folders
-from cloud_dispatch.agent.tenant import LentFolders
+from cloud_dispatch.agent.tenant import LentFolders, LentProcesses
 from cloud_dispatch.wire.messages import Order, OrderSpec, Policy
 
 
 class Crowded:
-    """Processes of an agent that has no descriptor free for the first of them."""
+    """Processes of an agent that meets `number` at the first of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
         self.tries = 0
+        self.number = number
 
     def spawn(self, *_: object) -> int:
         self.tries += 1
         if self.tries == 1:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            raise OSError(self.number, os.strerror(self.number))
         return 1
 
     def own(self, *_: object) -> None:
         """Nothing is to be ended here."""
 
 
-async def test_what_had_to_wait_for_a_descriptor_can_be_taken_over_as_any_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EAGAIN])
+async def test_what_had_to_wait_for_a_descriptor_or_process_can_be_taken_over_as_any_other(
+    tmp_path: Path, number: int
+) -> None:
     """Once its command runs, and not before: else its agent was never replaced by another while it does."""
     started = asyncio.Event()
-    processes = Crowded()
+    processes = Crowded(number)
     folders = Folders(str(tmp_path / "attempts"), lambda *_: None)
     host: Any = SimpleNamespace(
         processes=processes, folders=folders, policy=Policy(), base_env={}, instance="i", log_pool=None,
@@ -109,3 +113,11 @@ def test_a_supervisor_s_full_disk_is_one(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as caught:
         folders.take(False)
     assert caught.value.errno == errno.ENOSPC
+
+
+def test_a_supervisor_that_has_no_process_to_spare_is_crowded(tmp_path: Path) -> None:
+    """What it can't start is nothing of the command's, and costs no attempt."""
+    line: Any = SimpleNamespace(ask=lambda *_: ["no"])
+    folders = LentFolders(line, str(tmp_path / "lent"), str(tmp_path / "own"), lambda *_: None)
+    with pytest.raises(BlockingIOError):
+        LentProcesses(line, folders).spawn(["true"], {}, "/", 1, str(tmp_path / "lent/7.1"))

@@ -19,9 +19,9 @@ from cloud_dispatch.agent import forked, warden
 from cloud_dispatch.agent.forked import clean, give_back, signal_all
 from cloud_dispatch.agent.lending import write_order
 from cloud_dispatch.agent.privileges import Users
-from cloud_dispatch.agent.processes import become_subreaper, reap, uid_of
+from cloud_dispatch.agent.processes import become_subreaper, reap
 from cloud_dispatch.agent.spawning import RESTORED
-from cloud_dispatch.agent.warden import Warden
+from cloud_dispatch.agent.warden import Warden, all_of
 from tests.agent.conftest import cannot_separate, separate_users, until
 from tests.procfs import alive
 
@@ -154,7 +154,30 @@ def test_a_berth_runs_one_command_and_is_let_again_only_when_nothing_of_it_lives
             break
         time.sleep(0.01)
     assert answer.split(" ")[1].startswith(f"{uid}.")
-    assert not [name for name in os.listdir("/proc") if name.isdigit() and uid_of(int(name)) == uid]
+    assert not all_of(uid)
+
+
+@pytest.mark.process
+def test_who_has_filled_the_table_of_processes_is_killed_all_the_same(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no child to be had that would do it."""
+    uid = asked.take()
+    word, pid = asked.spawn(uid, "sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 600' & exec sleep 600").split(" ")
+    assert word == "pid"
+    until(lambda: len(all_of(uid)) >= 3)
+
+    def refuse(_: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(warden, "fork", refuse)
+    for _ in range(500):
+        asked.ask(f"signal {uid} 9 1")
+        asked.turn()
+        if not all_of(uid):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{pid} lives")
 
 
 def _late(users: Users, uid: int, number: int) -> None:
