@@ -1,30 +1,28 @@
 """Sync: the hot path. Owns the order of results, running set and claims within one call of an agent.
 
 Matching is by room: of the lines (shapes, and those of payers with a limit apart) that still fit the instance the one
-with the best head gives tasks as long as its head stays the best, so a task that does not fit never blocks one that
-does, and the cost grows with the number of waiting lines and of claims, never with the queue. What an old instance
-could not finish does not fit it (`timely`).
+with the best head (`heads`) gives tasks as long as its head stays the best, so a task that does not fit never blocks
+one that does, and the cost grows with the number of waiting lines and of claims, never with the queue. What an old
+instance could not finish does not fit it (`timely`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
 
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import NotFound
 from cloud_dispatch.domain.ids import FencingToken, TaskId
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceState
-from cloud_dispatch.domain.remaining import Remaining
-from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.store import Claimed, SyncCall, SyncDone
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.endings import Ran, end_claim, lose_claim
+from cloud_dispatch.statestore.heads import Heads, heads_for
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.paying import next_paid
-from cloud_dispatch.statestore.queue import Key, Lot
+from cloud_dispatch.statestore.queue import Lot
 from cloud_dispatch.statestore.seats import Seat
 from cloud_dispatch.statestore.timely import next_for, remaining_of
 
@@ -149,7 +147,7 @@ class Sync:
         memory, machine = batch.memory, instance.machine
         want = min(self._call.want, MAX_CLAIMS)
         remaining = remaining_of(memory, instance, now)
-        heads = _Heads(memory, seat, machine, remaining)
+        heads = heads_for(memory, seat, machine, remaining, now)
         while want > 0 and (head := heads.pop()) is not None:
             number, task = head
             room = seat.room(machine, memory.shapes[number], want)
@@ -172,7 +170,7 @@ class Sync:
         if remaining is not None:
             known = [finish for finish in memory.finishes(seat, now) if finish is not None]
             remaining = remaining.after(min(known, default=now) - now)
-        heads = _Heads(memory, seat, instance.machine, remaining, ahead=ahead)
+        heads = heads_for(memory, seat, instance.machine, remaining, now, ahead=ahead)
         while ahead > 0 and (head := heads.pop()) is not None:
             number, task = head
             ahead -= self._take(batch, seat, number, heads.take(number, task, ahead), now)
@@ -187,77 +185,17 @@ class Sync:
             claims.append((hold.task, hold.token, lot.attempts + 1))
         return len(taken)
 
-    def _take_paid(self, batch: Batch, seat: Seat, instance: Instance, number: int, heads: _Heads, now: int) -> int:
+    def _take_paid(self, batch: Batch, seat: Seat, instance: Instance, number: int, heads: Heads, now: int) -> int:
         """Claim a task of a payer's line: the first that its limits admit, once no other line has a better one."""
         memory = batch.memory
         found = next_paid(memory, seat, instance, number, heads.remaining, now)
         if found is None:
             return 0
         key, paid = found
-        if heads.is_behind(key):
+        if heads.is_behind(number, key):
             heads.put(number, key)
             return 0
         task = key[1]
         taken = self._take(batch, seat, number, [(task, memory.queue.pick(task))], now)
         memory.pay(task, paid)
         return taken
-
-
-class _Heads:
-    """The next task of each line that the empty machine can run, and can finish: the best first. What fits is
-    remembered at the seat. `ahead`: so many may begin one after another, which payers with a limit do not pay for, nor
-    can what wants its instance for itself."""
-
-    def __init__(
-        self, memory: Memory, seat: Seat, machine: Machine, remaining: Remaining | None, *, ahead: int = 0
-    ) -> None:
-        self._memory = memory
-        self.remaining = remaining
-        self._ahead = ahead
-        self._heads: list[tuple[Key, int]] = []
-        misfits = seat.misfits
-        for number, _ in memory.queue.lines():
-            misfit = misfits.get(number)
-            if misfit is None:
-                misfit = misfits[number] = bool(machine.misfit(memory.shapes[number]))
-            if not misfit and not (ahead and self._waits_alone(number)):
-                self.come_back(number)
-
-    def _waits_alone(self, number: int) -> bool:
-        shape = self._memory.shapes[number]
-        return number < 0 or shape.exclusive or bool(shape.max_per_instance)
-
-    def pop(self) -> tuple[int, int] | None:
-        """The number of the line that has the best one, and that task; None where that was the last. What was taken
-        meanwhile may have left too little for what was good before."""
-        while self._heads:
-            key, number = heappop(self._heads)
-            if not self._ahead or next_for(self._memory, number, self.remaining) == key:
-                return number, key[1]
-            self.come_back(number)
-        return None
-
-    def come_back(self, number: int) -> None:
-        """Put the present head of a line among the others."""
-        head = next_for(self._memory, number, self.remaining)
-        if head is not None:
-            self.put(number, head)
-
-    def put(self, number: int, key: Key) -> None:
-        """Put a task of a line among the others, in place of the head."""
-        heappush(self._heads, (key, number))
-
-    def is_behind(self, key: Key) -> bool:
-        """Whether another line has a better one."""
-        return bool(self._heads) and self._heads[0][0] < key
-
-    def take(self, number: int, task: int, most: int) -> Sequence[tuple[int, Lot]]:
-        """Take `task`, which was popped, out of its line, and what comes after it and before the other lines' heads, at
-        most `most`; it alone where some of it may be too long."""
-        queue, remaining = self._memory.queue, self.remaining
-        if remaining is None:
-            return queue.take(number, most, self._heads[0][0] if self._heads else None)
-        lot = queue.pick(task)
-        if self._ahead:
-            self.remaining = remaining.after(self._memory.likely_ms(lot))
-        return [(task, lot)]

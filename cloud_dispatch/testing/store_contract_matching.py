@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from cloud_dispatch.domain.instance import Behaviour
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Load, Machine
+from cloud_dispatch.domain.task import TaskSpec
 from cloud_dispatch.ports.store import InstanceChange, Store
-from cloud_dispatch.testing.store_builders import adopted, result, spec
+from cloud_dispatch.testing.store_builders import Agent, ManualClock, adopted, result, spec
+from cloud_dispatch.testing.store_contract_payers import POOR, limited, machine, of, quarter
+
+_MINUTE_MS = 60_000
+_WITH_GPUS = Machine(Resources(4000, 16 * GIB, 0, 2), gpu_type="a100", pool="default")
+
+
+def _trains(**more: Any) -> TaskSpec:
+    """What asks for a GPU."""
+    wanted = spec(gpu_type="a100", **more)
+    return replace(wanted, shape=replace(wanted.shape, resources=replace(wanted.shape.resources, gpus=1)))
+
+
+async def _with_gpus(store: Store, batch: str = "batch", gpus: int = 2) -> Agent:
+    """A machine of four cpus with so many GPUs."""
+    capacity = replace(_WITH_GPUS.capacity, gpus=gpus)
+    return await adopted(store, batch, machine=replace(_WITH_GPUS, capacity=capacity))
 
 
 class MatchingContract:
@@ -85,3 +105,49 @@ class MatchingContract:
         await store.submit([spec() for _ in range(4)])
         machine = Machine(Resources(8000, 64 * GIB), pool="default", max_tasks=1)
         assert len(await (await adopted(store, "single", machine=machine)).claim(9)) == 1
+
+    async def test_gpus_are_for_those_who_ask_for_them(self, store: Store) -> None:
+        """What asks for none came first and could run anywhere: it has what is left, here as on any machine."""
+        await store.submit([spec() for _ in range(4)])
+        await store.submit([_trains(), _trains(), _trains()])
+        agent = await _with_gpus(store)
+        claims = await agent.claim(9)
+        assert [claim.task for claim in claims] == [5, 6, 1, 2]
+        assert [claim.task for claim in (await agent.sync(result(claims[2]), want=9)).claims] == [3]
+        assert [claim.task for claim in (await agent.sync(result(claims[1]), want=9)).claims] == [7]
+        assert [claim.task for claim in await (await adopted(store, "plain")).claim(9)] == [4]
+
+    async def test_what_is_more_urgent_has_a_machine_with_gpus_first(self, store: Store) -> None:
+        """And of those who ask for them, who came first."""
+        await store.submit([_trains(), spec(priority=1), _trains(cpus_milli=2000), spec(), _trains()])
+        agent = await _with_gpus(store, gpus=4)
+        assert [claim.task for claim in await agent.claim(3)] == [2, 1, 3]
+        assert [claim.task for claim in await (await _with_gpus(store, "other")).claim(9)] == [5, 4]
+
+    async def test_nobody_gives_way_to_gpus_for_ever(self, store: Store, clock: ManualClock) -> None:
+        """Where there is nothing but machines with GPUs, and a stream of those who ask for them."""
+        await store.submit([spec()])
+        clock.now_ms += 5 * _MINUTE_MS
+        await store.submit([spec(), _trains(), _trains()])
+        agent = await _with_gpus(store)
+        clock.now_ms += 5 * _MINUTE_MS - 1
+        assert [claim.task for claim in await agent.claim(1)] == [3]
+        clock.now_ms += 1
+        assert [claim.task for claim in await agent.claim(3)] == [1, 4, 2]
+
+    async def test_machines_with_gpus_are_given_others_too(self, store: Store) -> None:
+        """All at once, in their order, where nobody asks for GPUs."""
+        await store.submit([spec("a"), spec("b", memory=2 * GIB), spec("c"), spec("d", cpus_milli=500)])
+        agent = await _with_gpus(store)
+        assert [claim.task for claim in await agent.claim(9)] == [1, 2, 3, 4]
+        await store.submit([spec() for _ in range(3)])
+        assert [claim.task for claim in (await agent.sync(want=1, ahead=1)).claims] == [5]
+
+    async def test_a_payers_tasks_have_their_turn_at_gpus(self, store: Store) -> None:
+        """Before others' that ask for none, and behind others' that do where they do not."""
+        await limited(store, of(POOR, 10))
+        trains = _trains().shape
+        await store.submit([quarter(), replace(quarter(), shape=trains), spec(), _trains()])
+        agent = await machine(store, machine=_WITH_GPUS)
+        assert [claim.task for claim in await agent.claim(9)] == [2, 4, 1, 3]
+        assert list(await store.check()) == []
