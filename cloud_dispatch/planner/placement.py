@@ -360,8 +360,10 @@ class Capacity:
     def fill_booting(self, needs: Sequence[Need], launches: Iterable[Bin]) -> None:
         """Serve what is left of `needs` by what boots and by the `launches` of this plan.
 
-        Who has the fewest places to go chooses first, whatever its urgency: nothing is claimed yet, and the question is
-        whether there is a place for everybody.
+        Who asks for GPUs chooses first, as it claims first where there are some, then who has the fewest places to go,
+        whatever its urgency: nothing is claimed yet, and the question is whether there is a place for everybody. What
+        one has chosen is filled before another machine is: it is paid for
+        whatever else it does, and one of the launches may not be wanted then.
         """
         if not any(need.left for need in needs):
             return
@@ -369,10 +371,11 @@ class Capacity:
         bins.extend(launches)
         bins.sort(key=attrgetter("order"))
         places = {n: sum(b.count for b in bins if b.host.can(n)) for n in needs if n.left}
-        for need in sorted(places, key=lambda n: (places[n], n.difficulty[1:])):
+        for need in sorted(places, key=lambda n: (not n.gpus, places[n], n.difficulty[1:])):
             if places[need]:
                 before, opened = need.left, need.opened
                 sweep(need, bins)
+                bins.sort(key=attrgetter("fresh"))
                 need.booting = before - need.left - (need.opened - opened)
 
     def can_run(self, need: Need) -> bool:

@@ -22,7 +22,8 @@ from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.planner.wanted import open_wanted, wanted
 
 #: How often launches are checked by placing all demand again with them; what is wrong by then is put right next pass.
-MAX_CHECKS = 6
+#: Most plans are right at once; of 4,000 mixtures of shapes with and without GPUs one in a hundred took more than six.
+MAX_CHECKS = 40
 
 
 def plan(snapshot: Snapshot) -> Plan:
@@ -74,14 +75,14 @@ def _serve(needs: Sequence[Need], capacity: Capacity, scale_up: ScaleUp, *, stop
         for need, left in beyond.items():
             need.left, need.booting, need.opened = left, 0, 0
         capacity.fill_booting(needs, scale_up.bins(openings))
-        for opening in openings:
-            if opening.used < opening.count:
-                scale_up.give_back(opening, opening.count - opening.used)
+        unused = [opening for opening in openings if opening.used < opening.count]
+        for opening in unused:
+            scale_up.give_back(opening, opening.count - opening.used)
         openings = [opening for opening in openings if opening.count]
         if stopped or check == MAX_CHECKS:
             break
         found = scale_up.open_all(by_urgency)
-        if not found:
+        if not found and not unused:
             break
         openings.extend(found)
     return openings
