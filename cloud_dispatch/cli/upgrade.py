@@ -55,7 +55,15 @@ def upgrade(
     emit({"version": wanted.name, "before": str(old)}, as_json, lambda: print(f"Version {wanted.name} runs."))
 
 
-def rollback(config: _Config = _FILE, user: _User = _USER, as_json: Json = False) -> None:
+def rollback(
+    copy: Annotated[
+        bool,
+        typer.Option("--copy/--no-copy", help="Copy the state first; not, where that is what fails."),
+    ] = True,
+    config: _Config = _FILE,
+    user: _User = _USER,
+    as_json: Json = False,
+) -> None:
     """Have the version run again that ran before the last `upgrade`. As root. The statestore gets the tables that it
     knows; tasks go on. What only the present version's tables hold is lost, but for the copy that is made first.
 
@@ -63,7 +71,7 @@ def rollback(config: _Config = _FILE, user: _User = _USER, as_json: Json = False
     """
     from cloud_dispatch.install import upgrading
 
-    environment = upgrading.roll_back(_machine(config, user), say)
+    environment = upgrading.roll_back(_machine(config, user), say, copy=copy)
     emit({"environment": str(environment)}, as_json, lambda: print(f"What is in {environment} runs again."))
 
 

@@ -96,16 +96,22 @@ def upgrade(machine: Machine, wanted: Wanted, old: Path, say: Callable[[str], No
     machine.home.forget_others({new, before.environment})
 
 
-def roll_back(machine: Machine, say: Callable[[str], None]) -> Path:
+def roll_back(machine: Machine, say: Callable[[str], None], *, copy: bool = True) -> Path:
     """Have the version run again that ran before, if the configuration is one for it; its environment. What only the
-    present version's tables hold is lost, and is in a copy of the state. Conflict where none ran before."""
+    present version's tables hold is lost, and is in a copy of the state, if one is made. Conflict where none ran
+    before; Unavailable where the copy fails, before anything is stopped."""
     new = machine.home.unsettled() or machine.home.current()
     if new is None:
         raise Conflict("no version ran before this one", hint="`upgrade` names another")
     before = versions.before(new)
     machine.judge(before.environment)  # the configuration may say by now what only the present one understands
-    say("copying the state")
-    machine.copy()
+    if copy:
+        say("copying the state")
+        try:
+            machine.copy()
+        except Unavailable as error:
+            error.hint = f"{error.hint}; to go back all the same: rollback --no-copy"
+            raise
     machine.home.unsettle(new)
     say(f"starting what is in {before.environment}")
     _back(machine, new, before)
