@@ -4,13 +4,17 @@ what it holds.
 A machine that has gone bad takes no time for what it fails, so that it soon has all of the queue, unless its pool has a
 health check that sees it. Two things give it away: new tasks that it can't even start, and failures in a row of a kind
 of work (`api.kinds`) that seldom fails on the others. How probable such a row is, were it like them, is reckoned from
-their last results by Laplace's rule of succession. A row that all others have as well is the work's own fault; each
-machine that is let go for one makes the next such row more probable, so that few go for work that just turned bad.
+their last results by the rule of succession: each failure of the row makes the next one more probable, since what the
+others say is a sample. A row that all others have as well is the work's own fault; each machine that is let go for one
+makes the next such row more probable, so that few go for work that just turned bad.
+
+What one machine says never displaces what the others do, or a bad one, which has a result a second, would soon be all
+that is known.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,8 +28,9 @@ UNFIT_AFTER = 3
 #: So many that fail, where a row like it is so improbable. Neighbours in an array may well fail together: the bound is
 #: lower than the three at which an agent asks its health checks again, which costs nothing.
 FAILED_AFTER, IMPROBABLE = 5, 1e-4
-#: Results of other machines that are compared with: the last of each kind, and how many there have to be.
-MOST_RESULTS, LEAST_RESULTS = 64, 10
+#: Results of other machines that are compared with: the last of each kind, and how many there have to be. Who
+#: has more than so many of them makes room for the others'.
+MOST_RESULTS, LEAST_RESULTS, MOST_OF_ONE = 64, 10, 8
 #: So many failed tasks, and kinds of work, are remembered.
 MOST_TASKS, MOST_KINDS = 10_000, 1_000
 
@@ -35,7 +40,7 @@ _FAILED = frozenset({Cause.EXIT_CODE, Cause.SIGNAL, Cause.CANNOT_START, Cause.OU
 @dataclass(slots=True)
 class Row:
     """What failed in a row on one machine. `unstartable`: since a task was started there. `failed`: since one
-    succeeded, of what can be compared; `chance` of that, were the machine as the others."""
+    succeeded, of what seldom fails elsewhere; `chance` of that, were the machine as the others."""
 
     unstartable: int = 0
     failed: int = 0
@@ -55,6 +60,7 @@ class Fitness:
 
     #: Tasks that failed somewhere, the oldest first: that one fails again says nothing of the machine.
     failed: dict[TaskId, None] = field(default_factory=dict)
+    #: By kind of work, that of which something ended last is last.
     _results: dict[str, deque[tuple[InstanceId, bool]]] = field(default_factory=dict)
 
     def judge(self, instance: InstanceId, row: Row, ended: Sequence[Ended]) -> Unfit | None:
@@ -76,12 +82,13 @@ class Fitness:
             return None
         if one.cause is Cause.CANNOT_START:
             row.unstartable += 1
-        bad, all_ = self._elsewhere(instance, one.kind)
-        if all_ >= LEAST_RESULTS:
-            row.failed += 1
-            row.chance *= (bad + 1) / (all_ + 2)
         if row.unstartable >= UNFIT_AFTER:
             return Unfit("cannot-start", f"{row.unstartable} tasks in a row could not be started here")
+        bad, all_ = self._elsewhere(instance, one.kind)
+        if all_ < LEAST_RESULTS or 2 * bad >= all_:
+            return None
+        row.chance *= (bad + 1 + row.failed) / (all_ + 2 + row.failed)
+        row.failed += 1
         if row.failed >= FAILED_AFTER and row.chance <= IMPROBABLE:
             words = f"{row.failed} tasks in a row failed here; of the last {all_} of {one.kind} elsewhere {bad} did"
             return Unfit("tasks-fail", words)
@@ -105,9 +112,14 @@ class Fitness:
     def _note(self, instance: InstanceId, kind: str, *, good: bool) -> None:
         if not kind:
             return
-        known = self._results.get(kind)
+        known = self._results.pop(kind, None)
         if known is None:
+            known = deque()
             while len(self._results) >= MOST_KINDS:
                 del self._results[next(iter(self._results))]
-            known = self._results[kind] = deque(maxlen=MOST_RESULTS)
+        self._results[kind] = known
+        if len(known) >= MOST_RESULTS:
+            machines = [where for where, _ in known]
+            ((most, times),) = Counter(machines).most_common(1)
+            del known[machines.index(most) if times > MOST_OF_ONE else 0]
         known.append((instance, good))

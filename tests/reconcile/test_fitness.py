@@ -49,9 +49,10 @@ def test_other_ends_say_nothing(cause: Cause) -> None:
 
 
 def test_what_fails_everywhere_is_the_works_fault() -> None:
+    """However much of it there is: an array of ten thousand whose program is not there."""
     fleet = Fleet()
-    for _ in range(200):
-        assert [fleet.ends(machine, BAD) for machine in range(1, 5)] == [None] * 4
+    for _ in range(5_000):
+        assert [fleet.ends(machine, BAD) for machine in range(1, 3)] == [None] * 2
 
 
 def test_a_success_ends_the_row() -> None:
@@ -82,13 +83,44 @@ def test_other_work_is_no_measure() -> None:
 
 
 def test_the_more_fails_elsewhere_the_longer_a_row_has_to_be() -> None:
-    """Three of ten fail anywhere: rows of five are common, one of eight is not."""
+    """Three of ten fail anywhere: rows of five are common, one of nine is not."""
     fleet = Fleet()
     for _ in range(6):
         fleet.ends(1, BAD, 3)
         fleet.ends(1, GOOD, 7)
-    assert fleet.ends(2, BAD, 7) is None
+    assert fleet.ends(2, BAD, 8) is None
     assert fleet.ends(2, BAD) is not None
+
+
+def test_what_fails_everywhere_makes_no_row_of_what_does_not() -> None:
+    """Sixty tasks of a program that is not there, then one of another, which may fail."""
+    fleet = Fleet()
+    fleet.ends(1, GOOD, MOST_RESULTS, kind="fit")
+    for _ in range(60):
+        assert fleet.ends(1, BAD, kind="gone") is fleet.ends(2, BAD, kind="gone") is None
+    assert fleet.ends(2, BAD, FAILED_AFTER - 1) is None
+    assert fleet.ends(2, BAD) is not None
+
+
+def test_a_row_that_was_told_is_not_told_of_what_fails_everywhere() -> None:
+    """It was kept, and meanwhile the others fail all of it too."""
+    fleet = Fleet()
+    fleet.ends(1, GOOD, MOST_RESULTS)
+    assert fleet.ends(2, BAD, FAILED_AFTER) is not None
+    for _ in range(MOST_RESULTS):
+        fleet.ends(1, BAD)
+    assert fleet.ends(2, BAD, 100) is None
+
+
+def test_what_a_machine_fails_does_not_hide_what_others_do() -> None:
+    """It fails thirty in the time in which one of twenty others brings a result: since a process began, so that nothing
+    else was known before."""
+    fleet = Fleet()
+    for other in range(LEAST_RESULTS - 1):
+        fleet.ends(100 + other, GOOD)
+        assert fleet.ends(1, BAD, 30) is None
+    fleet.ends(120, GOOD)
+    assert fleet.ends(1, BAD, 2 * FAILED_AFTER) is not None
 
 
 def test_work_that_turns_bad_drains_few_machines() -> None:
@@ -102,6 +134,18 @@ def test_work_that_turns_bad_drains_few_machines() -> None:
     assert 3 <= drained <= 12
 
 
+def test_work_that_turns_bad_drains_few_of_many_machines() -> None:
+    """Each of a hundred had one result of late, and each failure is on another of them."""
+    fleet, drained = Fleet(), set[int]()
+    for machine in range(100):
+        fleet.ends(machine, GOOD)
+    for turn in range(10_000):
+        machine = turn % 100
+        if machine not in drained and fleet.ends(machine, BAD) is not None:
+            drained.add(machine)
+    assert len(drained) <= 12
+
+
 def test_a_task_that_fails_again_counts_once() -> None:
     """It is retried, here and on others."""
     fleet = Fleet()
@@ -111,11 +155,12 @@ def test_a_task_that_fails_again_counts_once() -> None:
 
 
 def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest is forgotten first: tasks, kinds of work, results of one kind."""
+    """The oldest is forgotten first: tasks, kinds of work of which nothing ended for longest, results of one kind."""
     monkeypatch.setattr(fitness, "MOST_KINDS", 2)
     fleet = Fleet()
     for kind in ("a", "b", "c"):
         fleet.ends(1, GOOD, 3 * MOST_RESULTS, kind)
+        fleet.ends(1, GOOD, kind="a")
     assert {kind: len(results) for kind, results in fleet.fitness._results.items()} == {
-        "b": MOST_RESULTS, "c": MOST_RESULTS,
+        "a": MOST_RESULTS, "c": MOST_RESULTS,
     }  # fmt: skip
