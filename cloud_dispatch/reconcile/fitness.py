@@ -9,14 +9,16 @@ others say is a sample. A row that all others have as well is the work's own fau
 makes the next such row more probable, so that few go for work that just turned bad.
 
 What one machine says never displaces what the others do, or a bad one, which has a result a second, would soon be all
-that is known.
+that is known. And whatever they say, no more than a dozen go within an hour: where a share fails under fifty kinds of
+work, each kind has to be learnt anew.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from cloud_dispatch.domain.ids import InstanceId, TaskId
@@ -33,6 +35,9 @@ FAILED_AFTER, IMPROBABLE = 5, 1e-4
 MOST_RESULTS, LEAST_RESULTS, MOST_OF_ONE = 64, 10, 8
 #: So many failed tasks, and kinds of work, are remembered.
 MOST_TASKS, MOST_KINDS = 10_000, 1_000
+#: So many machines are let go within so long for what succeeds elsewhere.
+MOST_LET_GO, WITHIN_MS = 12, 60 * 60_000
+_TASKS_FAIL = "tasks-fail"
 
 _FAILED = frozenset({Cause.EXIT_CODE, Cause.SIGNAL, Cause.CANNOT_START, Cause.OUTPUT_FAILED})
 
@@ -40,11 +45,13 @@ _FAILED = frozenset({Cause.EXIT_CODE, Cause.SIGNAL, Cause.CANNOT_START, Cause.OU
 @dataclass(slots=True)
 class Row:
     """What failed in a row on one machine. `unstartable`: since a task was started there. `failed`: since one
-    succeeded, of what seldom fails elsewhere; `chance` of that, were the machine as the others."""
+    succeeded, of what seldom fails elsewhere; `chance` of that, were the machine as the others. `kept`: whether it was
+    told that it would be let go, were it not for those that just were."""
 
     unstartable: int = 0
     failed: int = 0
     chance: float = 1.0
+    kept: bool = False
 
 
 class Unfit(NamedTuple):
@@ -62,6 +69,8 @@ class Fitness:
     failed: dict[TaskId, None] = field(default_factory=dict)
     #: By kind of work, that of which something ended last is last.
     _results: dict[str, deque[tuple[InstanceId, bool]]] = field(default_factory=dict)
+    #: When machines were let go for what succeeds elsewhere, monotonic milliseconds.
+    _let_go: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_LET_GO))
 
     def judge(self, instance: InstanceId, row: Row, ended: Sequence[Ended]) -> Unfit | None:
         """What `ended` on `instance`, whose row is `row` and is brought up to date; why it is unfit, if it is."""
@@ -70,12 +79,22 @@ class Fitness:
             if one.cause is not Cause.CANNOT_START:
                 row.unstartable = 0
             if one.cause is Cause.SUCCESS:
-                row.failed, row.chance = 0, 1.0
+                row.failed, row.chance, row.kept = 0, 1.0, False
                 self._note(instance, one.kind, good=True)
             elif one.cause in _FAILED:
                 unfit = self._failed(instance, row, one) or unfit
                 self._note(instance, one.kind, good=False)
         return unfit
+
+    def let_go(self, unfit: Unfit, now_ms: int) -> Callable[[], object] | None:
+        """Have a machine go for `unfit`; what takes that back, or None where so many went that it may not."""
+        went = self._let_go
+        if unfit.cause != _TASKS_FAIL:
+            return _nothing
+        if len(went) == went.maxlen and now_ms - went[0] < WITHIN_MS:
+            return None
+        went.append(now_ms)
+        return partial(went.remove, now_ms)
 
     def _failed(self, instance: InstanceId, row: Row, one: Ended) -> Unfit | None:
         if not self._is_new(one.task):
@@ -91,7 +110,7 @@ class Fitness:
         row.failed += 1
         if row.failed >= FAILED_AFTER and row.chance <= IMPROBABLE:
             words = f"{row.failed} tasks in a row failed here; of the last {all_} of {one.kind} elsewhere {bad} did"
-            return Unfit("tasks-fail", words)
+            return Unfit(_TASKS_FAIL, words)
         return None
 
     def _is_new(self, task: TaskId) -> bool:
@@ -123,3 +142,7 @@ class Fitness:
             ((most, times),) = Counter(machines).most_common(1)
             del known[machines.index(most) if times > MOST_OF_ONE else 0]
         known.append((instance, good))
+
+
+def _nothing() -> None:
+    """Take nothing back."""

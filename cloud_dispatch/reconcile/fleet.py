@@ -9,7 +9,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from cloud_dispatch.domain.errors import Conflict, Denied, IllegalTransition, InvalidInput, NotFound, Unavailable
+from cloud_dispatch.domain.errors import (
+    Conflict,
+    Denied,
+    IllegalTransition,
+    InvalidInput,
+    NotFound,
+    StoreUnavailable,
+    Unavailable,
+)
 from cloud_dispatch.domain.ids import BatchId, InstanceId, VmId
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceEvent, InstanceState
 from cloud_dispatch.domain.money import Amount, format_amount
@@ -21,7 +29,7 @@ from cloud_dispatch.ports.fleet import BootWord, Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.reconcile import boot, explain, foreign, recalled, risk, unreachable
 from cloud_dispatch.reconcile.context import Context
-from cloud_dispatch.reconcile.fitness import Unfit
+from cloud_dispatch.reconcile.fitness import MOST_LET_GO, Unfit
 from cloud_dispatch.reconcile.identity import Doorkeeper
 from cloud_dispatch.reconcile.liveness import Verdict, event_heard
 from cloud_dispatch.reconcile.matching import is_open
@@ -41,6 +49,7 @@ _STOPPED = {
     StopLevel.TERMINATE: "launches and ends everything",
 }
 _WORKING = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN})
+_KEPT = f"it is kept, as {MOST_LET_GO} were let go for that within an hour"
 _WORK_ON, _END_NOW = Directive(), Directive(claiming=False, end=True)
 _RUN = Behaviour.RUN  # a member of an enum is found through its metaclass, ten times as slowly as a name
 _ENDING = frozenset({_S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE, _S.DRAINED})
@@ -178,7 +187,21 @@ class FleetService:
         row = self._c.store.living(instance)
         if row is None or row.state not in _WORKING:
             return
-        await self._c.apply(instance, _E.DRAIN, cause=unfit.cause, drain_token=row.drain_token + 1, reason=unfit.reason)
+        take_back = self._c.fitness.let_go(unfit, self._c.clock.monotonic())
+        if take_back is None:
+            failures = self._c.contact(instance).failures
+            if not failures.kept:
+                failures.kept = True
+                self._c.note("instance.unfit", instance=instance, detail=f"{unfit.reason}; {_KEPT}")
+            return
+        token = row.drain_token + 1
+        try:
+            gone = await self._c.apply(instance, _E.DRAIN, cause=unfit.cause, drain_token=token, reason=unfit.reason)
+        except StoreUnavailable:
+            take_back()
+            raise
+        if gone is None:
+            take_back()
 
     def directive(self, instance: InstanceId) -> Directive:
         row = self._c.store.living(instance)

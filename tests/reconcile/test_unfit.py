@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.ports.fleet import Ended, Heard
 from cloud_dispatch.reconcile import fitness
+from cloud_dispatch.reconcile.fitness import MOST_LET_GO, WITHIN_MS, Unfit
 from tests.reconcile.fake import World, world
 
 
@@ -66,6 +69,44 @@ async def test_a_machine_on_which_fails_what_succeeds_elsewhere_is_drained(tmp_p
         row = w.store.instances()[other]
         assert row.cause == "tasks-fail"
         assert row.reason == "5 tasks in a row failed here; of the last 30 of fit of lab elsewhere 0 did"
+
+
+async def test_no_more_than_a_dozen_are_let_go_within_an_hour(tmp_path: Path) -> None:
+    """A share that is gone fails fifty kinds of work everywhere. Said is that it would be let go, once."""
+    async with world(tmp_path) as w:
+        one, other, *_ = await serving(w)
+        await ends(w, one, Cause.SUCCESS, *range(1, 61))
+        for _ in range(MOST_LET_GO):
+            assert w.context.fitness.let_go(Unfit("tasks-fail", ""), w.clock.monotonic()) is not None
+        assert await ends(w, other, Cause.EXIT_CODE, *range(101, 106))
+        assert await ends(w, other, Cause.EXIT_CODE, 106)
+        told = [event.detail for event in w.context.pending_events if event.action == "instance.unfit"]
+        why = "5 tasks in a row failed here; of the last 60 of fit of lab elsewhere 0 did"
+        assert told == [f"{why}; it is kept, as 12 were let go for that within an hour"]
+        w.clock.ms += WITHIN_MS
+        assert not await ends(w, other, Cause.EXIT_CODE, 107)
+
+
+async def test_who_could_not_be_let_go_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store can't say so just now, or it is ended already: another goes instead."""
+    async with world(tmp_path) as w:
+        one, other, *_ = await serving(w)
+        await ends(w, one, Cause.SUCCESS, *range(1, 65))
+        await ends(w, other, Cause.EXIT_CODE, *range(101, 105))
+
+        async def full(*_: object, **__: object) -> None:
+            raise StoreUnavailable("full")
+
+        async def moot(*_: object, **__: object) -> None:
+            return
+
+        for task, answer in ((105, full), (106, moot)):
+            with monkeypatch.context() as patch, suppress(StoreUnavailable):
+                patch.setattr(w.context, "apply", answer)
+                await ends(w, other, Cause.EXIT_CODE, task)
+        for _ in range(MOST_LET_GO - 1):
+            w.context.fitness.let_go(Unfit("tasks-fail", ""), w.clock.monotonic())
+        assert not await ends(w, other, Cause.EXIT_CODE, 107)
 
 
 async def test_only_so_many_tasks_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
