@@ -29,7 +29,7 @@ from cloud_dispatch.ports.fleet import BootWord, Directive, Heard
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.reconcile import boot, explain, foreign, recalled, risk, unreachable
 from cloud_dispatch.reconcile.context import Context
-from cloud_dispatch.reconcile.fitness import MOST_LET_GO, Unfit
+from cloud_dispatch.reconcile.fitness import MOST_LET_GO, Row, Unfit
 from cloud_dispatch.reconcile.identity import Doorkeeper
 from cloud_dispatch.reconcile.liveness import Verdict, event_heard
 from cloud_dispatch.reconcile.matching import is_open
@@ -253,10 +253,11 @@ class FleetService:
         return await self._change(row, None, "resume", reason, behaviour=Behaviour.RUN)
 
     def _be_patient(self, row: Instance) -> None:
-        """Resumed to be used: its idle time starts again, and what its agent asked before is forgotten."""
+        """Resumed to be used: its idle time starts again; what its agent asked before is forgotten, and what failed."""
         contact, now = self._c.contact(row.id), self._c.clock.now()
         pool = self._c.settings.pools.get(row.pool)
         contact.asks_end = False
+        contact.failures = Row()
         contact.patience_ms = now + (pool.end.idle_ms if pool else 0)
         if contact.idle_since_ms is not None:
             contact.idle_since_ms = now

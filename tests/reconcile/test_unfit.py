@@ -71,6 +71,17 @@ async def test_a_machine_on_which_fails_what_succeeds_elsewhere_is_drained(tmp_p
         assert row.reason == "5 tasks in a row failed here; of the last 30 of fit of lab elsewhere 0 did"
 
 
+async def test_an_operator_who_resumes_it_is_heeded(tmp_path: Path) -> None:
+    """He knows what it was: what failed before is none of the next row."""
+    async with world(tmp_path) as w:
+        one, other, *_ = await serving(w)
+        await ends(w, one, Cause.SUCCESS, *range(1, 31))
+        assert not await ends(w, other, Cause.EXIT_CODE, *range(31, 36))
+        await w.fleet.resume(other, "its disk was full")
+        assert await ends(w, other, Cause.EXIT_CODE, *range(36, 40))
+        assert not await ends(w, other, Cause.EXIT_CODE, 40)
+
+
 async def test_no_more_than_a_dozen_are_let_go_within_an_hour(tmp_path: Path) -> None:
     """A share that is gone fails fifty kinds of work everywhere. Said is that it would be let go, once."""
     async with world(tmp_path) as w:
