@@ -115,6 +115,12 @@ class Need:
         """How long the one that comes next has waited; 0 unknown."""
         return now - self.item.oldest_ms if self.item.oldest_ms else 0
 
+    @property
+    def shortest_ms(self) -> int:
+        """Nothing follows on what comes free so late that less time is left; of unknown length nothing ever does."""
+        item = self.item
+        return min((expected_ms for expected_ms, _ in item.lengths), default=item.expected_ms or UNBOUNDED)
+
     def rounds(self, pace: Pace) -> int:
         """How many tasks one slot serves, one after another, before another instance is worth renting."""
         known = self._rounds.get(pace)

@@ -330,7 +330,7 @@ class Capacity:
         running = [group.bin() for group in self._groups if group.standing is Standing.RUNNING]
         running.sort(key=attrgetter("order"))
         free = [b for b in running if b.now[4] > 0 and b.now[0] >= cpus and b.now[1] >= memory]
-        shortest = min((n.item.expected_ms for n in needs if n.item.expected_ms > 0), default=UNBOUNDED)
+        shortest = min(n.shortest_ms for n in needs)
         loaded = [
             b
             for b in running

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.needs import Need, Pace
 from cloud_dispatch.planner.snapshot import DemandItem
-from tests.planner.scenes import MINUTE, demand, instance, launched, pool, shape, snapshot
+from tests.planner.scenes import MINUTE, NOW, busy, demand, instance, launched, pool, shape, snapshot
 
 HOUR = 60 * MINUTE
 
@@ -41,6 +42,13 @@ def test_short_ones_follow_on_what_runs() -> None:
     """Of six one-minute tasks most follow on an instance that is free, though a long one is among them: by the mean,
     18 minutes, nothing would."""
     supply = [instance(number) for number in range(2)]
+    assert launched(plan(snapshot([mixed((MINUTE, 6), (2 * HOUR, 1))], supply=supply))) == {}
+
+
+def test_short_ones_follow_on_what_comes_free() -> None:
+    """In two minutes, of the ten that are planned ahead: which is less than the mean."""
+    load, state = busy(shape(), 1), InstanceState.BUSY
+    supply = [instance(number, None, state, load=load, free_ms=NOW + 2 * MINUTE) for number in range(4)]
     assert launched(plan(snapshot([mixed((MINUTE, 6), (2 * HOUR, 1))], supply=supply))) == {}
 
 
