@@ -6,7 +6,8 @@ What claims truly cost is known where they are made; the statestore has the last
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from cloud_dispatch.domain.money import Rate
@@ -67,7 +68,7 @@ def _plain(item: DemandItem, withheld: str) -> DemandItem:
 
 class _Share:
     """What of `item` its payer can pay for where that costs least, counted in `standing`. What is too dear holds up
-    nothing that is not, as far into a line as claims look; what is behind is counted by its mean. What was refused
+    nothing that is not, as far into a line as claims look; what is behind is counted by its lengths. What was refused
     where a claim was made is wanted only where it costs less: so each VM that is launched in vain is a cheaper one.
     `trying`: whether the payer has something of unknown length, from before or of this."""
 
@@ -77,7 +78,9 @@ class _Share:
         self._passing: list[tuple[int, int, int]] = []  # how long, how many, and at which rate at most (0: any)
         self._why = ""
         least_ms = 0  # what takes so long is refused
-        for expected_ms, count in self._lengths():
+        for place, (expected_ms, count) in enumerate(self._lengths()):
+            if place == len(item.front) and not self._passing:
+                break  # no claim comes as far
             work_ms = market.work_ms(item.shape, expected_ms)
             if work_ms and work_ms >= least_ms > 0:
                 continue
@@ -97,11 +100,16 @@ class _Share:
                 self._why = self._why or (why if isinstance(why, str) else "")
 
     def _lengths(self) -> Sequence[tuple[int, int]]:
+        """How many of each length: of the front, then of what is behind."""
         item = self._item
         if len(item.front) <= 1:
             return [(item.head_expected_ms, item.count)]
         behind = item.count - sum(count for _, count in item.front)
-        return [*item.front, (item.expected_ms, behind)] if behind > 0 else item.front
+        if behind <= 0:
+            return item.front
+        told = list(_less(item.lengths, item.front))
+        unknown = behind - sum(count for _, count in told)
+        return [*item.front, *told, (item.expected_ms, unknown)] if unknown > 0 else [*item.front, *told]
 
     def split(self) -> Sequence[DemandItem]:
         """What can be paid for anywhere, what only where it costs less than where it was refused, and what can't."""
@@ -123,6 +131,17 @@ class _Share:
         if known * 2 < count:
             mean_ms, lengths = 0, ()
         return replace(item, expected_ms=mean_ms, head_expected_ms=passing[0][0], lengths=lengths)
+
+
+def _less(lengths: Sequence[tuple[int, int]], front: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What of the classes of `lengths` is not in `front`: how long, and how many."""
+    before: Counter[int] = Counter()
+    for expected_ms, count in front:
+        before[expected_ms.bit_length()] += count
+    for expected_ms, count in lengths:
+        behind = count - before[expected_ms.bit_length()]
+        if behind > 0:
+            yield expected_ms, behind
 
 
 class _Market:

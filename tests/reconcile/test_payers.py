@@ -17,6 +17,7 @@ from cloud_dispatch.provider.spi import HardEnd
 from cloud_dispatch.reconcile import explain
 from cloud_dispatch.spend.commitment import Key, Scope
 from cloud_dispatch.spend.windows import Window
+from cloud_dispatch.statestore.queue import MOST_PASSED
 from cloud_dispatch.testing.store_builders import Agent
 from tests.reconcile.examples import offering
 from tests.reconcile.fake import World, world
@@ -107,6 +108,30 @@ async def test_what_is_too_dear_holds_up_no_vm_for_what_is_behind_it(tmp_path: P
         assert (counted.count, counted.head_expected_ms, counted.expected_ms) == (3, 1_200_000, 1_200_000)
         for row in w.rows:
             assert len(await Agent(w.store, await w.register(row)).claim(1)) == 1
+
+
+@pytest.mark.parametrize("project", ["poor", "rich"])
+async def test_long_tasks_behind_what_is_looked_at_rent_no_vm_for_each_short_one(tmp_path: Path, project: str) -> None:
+    """Whoever pays for them: 120 of six seconds and three of a day, half a VM each, at a minute's target drain."""
+    async with world(tmp_path) as w:
+        await dear(w, 20_000)
+        await w.submit(1, project=project, expected_runtime_ms=86_400_000)
+        await w.submit(120, project=project, expected_runtime_ms=6_000)
+        await w.submit(2, project=project, expected_runtime_ms=86_400_000)
+        await w.passes(2)
+        assert len(w.rows) == 8
+
+
+async def test_what_no_claim_comes_to_has_no_vm(tmp_path: Path) -> None:
+    """Short ones behind so many long ones, all of them too dear, that claims do not look as far."""
+    async with world(tmp_path) as w:
+        await dear(w, 3)
+        full = Shape(Resources(2_000, 4 * GIB))
+        for hours, count in ((10, MOST_PASSED // 2), (11, MOST_PASSED)):
+            await w.submit(count, project="poor", shape=full, expected_runtime_ms=hours * 3_600_000)
+        await w.submit(50, project="poor", shape=full, expected_runtime_ms=1_200_000)
+        await w.passes(3)
+        assert w.rows == []
 
 
 async def test_who_is_too_dear_keeps_nobody_from_a_cheaper_vm(tmp_path: Path) -> None:
