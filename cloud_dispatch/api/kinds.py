@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 _MOST = 80  # characters of a program's name
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*="
+#: What a shell command sets for its program, before it: that differs from task to task, and may be a secret.
+_set = re.compile(rf"""\s*(?:{_NAME}(?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"\\])*\s+)*""", re.DOTALL).match
+_is_set = re.compile(_NAME).match
 
 
 class _Told(msgspec.Struct):
@@ -26,6 +32,12 @@ def kind_of(spec: bytes) -> str:
     told = _decode(spec)
     if told.array_id:
         return f"array {told.array_id}"
-    program = told.argv[0] if told.argv else next(iter(told.shell.split(maxsplit=1)), "")
+    program = told.argv[0] if told.argv else _program(told.shell)
     of = "/".join(filter(None, (told.project, told.user)))
     return f"{program[:_MOST]} of {of}" if of else program[:_MOST]
+
+
+def _program(shell: str) -> str:
+    start = _set(shell)
+    word = next(iter(shell[start.end() if start else 0 :].split(maxsplit=1)), "")
+    return "" if _is_set(word) else word

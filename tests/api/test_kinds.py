@@ -18,6 +18,10 @@ from cloud_dispatch.domain.task import TaskSpec
         ({"argv": ["./fit", "17"], "project": "lab", "array_id": "17", "array_index": 3}, "array 17"),
         ({"argv": ["x" * 500]}, "x" * 80),
         ({"shell": "  "}, ""),
+        ({"shell": " SEED=17 ./fit 3"}, "./fit"),
+        ({"shell": 'TOKEN=\'a b\' B="c \\" d" C=e\\ f ./fit'}, "./fit"),
+        ({"shell": "TOKEN='never closed ./fit"}, ""),
+        ({"shell": "TOKEN=only"}, ""),
     ],
 )
 def test_a_kind_is_an_array_or_a_program_and_whose_it_is(spec: dict[str, object], kind: str) -> None:
