@@ -106,6 +106,7 @@ async def test_what_is_too_dear_holds_up_no_vm_for_what_is_behind_it(tmp_path: P
         assert "the budget project poor total" in str((await w.fleet.explain_task(long))["reasons"])
         (counted, _) = w.context.last[0].demand if w.context.last else ()
         assert (counted.count, counted.head_expected_ms, counted.expected_ms) == (3, 1_200_000, 1_200_000)
+        assert counted.lengths == ((1_200_000, 3),)
         for row in w.rows:
             assert len(await Agent(w.store, await w.register(row)).claim(1)) == 1
 
@@ -120,6 +121,20 @@ async def test_long_tasks_behind_what_is_looked_at_rent_no_vm_for_each_short_one
         await w.submit(2, project=project, expected_runtime_ms=86_400_000)
         await w.passes(2)
         assert len(w.rows) == 8
+
+
+@pytest.mark.parametrize(("known", "lengths"), [(3, ((1_200_000, 3),)), (0, ())])
+async def test_what_says_no_length_has_none(tmp_path: Path, known: int, lengths: object) -> None:
+    """Among some that say theirs, or where nothing does that is paid for."""
+    async with world(tmp_path) as w:
+        await dear(w, 10)
+        full = Shape(Resources(2_000, 4 * GIB))
+        await w.submit(1, project="poor", shape=full)
+        told_ms = 1_200_000 if known else 360_000_000
+        await w.submit(3, project="poor", shape=full, expected_runtime_ms=told_ms)
+        await w.passes(2)
+        counted, *_ = w.context.last[0].demand if w.context.last else ()
+        assert (counted.count, counted.lengths) == (known + 1, lengths)
 
 
 async def test_what_no_claim_comes_to_has_no_vm(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ async def test_an_operator_who_resumes_it_is_heeded(tmp_path: Path) -> None:
 async def test_no_more_than_a_dozen_are_let_go_within_an_hour(tmp_path: Path) -> None:
     """A share that is gone fails fifty kinds of work everywhere. Said is that it would be let go, once."""
     async with world(tmp_path) as w:
-        one, other, *_ = await serving(w)
+        one, other, third, *_ = await serving(w)
         await ends(w, one, Cause.SUCCESS, *range(1, 61))
         for _ in range(MOST_LET_GO):
             assert w.context.fitness.let_go(Unfit("tasks-fail", ""), w.clock.monotonic()) is not None
@@ -94,8 +94,9 @@ async def test_no_more_than_a_dozen_are_let_go_within_an_hour(tmp_path: Path) ->
         told = [event.detail for event in w.context.pending_events if event.action == "instance.unfit"]
         why = "5 tasks in a row failed here; of the last 60 of fit of lab elsewhere 0 did"
         assert told == [f"{why}; it is kept, as 12 were let go for that within an hour"]
+        assert not await fails(w, third, 107, 108, 109)  # can't start what it is given: whoever else does
         w.clock.ms += WITHIN_MS
-        assert not await ends(w, other, Cause.EXIT_CODE, 107)
+        assert not await ends(w, other, Cause.EXIT_CODE, 110)
 
 
 async def test_who_could_not_be_let_go_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
