@@ -86,10 +86,13 @@ class _Share:
                 continue
             wanted = market.wanted(item, work_ms)
             refused = next((one for one in item.refused if one.covers(work_ms)), None)
-            most_rate = (refused.cost - 1) // wanted.ms if refused is not None else 0
-            if refused is not None and most_rate < wanted.least.rate:
-                least_ms, self._why = work_ms or least_ms, self._why or refused.why
-                continue
+            most_rate = 0
+            if refused is not None:
+                if wanted.cost >= refused.cost:
+                    least_ms, self._why = work_ms or least_ms, self._why or refused.why
+                    continue
+                longest_ms = market.longest_ms(item, work_ms)
+                most_rate = max((refused.cost - 1) // longest_ms, wanted.least.rate)
             admits = room_for(standing, wanted, count, trying=self.trying)
             if admits:
                 self._passing.append((expected_ms, admits, most_rate))
@@ -159,6 +162,7 @@ class _Market:
         ]
         self._found: dict[Shape, Offered | str | None] = {}
         self._old: dict[Shape, str] = {}
+        self._longest: dict[tuple[Shape, int], int] = {}
 
     def work_ms(self, shape: Shape, expected_ms: int) -> int:
         """How long a task takes that says so; 0 unknown."""
@@ -178,8 +182,24 @@ class _Market:
     def wanted(self, item: DemandItem, work_ms: int) -> Wanted:
         """What a claim of a task of `item` wants there that takes so long."""
         one = self.cheapest(item.shape)
-        place = self._at(one, item.shape, work_ms or None) if isinstance(one, Offered) else None
-        assert place is not None
+        wanted = self._wanted(one, item, work_ms) if isinstance(one, Offered) else None
+        assert wanted is not None
+        return wanted
+
+    def longest_ms(self, item: DemandItem, work_ms: int) -> int:
+        """For how long such a claim commits wherever that is longest: what boots for longer, or is ended later, costs
+        more at the same price."""
+        key = (item.shape, work_ms)
+        if key not in self._longest:
+            able = (one for one in self._offered if not one.machine.misfit(item.shape))
+            wanted = (self._wanted(one, item, work_ms) for one in able)
+            self._longest[key] = max(one.ms for one in wanted if one is not None)
+        return self._longest[key]
+
+    def _wanted(self, one: Offered, item: DemandItem, work_ms: int) -> Wanted | None:
+        place = self._at(one, item.shape, work_ms or None)
+        if place is None:
+            return None
         finish_ms = self._now + work_ms if work_ms else None
         return wanted_at(place, "", item.payer, item.shape, self._now, finish_ms, self._c.settings.pace.lease_ms)
 

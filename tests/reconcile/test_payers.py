@@ -208,6 +208,27 @@ async def dear(w: World, dollars: int, more: Sequence[Offering] = ()) -> None:
     await w.fleet.set_limit(POOR, Window.TOTAL, Amount(dollars * 1_000_000), "")
 
 
+async def test_what_boots_for_longer_is_not_launched_again_and_again(tmp_path: Path) -> None:
+    """Its price now is the lowest, but its claims commit more, and for longer than where they cost least: it is
+    launched once in vain. Found by the simulator, with 182 launches in four hours."""
+    async with world(tmp_path) as w:
+        kind = InstanceType("slow", Resources(2_000, 4 * GIB, 40 * GIB))
+        slow = replace(
+            offering("slow"), type=kind, rate=Rate(500_000_000),
+            max_rate=Rate(1_100_000_000), boot_ms=1_200_000,
+        )  # fmt: skip
+        await dear(w, 1, (slow,))
+        await w.submit(1, project="poor", shape=Shape(Resources(2_000, 4 * GIB)), expected_runtime_ms=1_200_000)
+        await w.passes(2)
+        (first,) = w.rows
+        assert first.type == "slow"
+        assert not await Agent(w.store, await w.register(first)).claim(1)
+        await w.passes(2)
+        (_, second) = w.rows
+        assert second.type == "t"
+        assert len(await Agent(w.store, await w.register(second)).claim(1)) == 1
+
+
 async def test_who_has_refused_at_other_limits_declines_nothing(tmp_path: Path) -> None:
     """Once a limit is raised, who runs is counted on, and nothing is launched beside it."""
     async with world(tmp_path) as w:
