@@ -31,7 +31,7 @@ class Pace:
 
     `drain_ms`: what waits shall be done in so long. `worth_ms`: work that is worth a boot, so that what exists is given
     at least that much; for `ahead_ms`, the longer of both, it is given work. `lifetime_ms` and `max_tasks` (0: no
-    limit) are the ends that an instance has of its own.
+    limit) are the ends that an instance has of its own. Another one would be up in `boot_ms`.
     """
 
     drain_ms: int
@@ -39,6 +39,12 @@ class Pace:
     lifetime_ms: int
     max_tasks: int
     ahead_ms: int
+    boot_ms: int
+
+    def is_soon(self, ahead_ms: int) -> bool:
+        """Whether what comes free `ahead_ms` before the end of what is planned for does so before another instance
+        would be up."""
+        return self.ahead_ms - ahead_ms <= self.boot_ms
 
 
 class Paces:
@@ -52,7 +58,7 @@ class Paces:
         pace = self._known.get(key)
         if pace is None:
             drain, worth = pool.target_drain_ms, boot_ms * pool.min_work_per_boot_percent // 100
-            pace = Pace(drain, worth, pool.end.lifetime_ms, pool.end.max_tasks, max(drain, worth))
+            pace = Pace(drain, worth, pool.end.lifetime_ms, pool.end.max_tasks, max(drain, worth), boot_ms)
             self._known[key] = pace
         return pace
 
@@ -130,9 +136,13 @@ class Need:
 
     def rounds_after(self, pace: Pace, ahead_ms: int) -> int:
         """How many of them one slot serves that comes free only when what has it now is done, `ahead_ms` before the
-        end of what is planned for."""
+        end of what is planned for. Where that is soon it serves one, however long: another instance would do no more.
+        """
         expected = _mean(self.item, pace.ahead_ms)
-        return min(self.rounds(pace) - 1, ahead_ms // expected) if 0 < expected <= ahead_ms else 0
+        if expected <= 0:
+            return 0
+        least = 1 if pace.is_soon(ahead_ms) else 0
+        return max(min(self.rounds(pace) - 1, ahead_ms // expected), least)
 
     def slots_wanted(self, pace: Pace, *, capable: bool) -> int:
         """How many new slots the tasks left are worth; `capable`: something that exists comes to run them.

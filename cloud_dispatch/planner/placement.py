@@ -334,7 +334,11 @@ class Capacity:
         loaded = [
             b
             for b in running
-            if b.loaded and b.ahead_ms >= shortest and b.later[4] > 0 and b.later[0] >= cpus and b.later[1] >= memory
+            if b.loaded
+            and (b.ahead_ms >= shortest or b.pace.is_soon(b.ahead_ms))
+            and b.later[4] > 0
+            and b.later[0] >= cpus
+            and b.later[1] >= memory
         ]
         for need in needs:
             before = need.left

@@ -68,7 +68,7 @@ def test_lengths_that_are_one_are_as_their_mean(of_one: tuple[tuple[int, int], .
 )
 def test_rounds_of_one_length_are_exact(expected: int, count: int, drain: int, worth: int, most: int) -> None:
     """By the length itself, whatever is added up in between."""
-    pace = Pace(drain, worth, 24 * HOUR, most, max(drain, worth))
+    pace = Pace(drain, worth, 24 * HOUR, most, max(drain, worth), 0)
     plain = Need(0, demand(shape(), count, expected_ms=expected))
     told = Need(0, demand(shape(), count, expected_ms=expected, lengths=((expected, count),)))
     rounds = min(max(1, drain // expected, -(-worth // expected)), max(1, 24 * HOUR // expected))
@@ -79,7 +79,7 @@ def test_rounds_of_one_length_are_exact(expected: int, count: int, drain: int, w
 
 @given(st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**6)), min_size=2, max_size=8))
 def test_slots_are_between_those_of_the_shortest_and_of_the_longest(lengths: list[tuple[int, int]]) -> None:
-    pace = Pace(10 * MINUTE, MINUTE, 24 * HOUR, 0, 10 * MINUTE)
+    pace = Pace(10 * MINUTE, MINUTE, 24 * HOUR, 0, 10 * MINUTE, MINUTE)
     (least, most) = (
         Need(0, demand(shape(), 1, expected_ms=of(ms for ms, _ in lengths))).rounds(pace) for of in (max, min)
     )

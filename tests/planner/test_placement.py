@@ -92,6 +92,20 @@ def test_what_follows_begins_when_what_runs_is_done(free_in: int, follow: int) -
     assert launched(plan(snapshot([demand(shape(), follow + 1, expected_ms=MINUTE)], supply=[full]))) == {"small": 1}
 
 
+@pytest.mark.parametrize(("free_in", "rented"), [(0, 1), (MINUTE, 1), (MINUTE + 1, 2)])
+def test_a_long_task_follows_where_room_comes_free_before_another_instance_would_be_up(
+    free_in: int, rented: int
+) -> None:
+    """One of half an hour, too long for what is planned ahead: renting for it would let it begin no sooner. Of two of
+    them one has the slot."""
+    small = offering(boot_ms=MINUTE)
+    full = instance(rented=small, state=S.BUSY, load=busy(shape(), 1), free_ms=NOW + free_in)
+    before = snapshot([demand(shape(), 2, expected_ms=30 * MINUTE)], supply=[full], offerings=[small])
+    found = plan(before)
+    assert launched(found) == {"small": rented}
+    assert launched(plan(applied(before, found))) == {}
+
+
 @pytest.mark.parametrize("rest", [{"stays": busy(shape(), 1)}, {"free_ms": NOW + 11 * MINUTE}])
 @pytest.mark.parametrize("count", [1, 30])
 def test_nothing_follows_on_what_is_not_expected_to_be_done(rest: dict[str, Any], count: int) -> None:
@@ -322,7 +336,7 @@ def test_free_slots_agree_with_the_domains_own_answer(machine: Machine, running:
             load = load.plus(other)
     need = Need(0, DemandItem(wanted, 1))
     host = Host(machine)
-    group = Bin(host, Pace(0, 0, MINUTE, 0, 0), 1, load, ())
+    group = Bin(host, Pace(0, 0, MINUTE, 0, 0, 0), 1, load, ())
     ours = min(max(group.slots_now(need), 0), 1000) if host.can(need) else 0
     assert ours == room_for(machine, load, wanted, 1000)
 
