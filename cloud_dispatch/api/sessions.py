@@ -14,9 +14,11 @@ from cloud_dispatch.api.poll import Poll, Wake
 from cloud_dispatch.api.services import Terms
 from cloud_dispatch.api.translate import MOST_CLAIMS, OrderOut, Sign, SyncIn, orders_of
 from cloud_dispatch.domain.ids import FencingToken, InstanceId
+from cloud_dispatch.domain.task import Cause
 from cloud_dispatch.ports.fleet import Ended
 from cloud_dispatch.ports.store import Claimed, ClaimResult
 
+_SUCCESS, _CANCELLED = Cause.SUCCESS, Cause.CANCELLED
 _RETIRED = 16
 _FIRST_SWEEP = 4096
 _MOST_KINDS = 2 * MOST_CLAIMS
@@ -25,15 +27,17 @@ _MOST_KINDS = 2 * MOST_CLAIMS
 class Session:
     """The conversation with one instance. `order` counts its calls to the store. `hold`: whether it was last told to
     hold. `terms`: those of which it was given its policy, None while it was given none of this process, `told` by the
-    answer to which sync first; `bare`: that was made before anybody knew what its machine has."""
+    answer to which sync first; `bare`: that was made before anybody knew what its machine has. `failing`: all attempts
+    failed that it brought last."""
 
-    __slots__ = ("bare", "hold", "incarnation", "kinds", "order", "poll", "retired", "seq", "terms", "told")
+    __slots__ = ("bare", "failing", "hold", "incarnation", "kinds", "order", "poll", "retired", "seq", "terms", "told")
 
     def __init__(self, incarnation: str) -> None:
         self.incarnation = incarnation
         self.seq = -1
         self.order = 0
         self.hold = False
+        self.failing = False
         self.terms: Terms | None = None
         self.bare = False
         self.told = 0
@@ -52,13 +56,17 @@ class Session:
     def ended(self, results: Sequence[ClaimResult]) -> tuple[Ended, ...]:
         """Of `results`, those of claims that ended."""
         kinds = [self.kinds.pop(result.token, "") for result in results]
-        return tuple(
+        ended = tuple(
             [
                 Ended(result.task, result.outcome.cause, kind)
                 for result, kind in zip(results, kinds, strict=True)
                 if result.outcome is not None
             ]
         )
+        by_themselves = [one.cause for one in ended if one.cause is not _CANCELLED]
+        if by_themselves:
+            self.failing = _SUCCESS not in by_themselves
+        return ended
 
     def next_order(self) -> int:
         self.order += 1

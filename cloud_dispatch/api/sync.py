@@ -187,7 +187,7 @@ class SyncService:
     ) -> SyncDone:
         """Wait for work, news, the end of the wait, a newer sync or the client's leaving; what the store did then."""
         hungry = claiming and request.want > 0
-        poll = self._hungry(instance, request) if hungry else Poll(instance, None, 0, 0)
+        poll = self._hungry(session, instance, request) if hungry else Poll(instance, None, 0, 0)
         wait_ms = min(request.wait_ms, self._poll_ms)
         timer = asyncio.get_running_loop().call_later(wait_ms / 1000, poll.wake, _EXPIRED)
         stay = departure(poll.leave)
@@ -212,11 +212,11 @@ class SyncService:
             if session.poll is poll:
                 session.poll = None
 
-    def _hungry(self, instance: InstanceId, request: SyncIn) -> Poll:
+    def _hungry(self, session: Session, instance: InstanceId, request: SyncIn) -> Poll:
         """A poll that wants work."""
         row = self._store.living(instance)
         machine = None if row is None else row.machine
-        return Poll(instance, machine, _bounded(request.want), _bounded(request.ahead))
+        return Poll(instance, machine, _bounded(request.want), _bounded(request.ahead), failing=session.failing)
 
     async def _again(self, session: Session, poll: Poll, request: SyncIn, *, working: bool) -> SyncDone | None:
         """Ask the store once more, as a held sync was woken; None when it was in vain and the poll waits on."""

@@ -6,10 +6,12 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+
 from cloud_dispatch.domain.ids import TaskId
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
-from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.domain.task import RetryRules, TaskState
 from cloud_dispatch.ports.fleet import Directive
 from cloud_dispatch.wire import codec
 from cloud_dispatch.wire.messages import SYNC_PATH, Result, SyncReply
@@ -35,12 +37,13 @@ async def test_work_that_arrives_is_handed_to_a_waiting_agent_at_once(house: Hou
     assert time.monotonic() - began < 1
 
 
-async def test_as_many_agents_wake_as_there_is_work_and_the_first_come_first(house: House) -> None:
-    """Two tasks for three waiting agents of one slot each: the two that waited longest get them, the third waits on."""
+async def test_as_many_agents_wake_as_there_is_work_and_alike_ones_in_one_order(house: House) -> None:
+    """Two tasks for three waiting agents of one slot each: the first two of them get them, whoever asked first, the
+    third waits on."""
     agents = [await house.agent(cpus=1) for _ in range(3)]
     polls = []
-    for number, agent in enumerate(agents, 1):
-        polls.append(poll(agent))
+    for number, agent in enumerate(reversed(agents), 1):
+        polls.insert(0, poll(agent))
         await house.until_held(number)
     await house.submit(2)
     done, _ = await asyncio.wait(polls[:2], timeout=5)
@@ -49,6 +52,34 @@ async def test_as_many_agents_wake_as_there_is_work_and_the_first_come_first(hou
     assert not polls[2].done()
     await house.submit(1)
     assert len((await polls[2]).claims) == 1
+
+
+@pytest.mark.parametrize(
+    ("causes", "failing"),
+    [
+        (["exit-code"], True),
+        (["cannot-start", "cancelled"], True),  # a cancel says nothing of the machine
+        (["exit-code", "success"], False),
+        (["cancelled"], False),
+    ],
+)
+async def test_an_agent_whose_last_attempt_failed_wakes_after_others(
+    house: House, causes: list[str], failing: bool
+) -> None:
+    """What is free at once because it fails everything does not get everything."""
+    first, second = [await house.agent(cpus=1) for _ in range(2)]
+    for cause in causes:
+        await house.submit(1, retry=RetryRules(max_attempts=1))
+        await first.sync(want=1)
+        await first.finish(first.held[-1], cause)
+    polls = [poll(first), poll(second)]
+    await house.until_held(2)
+    await house.submit(1)
+    await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED, timeout=5)
+    assert [p.done() for p in polls] == [not failing, failing]
+    await house.submit(1)
+    await asyncio.wait(polls, timeout=5)
+    assert [len(p.result().claims) for p in polls] == [1, 1]
 
 
 async def test_an_agent_without_room_for_the_shape_is_not_woken(house: House) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from cloud_dispatch.api.poll import Poll, Polls, Wake
@@ -23,12 +24,19 @@ class Queue:
         self.queued: dict[Shape, int] = {}
         self.loads: dict[str, Load] = {}
         self.leases: dict[str, Mapping[TaskId, FencingToken]] = {}
+        self.rates: dict[str, int] = {}
 
     def subscribe(self, listener: Callable[[Shape, int], None], *, early: bool = False) -> None:
         self.listeners.append(listener)
 
     def load_of(self, instance: InstanceId) -> Load:
         return self.loads.get(instance, Load())
+
+    def held_by(self, instance: InstanceId) -> int:
+        return self.load_of(instance).tasks
+
+    def living(self, instance: InstanceId) -> Any:
+        return SimpleNamespace(rate=self.rates.get(instance, 100), intended_ms=0)
 
     def leases_of(self, instance: InstanceId) -> Mapping[TaskId, FencingToken]:
         return self.leases.get(instance, {})
@@ -55,13 +63,76 @@ def woken(polls: list[Poll]) -> list[bool]:
     return [poll._work for poll in polls]
 
 
-def test_each_task_wakes_one_poll_in_order_of_arrival() -> None:
+def again(queue: Queue, polls: Polls, poll: Poll) -> Poll:
+    """The next poll of the same instance, which has done what it was woken for."""
+    polls.remove(poll)
+    queue.queued.clear()
+    later = Poll(poll.instance, poll.machine, poll.want, poll.ahead, failing=poll.failing)
+    polls.add(later)
+    return later
+
+
+def test_each_task_wakes_one_poll() -> None:
     """Two tasks wake the first two of three; the next one wakes the third."""
     queue, _, made = house(1, 1, 1)
     queue.arrive(SMALL, 2)
     assert woken(made) == [True, True, False]
     queue.arrive(SMALL, 1)
     assert woken(made) == [True, True, True]
+
+
+def test_work_that_one_instance_can_do_goes_to_one_instance() -> None:
+    """Five tasks, one after another, on a fleet of three that are alike: in turns none of them would ever idle for long
+    enough to end."""
+    queue, polls, (poll, *others) = house(1, 1, 1)
+    for _ in range(5):
+        queue.arrive(SMALL, 1)
+        assert woken([poll, *others]) == [True, False, False]
+        poll.offered = 0
+        poll = again(queue, polls, poll)
+
+
+def test_the_cheapest_is_woken_first() -> None:
+    """The dear ones are those that idle, and end; what nobody knows the price of is dear."""
+    queue, polls, made = house(1, 1, 1)
+    queue.rates = {"i0": 300, "i1": 200, "i2": 100}
+    made = [again(queue, polls, poll) for poll in made]
+    queue.arrive(SMALL, 1)
+    assert woken(made) == [False, False, True]
+    queue.arrive(SMALL, 1)
+    assert woken(made) == [False, True, True]
+
+
+def test_of_those_that_cost_the_same_what_is_in_use_is_woken_first() -> None:
+    """What idles can end."""
+    queue, polls, made = house(4, 4)
+    queue.loads["i1"] = Load(Resources(1000, GIB), tasks=1)
+    made = [again(queue, polls, poll) for poll in made]
+    queue.arrive(SMALL, 1)
+    assert woken(made) == [False, True]
+
+
+def test_where_attempts_fail_others_are_woken_first() -> None:
+    """A machine that fails whatever it is given would be given everything: it is free at once."""
+    queue, polls, made = house(1, 1)
+    made[0].failing = True
+    made = [again(queue, polls, poll) for poll in made]
+    queue.arrive(SMALL, 1)
+    assert woken(made) == [False, True]
+    queue.arrive(SMALL, 1)
+    assert woken(made) == [True, True]
+
+
+def test_a_poll_that_was_superseded_leaves_its_successor_where_it_is() -> None:
+    """Both wait for a moment, for the same instance."""
+    queue, polls, (before,) = house(1)
+    after = Poll(before.instance, before.machine, 1, 0)
+    polls.add(after)
+    before.wake(Wake.SUPERSEDED)
+    polls.remove(before)
+    queue.arrive(SMALL, 1)
+    assert woken([after]) == [True]
+    assert len(polls) == 1
 
 
 def test_a_poll_takes_as_many_tasks_as_it_has_room_for() -> None:

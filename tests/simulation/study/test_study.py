@@ -82,6 +82,16 @@ def test_a_large_task_does_not_wait_for_a_stream_of_small_ones_to_end(tmp_path: 
     assert task.started_ms - task.submit_ms < 700_000
 
 
+def test_a_fleet_that_is_too_large_for_a_stream_of_short_tasks_shrinks(tmp_path: Path) -> None:
+    """Six instances are left of a burst, and for twenty minutes one of them could do what comes each other second: the
+    five others end, in less than a quarter of that."""
+    burst = WorkItem(0, ONE, 60_000, count=12)
+    stream = [WorkItem(at, ONE, 1_000) for at in range(90_000, 1_290_000, 2_000)]
+    figures = report(answered(config(tmp_path, cap=6), burst, *stream, boot_ms=30_000).record)
+    assert figures.most_instances == 6
+    assert figures.time.total < 1_300_000 + 5 * 300_000
+
+
 def test_tasks_wait_for_boots_and_for_each_other_as_they_would(tmp_path: Path) -> None:
     """Four tasks of 60 s on one instance of 2 cpu that boots 30 s: two run at 30 s, two at 90 s, idle 20 s, gone."""
     found = answered(config(tmp_path, cap=1), WorkItem(0, ONE, 60_000, count=4), boot_ms=30_000)
