@@ -15,7 +15,7 @@ work, each kind has to be learnt anew.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,6 +54,36 @@ class Row:
     kept: bool = False
 
 
+class Results:
+    """The last results of one kind of work, whether they were good. Kept up with each result there is."""
+
+    __slots__ = ("_many", "_times", "last")
+
+    def __init__(self) -> None:
+        self.last: deque[tuple[InstanceId, bool]] = deque()
+        self._times: dict[InstanceId, int] = {}
+        self._many: dict[InstanceId, None] = {}  # who has more than its part of them
+
+    def add(self, instance: InstanceId, *, good: bool) -> None:
+        if len(self.last) >= MOST_RESULTS:
+            self._make_room()
+        self.last.append((instance, good))
+        times = self._times[instance] = self._times.get(instance, 0) + 1
+        if times > MOST_OF_ONE:
+            self._many[instance] = None
+
+    def _make_room(self) -> None:
+        most = max(self._many, key=self._times.__getitem__, default=None)
+        at = 0 if most is None else next(at for at, (where, _) in enumerate(self.last) if where == most)
+        gone, _ = self.last[at]
+        del self.last[at]
+        self._times[gone] -= 1
+        if self._times[gone] <= MOST_OF_ONE:
+            self._many.pop(gone, None)
+        if not self._times[gone]:
+            del self._times[gone]
+
+
 class Unfit(NamedTuple):
     """Why a machine is let go: a cause of an instance's end, and the reason in words."""
 
@@ -68,7 +98,7 @@ class Fitness:
     #: Tasks that failed somewhere, the oldest first: that one fails again says nothing of the machine.
     failed: dict[TaskId, None] = field(default_factory=dict)
     #: By kind of work, that of which something ended last is last.
-    _results: dict[str, deque[tuple[InstanceId, bool]]] = field(default_factory=dict)
+    _results: dict[str, Results] = field(default_factory=dict)
     #: When machines were let go for what succeeds elsewhere, monotonic milliseconds.
     _let_go: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_LET_GO))
 
@@ -125,7 +155,8 @@ class Fitness:
 
     def _elsewhere(self, instance: InstanceId, kind: str) -> tuple[int, int]:
         """How many of the last results of this kind on other machines were failures, and how many there are."""
-        good = [good for where, good in self._results.get(kind, ()) if where != instance]
+        known = self._results.get(kind)
+        good = [good for where, good in known.last if where != instance] if known is not None else []
         return good.count(False), len(good)
 
     def _note(self, instance: InstanceId, kind: str, *, good: bool) -> None:
@@ -133,15 +164,11 @@ class Fitness:
             return
         known = self._results.pop(kind, None)
         if known is None:
-            known = deque()
+            known = Results()
             while len(self._results) >= MOST_KINDS:
                 del self._results[next(iter(self._results))]
         self._results[kind] = known
-        if len(known) >= MOST_RESULTS:
-            machines = [where for where, _ in known]
-            ((most, times),) = Counter(machines).most_common(1)
-            del known[machines.index(most) if times > MOST_OF_ONE else 0]
-        known.append((instance, good))
+        known.add(instance, good=good)
 
 
 def _nothing() -> None:

@@ -171,6 +171,6 @@ def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("a", "b", "c"):
         fleet.ends(1, GOOD, 3 * MOST_RESULTS, kind)
         fleet.ends(1, GOOD, kind="a")
-    assert {kind: len(results) for kind, results in fleet.fitness._results.items()} == {
+    assert {kind: len(results.last) for kind, results in fleet.fitness._results.items()} == {
         "a": MOST_RESULTS, "c": MOST_RESULTS,
     }  # fmt: skip
