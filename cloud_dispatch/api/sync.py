@@ -94,7 +94,8 @@ class SyncService:
         terms = self._terms()
         policy = None if self._knows(session, request, instance, terms) else self._policy(session, instance, terms)
         directive = self._fleet.directive(instance)
-        news_of_ours = policy is not None or program is not None
+        said = bool(request.program) or request.heard >= 0  # else it may know: it is told by and by, and waits for work
+        news_of_ours = policy is not None or (program is not None and said)
         waits = request.wait_ms > 0 and not results and not news_of_ours and session.hears(request)
         if waits and not self._has_news(request, done, directive, session):
             done = await self._hold(session, instance, request, seen, departure, claiming=claiming)
@@ -145,9 +146,9 @@ class SyncService:
 
     def _program(self, session: Session, request: SyncIn) -> Program | None:
         """The agent that this dispatcher has, for one that says that it is another, or that another dispatcher may have
-        started."""
+        started. One of before, which does not say what it heard, is told in every answer: the first may be lost."""
         ours = self._services.agent.sha256
-        other = ours != request.program and bool(request.program or not session.heeds(request))
+        other = ours != request.program and (bool(request.program) or request.heard < 0 or not session.heeds(request))
         return Program(ours) if ours and other else None
 
     def _policy(self, session: Session, instance: InstanceId, terms: Terms) -> Policy | None:

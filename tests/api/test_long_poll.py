@@ -37,6 +37,18 @@ async def test_work_that_arrives_is_handed_to_a_waiting_agent_at_once(house: Hou
     assert time.monotonic() - began < 1
 
 
+async def test_an_agent_of_before_is_told_the_program_again_and_waits_for_work_all_the_same(house: House) -> None:
+    """It does not say what it heard: the answer that told it first may be lost."""
+    agent = await house.agent()
+    house.api.sync.sessions._sessions.clear()
+    assert (await agent.sync(heard=-1)).program is not None
+    waiting = poll(agent, heard=-1)
+    await house.until_held()
+    await house.submit(1)
+    reply = await waiting
+    assert (len(reply.claims), reply.program is not None) == (1, True)
+
+
 async def test_as_many_agents_wake_as_there_is_work_and_alike_ones_in_one_order(house: House) -> None:
     """Two tasks for three waiting agents of one slot each: the first two of them get them, whoever asked first, the
     third waits on."""
