@@ -73,9 +73,9 @@ class Need:
     """
 
     __slots__ = (
-        "_rounds", "anywhere", "booting", "capable", "cpus", "disk", "exclusive", "following", "gpus", "index", "item",
-        "key", "left", "limit", "memory", "obstacles", "opened", "overdue", "passed", "shape", "short", "starting",
-        "unit", "why",
+        "_follow", "_rounds", "anywhere", "booting", "capable", "cpus", "disk", "exclusive", "following", "gpus",
+        "index", "item", "key", "left", "limit", "memory", "obstacles", "opened", "overdue", "passed", "shape", "short",
+        "starting", "unit", "why",
     )  # fmt: skip
 
     def __init__(self, index: int, item: DemandItem) -> None:
@@ -105,6 +105,7 @@ class Need:
         self.overdue = False
         self.passed: tuple[Passed, ...] = ()
         self._rounds: dict[Pace, int] = {}
+        self._follow: dict[Pace, tuple[int, int]] = {}  # the rounds that may follow on one, and how long each takes
 
     @property
     def urgency(self) -> tuple[int, int, int]:
@@ -138,11 +139,14 @@ class Need:
         """How many of them one slot serves that comes free only when what has it now is done, `ahead_ms` before the
         end of what is planned for. Where that is soon it serves one, however long: another instance would do no more.
         """
-        expected = _mean(self.item, pace.ahead_ms)
+        known = self._follow.get(pace)
+        if known is None:
+            known = self._follow[pace] = (self.rounds(pace) - 1, _mean(self.item, pace.ahead_ms))
+        most, expected = known
         if expected <= 0:
             return 0
-        least = 1 if pace.is_soon(ahead_ms) else 0
-        return max(min(self.rounds(pace) - 1, ahead_ms // expected), least)
+        rounds = ahead_ms // expected
+        return min(rounds, most) if rounds and most else int(pace.is_soon(ahead_ms))
 
     def slots_wanted(self, pace: Pace, *, capable: bool) -> int:
         """How many new slots the tasks left are worth; `capable`: something that exists comes to run them.
