@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cloud_dispatch import durable
 from cloud_dispatch.domain.errors import Conflict, Unavailable
-from cloud_dispatch.install.trial import Try, checked_by_user
+from cloud_dispatch.install.trial import Try
 from cloud_dispatch.install.units import JOURNAL, JOURNAL_FILE, SERVICE, TIMER, Place
 
 UNITS = Path("/etc/systemd/system")
@@ -39,9 +39,7 @@ def run(words: Sequence[str]) -> str:
     return done.stdout
 
 
-def install(
-    place: Place, files: Mapping[str, str], *, start: bool, execute: Run = run, attempt: Try = checked_by_user
-) -> list[str]:
+def install(place: Place, files: Mapping[str, str], *, start: bool, attempt: Try, execute: Run = run) -> list[str]:
     """Make the user, the folders, the units and the settings of the journal, and have systemd start them now and with
     the machine. The names of the `files` that were not so before. OSError where a file can't be written; before any is,
     InvalidInput where the user could not start with the configuration, Conflict where a folder with something in it is

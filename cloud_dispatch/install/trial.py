@@ -35,11 +35,6 @@ def visible(paths: Iterable[Path]) -> None:
             )
 
 
-def checked_by_user(place: Place) -> None:
-    """Have the service's user judge the configuration, with the program that the service is."""
-    tried(place.program, place.config, place.user)
-
-
 def tried(program: Path, config: Path, user: str) -> None:
     """Have `user` judge the configuration, by `program`. InvalidInput with what that said, and where there is no such
     user. Who is not root judges it himself: he can be nobody else."""

@@ -58,7 +58,6 @@ NEUTRAL = frozenset({
 #: Ends of a service that broke, whether or not there was work for it.
 BROKEN = frozenset({
     "health", "unkillable", "failed", "out-of-contact", "cannot-start", "powered-off", "lost", "vanished",
-    "tasks-fail",
 })  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.install import trial
-from cloud_dispatch.install.trial import checked_by_user, visible
+from cloud_dispatch.install.trial import tried, visible
 from cloud_dispatch.install.units import HIDDEN, Place, units
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root alone becomes another user")
@@ -31,21 +31,26 @@ def made(folder: Path, user: str, program: str = READS, mode: int = 0o755) -> Pl
     return place
 
 
+def judged(place: Place) -> None:
+    """By the service's user."""
+    tried(place.program, place.config, place.user)
+
+
 @AS_ROOT
 def test_what_the_user_may_not_read_is_told_with_what_to_do(open_folder: Path) -> None:
     place = made(open_folder, "nobody")
     place.config.chmod(0o644)
-    checked_by_user(place)
+    judged(place)
     place.config.chmod(0o600)
     with pytest.raises(InvalidInput, match=r"nobody can't start with .*config\.toml: .*Permission denied") as refused:
-        checked_by_user(place)
+        judged(place)
     assert "chown root:nobody" in refused.value.hint
     place.config.chmod(0o644)
     (open_folder / "closed").mkdir(mode=0o700)
     place.config.rename(open_folder / "closed" / "config.toml")
     hidden = Place(place.program, open_folder / "closed" / "config.toml", place.state, "nobody")
     with pytest.raises(InvalidInput, match="Permission denied"):
-        checked_by_user(hidden)
+        judged(hidden)
 
 
 @AS_ROOT
@@ -54,12 +59,12 @@ def test_a_program_that_the_user_may_not_run_is_told(open_folder: Path) -> None:
     place = made(open_folder, "nobody", mode=0o700)
     place.config.chmod(0o644)
     with pytest.raises(InvalidInput, match="can't be run by nobody"):
-        checked_by_user(place)
+        judged(place)
 
 
 def test_a_user_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="there is no user nobody-of-that-name"):
-        checked_by_user(made(tmp_path, "nobody-of-that-name"))
+        judged(made(tmp_path, "nobody-of-that-name"))
 
 
 @pytest.mark.parametrize("ends", ["exit 2", "kill -9 $$"])
@@ -68,7 +73,7 @@ def test_the_programs_words_are_told(tmp_path: Path, ends: str, monkeypatch: pyt
     monkeypatch.setenv("OF_THE_CALLER", "1")
     place = made(tmp_path, getpass.getuser(), f'{READS}[ "$OF_THE_CALLER" ] || echo a key is wrong >&2\n{ends}\n')
     with pytest.raises(InvalidInput, match="a key is wrong"):
-        checked_by_user(place)
+        judged(place)
 
 
 @pytest.mark.parametrize("folder", HIDDEN)

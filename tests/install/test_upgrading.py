@@ -157,19 +157,24 @@ def test_what_goes_wrong_before_leaves_the_present_one_alone(scene: Scene, break
 
 
 @pytest.mark.parametrize(
-    ("breaks", "journal"),
+    ("breaks", "journal", "way"),
     [
-        ("start cloud-dispatch-backup", "--unit cloud-dispatch-backup.service"),
-        ("restart", "--namespace cloud-dispatch"),
+        (
+            "start cloud-dispatch-backup", "--unit cloud-dispatch-backup.service",
+            "; to go back all the same: rollback --no-copy",
+        ),
+        ("restart", "--namespace cloud-dispatch", ""),
     ],
-)
-def test_what_systemd_could_not_start_is_told_with_where_its_words_are(scene: Scene, breaks: str, journal: str) -> None:
+)  # fmt: skip
+def test_what_systemd_could_not_start_is_told_with_where_its_words_are(
+    scene: Scene, breaks: str, journal: str, way: str
+) -> None:
     """An upgrade's, and a rollback's: not that it needs root, which it has."""
     upgrade(scene.machine, NEW, scene.old, lambda text: None)
     scene.breaks = (breaks,)
     with pytest.raises(Unavailable) as refused:
         roll_back(scene.machine, lambda text: None)
-    assert refused.value.hint.startswith(f"what it said: journalctl {journal} --lines 20")
+    assert refused.value.hint == f"what it said: journalctl {journal} --lines 20{way}"
 
 
 @pytest.mark.parametrize("breaks", ["0.3.0/bin/cloud-dispatch install", "restart", "is-active"])
