@@ -13,6 +13,9 @@ from cloud_dispatch.domain.resources import GIB, Resources, format_bytes, format
 
 Labels = tuple[tuple[str, str], ...]
 
+#: So long after its submission nothing gives way any more: the default of a pool's `target_drain`.
+GIVES_WAY_MS = 600_000
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -110,6 +113,16 @@ class Machine:
         if missing:
             return f"asks for label {', '.join(missing)}"
         return ""
+
+    def gives_way(self, shape: Shape) -> bool:
+        """Whether what waits beside `shape`, is as urgent and fits too goes before it here, for `GIVES_WAY_MS`: it
+        would leave idle what others could use. GPUs, where it asks for none; or more than half of the machine, where
+        it wants that for itself: whatever was rented for it is smaller, unless there is nothing smaller."""
+        have, want = self.capacity, shape.resources
+        if have.gpus and not want.gpus:
+            return True
+        pairs = ((want.cpus_milli, have.cpus_milli), (want.memory, have.memory), (want.gpus, have.gpus))
+        return shape.exclusive and all(2 * wanted < had for wanted, had in pairs if had)
 
 
 @dataclass(frozen=True, slots=True)

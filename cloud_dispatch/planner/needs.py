@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.resources import Resources
+from cloud_dispatch.domain.shape import GIVES_WAY_MS
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.preempted import Passed
 from cloud_dispatch.planner.snapshot import DemandItem
@@ -121,6 +122,10 @@ class Need:
     def waited_ms(self, now: int) -> int:
         """How long the one that comes next has waited; 0 unknown."""
         return now - self.item.oldest_ms if self.item.oldest_ms else 0
+
+    def gives_way(self, now: int) -> bool:
+        """Whether it wants for itself what others have first where it is much too large for it. That ends with age."""
+        return self.exclusive and self.waited_ms(now) < GIVES_WAY_MS
 
     @property
     def shortest_ms(self) -> int:

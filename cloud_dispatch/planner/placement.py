@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -142,6 +143,10 @@ class Host:
         if known is None:
             known = self._can[need.index] = not self.machine.misfit(need.shape) and self._is_paid_for(need)
         return known
+
+    def is_for(self, need: Need) -> bool:
+        """Whether nothing that waits beside `need` goes before it here."""
+        return not self.machine.gives_way(need.shape)
 
     def _is_paid_for(self, need: Need) -> bool:
         if not need.item.most_rate or self.top_rate is None:
@@ -340,15 +345,16 @@ class Capacity:
             and b.later[0] >= cpus
             and b.later[1] >= memory
         ]
-        for need in needs:
+        for need, own in [turn for _, alike in groupby(needs, _priority) for turn in _turns([*alike], self._now)]:
             before = need.left
-            need.starting += sweep(need, free, loaded)
+            started = sweep(need, free, loaded, own=own)
             if need.left:
                 need.overdue = self._is_overdue(need, loaded)
                 need.left -= need.overdue
-                sweep(need, loaded, free, later=True)
+                sweep(need, loaded, free, later=True, own=own)
                 need.left += need.overdue
-            need.following = before - need.left - need.starting
+            need.starting += started
+            need.following += before - need.left - started
             if 0 < need.left < before:
                 free = [b for b in free if b.now[4] > 0 and b.now[0] >= cpus and b.now[1] >= memory]
                 loaded = [b for b in loaded if b.later[4] > 0 and b.later[0] >= cpus and b.later[1] >= memory]
@@ -375,12 +381,13 @@ class Capacity:
         bins.extend(launches)
         bins.sort(key=attrgetter("order"))
         places = {n: sum(b.count for b in bins if b.host.can(n)) for n in needs if n.left}
-        for need in sorted(places, key=lambda n: (not n.gpus, places[n], n.difficulty[1:])):
-            if places[need]:
+        order = sorted(places, key=lambda n: (not n.gpus, places[n], n.difficulty[1:]))
+        for need, own in _turns(order, self._now):
+            if places[need] and need.left:
                 before, opened = need.left, need.opened
-                sweep(need, bins)
+                sweep(need, bins, own=own)
                 bins.sort(key=attrgetter("fresh"))
-                need.booting = before - need.left - (need.opened - opened)
+                need.booting += before - need.left - (need.opened - opened)
 
     def can_run(self, need: Need) -> bool:
         """Whether something that runs or boots is able to run `need` when it is empty."""
@@ -393,6 +400,17 @@ class Capacity:
             not need.overdue and room[0] >= need.cpus and host.can(need) and slots_beside(room, stays, need) > 0
             for host, room, stays in self._coming
         )
+
+
+def _priority(need: Need) -> int:
+    return need.item.priority
+
+
+def _turns(needs: Sequence[Need], now: int) -> list[tuple[Need, bool]]:
+    """`needs`, in this order, what gives way twice: to have its `own`, where it has no need to, and then, behind all
+    others, what these leave."""
+    giving = [need for need in needs if need.gives_way(now)]
+    return [*((need, need in giving) for need in needs), *((need, False) for need in giving)]
 
 
 def beside(room: Room, load: Load) -> Room:
@@ -422,10 +440,13 @@ def order_of(loaded: bool, rate: int | None, host: Host, pace: Pace) -> tuple[An
     )  # fmt: skip
 
 
-def sweep(need: Need, bins: list[Bin], mirror: list[Bin] | None = None, *, later: bool = False) -> int:
+def sweep(
+    need: Need, bins: list[Bin], mirror: list[Bin] | None = None, *, later: bool = False, own: bool = False
+) -> int:
     """Serve `need` by `bins`, in order, until nothing is left; returns how many slots that are free now were given.
 
-    `later`: by what comes free only after a first round. A bin that is divided is divided in `mirror` too.
+    `later`: by what comes free only after a first round. `own`: only where it does not give way. A bin that is divided
+    is divided in `mirror` too.
     """
     started = 0
     cpus, memory = need.cpus, need.memory
@@ -434,6 +455,8 @@ def sweep(need: Need, bins: list[Bin], mirror: list[Bin] | None = None, *, later
         if room[0] < cpus or room[1] < memory or room[4] <= 0:
             continue
         if not (need.anywhere and not group.host.declines) and not group.host.can(need):
+            continue
+        if own and not group.host.is_for(need):
             continue
         rounds = need.rounds_after(group.pace, group.ahead_ms) if later else need.rounds(group.pace)
         slots = (group.slots_later(need) if later else group.slots_now(need)) if rounds > 0 else 0

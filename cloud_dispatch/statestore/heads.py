@@ -1,25 +1,24 @@
 """What comes next at an instance, of all lines that fit it: by priority, then by number, which is by age.
 
-On a machine with GPUs, what asks for some goes before what asks for none and is as urgent: its cpus may else be taken
-by what could run anywhere, while its GPUs, which are what it costs, idle and another one is rented for those that wait
-for them. The planner places them in this order too. What asks for none gives way for as long only as is planned ahead,
-so that a stream of others does not keep it waiting for ever where there is nothing else.
+What would leave idle what others could use gives way to them, if they are as urgent (`Machine.gives_way`): on a machine
+with GPUs what asks for none, whose cpus others need beside the GPUs; on a large machine what is small and wants it for
+itself. Else another one is rented for those that wait, while what they could use idles. The planner places in this
+order too. What gives way does so for as long only as is planned ahead, so that a stream of others does not keep it
+waiting for ever where there is nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from heapq import heappop, heappush
 
 from cloud_dispatch.domain.remaining import Remaining
-from cloud_dispatch.domain.shape import Machine
+from cloud_dispatch.domain.shape import GIVES_WAY_MS, Machine
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.queue import Key, Lot
 from cloud_dispatch.statestore.seats import Seat
 from cloud_dispatch.statestore.timely import next_for
 
-#: So long after its submission nothing gives way any more: the default of a pool's `target_drain`.
-GIVES_WAY_MS = 600_000
 _LAST = 1 << 63  # after every task
 
 
@@ -28,34 +27,33 @@ def heads_for(
 ) -> Heads:
     """Of all lines with something that the empty `machine` can run, and can finish. `ahead`: so many may begin one
     after another."""
-    heads = HeadsWithGpus(memory, remaining, now, ahead) if machine.capacity.gpus else Heads(memory, remaining, ahead)
-    heads.enter(seat, machine)
+    fitting = [
+        number
+        for number, _ in memory.queue.lines()
+        if seat.fits(machine, number, memory.shapes[number]) and not (ahead and _waits_alone(memory, number))
+    ]
+    giving = seat.giving and seat.giving.intersection(fitting)
+    heads = PoliteHeads(memory, remaining, ahead, giving, now) if giving else Heads(memory, remaining, ahead)
+    for number in fitting:
+        heads.come_back(number)
     return heads
 
 
+def _waits_alone(memory: Memory, number: int) -> bool:
+    """Whether it never begins after others have ended: what a payer with a limit pays for, what wants its instance for
+    itself, what is limited there."""
+    shape = memory.shapes[number]
+    return number < 0 or shape.exclusive or bool(shape.max_per_instance)
+
+
 class Heads:
-    """The next task of each line: the best first. What fits is remembered at the seat. What begins after others have
-    ended (`ahead`) no payer with a limit pays for, nor is it what wants its instance for itself."""
+    """The next task of each line: the best first. `ahead`: of what begins after others have ended."""
 
     def __init__(self, memory: Memory, remaining: Remaining | None, ahead: int) -> None:
         self._memory = memory
         self.remaining = remaining
         self._ahead = ahead
         self._heads: list[tuple[tuple[int, ...], Key, int]] = []
-
-    def enter(self, seat: Seat, machine: Machine) -> None:
-        """Begin with all lines of which something fits."""
-        memory, misfits = self._memory, seat.misfits
-        for number, _ in memory.queue.lines():
-            misfit = misfits.get(number)
-            if misfit is None:
-                misfit = misfits[number] = bool(machine.misfit(memory.shapes[number]))
-            if not misfit and not (self._ahead and self._waits_alone(number)):
-                self.come_back(number)
-
-    def _waits_alone(self, number: int) -> bool:
-        shape = self._memory.shapes[number]
-        return number < 0 or shape.exclusive or bool(shape.max_per_instance)
 
     def _rank(self, number: int, key: Key) -> tuple[int, ...]:
         """Sorts the best first."""
@@ -101,11 +99,12 @@ class Heads:
         return self._heads[0][1] if self._heads else None
 
 
-class HeadsWithGpus(Heads):
-    """The same at a machine with GPUs."""
+class PoliteHeads(Heads):
+    """The same where the lines `giving` give way to others."""
 
-    def __init__(self, memory: Memory, remaining: Remaining | None, now: int, ahead: int) -> None:
+    def __init__(self, memory: Memory, remaining: Remaining | None, ahead: int, giving: Set[int], now: int) -> None:
         super().__init__(memory, remaining, ahead)
+        self._giving = giving
         self._since_ms = now - GIVES_WAY_MS
 
     def _rank(self, number: int, key: Key) -> tuple[int, ...]:
@@ -113,14 +112,13 @@ class HeadsWithGpus(Heads):
         return urgency, self._gives_way(number, task), task
 
     def _gives_way(self, number: int, task: int) -> bool:
-        memory = self._memory
-        return not memory.shapes[number].resources.gpus and memory.queue.lots[task].submitted_ms > self._since_ms
+        return number in self._giving and self._memory.queue.lots[task].submitted_ms > self._since_ms
 
     def _before(self, number: int) -> Key | None:
-        """What is behind the head of a line without GPUs may be younger, and give way: that is taken alone."""
+        """What is behind the head of a line that may give way may be younger, and do so: the head is taken alone."""
         if not self._heads:
             return None
-        if not self._memory.shapes[number].resources.gpus:
+        if number in self._giving:
             return self._memory.queue.head(number)
         (urgency, gives_way, *_), key, _ = self._heads[0]
         return (urgency, _LAST) if gives_way else key

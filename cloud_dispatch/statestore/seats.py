@@ -54,7 +54,9 @@ class Seat:
     Its stored state is `idle` for both idle and busy: claims alone tell which, so that a claim writes no instance.
     """
 
-    __slots__ = ("_busy", "_load", "exclusive", "held", "instance", "limited", "misfits", "order", "refused", "used")
+    __slots__ = (
+        "_busy", "_load", "exclusive", "giving", "held", "instance", "limited", "misfits", "order", "refused", "used",
+    )  # fmt: skip
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -64,6 +66,7 @@ class Seat:
         self.limited: dict[str, int] = {}
         self.order = 0
         self.misfits: dict[int, bool] = {}  # by shape number, for this machine
+        self.giving: set[int] = set()  # of those that fit, what gives way on it
         #: The payers' lines of which nothing was admitted when it last asked, with the shortest of each, 0 unknown.
         self.refused: dict[int, int] = {}
         self._busy: Instance | None = None
@@ -72,6 +75,7 @@ class Seat:
     def put(self, instance: Instance) -> None:
         if instance.machine != self.instance.machine:
             self.misfits.clear()
+            self.giving.clear()
         self.instance = instance
         self._busy = None
 
@@ -85,6 +89,15 @@ class Seat:
         if busy is None:
             busy = self._busy = replace(stored, state=InstanceState.BUSY)
         return busy
+
+    def fits(self, machine: Machine, number: int, shape: Shape) -> bool:
+        """Whether the machine, when empty, can run `shape`, the one of line `number`; asked of it once."""
+        misfit = self.misfits.get(number)
+        if misfit is None:
+            misfit = self.misfits[number] = bool(machine.misfit(shape))
+            if not misfit and machine.gives_way(shape):
+                self.giving.add(number)
+        return not misfit
 
     def room(self, machine: Machine, shape: Shape, most: int) -> int:
         """`domain.shape.room_for` this load, faster for shapes and machines without limits (a test holds them equal).

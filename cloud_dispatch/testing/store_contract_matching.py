@@ -151,3 +151,24 @@ class MatchingContract:
         agent = await machine(store, machine=_WITH_GPUS)
         assert [claim.task for claim in await agent.claim(9)] == [2, 4, 1, 3]
         assert list(await store.check()) == []
+
+    async def test_what_wants_a_machine_for_itself_leaves_large_ones_to_others(self, store: Store) -> None:
+        """What was rented for it is smaller: that it has, by its age. Alone it takes whatever there is."""
+        alone = [spec(exclusive=True) for _ in range(3)]
+        await store.submit([*alone, *(spec() for _ in range(5))])
+        large = await adopted(store, "large")
+        assert [claim.task for claim in await large.claim(9)] == [4, 5, 6, 7]
+        small = await adopted(store, "small", machine=Machine(Resources(2000, 8 * GIB), pool="default"))
+        assert [claim.task for claim in await small.claim(9)] == [1]
+        assert [claim.task for claim in await (await adopted(store, "other")).claim(9)] == [8]
+        assert [claim.task for claim in await (await adopted(store, "last")).claim(9)] == [2]
+
+    async def test_what_is_urgent_or_old_has_a_large_machine_for_itself(self, store: Store, clock: ManualClock) -> None:
+        """A stream of others does not keep it waiting for longer than ten minutes."""
+        await store.submit([spec(), spec(exclusive=True, priority=1), spec(exclusive=True)])
+        assert [claim.task for claim in await (await adopted(store, "first")).claim(9)] == [2]
+        clock.now_ms += 10 * _MINUTE_MS - 1
+        await store.submit([spec()])
+        assert [claim.task for claim in await (await adopted(store, "second")).claim(1)] == [1]
+        clock.now_ms += 1
+        assert [claim.task for claim in await (await adopted(store, "third")).claim(9)] == [3]

@@ -94,3 +94,21 @@ def test_quantities_are_read_and_written() -> None:
     for bad_cpus in (0, -1, "0.0001", "nan", "two"):
         with pytest.raises(ValueError, match="cpus"):
             parse_cpus(bad_cpus)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "machine", "gives_way"),
+    [
+        (shape(), MACHINE, False),
+        (shape(exclusive=True), MACHINE, True),
+        (shape(cpus=2000, exclusive=True), MACHINE, False),
+        (shape(memory=4 * GIB, exclusive=True), MACHINE, False),
+        (shape(), Machine(Resources(4000, 8 * GIB, 0, 1)), True),
+        (Shape(Resources(1000, GIB, 0, 1)), Machine(Resources(4000, 8 * GIB, 0, 4)), False),
+        (Shape(Resources(1000, GIB, 0, 1), exclusive=True), Machine(Resources(4000, 8 * GIB, 0, 4)), True),
+        (Shape(Resources(1000, GIB, 0, 2), exclusive=True), Machine(Resources(4000, 8 * GIB, 0, 4)), False),
+    ],
+)
+def test_what_leaves_idle_what_others_could_use_gives_way(wanted: Shape, machine: Machine, gives_way: bool) -> None:
+    """GPUs that it does not ask for, or more than half of what it wants for itself."""
+    assert machine.gives_way(wanted) is gives_way

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from cloud_dispatch.domain.instance import InstanceState as S
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot
-from tests.planner.scenes import MINUTE, NOW, applied, demand, launched, launches, offering, pool, shape, snapshot
+from tests.planner.scenes import (
+    MINUTE,
+    NOW,
+    applied,
+    demand,
+    instance,
+    launched,
+    launches,
+    offering,
+    pool,
+    shape,
+    snapshot,
+)
 
 PLAIN = offering("plain", cpus=2, memory=4, price=400)
 WITH_GPUS = offering("with-gpus", cpus=4, memory=16, price=1_600, gpus=2, gpu="a100", gpu_memory=40 * GIB)
@@ -27,8 +41,22 @@ def test_what_gpu_machines_have_left_is_used_before_others_are_rented(first: str
     assert launched(found) == {"plain": 2, "with-gpus": 2}
 
 
-def mixed(seed: int) -> Snapshot:
-    """Shapes of all kinds, some with GPUs, before up to ten types, some with GPUs."""
+@pytest.mark.parametrize("state", [S.BOOTING, S.IDLE])
+def test_what_wants_a_machine_for_itself_is_not_given_a_large_one(state: S) -> None:
+    """That is for the others, as it is when work is claimed; a small one is rented for it. Without others it has it."""
+    large, small = offering("large", cpus=16, memory=64, price=800), offering("small", cpus=2, memory=8, price=110)
+    alone, others = demand(shape(exclusive=True), 1), demand(shape(), 16)
+    there = {"supply": [instance(rented=large, state=state)], "offerings": [large, small]}
+    assert launched(plan(snapshot([alone, others], **there))) == {"small": 1}
+    assert launched(plan(snapshot([alone], **there))) == {}
+    old = replace(alone, oldest_ms=NOW - 10 * MINUTE)
+    assert launched(plan(snapshot([old, others], **there))) == {"large": 1}
+    urgent = replace(alone, priority=1)
+    assert launched(plan(snapshot([urgent, others], **there))) == {"large": 1} if state is S.IDLE else {"small": 1}
+
+
+def mixed(seed: int, alone: float = 0.0) -> Snapshot:
+    """Shapes of all kinds, some with GPUs, before up to ten types, some with GPUs; `alone`, of one, for themselves."""
     chance = random.Random(seed)
     offered = []
     for number in range(chance.randint(2, 10)):
@@ -41,20 +69,23 @@ def mixed(seed: int) -> Snapshot:
         card = {"gpus": gpus, "gpu": "a100", "gpu_memory": 40 * GIB} if gpus else {}
         offered.append(offering(f"t{number}", cpus, cpus * ratio, price, **card))
     factor = pool(price_factor_percent=chance.choice([100, 150, 400]))
-    return snapshot([_item(chance) for _ in range(chance.randint(1, 6))], offerings=offered, pools=[factor])
+    return snapshot([_item(chance, alone) for _ in range(chance.randint(1, 6))], offerings=offered, pools=[factor])
 
 
-def _item(chance: random.Random) -> DemandItem:
+def _item(chance: random.Random, alone: float) -> DemandItem:
     wanted = shape(
         chance.choice([0.25, 0.5, 1, 2, 4]), chance.choice([0.5, 1, 2, 4, 8, 16]), gpus=chance.choice([0, 0, 0, 1])
     )
+    if alone:
+        wanted = replace(wanted, exclusive=chance.random() < alone)
     expected_ms, oldest_ms = chance.choice([0, 1, 5, 10, 60, 200]) * MINUTE, NOW - chance.randint(0, 600) * 1_000
     return demand(wanted, chance.randint(1, 60), expected_ms=expected_ms, oldest_ms=oldest_ms)
 
 
-def test_the_next_plan_launches_nothing() -> None:
+@pytest.mark.parametrize("alone", [0.0, 0.4])
+def test_the_next_plan_launches_nothing(alone: float) -> None:
     """Of a thousand mixtures none: what is rented is what the next plan finds booting, and enough of it."""
     for seed in range(1_000):
-        seen = mixed(seed)
+        seen = mixed(seed, alone)
         again = launches(plan(applied(seen, plan(seen))))
         assert not again, f"mixture {seed}: {[(one.offering.type.name, one.slots) for one in again]}"
