@@ -13,8 +13,8 @@ from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.domain.shape import Labels
+from cloud_dispatch.planner.bins import Host, dearest
 from cloud_dispatch.planner.needs import UNBOUNDED, Need, Pace, Paces, Room, fit_empty
-from cloud_dispatch.planner.placement import Host, dearest
 from cloud_dispatch.planner.preempted import EVEN, PreemptionRates, weight
 from cloud_dispatch.planner.snapshot import Snapshot
 from cloud_dispatch.planner.stock import Shut, Stock, closed, closed_to, front, stocks

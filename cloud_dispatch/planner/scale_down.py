@@ -14,10 +14,11 @@ from cloud_dispatch.domain.ids import InstanceId, PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.payer import NOBODY
 from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.planner.bins import Host
 from cloud_dispatch.planner.caps import Ledger
 from cloud_dispatch.planner.exchange import Exchange
 from cloud_dispatch.planner.needs import Need, fit_empty
-from cloud_dispatch.planner.placement import Capacity, Host
+from cloud_dispatch.planner.placement import Capacity
 from cloud_dispatch.planner.plan import Drain
 from cloud_dispatch.planner.pricing import Pricing
 from cloud_dispatch.planner.snapshot import Snapshot, Supply

@@ -18,10 +18,10 @@ from operator import itemgetter
 
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.shape import Load
+from cloud_dispatch.planner.bins import Bin, give, order_of, sweep
 from cloud_dispatch.planner.catalogue import Catalogue, Kind, Shelf
 from cloud_dispatch.planner.needs import UNBOUNDED, Need, Room, fit_empty, less
 from cloud_dispatch.planner.obstacle import Obstacle
-from cloud_dispatch.planner.placement import Bin, give, order_of, sweep
 from cloud_dispatch.planner.preempted import Passed
 from cloud_dispatch.planner.pricing import EXHAUSTED, FINE, TRIED, Offer, Pricing, Search, slots_of
 

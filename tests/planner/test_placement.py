@@ -11,8 +11,8 @@ from cloud_dispatch.domain.pool import EndRules
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Load, Machine, Shape, room_for
 from cloud_dispatch.planner import plan
+from cloud_dispatch.planner.bins import Bin, Host
 from cloud_dispatch.planner.needs import Need, Pace
-from cloud_dispatch.planner.placement import Bin, Host
 from cloud_dispatch.planner.snapshot import DemandItem
 from tests.planner.scenes import (
     MAIN,

@@ -82,10 +82,10 @@ def _item(chance: random.Random, alone: float) -> DemandItem:
     return demand(wanted, chance.randint(1, 60), expected_ms=expected_ms, oldest_ms=oldest_ms)
 
 
-@pytest.mark.parametrize("alone", [0.0, 0.4])
-def test_the_next_plan_launches_nothing(alone: float) -> None:
-    """Of a thousand mixtures none: what is rented is what the next plan finds booting, and enough of it."""
-    for seed in range(1_000):
+@pytest.mark.parametrize(("alone", "mixtures"), [(0.0, 1_000), (0.4, 300)])
+def test_the_next_plan_launches_nothing(alone: float, mixtures: int) -> None:
+    """Of so many mixtures none: what is rented is what the next plan finds booting, and enough of it."""
+    for seed in range(mixtures):
         seen = mixed(seed, alone)
         again = launches(plan(applied(seen, plan(seen))))
         assert not again, f"mixture {seed}: {[(one.offering.type.name, one.slots) for one in again]}"
