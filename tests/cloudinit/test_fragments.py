@@ -81,10 +81,41 @@ def test_mounts_are_made_as_they_are_asked_for() -> None:
     script = files(mounts=MOUNTS)["bootstrap.sh"]
     assert "attach nfs 10.0.0.2:/export /data ro,nfsvers=4.1,_netdev,nofail\n" in script
     assert f"attach tmpfs tmpfs /scratch size={1 << 30},nodev,nosuid\n" in script
-    assert 'blkid "$device" >/dev/null || mkfs -t xfs "$device" || give_up' in script
+    assert '  mkfs -t xfs "$device" || give_up' in script
     assert 'attach xfs "$device" /big noatime,nofail\n' in script
     careful = files(mounts=[{**MOUNTS[2], "format": False}])["bootstrap.sh"]
     assert "mkfs" not in careful
+
+
+@pytest.mark.parametrize(
+    ("device", "blkid", "made"),
+    [("blank", None, True), ("swap", None, False), ("folder", None, False), ("blank", 4, False), ("blank", 8, False)],
+)
+def test_a_device_is_formatted_only_where_nothing_is_found_on_it(
+    device: str, blkid: int | None, made: bool, tmp_path: Path
+) -> None:
+    """That blkid fails may mean that the disk can't be read, or that more than one thing is found on it. The lines as
+    they are, by a shell, on a file; a folder stands for a disk that can't be read."""
+    script = files(mounts=[MOUNTS[2]])["bootstrap.sh"]
+    lines = script[script.index("found=0\n") : script.index("\nattach xfs")]
+    (tmp_path / "folder").mkdir()
+    for name in ("blank", "swap"):
+        (tmp_path / name).write_bytes(bytes(1 << 20))
+    subprocess.run(["mkswap", "-q", tmp_path / "swap"], check=True, stderr=subprocess.DEVNULL)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    stubs = {"mkfs": f'echo "$*" >{tmp_path}/made'} | ({} if blkid is None else {"blkid": f"exit {blkid}"})
+    for name, line in stubs.items():
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    given_up = 'give_up() { echo "$1"; exit 9; }\n'
+    done = subprocess.run(
+        ["/bin/sh"], input=f"{given_up}device={tmp_path / device}\n{lines}", capture_output=True, text=True, timeout=10,
+        env={"PATH": f"{programs}:/usr/sbin:/sbin:/usr/bin:/bin"}, check=False,
+    )  # fmt: skip
+    assert (tmp_path / "made").exists() == made
+    refused = not made and device != "swap"
+    assert (done.returncode == 9, "can't be told, so that it is not formatted" in done.stdout) == (refused, refused)
 
 
 def test_tasks_are_kept_from_the_metadata_service_unless_allowed() -> None:

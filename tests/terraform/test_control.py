@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pwd
+import random
 import re
 import shutil
 import subprocess
@@ -66,6 +67,95 @@ def test_its_files_are_where_the_configuration_names_them(tmp_path: Path) -> Non
     (tmp_path / "files.json").write_bytes(base64.b64decode(told["/etc/cloud-dispatch/files.json"]))
     subprocess.run([sys.executable, "-c", script], check=True)
     assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "files.json"} == FILES
+
+
+@pytest.fixture(scope="module")
+def state_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the file system of a state, as large as the smallest disk."""
+    disk = tmp_path_factory.mktemp("disks") / "state"
+    with disk.open("wb") as file:
+        file.truncate(8 << 30)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-L", "cd-state", disk], check=True, env=_SYSTEM)
+    return disk
+
+
+_SYSTEM = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
+
+
+def _disk(tmp_path: Path, disk: Path, **stubs: str) -> tuple[bool, str]:
+    """Whether the disk script makes a file system on `disk`, and what it says where it fails. It is as it is, but for
+    another root; `stubs`: what stands in for programs."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, line in {"mountpoint": "", "sleep": "", "mkfs.ext4": f'echo "$*" >{tmp_path}/made', **stubs}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    (tmp_path / "fstab").touch()
+    script = written()["/usr/local/sbin/cloud-dispatch-disk"].replace("/dev/disk/by-id/one", str(disk))
+    script = script.replace("/var/lib/cloud-dispatch", str(tmp_path / "state")).replace(
+        "/etc/fstab", f"{tmp_path}/fstab"
+    )
+    path = {"PATH": f"{programs}:{_SYSTEM['PATH']}"}
+    done = subprocess.run(["sh"], input=script, capture_output=True, text=True, timeout=60, env=path, check=False)
+    assert (done.returncode == 0) == ("cd-state" in (tmp_path / "fstab").read_text())
+    assert done.returncode == 0 or "It is tried again every 30 seconds." in done.stderr
+    made = (tmp_path / "made").read_text() if (tmp_path / "made").exists() else ""
+    assert made in ("", f"-q -L cd-state {disk}\n")
+    return bool(made), done.stderr if done.returncode else ""
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_a_new_disk_becomes_the_states(tmp_path: Path, noise: bool) -> None:
+    """Also one that reads as noise, as what is encrypted does on AWS before it is written to."""
+    disk = tmp_path / "disk"
+    disk.write_bytes(random.Random(7).randbytes(1 << 20) if noise else bytes(1 << 20))
+    assert _disk(tmp_path, disk) == (True, "")
+
+
+def test_the_states_disk_is_mounted_as_it_is(tmp_path: Path, state_disk: Path) -> None:
+    """It has the state's label."""
+    assert _disk(tmp_path, state_disk) == (False, "")
+
+
+def test_a_state_whose_start_is_damaged_is_not_formatted(tmp_path: Path, state_disk: Path) -> None:
+    """blkid finds nothing on it, e2fsck finds all of it; with the words that it is told to be called by."""
+    disk = tmp_path / "disk"
+    subprocess.run(["cp", "--sparse=always", state_disk, disk], check=True)
+    with disk.open("r+b") as file:
+        file.write(random.Random(7).randbytes(4096))
+    assert subprocess.run(["blkid", "-p", disk], env=_SYSTEM, check=False).returncode == 2
+    made, said = _disk(tmp_path, disk)
+    assert (made, f"e2fsck -b 32768 -B 4096 {disk}." in said) == (False, True)
+    words = ["e2fsck", "-y", "-b", "32768", "-B", "4096", str(disk)]
+    assert subprocess.run(words, env=_SYSTEM, check=False, capture_output=True).returncode == 1, "mended"
+    (tmp_path / "again").mkdir()
+    assert _disk(tmp_path / "again", disk) == (False, "")
+
+
+@pytest.mark.parametrize(
+    ("blkid", "said"),
+    [("exit 4", "can't be told (blkid: 4)"), ("exit 8", "can't be told (blkid: 8)"), ("echo other", "something else")],
+)
+def test_a_disk_of_which_is_not_known_that_it_is_blank_is_not_formatted(tmp_path: Path, blkid: str, said: str) -> None:
+    """blkid fails, is of two minds, or finds another file system."""
+    (tmp_path / "disk").write_bytes(bytes(1 << 20))
+    made, words = _disk(tmp_path, tmp_path / "disk", blkid=blkid)
+    assert (made, said in words) == (False, True)
+    assert f"if nothing on this one is wanted, make it one: mkfs.ext4 -L cd-state {tmp_path}/disk." in words
+
+
+def test_a_disk_that_cant_be_read_is_not_formatted(tmp_path: Path) -> None:
+    """blkid says of it what it says of a blank one. A folder can't be read as a disk is."""
+    (tmp_path / "disk").mkdir()
+    assert subprocess.run(["blkid", "-p", tmp_path / "disk"], env=_SYSTEM, check=False).returncode == 2
+    made, words = _disk(tmp_path, tmp_path / "disk")
+    assert (made, "can't be read: nothing was written to it" in words) == (False, True)
+
+
+def test_a_disk_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+    """After five minutes, by its names."""
+    made, words = _disk(tmp_path, tmp_path / "disk")
+    assert (made, f"not there, by none of {tmp_path}/disk /dev/xvdf" in words) == (False, True)
 
 
 @pytest.mark.parametrize("module", ["aws", "azure", "gcp"])
