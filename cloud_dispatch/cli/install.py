@@ -35,6 +35,7 @@ def install(
     settings = load_config(config)
     from cloud_dispatch.domain.errors import InvalidInput, Unavailable
     from cloud_dispatch.install import host
+    from cloud_dispatch.install.alone import alone
     from cloud_dispatch.install.trial import tried, visible
     from cloud_dispatch.install.units import Place, journal, units
     from cloud_dispatch.install.versions import PACKAGE, Home
@@ -59,6 +60,7 @@ def install(
         tried(own, place.config, place.user)
         home.point(environment)  # what is refused is not what the service starts with the next time
 
-    changed = host.install(place, files, start=start, attempt=proven)
+    with alone(place.config.parent):
+        changed = host.install(place, files, start=start, attempt=proven)
     what = f"{', '.join(changed)} written" if changed else "nothing was to be changed"
     emit({"changed": changed}, as_json, lambda: print(f"The dispatcher is a service of this machine; {what}."))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -102,8 +103,11 @@ def restore(
     settings = load_config(config)
     from cloud_dispatch import safekeeping
     from cloud_dispatch.adapters.clock import SystemClock
+    from cloud_dispatch.config import find_source
+    from cloud_dispatch.install.alone import alone
 
-    found = safekeeping.restore(settings, SystemClock(), _place(source, "latest"), keys_only=keys_only)
+    with alone(find_source(config, os.environ).read().folder):
+        found = safekeeping.restore(settings, SystemClock(), _place(source, "latest"), keys_only=keys_only)
     emit({"restored": found}, as_json, lambda: print(f"The state is now what {found} holds."))
 
 

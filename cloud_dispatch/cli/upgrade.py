@@ -43,6 +43,7 @@ def upgrade(
     from importlib import metadata
 
     from cloud_dispatch.install import upgrading, versions
+    from cloud_dispatch.install.alone import alone
 
     def has(name: str) -> bool:
         return any(True for _ in metadata.distributions(name=name))
@@ -50,8 +51,9 @@ def upgrade(
     installed = versions.extras(metadata.requires(versions.PACKAGE) or (), has)
     wanted = versions.Wanted.of(source, installed if extra is None else extra)
     machine = _machine(config, user)
-    old = machine.home.current() or Path(sys.prefix)
-    upgrading.upgrade(machine, wanted, old, say)
+    with alone(machine.config.parent):
+        old = machine.home.current() or Path(sys.prefix)
+        upgrading.upgrade(machine, wanted, old, say)
     emit({"version": wanted.name, "before": str(old)}, as_json, lambda: print(f"Version {wanted.name} runs."))
 
 
@@ -70,8 +72,11 @@ def rollback(
     Example: cloud-dispatch rollback
     """
     from cloud_dispatch.install import upgrading
+    from cloud_dispatch.install.alone import alone
 
-    environment = upgrading.roll_back(_machine(config, user), say, copy=copy)
+    machine = _machine(config, user)
+    with alone(machine.config.parent):
+        environment = upgrading.roll_back(machine, say, copy=copy)
     emit({"environment": str(environment)}, as_json, lambda: print(f"What is in {environment} runs again."))
 
 

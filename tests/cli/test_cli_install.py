@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -75,3 +78,24 @@ def test_a_version_that_is_none_is_refused_before_anything_is_done(
     assert (done.code, "is no version" in done.err) == (USAGE, True)
     done = cli("rollback", "--config", str(no_dispatcher))
     assert (done.code, "no version ran before" in done.err) == (CONFLICT, True)
+
+
+@pytest.mark.parametrize(
+    "words", [("upgrade", "9.9.9"), ("rollback",), ("install", "--user", "nobody-of-that-name"), ("restore", "latest")]
+)
+def test_every_command_that_changes_the_machine_is_refused(
+    words: tuple[str, ...], cli: Any, no_dispatcher: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before it runs or writes anything."""
+    monkeypatch.setattr(host, "run", lambda said: pytest.fail(f"{said} was run"))
+    monkeypatch.setattr(subprocess, "run", lambda *said, **options: pytest.fail(f"{said} was run"))
+    monkeypatch.setattr(trial, "HIDDEN", ())
+    there = sorted(tmp_path.rglob("*"))
+    folder = os.open(no_dispatcher.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        done = cli(*words, "--config", str(no_dispatcher))
+    finally:
+        os.close(folder)
+    assert (done.code, "another command changes" in done.err) == (CONFLICT, True), done.err
+    assert sorted(tmp_path.rglob("*")) == there

@@ -1,0 +1,73 @@
+"""One command at a time changes a control VM: over processes, as locks are."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain.errors import Conflict
+from cloud_dispatch.install.alone import alone
+
+_HOLDS = """\
+import pathlib, sys
+from cloud_dispatch.install.alone import alone
+with alone(pathlib.Path(sys.argv[1])):
+    print("holds", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def other(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that changes it, until it ends."""
+    words = [sys.executable, "-c", _HOLDS, str(folder)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holds\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_one_is_refused_and_a_dead_one_holds_nothing(tmp_path: Path) -> None:
+    """Also for who has refused before; another folder is another control VM's."""
+    (tmp_path / "lab").mkdir()
+    with other(tmp_path) as process:
+        for _ in range(2):
+            with pytest.raises(Conflict, match="nothing was done"), alone(tmp_path):
+                pytest.fail("two at once")
+        with alone(tmp_path / "lab"), alone(None):
+            pass
+        process.kill()
+        process.wait(30)
+        with alone(tmp_path):
+            pass
+
+
+def test_what_a_command_has_others_do_is_its_own_doing(tmp_path: Path) -> None:
+    """An upgrade runs the new version's `install`, with what it has said to its children; afterwards nothing of it is
+    left."""
+    before = dict(os.environ)
+    with alone(tmp_path):
+        with other(tmp_path):
+            pass
+        foreign = {name: value for name, value in os.environ.items() if name in before}
+        words = [sys.executable, "-c", _HOLDS, str(tmp_path)]
+        done = subprocess.run(words, input="", capture_output=True, text=True, env=foreign, check=False, timeout=30)
+        assert "another command changes" in done.stderr
+    assert dict(os.environ) == before
+
+
+def test_a_file_system_without_locks_is_none_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(descriptor: int, operation: int) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuses)
+    with alone(tmp_path):
+        pass
