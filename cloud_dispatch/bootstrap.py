@@ -40,7 +40,6 @@ from cloud_dispatch.config import Config
 from cloud_dispatch.domain.errors import Unavailable
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.install import restoring
-from cloud_dispatch.ownership import as_owner
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import Store
@@ -369,32 +368,32 @@ async def _preflight(config: Config) -> list[online.Found]:
 
 def revision(config: Config) -> str:
     """Of the statestore's tables, "" where there is none."""
-    with as_owner(config.state_dir):
-        return statestore.revision_of(config.store_url)
+    with safekeeping.as_stores_owner(config) as url:
+        return statestore.revision_of(url)
 
 
 def step_back(config: Config, to: str) -> None:
     """Give the statestore of a dispatcher that is not running the tables of an earlier version."""
-    with as_owner(config.state_dir):
-        statestore.step_back(config.store_url, to, now_ms=SystemClock().now())
+    with safekeeping.as_stores_owner(config) as url:
+        statestore.step_back(url, to, now_ms=SystemClock().now())
 
 
 def compact(config: Config) -> tuple[int, int]:
     """Give the room that the statestore of a dispatcher that is not running does not need back to the disk; the bytes
     before and after."""
-    with as_owner(config.state_dir):
-        return statestore.compact(config.store_url, now_ms=SystemClock().now())
+    with safekeeping.as_stores_owner(config) as url:
+        return statestore.compact(url, now_ms=SystemClock().now())
 
 
 def check_store(config: Config) -> list[str]:
     """Problems of the statestore of a dispatcher that is not running."""
-    with as_owner(config.state_dir):
-        return list(asyncio.run(_with_store(config, lambda store: store.check())))
+    with safekeeping.as_stores_owner(config) as url:
+        return list(asyncio.run(_with_store(url, lambda store: store.check())))
 
 
-async def _with_store(config: Config, work: Callable[[Store], Any]) -> Any:
+async def _with_store(url: str, work: Callable[[Store], Any]) -> Any:
     store = await statestore.open_store(
-        config.store_url, clock=SystemClock(), entropy=SystemEntropy(), executor=Inline(), create=False, looking=True
+        url, clock=SystemClock(), entropy=SystemEntropy(), executor=Inline(), create=False, looking=True
     )
     try:
         return await work(store)

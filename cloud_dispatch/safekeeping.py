@@ -6,9 +6,10 @@ What root does in the state is done with the rights of its owner.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,15 @@ class Kept:
     size: int
 
 
+@contextmanager
+def as_stores_owner(config: Config) -> Iterator[str]:
+    """The statestore's URL, and the rights of the state's owner for as long. What secret is in it is looked for before:
+    it may lie where root alone reads."""
+    url = config.store_url
+    with as_owner(config.state_dir):
+        yield url
+
+
 def to_file(config: Config, target: Path) -> None:
     """Copy the statestore to `target`, whether or not a dispatcher runs on it."""
     statestore.backup(config.store_url, target)
@@ -76,13 +86,13 @@ def make(config: Config, clock: Clock, into: str = "", keep: int = 0) -> list[st
 
 def _made(config: Config, place: str, keep: int, now_ms: int) -> list[str]:
     everything = config.backup.what == "everything"
-    copied: Callable[[Path], None] | None = (lambda path: to_file(config, path)) if everything else None
     in_bucket = buckets.is_address(place)
     folder = config.backups if in_bucket or not place else Path(place)
-    with as_owner(config.state_dir):
-        store = statestore.identity(config.store_url)
+    with as_stores_owner(config) as url:
+        store = statestore.identity(url)
         # for a bucket it is packed beside
-        needs = statestore.size(config.store_url) * (2 if in_bucket else 1) if everything else 0
+        needs = statestore.size(url) * (2 if in_bucket else 1) if everything else 0
+    copied = functools.partial(statestore.backup, url) if everything else None
     room = copies.Room(needs, config.limits.disk_reserve)
     made = copies.make(folder, config.state_dir, now_ms, store, keep, copied, room)
     if not in_bucket:
@@ -98,8 +108,8 @@ def _made(config: Config, place: str, keep: int, now_ms: int) -> list[str]:
 def _later(config: Config, now_ms: int) -> str:
     """The newest copy at the configured place, where it is of this statestore and its name says that it was made after
     now; "" without one. A clock was ahead, or is behind: `latest` is that one for so long."""
-    with as_owner(config.state_dir):
-        store = statestore.identity(config.store_url)
+    with as_stores_owner(config) as url:
+        store = statestore.identity(url)
     newest = max((one for one in listed(config) if one.store == store), key=lambda one: one.at, default=None)
     return newest.place if newest is not None and newest.at > buckets.moment(now_ms) else ""
 
@@ -127,8 +137,8 @@ def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = Fals
     configured place; `keys_only`: without the statestore, since its database is there still. What it was made from.
     Conflict where there is one already, in use or not; NotFound where there is no copy. If this is cut off no
     dispatcher starts on what is there, and a second time the rest of it is done."""
-    with as_owner(config.state_dir):
-        owner = None if keys_only else statestore.describe_owner(config.store_url)
+    with as_stores_owner(config) as url:
+        owner = None if keys_only else statestore.describe_owner(url)
     if owner is not None:
         raise Conflict(f"the statestore is in use by {owner}: nothing was restored", hint="stop the dispatcher first")
     if source == buckets.LATEST:
@@ -151,8 +161,8 @@ def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = Fals
 
 def came_back(config: Config, clock: Clock) -> None:
     """Say of the statestore that it is one of before, by a snapshot or the database's own backups."""
-    with as_owner(config.state_dir):
-        statestore.came_back(config.store_url, now_ms=clock.now())
+    with as_stores_owner(config) as url:
+        statestore.came_back(url, now_ms=clock.now())
 
 
 def _told(place: str) -> str:
@@ -177,8 +187,8 @@ def _bring(config: Config, clock: Clock, source: Path, keys_only: bool, told: st
     store = source / copies.STORE if kept else source
     wanted = not keys_only and (store.is_file() or not kept)
     if wanted:
-        with as_owner(state):
-            wanted = not (restoring.begun(state) == told and statestore.revision_of(config.store_url))
+        with as_stores_owner(config) as url:
+            wanted = not (restoring.begun(state) == told and statestore.revision_of(url))
     if wanted:
         statestore.refuse_restore(store, config.store_url)
     restoring.begin(state, told)

@@ -116,7 +116,10 @@ class Config(Section):
         )
 
     def _secret(self, named: Secret[str], place: str) -> str:
-        return secrets.found(named.get_secret_value(), os.environ, place=place, stores=self._plugins)
+        return secrets.found(
+            named.get_secret_value(), os.environ, place=place,
+            folder=secrets.FOLDER, file=secrets.ENVIRONMENT, stores=self._plugins,
+        )  # fmt: skip
 
     @property
     def backups(self) -> Path:

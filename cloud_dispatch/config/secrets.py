@@ -3,7 +3,7 @@ are looked for is up to what needs them, so that a command that needs none can b
 
 - `credential:NAME` is a file that systemd hands to the service ($CREDENTIALS_DIRECTORY), as `install` has it done for
   all that lies in /etc/cloud-dispatch/credentials; without a service, of that folder itself.
-- `env:NAME` is a variable of the environment.
+- `env:NAME` is a variable of the environment; without a service, of the file that its variables are in.
 - `CLOUD-secret:NAME` is in a cloud's own store of secrets, which the driver `CLOUD` asks as whoever this machine is;
   `CLOUD-secret:NAME#KEY` is one text of a JSON document that is kept there.
 """
@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
+from cloud_dispatch.config import variables
 from cloud_dispatch.domain.errors import DispatchError, InvalidInput
 
 FOLDER = Path("/etc/cloud-dispatch/credentials")
+#: The variables of the services, where there is such a file.
+ENVIRONMENT = Path("/etc/cloud-dispatch/environment")
 #: What systemd puts before the name of a file of a folder that it hands over.
 PREFIX = "cloud-dispatch_"
 _OWN = re.compile(r"(credential|env):([A-Za-z0-9_.-]+)")
@@ -64,8 +67,9 @@ def wrong(text: str, stores: Stores) -> str:
 
 
 def found(
-    text: str, environment: Mapping[str, str], *, place: str, folder: Path = FOLDER, stores: Stores | None = None
-) -> str:
+    text: str, environment: Mapping[str, str], *, place: str, folder: Path = FOLDER, file: Path = ENVIRONMENT,
+    stores: Stores | None = None,
+) -> str:  # fmt: skip
     """The secret that `text` names, or `text` where it names none. By its `place` in the configuration InvalidInput
     where it is not there, Unavailable where its store can't be asked now."""
     if reference := _CLOUD.fullmatch(text):
@@ -75,16 +79,29 @@ def found(
         return text
     kind, name = own.groups()
     if kind == "env":
-        if name not in environment:
-            raise InvalidInput(f"the environment has no {name}", place=place, hint="set it where the dispatcher starts")
-        return environment[name]
+        return _variable(name, environment, file, place)
     handed = environment.get("CREDENTIALS_DIRECTORY")
-    file = Path(handed, PREFIX + name) if handed else folder / name
+    kept = Path(handed, PREFIX + name) if handed else folder / name
     try:
-        return file.read_text(encoding="utf-8").strip()
+        return kept.read_text(encoding="utf-8").strip()
     except OSError as error:
         hint = f"write it to {folder / name}, as root, with mode 0600"
         raise InvalidInput(f"the credential {name} can't be read: {error}", place=place, hint=hint) from None
+
+
+def _variable(name: str, environment: Mapping[str, str], file: Path, place: str) -> str:
+    if name in environment:
+        return environment[name]
+    try:
+        return variables.parsed(file.read_text(encoding="utf-8"))[name]
+    except KeyError:
+        why = f"nor has {file}"
+    except FileNotFoundError:
+        why = f"and there is no {file}"
+    except (OSError, ValueError) as error:
+        why = f"and {file} can't be read: {error}"
+    hint = f"set it, or write {name}=VALUE to {file}, as root, with mode 0600: the service reads it when it starts"
+    raise InvalidInput(f"the environment has no {name}, {why}", place=place, hint=hint)
 
 
 def _of_cloud(driver: str, name: str, key: str | None, *, place: str, stores: Stores | None) -> str:

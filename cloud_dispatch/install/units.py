@@ -14,6 +14,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloud_dispatch.config import secrets
+
 SERVICE, BACKUP, TIMER = "cloud-dispatch.service", "cloud-dispatch-backup.service", "cloud-dispatch-backup.timer"
 #: The journal of its own that the dispatcher logs to, and the file of its settings.
 JOURNAL = "cloud-dispatch"
@@ -79,8 +81,8 @@ class Place:
     config: Path
     state: Path
     user: str = "cloud-dispatch"
-    credentials: Path = Path("/etc/cloud-dispatch/credentials")
-    environment: Path = Path("/etc/cloud-dispatch/environment")
+    credentials: Path = secrets.FOLDER
+    environment: Path = secrets.ENVIRONMENT
     copies: Path | None = None
 
 

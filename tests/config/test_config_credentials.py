@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.config import secrets
+from cloud_dispatch.config import secrets, variables
 from cloud_dispatch.config.load import Config, load
 from cloud_dispatch.config.problems import InvalidConfig
 from cloud_dispatch.config.source import Embedded
@@ -36,6 +36,43 @@ def test_what_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
         secrets.found("env:DB", {}, place="store.url")
     for odd in ("credential:../x", "credential:", "env:A B"):
         assert not secrets.is_reference(odd)
+
+
+def test_without_a_service_its_variables_are_in_its_file(tmp_path: Path) -> None:
+    """A command that root types is told the same as the service; what is set counts before it."""
+    file = tmp_path / "environment"
+    file.write_text(f'# of the services\nOTHER=x\nDB="{URL}"\n')
+    assert secrets.found("env:DB", {}, place="store.url", file=file) == URL
+    assert secrets.found("env:DB", {"DB": "postgresql://set"}, place="store.url", file=file) == "postgresql://set"
+    for name, where, said in (
+        ("NO", file, "no NO, nor has"),
+        ("DB", tmp_path / "x", "there is no"),
+        ("DB", tmp_path, "can't be read"),
+    ):
+        with pytest.raises(InvalidInput, match=said) as missing:
+            secrets.found(f"env:{name}", {}, place="store.url", file=where)
+        assert f"write {name}=VALUE to {where}" in str(missing.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("A=b", "b"),
+        ("  A = b c\t ", "b c"),
+        ("A=", ""),
+        ("A='b \"c\" \\d'", 'b "c" \\d'),
+        ('A="b \\"c\\" \\d \\$e"', 'b "c" \\d $e'),
+        ("A=b\\ \\#c", "b #c"),
+        ("A=b\\\nc", "bc"),
+        ("A='b\nX=c'", "b\nX=c"),
+        ('A=b"c"', 'b"c"'),
+        ("A=1\nA=2", "2"),
+        ("A=b=c#d", "b=c#d"),
+        ("#A=1\n;A=2\nA\n1A=3\nA=b\r\n", "b"),
+    ],
+)
+def test_a_file_of_variables_is_read_as_systemd_does(line: str, value: str) -> None:
+    assert variables.parsed(f"Z=z\n\n{line}\nB=c") == {"Z": "z", "A": value, "B": "c"}
 
 
 def test_the_store_is_found_by_who_opens_it_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:

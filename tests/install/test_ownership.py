@@ -19,6 +19,7 @@ import pytest
 
 from cloud_dispatch import drivers, safekeeping
 from cloud_dispatch.cli.main import run
+from cloud_dispatch.config import secrets
 from cloud_dispatch.install import copies
 from cloud_dispatch.provider.pricebook import Told
 from cloud_dispatch.provider.priced import save
@@ -141,6 +142,39 @@ def test_what_root_copies_and_says_of_a_state_is_its_owners(served: Path, nobody
     ):  # fmt: skip
         root(served, *words)
         check(served, nobody)
+
+
+@pytest.mark.parametrize("kind", ["credential", "env"])
+def test_what_root_alone_reads_of_the_store_is_read_by_root(
+    kind: str, served: Path, theirs: Callable[[str], Path], nobody: pwd.struct_passwd, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Where systemd takes it from for the services: the commands that root types, and those that `upgrade` has run,
+    have no systemd before them, and work with the rights of the state's owner."""
+    monkeypatch.setattr(secrets, "FOLDER", tmp_path / "credentials")
+    monkeypatch.setattr(secrets, "ENVIRONMENT", tmp_path / "environment")
+
+    def told(state: Path) -> None:
+        url = f"sqlite:///{state / 'store.sqlite'}"
+        secrets.FOLDER.mkdir(mode=0o700, exist_ok=True)
+        (secrets.FOLDER / "STORE").write_text(url)
+        secrets.ENVIRONMENT.write_text(f"STORE={url}\n")
+        secrets.ENVIRONMENT.chmod(0o600)
+        config = state.parent / "config.toml"
+        config.write_text(f'{config.read_text()}[store]\nurl = "{kind}:STORE"\n')
+
+    told(served)
+    for words in (
+        ["backup"], ["db", "check"], ["db", "restored"], ["db", "compact"], ["db", "revision"],
+        ["db", "downgrade", "--to", "0001"],
+    ):  # fmt: skip
+        root(served, *words)
+    (copy,) = copies.there(served / "backups")
+    fresh = theirs("fresh")
+    told(fresh)
+    root(fresh, "restore", str(copy))
+    check(fresh, nobody)
+    check(served, nobody)
 
 
 def test_what_root_brings_back_is_its_owners(
