@@ -37,7 +37,7 @@ from cloud_dispatch.api.server import serve as serve_http
 from cloud_dispatch.api.services import AgentBundle
 from cloud_dispatch.assembly import Parts, Ports, assemble, set_limits
 from cloud_dispatch.config import Config
-from cloud_dispatch.domain.errors import Unavailable
+from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.install import restoring
 from cloud_dispatch.ports.clock import Clock
@@ -202,7 +202,8 @@ def _may_have_vms(store: Store) -> bool:
 
 def certificate_of(config: Config, clock: Clock, *, pinned: bool) -> Certificate | None:
     """What the dispatcher shows to whoever connects, made where there is none yet; None without TLS. While it is
-    `pinned` one of its own is not replaced, and an operator's may have ended. InvalidInput where it can't be used."""
+    `pinned` one of its own is not replaced, and an operator's may have ended. InvalidInput where one of its own can't
+    be used, Unavailable where an operator's can't."""
     told = config.dispatcher
     now = datetime.datetime.fromtimestamp(clock.now() / 1000, datetime.UTC)
     if not told.tls:
@@ -224,7 +225,10 @@ def check_certificate(config: Config) -> list[str]:
     """InvalidInput where a start would refuse the certificate that the configuration names, and what else is to be said
     of it. Makes none."""
     clock = SystemClock()
-    certificate = certificate_of(config, clock, pinned=False) if config.dispatcher.certificate is not None else None
+    try:
+        certificate = certificate_of(config, clock, pinned=False) if config.dispatcher.certificate is not None else None
+    except Unavailable as error:  # a start may find it whole; who judges it is told what it is now
+        raise InvalidInput(error.message, place=error.place, hint=error.hint) from None
     said = soon(certificate, clock.now()) if certificate else ""
     return [said] if said else []
 

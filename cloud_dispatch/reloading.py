@@ -95,8 +95,8 @@ class Reloader:
         return names if renewed is None else [self._show(renewed), *names]
 
     def _renewed(self, config: Config) -> _Renewed | None:
-        """What the files of the operator's certificate have now, where that is another one; InvalidInput where it is of
-        no use. One that the dispatcher has made itself stays: it is made anew by starts alone."""
+        """What the files of the operator's certificate have now, where that is another one; DispatchError where it is
+        of no use. One that the dispatcher has made itself stays: it is made anew by starts alone."""
         told = config.dispatcher
         if self._tls is None or told.certificate is None:
             return None

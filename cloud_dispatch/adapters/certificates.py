@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloud_dispatch import durable
-from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -73,16 +73,20 @@ def own(
 
 
 def given(certificate: Path, key: Path, now: datetime.datetime, *, pinned: bool = False) -> Certificate:
-    """An operator's certificate, its chain after it in the file. InvalidInput where the files can't be used, and where
-    it has ended, unless it is `pinned`: VMs may live that hear nobody who does not show it."""
+    """An operator's certificate, its chain after it in the file. Unavailable where the files can't be used, and where
+    it has ended, unless it is `pinned`: VMs may live that hear nobody who does not show it. What renews them writes one
+    after the other, and may be about to: whoever tries again finds them whole."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, _private(key))
+        found = _read(certificate)
+    except InvalidInput as error:
+        raise Unavailable(error.message, place=error.place, hint=error.hint) from None
     except (OSError, ssl.SSLError) as error:
         hint = "PEM files: the certificate, then what signed it; and its key, without a password"
-        raise InvalidInput(f"can't be used with the key {key}: {error}", place=str(certificate), hint=hint) from None
-    found = _read(certificate)
+        raise Unavailable(f"can't be used with the key {key}: {error}", place=str(certificate), hint=hint) from None
     if found.not_valid_after_utc <= now and not pinned:
-        raise InvalidInput(f"it ended at {found.not_valid_after_utc:%Y-%m-%d %H:%M} UTC", place=str(certificate))
+        message = f"it ended at {found.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+        raise Unavailable(message, place=str(certificate), hint="renew it")
     return Certificate(certificate, key, fingerprint(certificate), _ends_ms(found), chain_of(certificate))
 
 

@@ -16,7 +16,7 @@ _ANEW = "the next start without VMs makes another"
 
 
 class Shown:
-    """The certificate that is shown to whoever connects. InvalidInput was raised before, where it can't be."""
+    """The certificate that is shown to whoever connects: one that was found to be of use before."""
 
     def __init__(self, certificate: Certificate, clock: Clock) -> None:
         self._clock = clock

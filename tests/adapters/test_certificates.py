@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.adapters.certificates import Certificate, given, own, public_part
-from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 
 NOW = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)
@@ -104,12 +104,16 @@ def test_what_others_may_know_it_by_has_no_key_in_it(tmp_path: Path) -> None:
 
 
 def test_given_files_have_to_fit_and_to_be_in_force(tmp_path: Path) -> None:
+    """Where they do not whoever tries again may find them renewed."""
     one, other = own(tmp_path / "one", ["host"], NOW), own(tmp_path / "other", ["host"], NOW)
     assert given(one.certificate, one.key, NOW) == replace(one, ca=None)
-    with pytest.raises(InvalidInput, match="can't be used with the key"):
+    with pytest.raises(Unavailable, match="can't be used with the key"):
         given(one.certificate, other.key, NOW)
-    with pytest.raises(InvalidInput, match="it ended at 2036"):
+    with pytest.raises(Unavailable, match="it ended at 2036"):
         given(one.certificate, one.key, NOW + 3650 * DAY)
     assert given(one.certificate, one.key, NOW + 3650 * DAY, pinned=True) == replace(one, ca=None)
-    with pytest.raises(InvalidInput, match="no key"):
+    with pytest.raises(Unavailable, match="no key"):
         given(one.certificate, tmp_path / "none", NOW)
+    (tmp_path / "half.pem").write_text(one.certificate.read_text()[:100])
+    with pytest.raises(Unavailable, match="can't be used with the key"):
+        given(tmp_path / "half.pem", one.key, NOW)

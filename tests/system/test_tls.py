@@ -27,10 +27,12 @@ import pytest
 
 from cloud_dispatch.adapters.certificates import Certificate, own
 from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
+from cloud_dispatch.cli.exitcodes import UNAVAILABLE
 from cloud_dispatch.client import Client
 from cloud_dispatch.client.transport import trusting
 from cloud_dispatch.config import TomlFile, load
 from cloud_dispatch.domain.errors import Unavailable
+from cloud_dispatch.install.units import SERVICE, Place, units
 from cloud_dispatch.provider.registry import plugin
 from tests.adapters.test_certificates import NOW
 from tests.system.house import CONFIG, House
@@ -303,4 +305,28 @@ def test_a_certificate_that_has_ended_keeps_no_dispatcher_from_its_vms(
     house.until_no_instance()
     house.kill(signal.SIGTERM)
     refused = subprocess.run(house.command("up"), capture_output=True, timeout=60, text=True)
-    assert (refused.returncode, "it ended at" in refused.stderr) == (2, True)
+    assert (refused.returncode, "it ended at" in refused.stderr) == (UNAVAILABLE, True)
+
+
+def test_a_start_in_the_midst_of_a_renewal_is_no_final_one(house: House, tmp_path: Path) -> None:
+    """The certificate is the new one and its key is late, or the other way round: systemd tries again unless an exit
+    code says that the configuration is wrong, and then the dispatcher comes up."""
+    now = datetime.datetime.now(datetime.UTC)
+    first, second = (own(tmp_path / name, ["127.0.0.1"], now) for name in ("first", "second"))
+    shown, key = tmp_path / "shown.pem", tmp_path / "shown.key"
+    told = f'certificate = "{shown}"\nkey = "{key}"\n'
+    house.config.write_text(house.config.read_text().replace("[timing]", told + "\n[timing]"))
+    service = units(Place(Path("/x"), house.config, house.state))[SERVICE].splitlines()
+    (final,) = (line.partition("=")[2] for line in service if line.startswith("RestartPreventExitStatus="))
+    for one, other in ((first, second), (second, first), (second, None)):
+        shutil.copy(one.certificate, shown)
+        key.unlink(missing_ok=True)
+        if other is not None:
+            shutil.copy(other.key, key)
+        early = subprocess.run(house.command("up"), capture_output=True, timeout=60, text=True)
+        assert early.returncode == UNAVAILABLE
+        assert str(early.returncode) not in final.split()
+        assert "can't be used with the key" in early.stderr if other else f"{key}: no key" in early.stderr
+    shutil.copy(second.key, key)
+    house.trust = second.ca
+    house.up()
