@@ -6,6 +6,8 @@ A rename alone is not enough: a file system may keep the new name and lose what 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cloud_dispatch.ownership import give
@@ -17,15 +19,29 @@ def write(path: Path, content: bytes, mode: int, owner: Path | None = None) -> N
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)  # whatever the process leaves out of the modes of new files
-        if owner is not None:
-            give(descriptor, owner)
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
+    try:
+        with naming(path), os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)  # whatever the process leaves out of the modes of new files
+            if owner is not None:
+                give(descriptor, owner)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
     os.replace(fresh, path)
     sync(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError names the file: the system says that a disk is full, and not which."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def sync(path: Path | str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,7 +77,8 @@ def make(config: Config, clock: Clock, into: str = "", keep: int = 0) -> list[st
             later = _later(config, clock.now())
     except (DispatchError, OSError) as error:
         if note is not None:
-            _write_note(config.state_dir, msgspec.structs.replace(note, failed=str(error)))
+            with suppress(OSError):  # where the disk is full it is the copy that is to be told of
+                _write_note(config.state_dir, msgspec.structs.replace(note, failed=str(error)))
         raise
     if note is not None:
         _write_note(config.state_dir, Note(clock.now(), made[-1], later=later))

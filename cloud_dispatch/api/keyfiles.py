@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
+from cloud_dispatch import durable
 from cloud_dispatch.domain.errors import InvalidInput
-from cloud_dispatch.ownership import give
 from cloud_dispatch.ports.entropy import Entropy
 
 #: The folder of a state directory that keys are in.
@@ -36,15 +35,7 @@ def secret(path: Path, purpose: str, entropy: Entropy) -> str:
 def write(path: Path, text: str) -> None:
     """Put `text` there, mode 0600, in place of what was. It is the folder's owner's, also where root writes it: the
     dispatcher has to read what a command of root's has left."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.unlink(missing_ok=True)  # of a crash, or of somebody who may open it still
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        give(descriptor, path.parent)
-        file.write(f"{text}\n".encode("ascii"))
-        file.flush()
-        os.fsync(descriptor)
-    fresh.rename(path)  # whole or not there: a crash leaves no half key
+    durable.write(path, f"{text}\n".encode("ascii"), 0o600, path.parent)
 
 
 def read(path: Path) -> str:

@@ -191,7 +191,7 @@ def _write(files: Mapping[str, bytes], target: Path) -> None:
     target.mkdir(mode=0o700)
     for name, content in files.items():
         fd = os.open(target / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as out:
+        with durable.naming(target / name), os.fdopen(fd, "wb") as out:
             out.write(content)
             out.flush()
             os.fsync(out.fileno())

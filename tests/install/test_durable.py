@@ -38,8 +38,9 @@ def test_what_can_not_be_written_leaves_what_was_there(tmp_path: Path, monkeypat
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(OSError, match="No space") as told:
             durable.write(path, b"of now", 0o600)
-    assert path.read_text() == "of before"
+    assert told.value.filename == str(path), "the system does not say which file found no room"
+    assert (path.read_text(), list(tmp_path.iterdir())) == ("of before", [path])
     durable.write(path, b"of now", 0o600)
     assert path.read_text() == "of now"

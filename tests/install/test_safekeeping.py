@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sqlite3
@@ -13,10 +14,10 @@ import boto3
 import pytest
 from pydantic import Secret
 
-from cloud_dispatch import bootstrap, safekeeping
+from cloud_dispatch import bootstrap, durable, safekeeping
 from cloud_dispatch.config import Config, Embedded, InvalidConfig, TomlFile, load
 from cloud_dispatch.domain.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, Unavailable
-from cloud_dispatch.install import restoring
+from cloud_dispatch.install import copies, restoring
 from cloud_dispatch.provider.registry import plugin
 from cloud_dispatch.statestore import identity, size
 from cloud_dispatch.statestore.lock import FileLock, this_process
@@ -355,3 +356,18 @@ def test_a_database_that_does_not_answer_is_told_as_that(state: Path, clock: Set
     store = told.store.model_copy(update={"url": Secret("postgresql+psycopg://me@127.0.0.1:1/none")})
     with pytest.raises(StoreUnavailable):
         safekeeping.restore(told.model_copy(update={"store": store}), clock, "latest")
+
+
+def test_on_a_full_disk_it_is_the_copy_that_is_told_of(
+    state: Path, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note of it finds no room either."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(durable, "write", full)
+    room = functools.partial(copies.Room, free=lambda folder: 0)
+    monkeypatch.setattr(copies, "Room", room)
+    with pytest.raises(Unavailable, match="no room for a copy"):
+        safekeeping.make(config(state), clock)
