@@ -147,7 +147,15 @@ def _revision(machine: Machine, by: Path) -> str:
 def _run(machine: Machine, environment: Path) -> None:
     """Have this version run by its own units, and see that it stays."""
     machine.home.point(environment)
+    _put_units(machine, environment)
+    _start(machine)
+
+
+def _put_units(machine: Machine, environment: Path) -> None:
     machine.program(environment, "install", "--no-start", "--user", machine.user)
+
+
+def _start(machine: Machine) -> None:
     with _words_in(f"--namespace {JOURNAL}"):
         machine.ask(["systemctl", "restart", SERVICE])
         for _ in range(_LOOKS):
@@ -156,9 +164,29 @@ def _run(machine: Machine, environment: Path) -> None:
 
 
 def _back(machine: Machine, new: Path, before: Before) -> None:
-    """Have the version of before run again, on tables that it knows; those are the new version's to make."""
+    """Have the version of before run again, on tables that it knows; those are the new version's to make. It runs also
+    where its units can't be put there, as on a full disk: those of the new version call the same program. Unavailable
+    where it does not, with how to go on."""
     machine.ask(["systemctl", "stop", SERVICE])
-    if before.revision and _revision(machine, new) != before.revision:
-        machine.program(new, "db", "downgrade", "--to", before.revision)
-    _run(machine, before.environment)
+    go_on = "put that right, then go on: cloud-dispatch rollback --no-copy"
+    try:
+        if before.revision and _revision(machine, new) != before.revision:
+            machine.program(new, "db", "downgrade", "--to", before.revision)
+        machine.home.point(before.environment)
+        lacks = _lack_of_units(machine, before.environment)
+        _start(machine)
+    except DispatchError as error:
+        message = f"the version of before does not run, and the service may be stopped: {error.message}"
+        raise Unavailable(message, hint="; ".join(filter(None, (error.hint, go_on)))) from None
+    if lacks:
+        raise Unavailable(f"the version of before runs, but by the other one's units: {lacks}", hint=go_on)
     machine.home.settle()
+
+
+def _lack_of_units(machine: Machine, environment: Path) -> str:
+    """Why its units could not be put there, "" where they are."""
+    try:
+        _put_units(machine, environment)
+    except DispatchError as error:
+        return error.message
+    return ""

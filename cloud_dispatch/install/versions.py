@@ -8,6 +8,7 @@ The home of the versions is the environment into which the first was installed: 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -100,7 +101,7 @@ class Home:
             fresh.replace(self.root / _CURRENT)
             durable.sync(self.root)  # the statestore's disk may be another: its tables must not be ahead of the link
         except OSError as error:  # which names what the link leads to, if anything
-            hint = "the command needs the rights of root"
+            hint = "free space there" if error.errno == errno.ENOSPC else "the command needs the rights of root"
             raise Unavailable(f"can't write to {self.root}: {error.strerror}", hint=hint) from None
 
     def unsettle(self, environment: Path) -> None:

@@ -163,7 +163,10 @@ def test_what_goes_wrong_before_leaves_the_present_one_alone(scene: Scene, break
             "start cloud-dispatch-backup", "--unit cloud-dispatch-backup.service",
             "; to go back all the same: rollback --no-copy",
         ),
-        ("restart", "--namespace cloud-dispatch", ""),
+        (
+            "restart", "--namespace cloud-dispatch",
+            "; put that right, then go on: cloud-dispatch rollback --no-copy",
+        ),
     ],
 )  # fmt: skip
 def test_what_systemd_could_not_start_is_told_with_where_its_words_are(
@@ -196,6 +199,40 @@ def test_one_that_does_not_come_up_makes_way_for_the_one_before(scene: Scene, br
     assert scene.revision == "0002"
     assert scene.runs()[-7:] == starts("first")
     assert any("does not come up" in line for line in told)
+
+
+def test_the_one_before_runs_also_where_its_units_find_no_room(scene: Scene) -> None:
+    """The disk is full, which is why the new version did not come up: the service is not left stopped."""
+    scene.breaks = ("cloud-dispatch install",)
+    with pytest.raises(
+        Unavailable, match="runs, but by the other one's units: first/bin/cloud-dispatch install"
+    ) as told:
+        upgrade(scene.machine, NEW, scene.old, lambda text: None)
+    assert told.value.hint.endswith("go on: cloud-dispatch rollback --no-copy")
+    assert scene.home.current() == scene.old
+    assert scene.runs()[-6:] == starts("first")[1:]
+    scene.breaks = ()
+    assert roll_back(scene.machine, lambda text: None, copy=False) == scene.old
+    assert scene.runs()[-7:] == starts("first")
+
+
+@pytest.mark.parametrize("also", ["db downgrade", "db revision", "restart"])
+def test_that_neither_runs_is_told_with_how_to_go_on(scene: Scene, also: str) -> None:
+    """Where even the way back fails."""
+    scene.breaks = ("is-active",)
+
+    def from_then_on(words: Sequence[str]) -> str:
+        if list(words[:2]) == ["systemctl", "stop"]:
+            scene.breaks = (also,)
+        return scene.ask(words)
+
+    machine = Machine(scene.home, scene.machine.config, "somebody", from_then_on, lambda seconds: None, scene.tried)
+    with pytest.raises(Unavailable, match="does not run, and the service may be stopped: .*" + also) as told:
+        upgrade(machine, NEW, scene.old, lambda text: None)
+    assert told.value.hint.endswith("go on: cloud-dispatch rollback --no-copy")
+    scene.breaks = ()
+    assert roll_back(scene.machine, lambda text: None, copy=False) == scene.old
+    assert (scene.home.current(), scene.revision) == (scene.old, "0002")
 
 
 def test_what_the_services_user_can_not_start_with_stops_nothing(scene: Scene) -> None:

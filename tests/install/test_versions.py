@@ -57,6 +57,18 @@ def test_a_home_that_can_not_be_written_to_is_told_with_its_place(tmp_path: Path
     assert "root" in refused.value.hint
 
 
+def test_a_home_without_room_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root has all the rights that there are."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "symlink_to", full)
+    with pytest.raises(Unavailable, match="No space left") as refused:
+        Home(tmp_path).point(tmp_path / "none")
+    assert refused.value.hint == "free space there"
+
+
 def test_one_that_is_half_made_is_made_anew(tmp_path: Path) -> None:
     new = tmp_path / "versions" / "1"
 
