@@ -37,7 +37,11 @@ def is_shown(store: Store, profile: ProfileName) -> bool:
 
 
 def settled(context: Context, since_ms: int, provider: Provider, started_ms: int) -> bool:
-    """Whether a listing that began at `started_ms` (monotonic) shows all that was before the restore `since_ms`."""
+    """Whether a listing that began at `started_ms` (monotonic) shows all that was before the restore `since_ms`. One
+    that began so long after this process, which came after the restore, does so whatever the clock said then: it may
+    have been ahead, and put right since."""
+    if started_ms >= context.begun_ms + provider.traits.consistency_ms:
+        return True
     began_ms = context.clock.now() - (context.clock.monotonic() - started_ms)
     return began_ms >= since_ms + provider.traits.consistency_ms
 
@@ -57,7 +61,7 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
             waits = f"{profile} may show them only after {format_duration(provider.traits.consistency_ms)}"
             yield Blocked(
                 profile,
-                max(since + provider.traits.consistency_ms, now + _AGAIN_MS),
+                max(min(since, now) + provider.traits.consistency_ms, now + _AGAIN_MS),
                 f"the statestore was restored, and VMs may have been launched since its copy was made: {waits}",
                 obstacle=Obstacle.SILENT,
             )

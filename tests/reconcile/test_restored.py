@@ -74,6 +74,17 @@ async def test_a_ledger_that_is_reconciled_shows_no_vm(tmp_path: Path) -> None:
         assert len(w.cloud.requests) == 1
 
 
+async def test_a_clock_that_was_ahead_at_the_restore_holds_nothing_up(tmp_path: Path) -> None:
+    """Put right before the dispatcher started, by hours: it waits as it does after any restore."""
+    async with world(tmp_path, cloud=slow()) as w:
+        await w.store.set_fact(RESTORED_FACT, str(w.clock.now() + 3 * 3_600_000))
+        await w.submit(1)
+        await w.passes(HORIZON_MS // 1_000 - 2)
+        assert w.cloud.requests == []
+        await w.passes(6)
+        assert len(w.cloud.requests) == 1
+
+
 async def test_who_starts_later_does_not_wait_again(tmp_path: Path) -> None:
     """All that there was at the restore has been shown once: a profile that lists but in part launches as any does."""
     async with world(tmp_path, cloud=Halting(ManualClock(), traits=replace(Cloud.traits, consistency_ms=30_000))) as w:
