@@ -99,7 +99,7 @@ def _made(config: Config, place: str, keep: int, now_ms: int) -> list[str]:
     if not in_bucket:
         return [str(made)]
     bucket, name = Bucket(place, config.backup.region), buckets.name_of(now_ms, store)
-    with as_owner(made), _scratch(config.state_dir) as folder:
+    with as_owner(made), _scratch(config.state_dir) as folder, durable.naming(config.state_dir):
         packing.pack(made, folder / name)
         bucket.send(folder / name, name)
     bucket.prune(name, keep)
@@ -138,8 +138,9 @@ def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = Fals
     configured place; `keys_only`: without the statestore, since its database is there still. What it was made from.
     Conflict where there is one already, in use or not; NotFound where there is no copy. If this is cut off no
     dispatcher starts on what is there, and a second time the rest of it is done."""
-    with as_stores_owner(config) as url:
-        owner = None if keys_only else statestore.describe_owner(url)
+    url = "" if keys_only else config.store_url  # looked for by whoever types it: root alone may read it
+    with as_owner(config.state_dir):
+        owner = statestore.describe_owner(url) if url else None
     if owner is not None:
         raise Conflict(f"the statestore is in use by {owner}: nothing was restored", hint="stop the dispatcher first")
     if source == buckets.LATEST:
@@ -148,15 +149,15 @@ def restore(config: Config, clock: Clock, source: str, *, keys_only: bool = Fals
         found = _of_folder(Path(source))
         if not found.exists():
             raise NotFound(f"there is no copy {found}", hint="`cloud-dispatch backups` lists those that there are")
-        _bring(config, clock, found, keys_only, str(found))
+        _bring(config.state_dir, url, clock, found, str(found))
         return str(found)
     place, name = buckets.split(source)
     config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     bucket = Bucket(place, config.backup.region)
-    with as_owner(config.state_dir), _scratch(config.state_dir) as folder:
+    with as_owner(config.state_dir), _scratch(config.state_dir) as folder, durable.naming(config.state_dir):
         name = bucket.fetch(name, folder / "copy.tar.gz")
         packing.unpack(folder / "copy.tar.gz", folder / "copy")
-        _bring(config, clock, folder / "copy", keys_only, address := f"{bucket.address}/{name}")
+        _bring(config.state_dir, url, clock, folder / "copy", address := f"{bucket.address}/{name}")
     return address
 
 
@@ -179,24 +180,24 @@ def _of_folder(source: Path) -> Path:
     return copies.latest(source.parent) or source
 
 
-def _bring(config: Config, clock: Clock, source: Path, keys_only: bool, told: str) -> None:
-    """The statestore is there as a whole or not at all, and comes last: where it is, the rest is too. `told`: what the
-    copy is called."""
-    state, kept = config.state_dir, source.is_dir()
+def _bring(state: Path, url: str, clock: Clock, source: Path, told: str) -> None:
+    """The statestore is there as a whole or not at all, and comes last: where it is, the rest is too. `url`: where it
+    goes to, "" for nowhere. `told`: what the copy is called."""
+    kept = source.is_dir()
     if kept:
         copies.check(source, state)
     store = source / copies.STORE if kept else source
-    wanted = not keys_only and (store.is_file() or not kept)
+    wanted = bool(url) and (store.is_file() or not kept)
     if wanted:
-        with as_stores_owner(config) as url:
+        with as_owner(state):
             wanted = not (restoring.begun(state) == told and statestore.revision_of(url))
     if wanted:
-        statestore.refuse_restore(store, config.store_url)
+        statestore.refuse_restore(store, url)
     restoring.begin(state, told)
     if kept:
         copies.bring(source, state)
     if wanted:
-        statestore.restore(store, config.store_url, now_ms=clock.now())
+        statestore.restore(store, url, now_ms=clock.now())
     restoring.end(state)
 
 

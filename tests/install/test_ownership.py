@@ -20,7 +20,7 @@ import pytest
 from cloud_dispatch import drivers, safekeeping
 from cloud_dispatch.cli.main import run
 from cloud_dispatch.config import secrets
-from cloud_dispatch.install import copies
+from cloud_dispatch.install import copies, packing
 from cloud_dispatch.provider.pricebook import Told
 from cloud_dispatch.provider.priced import save
 from cloud_dispatch.safekeeping import NOTE, read_note
@@ -170,10 +170,14 @@ def test_what_root_alone_reads_of_the_store_is_read_by_root(
     ):  # fmt: skip
         root(served, *words)
     (copy,) = copies.there(served / "backups")
-    fresh = theirs("fresh")
-    told(fresh)
-    root(fresh, "restore", str(copy))
-    check(fresh, nobody)
+    packing.pack(copy, tmp_path / "packed")
+    packed = (tmp_path / "packed").read_bytes()
+    monkeypatch.setattr(safekeeping, "Bucket", lambda *_: _Bucket([packed]))
+    for source in (str(copy), "s3://lab/copies/latest"):
+        fresh = theirs(f"fresh{len(source)}")
+        told(fresh)
+        root(fresh, "restore", source)
+        check(fresh, nobody)
     check(served, nobody)
 
 
@@ -326,6 +330,10 @@ class _Bucket:
 
     def prune(self, name: str, keep: int) -> None:
         """Nothing is there."""
+
+    def fetch(self, name: str, file: Path) -> str:
+        file.write_bytes(self._sent[-1])
+        return name
 
 
 def test_a_root_that_may_give_nothing_away_goes_on(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:

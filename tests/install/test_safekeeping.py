@@ -152,6 +152,37 @@ def killed_at(moment: int, work: Callable[[], object]) -> bool:
         os._exit(0)
 
 
+def test_keys_alone_are_brought_back_without_asking_for_the_secret_of_the_database(
+    state: Path, clock: SetClock, tmp_path: Path
+) -> None:
+    """Which nobody may be able to tell yet: they are what the machine needs first."""
+    (copy,) = safekeeping.make(config(state), clock)
+    sections = {"dispatcher": {"state_dir": str(tmp_path / "new")}, "store": {"url": "env:CLOUD_DISPATCH_TEST_NONE"}}
+    told = load(Embedded({**sections, **Embedded().values}), plugin)
+    with pytest.raises(InvalidInput, match="CLOUD_DISPATCH_TEST_NONE"):
+        safekeeping.restore(told, clock, copy)
+    assert safekeeping.restore(told, clock, copy, keys_only=True) == copy
+    assert (tmp_path / "new" / "keys" / "join").exists()
+
+
+def test_what_finds_no_room_here_is_not_laid_on_the_bucket(
+    s3: Any, state: Path, clock: SetClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, for which another one stands in that always is: its place is told, and nothing stays."""
+    told = config(state, into="s3://lab-queue/copies", region=HERE)
+    safekeeping.make(told, clock)
+    new, real = tmp_path / "new", Path.open
+
+    def opened(path: Path, *words: Any, **options: Any) -> Any:
+        return real(Path("/dev/full") if path.name == "copy.tar.gz" and "wb" in words else path, *words, **options)
+
+    monkeypatch.setattr(Path, "open", opened)
+    with pytest.raises(OSError, match="No space left") as full:
+        safekeeping.restore(config(new, into=told.backup.into, region=HERE), clock, "latest")
+    assert full.value.filename == str(new)
+    assert list(new.iterdir()) == []
+
+
 def test_nothing_starts_on_what_a_restore_that_was_killed_has_left(
     state: Path, clock: SetClock, tmp_path: Path
 ) -> None:
