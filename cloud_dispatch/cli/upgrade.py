@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -82,8 +83,11 @@ def rollback(
 
 def _machine(config: Path, user: str) -> Machine:
     load_config(config)  # what is wrong with it is told before anything is begun
+    from cloud_dispatch.config import secrets
     from cloud_dispatch.install import host
     from cloud_dispatch.install.upgrading import Machine
     from cloud_dispatch.install.versions import Home
 
+    for name, value in secrets.services_variables().items():  # the programs of both versions open the statestore too
+        os.environ.setdefault(name, value)
     return Machine(Home.around(Path(sys.prefix)), config.absolute(), user, host.run, pause)

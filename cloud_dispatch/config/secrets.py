@@ -104,6 +104,14 @@ def _variable(name: str, environment: Mapping[str, str], file: Path, place: str)
     raise InvalidInput(f"the environment has no {name}, {why}", place=place, hint=hint)
 
 
+def services_variables() -> dict[str, str]:
+    """What systemd tells the services, as far as who asks may read it."""
+    try:
+        return variables.parsed(ENVIRONMENT.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
 def _of_cloud(driver: str, name: str, key: str | None, *, place: str, stores: Stores | None) -> str:
     if stores is None:
         raise InvalidInput(f"nobody here asks {driver} for secrets", place=place)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.cli.exitcodes import CONFLICT, OK, UNAVAILABLE, USAGE
-from cloud_dispatch.install import host, trial
+from cloud_dispatch.config import secrets
+from cloud_dispatch.install import host, trial, upgrading
 from cloud_dispatch.install.units import SERVICE
 
 
@@ -78,6 +79,26 @@ def test_a_version_that_is_none_is_refused_before_anything_is_done(
     assert (done.code, "is no version" in done.err) == (USAGE, True)
     done = cli("rollback", "--config", str(no_dispatcher))
     assert (done.code, "no version ran before" in done.err) == (CONFLICT, True)
+
+
+@pytest.mark.parametrize("words", [("upgrade", "9.9.9"), ("rollback",)])
+def test_what_systemd_tells_the_service_both_versions_are_told(
+    words: tuple[str, ...], cli: Any, no_dispatcher: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They open the statestore, whose password a cloud's SDK may have to find. What is set counts before it."""
+    found: list[tuple[str | None, str | None]] = []
+
+    def done(*_: object, **__: object) -> Path:
+        found.append((os.environ.get("AZURE_CLIENT_ID"), os.environ.get("HOME")))
+        return tmp_path
+
+    monkeypatch.setattr(secrets, "ENVIRONMENT", tmp_path / "environment")
+    (tmp_path / "environment").write_text("AZURE_CLIENT_ID='one'\nHOME=/x\n")
+    monkeypatch.setattr(os, "environ", {**os.environ, "HOME": str(tmp_path)})
+    monkeypatch.setattr(upgrading, "upgrade", done)
+    monkeypatch.setattr(upgrading, "roll_back", done)
+    assert cli(*words, "--config", str(no_dispatcher)).code == OK
+    assert found == [("one", str(tmp_path))]
 
 
 @pytest.mark.parametrize(
