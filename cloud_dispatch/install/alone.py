@@ -24,8 +24,8 @@ _HELD = "CLOUD_DISPATCH_ALONE"
 @contextmanager
 def alone(folder: Path | None) -> Iterator[None]:
     """Nobody else changes what is configured in `folder` (None: by no file) for as long. Conflict where somebody does.
-    It is not asked for where the file system knows no such locks."""
-    if folder is None or os.environ.get(_HELD) == str(folder):
+    It is not asked for where the file system knows no such locks, nor of who may not read the folder."""
+    if folder is None or os.environ.get(_HELD) == str(folder) or not os.access(folder, os.R_OK):
         yield
         return
     before = os.environ.get(_HELD)

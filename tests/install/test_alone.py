@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,3 +72,21 @@ def test_a_file_system_without_locks_is_none_in_the_way(tmp_path: Path, monkeypa
     monkeypatch.setattr(fcntl, "flock", refuses)
     with alone(tmp_path):
         pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can be somebody else, who may read less")
+def test_who_may_read_the_file_and_not_its_folder_goes_on(open_folder: Path) -> None:
+    """As before there was a lock: a restore of one's own, say."""
+    folder = open_folder / "closed"
+    folder.mkdir(mode=0o711)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setuid(pwd.getpwnam("nobody").pw_uid)
+            with alone(folder):
+                code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
