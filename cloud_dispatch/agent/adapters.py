@@ -6,10 +6,14 @@ import contextlib
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Generator, List, Optional, Tuple, TypeVar  # noqa: UP035
 
 if TYPE_CHECKING:
     import asyncio
+
+T = TypeVar("T")
+#: Work that yields each pause that it has to make, in seconds, and gives what it comes to.
+Steps = Generator[float, None, T]
 
 _THREADS = 4
 #: So many transfers of a VM go on at once: more of them would only share what its network gives, and each be too slow.
@@ -72,13 +76,36 @@ class Threads:
 class Carriers:
     """Threads for work that waits for other machines. At most so many begin at once: what takes longer than its turn
     leaves its place to the next and goes on beside it, with so `many` under way. What was given up counts no
-    more: nobody waits for it."""
+    more: nobody waits for it. Nor does what pauses; what goes on after a pause, since another machine was away, has no
+    more than half of the places: such a one may take long to say nothing again."""
 
     def __init__(self, most: int = _TRANSFERS, turn_s: float = _TURN_S, many: int = _MOST_TRANSFERS) -> None:
         import asyncio
 
         self._free, self._under_way = asyncio.Semaphore(most), asyncio.Semaphore(many)
+        self._again = asyncio.Semaphore(max(many // 2, 1))
         self._turn_s = turn_s
+
+    async def carry(self, begin: Callable[[], Steps[T]]) -> T:
+        """What the steps that `begin` gives come to or raise, each run as below."""
+        import asyncio
+
+        begun: List[Steps[T]] = []
+
+        def step() -> Tuple[Optional[float], Any]:
+            if not begun:
+                begun.append(begin())
+            try:
+                return next(begun[0]), None
+            except StopIteration as end:  # which a coroutine may not raise
+                return None, end.value
+
+        pause_s, value = await self.run(step)
+        while pause_s is not None:
+            await asyncio.sleep(pause_s)
+            async with self._again:
+                pause_s, value = await self.run(step)
+        return value  # type: ignore[no-any-return]
 
     async def run(self, work: Callable[[], Any]) -> Any:
         """What `work` gives or raises, in a thread of its own. Cancelled, it is given up: the thread comes to its end

@@ -24,6 +24,7 @@ from cloud_dispatch.agent.uploads import LogUpload
 from cloud_dispatch.wire.messages import Order, Result
 
 if TYPE_CHECKING:
+    from cloud_dispatch.agent.adapters import Steps
     from cloud_dispatch.agent.transfers import Transfers
 
 #: What a command leaves behind gets SIGTERM, and SIGKILL after so long.
@@ -304,11 +305,11 @@ class Attempt:
         await self._host.folders.reclaim(self.folder)
         return await self._carried(lambda transfers: transfers.take(self.order.spec.outputs))
 
-    async def _carried(self, work: Callable[[Transfers], Any]) -> Any:
-        """What `work` gives. Whatever goes wrong with it is TransferFailed: it ends this attempt, not its agent."""
+    async def _carried(self, work: Callable[[Transfers], Steps[Any]]) -> Any:
+        """What `work` comes to. Whatever goes wrong with it is TransferFailed: it ends this attempt, not its agent."""
         folder = self._working_folder()  # here: a thread may come to it when that has gone with the attempt
         try:
-            return await self._host.carriers.run(lambda: work(self._transfers(folder)))
+            return await self._host.carriers.carry(lambda: work(self._transfers(folder)))
         except (TransferFailed, TransferStopped):
             raise
         except OSError as error:

@@ -43,10 +43,6 @@ class Stop:
     def is_set(self) -> bool:
         return self._event.is_set()
 
-    def wait(self, seconds: float) -> bool:
-        """Sleep so long at most; whether it is set."""
-        return self._event.wait(seconds)
-
     def check(self) -> None:
         if self._event.is_set():
             raise TransferStopped

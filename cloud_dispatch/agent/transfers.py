@@ -1,5 +1,8 @@
 """Brings inputs and takes outputs, by URL. Owns their bounds and names; runs in threads: nothing is asynchronous here.
 
+What fails is tried again after a pause, which is yielded: whoever carries a transfer out waits, and nothing is held for
+it meanwhile but the file that goes.
+
 A file is under its final name only when it is whole. Outputs go to names of the attempt alone (promise P1): the
 manifest of the result that is accepted says which files are the task's. The dispatcher itself, which keeps outputs and
 serves them as inputs of other tasks, is asked with a token; nobody else is sent one.
@@ -18,7 +21,7 @@ from typing import IO, Any, Callable, List, TypeVar  # noqa: UP035
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from cloud_dispatch.agent import deposit
-from cloud_dispatch.agent.adapters import now_ms
+from cloud_dispatch.agent.adapters import Steps, now_ms
 from cloud_dispatch.agent.connections import opener
 from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed
 from cloud_dispatch.agent.findings import MOST_OUTPUTS, found, inside, opened
@@ -58,7 +61,7 @@ class Transfers:
         self._stop = stop
         self._reach = reach
 
-    def bring(self, inputs: List[FileTransfer]) -> None:
+    def bring(self, inputs: List[FileTransfer]) -> Steps[None]:
         """Every input under its name; TransferFailed names the first that is not to be had."""
         for item in inputs:
             self._stop.check()
@@ -66,9 +69,9 @@ class Transfers:
             _check_url(item.url, "input %s" % item.path)
             what = "input %s from %s" % (item.path, shown(item.url))
             attempts = DEPOT_ATTEMPTS if self._is_depot(item.url) else ATTEMPTS
-            self._retried(what, partial(self._fetch, item.url, target), attempts, INPUT_PATIENCE_MS)
+            yield from self._retried(what, partial(self._fetch, item.url, target), attempts, INPUT_PATIENCE_MS)
 
-    def take(self, outputs: List[FileTransfer]) -> List[OutputFile]:
+    def take(self, outputs: List[FileTransfer]) -> Steps[List[OutputFile]]:
         """Store every declared output and return the manifest; TransferFailed if one is missing or can't be stored."""
         self._stop.check()
         self._reach.allow(self._folder)
@@ -82,7 +85,7 @@ class Transfers:
                 heavy += weight(path, url)
                 if heavy > MOST_MANIFEST:
                     raise TransferFailed("the names of output %s are too long for so many files" % item.path)
-                manifest.append(self._store(path, url))
+                manifest.append((yield from self._store(path, url)))
         return manifest
 
     # Names
@@ -144,7 +147,7 @@ class Transfers:
         if promised is not None and promised != size:
             raise OSError("got %d of %d bytes" % (size, promised))
 
-    def _store(self, path: str, url: str) -> OutputFile:
+    def _store(self, path: str, url: str) -> Steps[OutputFile]:
         what = "output %s to %s" % (path, shown(url) or "the dispatcher")
         if not os.path.isfile(self._inside(path)):
             raise TransferFailed("output %s is not a file" % path)
@@ -156,8 +159,9 @@ class Transfers:
         else:
             query = "?task=%d&token=%d&path=%s" % (self._task, self._token, quote(path, safe=""))
             send, attempts = partial(self._deposit, OUTPUTS_PATH + query), DEPOT_ATTEMPTS
-        with self._retried(what, partial(self._opened, path)) as file:
-            return self._retried(what, partial(self._sent, path, url, file, send), attempts, OUTPUT_PATIENCE_MS)
+        with (yield from self._retried(what, partial(self._opened, path))) as file:
+            sent = partial(self._sent, path, url, file, send)
+            return (yield from self._retried(what, sent, attempts, OUTPUT_PATIENCE_MS))
 
     def _opened(self, path: str) -> IO[bytes]:
         file = opened(self._folder, path)
@@ -191,7 +195,7 @@ class Transfers:
         with opener(self._stop, None).open(request, timeout=ANSWER_S):
             pass
 
-    def _retried(self, what: str, action: Callable[[], T], attempts: int = ATTEMPTS, patience_ms: int = 0) -> T:
+    def _retried(self, what: str, action: Callable[[], T], attempts: int = ATTEMPTS, patience_ms: int = 0) -> Steps[T]:
         failures, failed_ms = 0, 0
         while True:
             try:
@@ -209,7 +213,7 @@ class Transfers:
                     raise TransferFailed("%s: %s" % (what, _why(error))) from None
             finally:
                 self._stop.unwatch()
-            self._stop.wait(min(RETRY_FIRST_S * (1 << min(failures - 1, 10)), RETRY_MOST_S))
+            yield min(RETRY_FIRST_S * (1 << min(failures - 1, 10)), RETRY_MOST_S)
             self._stop.check()
 
 

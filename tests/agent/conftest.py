@@ -13,20 +13,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from cloud_dispatch.agent import transfers
+from cloud_dispatch.agent.adapters import Steps
 from cloud_dispatch.agent.depot import Depot, Stop
 from cloud_dispatch.agent.incarnation import NAME
 from cloud_dispatch.agent.privileges import Unseparated, python_for_all
 from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.agentzip import build
-from cloud_dispatch.wire.messages import Policy
+from cloud_dispatch.wire.messages import FileTransfer, OutputFile, Policy
 from tests import procfs
 from tests.agent.stub import StubDispatcher
 
+T = TypeVar("T")
 #: The fencing token of what `made` transfers for.
 TOKEN = 42
 
@@ -223,13 +225,37 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(transfers, name, 0)
 
 
+def carried(steps: Steps[T]) -> T:
+    """What `steps` come to, their pauses made."""
+    try:
+        while True:
+            time.sleep(next(steps))
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+class Carried:
+    """Transfers that are carried out at once."""
+
+    def __init__(self, transfers: Transfers) -> None:
+        self.transfers = transfers
+
+    def bring(self, inputs: list[FileTransfer]) -> None:
+        carried(self.transfers.bring(inputs))
+
+    def take(self, outputs: list[FileTransfer]) -> list[OutputFile]:
+        return carried(self.transfers.take(outputs))
+
+
 @pytest.fixture
-def made(tmp_path: Path) -> Callable[..., Transfers]:
+def made(tmp_path: Path) -> Callable[..., Carried]:
     """Makes the transfers of an attempt whose working folder is `attempt`."""
     folder = tmp_path / "attempt"
     folder.mkdir()
 
-    def make(stop: Stop | None = None, dispatcher: str = "http://127.0.0.1:9") -> Transfers:
-        return Transfers(str(folder), 7, TOKEN, Depot(dispatcher, lambda: "t", None, ""), stop or Stop())
+    def make(stop: Stop | None = None, dispatcher: str = "http://127.0.0.1:9") -> Carried:
+        depot = Depot(dispatcher, lambda: "t", None, "")
+        return Carried(Transfers(str(folder), 7, TOKEN, depot, stop or Stop()))
 
     return make

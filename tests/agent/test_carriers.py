@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_dispatch.agent.adapters import Carriers
+from cloud_dispatch.agent.adapters import Carriers, Steps
 from cloud_dispatch.agent.attempt import Attempt
 from cloud_dispatch.agent.baggage import Baggage
 from cloud_dispatch.agent.channel import Endpoint
@@ -76,6 +76,72 @@ async def test_so_many_go_on_at_once_however_slow_they_are() -> None:
     assert await asyncio.gather(*slow[1:]) == [None] * 4
 
 
+def paused(value: str, *pauses: float) -> Steps[str]:
+    """Work that pauses so often and comes to `value`."""
+    yield from pauses
+    return value
+
+
+async def test_what_pauses_holds_no_place() -> None:
+    """However many there are whose store is away, what needs no other goes on at once; and they do when it is back."""
+    carriers, away = Carriers(most=2, many=2), []
+
+    def kept() -> Steps[str]:
+        away.append(None)
+        yield 2.0
+        return "stored"
+
+    waiting = [asyncio.create_task(carriers.carry(kept)) for _ in range(20)]
+    async with asyncio.timeout(1.9):
+        while len(away) < 20:
+            await asyncio.sleep(0.01)
+        assert await carriers.carry(lambda: paused("quick")) == "quick"
+    assert await asyncio.gather(*waiting) == ["stored"] * 20
+
+
+async def test_what_is_silent_again_leaves_places_to_others() -> None:
+    """A store that takes a minute to say nothing takes it each time: it has no more than half of the places then."""
+    carriers, gate, silent = Carriers(most=4, many=4), threading.Event(), []
+
+    def dead() -> Steps[str]:
+        yield 0.001
+        silent.append(None)
+        gate.wait()
+        return "given up"
+
+    waiting = [asyncio.create_task(carriers.carry(dead)) for _ in range(10)]
+    while len(silent) < 2:
+        await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        assert await carriers.carry(lambda: paused("quick")) == "quick"
+    assert len(silent) == 2
+    gate.set()
+    assert await asyncio.gather(*waiting) == ["given up"] * 10
+
+
+async def test_what_goes_wrong_after_a_pause_is_raised() -> None:
+    """As before it; and what is given up in one is not gone on with."""
+    carriers, went_on = Carriers(), []
+
+    def fails() -> Steps[str]:
+        yield 0.001
+        raise ZeroDivisionError
+
+    def goes_on() -> Steps[str]:
+        yield 60
+        went_on.append(None)
+        return ""
+
+    with pytest.raises(ZeroDivisionError):
+        await carriers.carry(fails)
+    given_up = asyncio.create_task(carriers.carry(goes_on))
+    await asyncio.sleep(0.05)
+    given_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    assert not went_on
+
+
 def test_each_agent_has_its_own(tmp_path: Path) -> None:
     """Two in one process, one after the other, each with more to carry than may begin at once."""
     for name in ("first", "second"):
@@ -88,4 +154,4 @@ async def _carried(folder: Path) -> list[str]:
     baggage = Baggage("incarnation", config, Identity("i", "token", Policy(cpus_milli=1_000)))
     agent = Shell(baggage, Endpoint.parse(config.url), lambda line: None)
     attempts = [Attempt(order(number), agent) for number in range(1, 10)]
-    return await asyncio.gather(*(attempt._carried(lambda transfers: "carried") for attempt in attempts))
+    return await asyncio.gather(*(attempt._carried(lambda transfers: paused("carried")) for attempt in attempts))

@@ -13,9 +13,8 @@ import pytest
 from cloud_dispatch.agent import findings
 from cloud_dispatch.agent.depot import TransferFailed
 from cloud_dispatch.agent.folders import remove_tree
-from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.wire.messages import FileTransfer
-from tests.agent.conftest import RunningAgent
+from tests.agent.conftest import Carried, RunningAgent
 from tests.agent.stub import StubDispatcher
 
 
@@ -30,7 +29,7 @@ def nested(folder: Path, depth: int, name: str = "d") -> None:
 
 @pytest.mark.parametrize("url", ["", "STORE"])
 def test_what_a_task_has_made_that_can_not_be_named_fails_its_output_alone(
-    made: Callable[..., Transfers], tmp_path: Path, url: str
+    made: Callable[..., Carried], tmp_path: Path, url: str
 ) -> None:
     """A name that is no text, folders that are too deep, whatever kind of output: the attempt hears of it."""
     url = url and f"file://{tmp_path}/store/"
@@ -51,7 +50,7 @@ def test_what_a_task_has_made_that_can_not_be_named_fails_its_output_alone(
     assert not folder.exists()
 
 
-def test_no_folder_of_an_output_is_left_out_in_silence(made: Callable[..., Transfers], tmp_path: Path) -> None:
+def test_no_folder_of_an_output_is_left_out_in_silence(made: Callable[..., Carried], tmp_path: Path) -> None:
     """Here one whose name has grown too long to be looked into; the file beside it is not taken for all of them."""
     nested(tmp_path / "attempt/out", 30, "d" * 200)
     (tmp_path / "attempt/out/beside").write_text("x")
@@ -71,7 +70,7 @@ def test_no_folder_of_an_output_is_left_out_in_silence(made: Callable[..., Trans
     ],
 )
 def test_a_pattern_that_goes_down_means_each_file_once(
-    made: Callable[..., Transfers], tmp_path: Path, pattern: str, means: set[str]
+    made: Callable[..., Carried], tmp_path: Path, pattern: str, means: set[str]
 ) -> None:
     """It matches each folder and again what lies in it; the working folder itself leads nowhere out of it."""
     for name in ("a", "out/.hidden", "out/b", "out/deep/c", "out-of/d"):
@@ -82,7 +81,7 @@ def test_a_pattern_that_goes_down_means_each_file_once(
 
 
 @pytest.mark.parametrize("path", ["out", "out/*"])
-def test_a_linked_folder_is_what_it_leads_to(made: Callable[..., Transfers], tmp_path: Path, path: str) -> None:
+def test_a_linked_folder_is_what_it_leads_to(made: Callable[..., Carried], tmp_path: Path, path: str) -> None:
     """Its files are under the link's name, too; one that leads out of the working folder fails the output."""
     folder = tmp_path / "attempt"
     for name in ("out/a", "scratch/run1/deep/b"):
@@ -100,7 +99,7 @@ def test_a_linked_folder_is_what_it_leads_to(made: Callable[..., Transfers], tmp
 
 
 def test_links_make_no_endless_folders(
-    made: Callable[..., Transfers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Callable[..., Carried], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither by a circle nor by many ways to the same place."""
     circle, many = tmp_path / "attempt/circle/deep", tmp_path / "attempt/many"

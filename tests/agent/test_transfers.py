@@ -18,7 +18,7 @@ from cloud_dispatch.agent import connections, transfers
 from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed, TransferStopped
 from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.wire.messages import FileTransfer
-from tests.agent.conftest import TOKEN, RunningAgent, until
+from tests.agent.conftest import TOKEN, Carried, RunningAgent, carried, until
 from tests.agent.stub import StubDispatcher
 from tests.agent.test_deposit import NO, WORDS, server
 from tests.wire.test_places import ALIKE
@@ -108,7 +108,7 @@ def opened() -> Iterator[Shelf]:
     server.server_close()
 
 
-def test_inputs_arrive_whole_under_their_names(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
+def test_inputs_arrive_whole_under_their_names(shelf: Shelf, made: Callable[..., Carried], tmp_path: Path) -> None:
     """From http and from files, folders made as needed."""
     shelf.files["/a"] = b"x" * 3_000_000
     (tmp_path / "b c").write_bytes(b"b")
@@ -117,7 +117,7 @@ def test_inputs_arrive_whole_under_their_names(shelf: Shelf, made: Callable[...,
     assert (tmp_path / "attempt/b").read_bytes() == b"b"
 
 
-def test_the_token_goes_to_the_dispatcher_and_to_nobody_else(shelf: Shelf, made: Callable[..., Transfers]) -> None:
+def test_the_token_goes_to_the_dispatcher_and_to_nobody_else(shelf: Shelf, made: Callable[..., Carried]) -> None:
     """Not to another host, not to one whose URL only begins like the dispatcher's, not where that one sends us on."""
     shelf.files["/a"] = b"x"
     with opened() as other:
@@ -130,7 +130,7 @@ def test_the_token_goes_to_the_dispatcher_and_to_nobody_else(shelf: Shelf, made:
     assert other.bearers == [None, None, None]
 
 
-def test_an_input_that_was_cut_off_is_tried_again(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
+def test_an_input_that_was_cut_off_is_tried_again(shelf: Shelf, made: Callable[..., Carried], tmp_path: Path) -> None:
     """Half a file is never under the final name."""
     shelf.files["/a"] = b"x" * 100_000
     shelf.cut, shelf.refuse = 2, 1
@@ -145,20 +145,20 @@ def test_an_input_that_was_cut_off_is_tried_again(shelf: Shelf, made: Callable[.
 @pytest.mark.parametrize(
     "url", ["ftp://h/x", "no-url", "http://127.0.0.1:1/none", "file:///no/such/file", "http://[x/y", "http://h:p/y"]
 )
-def test_an_input_that_is_not_to_be_had_says_so(shelf: Shelf, made: Callable[..., Transfers], url: str) -> None:
+def test_an_input_that_is_not_to_be_had_says_so(shelf: Shelf, made: Callable[..., Carried], url: str) -> None:
     """The message names the input and its URL."""
     with pytest.raises(TransferFailed, match=r"input a"):
         made().bring([FileTransfer("a", url)])
 
 
-def test_a_missing_page_is_not_asked_for_again(shelf: Shelf, made: Callable[..., Transfers]) -> None:
+def test_a_missing_page_is_not_asked_for_again(shelf: Shelf, made: Callable[..., Carried]) -> None:
     """404 is final."""
     with pytest.raises(TransferFailed, match="404"):
         made().bring([FileTransfer("a", f"{shelf.url}/none")])
     assert shelf.requests == 1
 
 
-def test_the_dispatcher_s_words_for_a_missing_input_are_told(shelf: Shelf, made: Callable[..., Transfers]) -> None:
+def test_the_dispatcher_s_words_for_a_missing_input_are_told(shelf: Shelf, made: Callable[..., Carried]) -> None:
     """It knows which task lacks it; of others only the status is told, and where words can't be read."""
     url = f"{shelf.url}/v1/tasks/7/outputs/a"
     said = {"code": "not-found", "message": "the result of task 7 has no output 'a'", "hint": "look"}
@@ -174,7 +174,7 @@ def test_the_dispatcher_s_words_for_a_missing_input_are_told(shelf: Shelf, made:
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "", ".", "in/../../x", "link/x"])
-def test_paths_that_leave_the_folder_are_refused(made: Callable[..., Transfers], tmp_path: Path, path: str) -> None:
+def test_paths_that_leave_the_folder_are_refused(made: Callable[..., Carried], tmp_path: Path, path: str) -> None:
     """For inputs and outputs, by dots, by root and by a link."""
     (tmp_path / "x").write_text("secret")
     (tmp_path / "attempt/link").symlink_to(tmp_path)
@@ -185,7 +185,7 @@ def test_paths_that_leave_the_folder_are_refused(made: Callable[..., Transfers],
     assert (tmp_path / "x").read_text() == "secret"
 
 
-def test_outputs_go_to_names_of_the_attempt_alone(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
+def test_outputs_go_to_names_of_the_attempt_alone(shelf: Shelf, made: Callable[..., Carried], tmp_path: Path) -> None:
     """A file URL gets the token, {token} is replaced, and the manifest names what was stored."""
     (tmp_path / "attempt/r").write_bytes(b"result")
     shelf.refuse = 2
@@ -201,7 +201,7 @@ def test_outputs_go_to_names_of_the_attempt_alone(shelf: Shelf, made: Callable[.
 
 @pytest.mark.parametrize("url", ALIKE)
 def test_an_output_that_would_be_one_file_for_every_attempt_is_not_stored(
-    made: Callable[..., Transfers], tmp_path: Path, url: str
+    made: Callable[..., Carried], tmp_path: Path, url: str
 ) -> None:
     """Whatever the dispatcher took: a late attempt would write over what a newer one has stored."""
     (tmp_path / "attempt/r").write_bytes(b"result")
@@ -213,7 +213,7 @@ def test_an_output_that_would_be_one_file_for_every_attempt_is_not_stored(
 
 
 def test_an_output_is_read_again_from_what_was_opened(
-    shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path
+    shelf: Shelf, made: Callable[..., Carried], tmp_path: Path
 ) -> None:
     """Whatever has its name when it has to be sent once more: a link may have taken its place."""
     output, secret = tmp_path / "attempt/r", tmp_path / "secret"
@@ -230,7 +230,7 @@ def test_an_output_is_read_again_from_what_was_opened(
     assert shelf.files == {f"/r-{TOKEN}": b"result"}
 
 
-def test_patterns_and_folders_take_every_file(made: Callable[..., Transfers], tmp_path: Path) -> None:
+def test_patterns_and_folders_take_every_file(made: Callable[..., Carried], tmp_path: Path) -> None:
     """A URL that ends in / gets each file's own path; several files need one."""
     folder = tmp_path / "attempt/out"
     (folder / "deep").mkdir(parents=True)
@@ -246,7 +246,7 @@ def test_patterns_and_folders_take_every_file(made: Callable[..., Transfers], tm
 
 
 def test_names_that_are_too_long_for_so_many_files_fail_the_output(
-    made: Callable[..., Transfers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Callable[..., Carried], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the manifest of one attempt says is bounded, whether of its paths or of its URLs."""
     folder = tmp_path / "attempt/out"
@@ -260,7 +260,7 @@ def test_names_that_are_too_long_for_so_many_files_fail_the_output(
         made().take([FileTransfer("out", store)])
 
 
-def test_a_stopped_transfer_ends_at_once(shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path) -> None:
+def test_a_stopped_transfer_ends_at_once(shelf: Shelf, made: Callable[..., Carried], tmp_path: Path) -> None:
     """Nothing of it is left under any name."""
     stop = Stop()
     stop.set()
@@ -310,7 +310,7 @@ def tarpit() -> Iterator[Tarpit]:
 
 @pytest.mark.parametrize("bytes_come", [True, False])
 def test_a_transfer_that_waits_for_another_machine_is_stopped(
-    made: Callable[..., Transfers], tmp_path: Path, tarpit: Tarpit, bytes_come: bool
+    made: Callable[..., Carried], tmp_path: Path, tarpit: Tarpit, bytes_come: bool
 ) -> None:
     """One that never fills a block, and one that says nothing at all: the connection ends with the attempt."""
     stop, ended = Stop(), []
@@ -340,7 +340,7 @@ def test_a_transfer_that_waits_for_another_machine_is_stopped(
 
 
 def test_an_input_that_trickles_for_ever_is_given_up(
-    made: Callable[..., Transfers], tmp_path: Path, tarpit: Tarpit, monkeypatch: pytest.MonkeyPatch
+    made: Callable[..., Carried], tmp_path: Path, tarpit: Tarpit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is never late, and never done; the message says how fast it has to be."""
     monkeypatch.setattr(transfers, "RETRY_FIRST_S", 0.01)
@@ -351,7 +351,7 @@ def test_an_input_that_trickles_for_ever_is_given_up(
 
 
 def test_a_slow_input_is_had(
-    shelf: Shelf, made: Callable[..., Transfers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, made: Callable[..., Carried], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Window after window, as long as enough comes in each."""
     monkeypatch.setattr(connections, "WINDOW_MS", 0)
@@ -368,7 +368,7 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -
     with server(NO, WORDS) as dispatcher:
         depot = Depot(f"http://127.0.0.1:{dispatcher.port}", lambda: "t", None, "")
         with pytest.raises(TransferFailed, match="output large to the dispatcher: a file has at most 1GiB"):
-            Transfers(str(tmp_path), 1, TOKEN, depot, Stop()).take([FileTransfer("large")])
+            carried(Transfers(str(tmp_path), 1, TOKEN, depot, Stop()).take([FileTransfer("large")]))
 
 
 @pytest.mark.process
@@ -491,6 +491,6 @@ def test_a_failed_transfer_tells_no_secret_of_its_url(
     depot = Depot(shelf.url, lambda: "token", None, "")
     given = f"{shelf.url}/in.txt?sig=hunter2" if url == "FILE" else url
     with pytest.raises(TransferFailed) as caught:
-        Transfers(str(tmp_path), 1, TOKEN, depot, Stop()).bring([FileTransfer("in.txt", given)])
+        carried(Transfers(str(tmp_path), 1, TOKEN, depot, Stop()).bring([FileTransfer("in.txt", given)]))
     assert "in.txt" in str(caught.value)
     assert "hunter2" not in str(caught.value)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.agent.adapters import Carriers
 from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed
 from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.api import shares
@@ -203,7 +204,7 @@ async def test_an_agent_hears_at_once_why_its_file_is_refused(tmp_path: Path) ->
         depot = Depot(house.url, lambda: agent.headers["Authorization"].removeprefix("Bearer "), None, "")
         transfers = Transfers(str(folder), claim.task, claim.token, depot, Stop())
         with pytest.raises(TransferFailed, match=r"output large to the dispatcher: .* 1000B"):
-            await asyncio.to_thread(transfers.take, [FileTransfer("small"), FileTransfer("large")])
+            await Carriers().carry(lambda: transfers.take([FileTransfer("small"), FileTransfer("large")]))
         assert [path.name for path in files(house.services.outputs._root)] == ["small"]
 
 
