@@ -93,13 +93,13 @@ def _is_below(relative: str, folders: Set[str]) -> bool:
 
 
 class _Walk:
-    """All files below a folder. Bounded, since links can make many folders of few."""
+    """All files below a folder. Bounded, since links can make many folders of few, and no more files are of use."""
 
     def __init__(self, folder: str, path: str, check: Callable[[], None]) -> None:
         self._folder = folder
         self._path = path
         self._check = check
-        self._entered = 0
+        self._entered = self._found = 0
 
     def below(self, relative: str, above: Tuple[Tuple[int, int], ...]) -> Iterator[str]:
         """The files below the folder `relative`; `above` are those that it was reached through."""
@@ -112,7 +112,7 @@ class _Walk:
         if mark in above:
             raise TransferFailed("output %s: %s leads back to a folder above it" % (self._path, ascii(relative)))
         with os.scandir(os.path.join(self._folder, relative)) as entries:
-            kinds = sorted((entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries)
+            kinds = sorted(self._kinds(entries))
         for name, _, is_link in kinds:
             if is_link:
                 inside(self._folder, os.path.join(relative, name))
@@ -120,3 +120,12 @@ class _Walk:
         for name, is_folder, _ in kinds:
             if is_folder:
                 yield from self.below(os.path.join(relative, name), (*above, mark))
+
+    def _kinds(self, entries: Iterator[os.DirEntry[str]]) -> Iterator[Tuple[str, bool, bool]]:
+        """Of each entry its name, and whether it is a folder and a link."""
+        for entry in entries:
+            is_folder = entry.is_dir()
+            self._found += not is_folder
+            if self._found > MOST_OUTPUTS:
+                raise TransferFailed("more than %d output files" % MOST_OUTPUTS)
+            yield entry.name, is_folder, entry.is_symlink()

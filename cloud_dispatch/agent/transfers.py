@@ -17,7 +17,7 @@ import shutil
 import urllib.error
 import urllib.request
 from functools import partial
-from typing import IO, Any, Callable, List, TypeVar  # noqa: UP035
+from typing import IO, Any, Callable, Dict, List, Tuple, TypeVar  # noqa: UP035
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from cloud_dispatch.agent import deposit
@@ -75,18 +75,35 @@ class Transfers:
         """Store every declared output and return the manifest; TransferFailed if one is missing or can't be stored."""
         self._stop.check()
         self._reach.allow(self._folder)
+        planned = self._planned(outputs)
         manifest: List[OutputFile] = []
+        for path, url in planned:
+            stored = yield from self._store(path, url)
+            manifest.append(stored)
+        return manifest
+
+    def _planned(self, outputs: List[FileTransfer]) -> List[Tuple[str, str]]:
+        """What to store and where: each file once at each of the places that are named for it. TransferFailed for what
+        can't be, before anything is sent."""
+        planned: Dict[Tuple[str, str], str] = {}  # by the place: a URL, or the dispatcher's with a path
         heavy = 0
         for item in outputs:
             for path in found(self._folder, item.path, self._stop.check):
-                if len(manifest) >= MOST_OUTPUTS:
-                    raise TransferFailed("more than %d output files" % MOST_OUTPUTS)
                 url = self._target(item, path)
+                place = (url, "" if url else path)
+                if place in planned:
+                    if planned[place] != path:
+                        raise TransferFailed("outputs %s and %s have the same URL" % (planned[place], path))
+                    continue
+                if not os.path.isfile(self._inside(path)):
+                    raise TransferFailed("output %s is not a file" % path)
+                planned[place] = path
                 heavy += weight(path, url)
+                if len(planned) > MOST_OUTPUTS:
+                    raise TransferFailed("more than %d output files" % MOST_OUTPUTS)
                 if heavy > MOST_MANIFEST:
                     raise TransferFailed("the names of output %s are too long for so many files" % item.path)
-                manifest.append((yield from self._store(path, url)))
-        return manifest
+        return [(path, url) for (url, _), path in planned.items()]
 
     # Names
 
@@ -149,8 +166,6 @@ class Transfers:
 
     def _store(self, path: str, url: str) -> Steps[OutputFile]:
         what = "output %s to %s" % (path, shown(url) or "the dispatcher")
-        if not os.path.isfile(self._inside(path)):
-            raise TransferFailed("output %s is not a file" % path)
         attempts = ATTEMPTS
         if _is_file(url):
             send: Callable[[_Sent], None] = partial(self._place, unquote(urlsplit(url).path))

@@ -351,6 +351,7 @@ def _input(position: int, item: TransferInput) -> Transfer:
 
 def _outputs(items: Sequence[str | TransferInput]) -> tuple[Transfer, ...]:
     taken: dict[str, Transfer] = {}
+    urls: dict[str, str] = {}  # of single files, with their paths
     for position, item in enumerate(items):
         given = TransferInput(item) if isinstance(item, str) else item
         place = f"outputs[{position}]"
@@ -358,6 +359,12 @@ def _outputs(items: Sequence[str | TransferInput]) -> tuple[Transfer, ...]:
         if path in taken:
             raise ValueError(f"{place}: expected each output once, got {fields.shorten(path)} again")
         url = fields.read(f"{place}.url", fields.url, given.url) if given.url else ""
+        if url in urls:
+            raise ValueError(
+                f"{place}.url: expected another than that of {fields.shorten(urls[url])}, which it would replace"
+            )
+        if url and not url.endswith("/"):
+            urls[url] = path
         if url and not tells_attempts_apart(url):
             raise ValueError(
                 f"{place}.url: expected {{token}} in its path (with http and https in path or query), so that each "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cloud_dispatch.agent import connections, transfers
+from cloud_dispatch.agent import connections, findings, transfers
 from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed, TransferStopped
 from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.wire.messages import FileTransfer
@@ -258,6 +259,60 @@ def test_names_that_are_too_long_for_so_many_files_fail_the_output(
     monkeypatch.setattr(transfers, "MOST_MANIFEST", 10_000)
     with pytest.raises(TransferFailed, match="output out are too long for so many files"):
         made().take([FileTransfer("out", store)])
+
+
+def test_each_file_goes_once_to_each_of_its_places(shelf: Shelf, made: Callable[..., Carried], tmp_path: Path) -> None:
+    """However many outputs mean it; where two name different places for it, both were asked for."""
+    folder = tmp_path / "attempt/out"
+    folder.mkdir(parents=True)
+    for name in ("a", "b"):
+        (folder / name).write_text(name)
+    store, other = f"{shelf.url}/{{token}}/", f"{shelf.url}/other-{{token}}"
+    wanted = [FileTransfer("out/*", store), FileTransfer("out", store), FileTransfer("out/a", f"{store}out/a")]
+    manifest = made().take([*wanted, FileTransfer("./out/a", other)])
+    assert [(file.path, file.url) for file in manifest] == [
+        ("out/a", f"{shelf.url}/{TOKEN}/out/a"),
+        ("out/b", f"{shelf.url}/{TOKEN}/out/b"),
+        ("out/a", f"{shelf.url}/other-{TOKEN}"),
+    ]
+    assert shelf.requests == 3
+
+
+def test_nothing_is_sent_of_outputs_that_can_not_all_be(
+    shelf: Shelf, made: Callable[..., Carried], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too many of them, one that is missing, no file or can't be looked into, two that would be one."""
+    monkeypatch.setattr(transfers, "MOST_OUTPUTS", 20)
+    monkeypatch.setattr(findings, "MOST_OUTPUTS", 20)
+    folder = tmp_path / "attempt/out"
+    folder.mkdir(parents=True)
+    for number in range(20):
+        (folder / str(number)).write_text("x")
+    (tmp_path / "attempt/more").write_text("x")
+    os.mkfifo(tmp_path / "attempt/pipe")
+    store, one = f"{shelf.url}/{{token}}/", f"{shelf.url}/{{token}}"
+    for second, why in (
+        (FileTransfer("more", store), "more than 20 output files"),
+        (FileTransfer("none", store), "output none is missing"),
+        (FileTransfer("pipe", store), "output pipe is not a file"),
+        (FileTransfer("..", store), "leaves the working folder"),
+    ):
+        with pytest.raises(TransferFailed, match=why):
+            made().take([FileTransfer("out", store), second])
+    with pytest.raises(TransferFailed, match="outputs out/0 and out/1 have the same URL"):
+        made().take([FileTransfer("out/0", one), FileTransfer("out/1", one)])
+    assert shelf.requests == 0
+    assert len(made().take([FileTransfer("out", store), FileTransfer("out/*", store)])) == 20, "each counts once"
+
+
+def test_a_folder_of_endless_files_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known to be too much is held in nobody's memory."""
+    monkeypatch.setattr(findings, "MOST_OUTPUTS", 20)
+    (tmp_path / "attempt/out").mkdir(parents=True)
+    for number in range(21):
+        (tmp_path / "attempt/out" / str(number)).write_text("x")
+    with pytest.raises(TransferFailed, match="more than 20 output files"):
+        findings.found(str(tmp_path / "attempt"), "out", lambda: None)
 
 
 def test_a_stopped_transfer_ends_at_once(shelf: Shelf, made: Callable[..., Carried], tmp_path: Path) -> None:

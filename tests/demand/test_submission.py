@@ -131,6 +131,7 @@ BAD: list[tuple[dict[str, Any] | Any, str]] = [
     ({"command": "a", "outputs": [{"url": "http://[{token}]/y", "path": "x"}]}, "outputs[0].url"),
     ({"command": "a", "outputs": ["a", {"url": "https://[h/{token}", "path": "x"}]}, "outputs[1].url"),
     ({"command": "a", "outputs": [{"url": "file://[h/y", "path": "x"}]}, "outputs[0].url"),
+    ({"command": "a", "outputs": [{"url": "https://h/{token}", "path": path} for path in "xy"]}, "outputs[1].url"),
     ({"command": "a", "outputs": ["a", "/etc/passwd"]}, "outputs[1]"),
     ({"command": "a", "outputs": ["a", "b/../../c"]}, "outputs[1]"),
     ({"command": "a", "outputs": ["a", "./a"]}, "outputs[1]"),
