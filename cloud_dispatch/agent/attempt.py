@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional
 
 from cloud_dispatch.agent.adapters import has_amd_gpus
 from cloud_dispatch.agent.baggage import Moved
-from cloud_dispatch.agent.depot import Stop, TransferFailed, TransferStopped
+from cloud_dispatch.agent.depot import FULL, NoRoom, Stop, TransferFailed, TransferStopped
 from cloud_dispatch.agent.devices import visible
 from cloud_dispatch.agent.folders import TEMPORARY, NoneFree
 from cloud_dispatch.agent.logs import LogStream
@@ -41,7 +41,6 @@ _CROWDED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN)
 #: Where the disk has no room for a folder, the same: to remove what others left on it takes longer.
 _FULL_TRIES = 60
 _FULL_PAUSE_S = 0.5
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Attempt:
@@ -88,8 +87,21 @@ class Attempt:
         """It gets no folder. One that has waited long for a user of its own is better off elsewhere."""
         if isinstance(error, NoneFree):
             self._over("released", detail="no user of its own was free for it")
+            return
+        why = "can't make the attempt's folder: %s" % error
+        if error.errno in FULL:
+            self._no_room(0, why)
         else:
-            self._over("cannot-start", detail="can't make the attempt's folder: %s" % error)
+            self._over("cannot-start", detail=why)
+
+    def _no_room(self, needs: int, why: str) -> None:
+        """The disk stays full. That is nothing of a task's that would have had room when there was nothing on it yet;
+        one that needs most of a disk would find none elsewhere, and is tried as often as others that can't start."""
+        if needs < self._host.room_at_first // 2:
+            self._host.filled("no room on its disk for task %d: %s" % (self.order.task, why))
+            self._over("released", detail=why)
+        else:
+            self._over("cannot-start", detail=why)
 
     def _proceed(self) -> None:
         if self.order.spec.inputs:
@@ -178,6 +190,9 @@ class Attempt:
         inputs = self.order.spec.inputs
         try:
             await self._unless_stopped(lambda: self._carried(lambda transfers: transfers.bring(inputs)))
+        except NoRoom as error:
+            self._no_room(error.needs, str(error))
+            return
         except TransferFailed as error:
             self._over("cannot-start", detail=str(error))
             return
@@ -388,4 +403,4 @@ class Attempt:
 
 def _may_pass(error: OSError) -> bool:
     """Whether a folder may be had soon that can't be had for `error`."""
-    return isinstance(error, NoneFree) or error.errno in _FULL
+    return isinstance(error, NoneFree) or error.errno in FULL

@@ -66,7 +66,8 @@ class Moved:
 class Baggage:
     """All of it. `pipe`: the descriptor to report to the supervisor. `warden`: that of the socket to its warden, -1
     where the agent runs attempts itself; `lodging`: where their folders are then. `born_ms`: when the VM's life began.
-    `words`: how many words of the guest timer the supervisor has heard. `machine`: None where nothing was before."""
+    `words`: how many words of the guest timer the supervisor has heard. `room`: how many bytes the disk had free at
+    first. `machine`: None where nothing was before."""
 
     incarnation: str = ""
     config: Config = field(default_factory=Config)
@@ -76,6 +77,7 @@ class Baggage:
     lodging: str = ""
     born_ms: int = 0
     words: int = 0
+    room: int = 0
     machine: Optional[Carried] = None
     attempts: List[Moved] = field(default_factory=list)
 

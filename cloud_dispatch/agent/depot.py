@@ -6,6 +6,7 @@ Apart from `transfers`, whose part of the standard library takes long to load, a
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 from dataclasses import dataclass
@@ -14,9 +15,20 @@ from typing import TYPE_CHECKING, Callable, List, Optional  # noqa: UP035
 if TYPE_CHECKING:
     import ssl
 
+#: What the kernel says of a disk, or of a user's part of it, that is full.
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 class TransferFailed(Exception):
     """An input is not to be had, or an output can't be stored; the text is for the task's user."""
+
+
+class NoRoom(TransferFailed):
+    """The disk of the VM has no room for the inputs, which need `needs` bytes as far as is known."""
+
+    def __init__(self, why: str, needs: int) -> None:
+        super().__init__(why)
+        self.needs = needs
 
 
 class TransferStopped(Exception):

@@ -53,6 +53,7 @@ class Life:
     taken: int = 0  # claims that were given to the shell
     taken_ms: Optional[int] = None  # when the provider takes the VM back, as it has said
     advised: bool = False  # the provider has said that it may well take the VM back
+    full: str = ""  # the VM's disk has no room for others, and for what
     confirmed_ms: Optional[int] = None  # when the dispatcher heard that the present drain is complete
     timer_leave_ms: int = NEVER_MS  # when to go because the guest timer is about to end the VM
 
@@ -68,6 +69,8 @@ class Life:
             return Reason("preempted", "preempted")
         if self.advised and not holds:
             return Reason("advised")
+        if self.full and not holds:
+            return Reason("health", failure=self.full)
         if policy.silence_ms and now_ms >= self.heard_ms + policy.silence_ms:
             return Reason("silence")
         if not holds and policy.max_tasks and self.taken >= policy.max_tasks:

@@ -73,6 +73,13 @@ class Stuck:
 
 
 @dataclass
+class Filled:
+    """The VM's disk stays so full that it has no room for an attempt that was to have some; `why` says for what."""
+
+    why: str
+
+
+@dataclass
 class Signalled:
     """The operating system or the supervisor tells the agent to end: `shutdown`, or `preempted` by the provider."""
 
@@ -120,7 +127,20 @@ class Timer:
 
 
 Event = Union[
-    Boot, Replied, Failed, Started, Vacated, Ended, Stuck, Signalled, Noticed, HealthChecked, Brought, Hindered, Timer
+    Boot,
+    Replied,
+    Failed,
+    Started,
+    Vacated,
+    Ended,
+    Stuck,
+    Filled,
+    Signalled,
+    Noticed,
+    HealthChecked,
+    Brought,
+    Hindered,
+    Timer,
 ]
 
 

@@ -100,6 +100,14 @@ class Folders:
         remove_tree(self._waste)
 
 
+def free_room(folder: str) -> int:
+    """How many bytes its disk has free for whoever asks; 0 where that is not said."""
+    with contextlib.suppress(OSError):
+        status = os.statvfs(folder)
+        return status.f_bavail * status.f_frsize
+    return 0
+
+
 def remove_tree(folder: str) -> None:
     """Remove `folder` with all that is in it, as far as that is allowed. What a task has nested deeper than Python can
     follow, or has made so that its owner may not write, is left to `remove_by_force`."""

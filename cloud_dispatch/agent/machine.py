@@ -20,7 +20,7 @@ from cloud_dispatch.agent.health import Health
 from cloud_dispatch.agent.pace import Outstanding, beat_ms, tempo
 from cloud_dispatch.agent.succession import AGAIN_MS, Succession
 from cloud_dispatch.agent.timer import GuestTimer, Renewal
-from cloud_dispatch.wire.messages import ADVISED, PREEMPTED, Policy, Result, SyncReply
+from cloud_dispatch.wire.messages import ADVISED, FULL, PREEMPTED, Policy, Result, SyncReply
 
 #: A claim taken ahead that has not started after so long goes back, so that an idle instance may have it.
 AHEAD_PATIENCE_MS = 2_000
@@ -202,6 +202,10 @@ class Machine:
             attempt.stuck = True
             self._give_up(attempt, now_ms)
 
+    def _filled(self, event: events.Filled, now_ms: int) -> None:
+        """What runs goes on; then the VM goes, as it is of no use to others."""
+        self.life.full = self.life.full or event.why
+
     def _signalled(self, event: events.Signalled, now_ms: int) -> None:
         word = event.reason if self.life.taken_ms is None else "preempted"
         self._begin_end(Reason(word, "preempted"), now_ms)
@@ -222,9 +226,9 @@ class Machine:
 
     @property
     def _leaves(self) -> bool:
-        """Whether it takes no more work for good: it is told to drain, or the provider says that it takes the VM
-        back, or may."""
-        return self.draining or self.life.advised
+        """Whether it takes no more work for good: it is told to drain, its disk is full, or the provider says that it
+        takes the VM back, or may."""
+        return self.draining or self.life.advised or bool(self.life.full)
 
     def _health_checked(self, event: events.HealthChecked, now_ms: int) -> None:
         self.health.checked(event.index, event.passed, event.detail, now_ms)
@@ -346,7 +350,8 @@ class Machine:
             return Standing(state, token, ending=ending, detail=end.failure[:_DETAIL_CHARS])
         slots, ahead = self._wanted()
         asks = bool(self._asks(now_ms))
-        detail = PREEMPTED if self.life.taken_ms is not None else ADVISED if self.life.advised else ""
+        detail = ADVISED if self.life.advised else FULL if self.life.full else ""
+        detail = PREEMPTED if self.life.taken_ms is not None else detail
         return Standing(state, token, slots + ahead, ahead, slots > 0, asks, "", detail)
 
     def _wanted(self) -> tuple[int, int]:
@@ -424,6 +429,7 @@ _HANDLERS: Dict[type, Callable[[Machine, Any, int], None]] = {
     events.Vacated: Machine._vacated,
     events.Ended: Machine._ended,
     events.Stuck: Machine._stuck,
+    events.Filled: Machine._filled,
     events.Signalled: Machine._signalled,
     events.Noticed: Machine._noticed,
     events.HealthChecked: Machine._health_checked,

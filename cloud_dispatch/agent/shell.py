@@ -23,7 +23,7 @@ from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
 from cloud_dispatch.agent.checks import CheckRun
 from cloud_dispatch.agent.claims import most_claims
 from cloud_dispatch.agent.depot import Depot
-from cloud_dispatch.agent.folders import Folders
+from cloud_dispatch.agent.folders import Folders, free_room
 from cloud_dispatch.agent.identity import explain_error, save_identity
 from cloud_dispatch.agent.lookout import Lookout
 from cloud_dispatch.agent.machine import Machine
@@ -63,6 +63,7 @@ class Shell:
             "PATH": config.path or os.environ.get("PATH") or os.defpath,
             "LANG": os.environ.get("LANG") or "C.UTF-8",
         }
+        self.room_at_first = baggage.room or free_room(config.work_dir)
         self.ca_file = ""  # what tasks know the dispatcher by
         self.ended_reason = ""
         self._report = report
@@ -272,6 +273,9 @@ class Shell:
     def vacated(self, attempt: Attempt) -> None:
         self.feed(events.Vacated(attempt.token))
 
+    def filled(self, why: str) -> None:
+        self.feed(events.Filled(why))
+
     def ended(self, attempt: Attempt, result: Result) -> None:
         self.feed(events.Ended(result))
 
@@ -335,7 +339,10 @@ class Shell:
         say("%s takes over, %d tasks run" % (command.program.sha256[:16], len(still)))
         words = 0 if self._guest_timer is None else self._guest_timer.words
         moved = [attempt.pack() for attempt in still]
-        handed = replace(self._baggage, words=words, machine=known if command.carries else None, attempts=moved)
+        handed = replace(
+            self._baggage, words=words, room=self.room_at_first, machine=known if command.carries else None,
+            attempts=moved,
+        )  # fmt: skip
         try:
             handover.become(self.config.work_dir, command.program, handed)
         except OSError as error:

@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from cloud_dispatch.agent import deposit
 from cloud_dispatch.agent.adapters import Steps, now_ms
 from cloud_dispatch.agent.connections import opener
-from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed
+from cloud_dispatch.agent.depot import FULL, Depot, NoRoom, Stop, TransferFailed
 from cloud_dispatch.agent.findings import MOST_OUTPUTS, found, inside, opened
 from cloud_dispatch.agent.reach import Reach
 from cloud_dispatch.wire.messages import OUTPUTS_PATH, TRANSFER_SCHEMES, FileTransfer, OutputFile, weight
@@ -60,6 +60,7 @@ class Transfers:
         self._depot = depot
         self._stop = stop
         self._reach = reach
+        self._brought = self._needs = 0  # bytes of the inputs that are here, and with the one that comes
 
     def bring(self, inputs: List[FileTransfer]) -> Steps[None]:
         """Every input under its name; TransferFailed names the first that is not to be had."""
@@ -70,6 +71,7 @@ class Transfers:
             what = "input %s from %s" % (item.path, shown(item.url))
             attempts = DEPOT_ATTEMPTS if self._is_depot(item.url) else ATTEMPTS
             yield from self._retried(what, partial(self._fetch, item.url, target), attempts, INPUT_PATIENCE_MS)
+            self._brought = self._needs
 
     def take(self, outputs: List[FileTransfer]) -> Steps[List[OutputFile]]:
         """Store every declared output and return the manifest; TransferFailed if one is missing or can't be stored."""
@@ -153,14 +155,16 @@ class Transfers:
     def _receive(self, source: Any, file: IO[bytes]) -> None:
         """All of `source`, as it comes: a block that fills slowly would keep the attempt from being stopped."""
         promised = getattr(source, "length", None)
+        self._needs = max(self._needs, self._brought + (promised or 0))
         size = 0
         while size != promised:
             self._stop.check()
             block = source.read1(_BLOCK)
             if not block:
                 break
-            file.write(block)
             size += len(block)
+            self._needs = max(self._needs, self._brought + size)
+            file.write(block)
         if promised is not None and promised != size:
             raise OSError("got %d of %d bytes" % (size, promised))
 
@@ -225,7 +229,8 @@ class Transfers:
                 waited = isinstance(error, _UNCHANGING) or now_ms() >= failed_ms + patience_ms
                 over = failures >= attempts and waited
                 if final or over or isinstance(error, (FileNotFoundError, PermissionError)):
-                    raise TransferFailed("%s: %s" % (what, _why(error))) from None
+                    why = "%s: %s" % (what, _why(error))
+                    raise (NoRoom(why, self._needs) if _is_full(error) else TransferFailed(why)) from None
             finally:
                 self._stop.unwatch()
             yield min(RETRY_FIRST_S * (1 << min(failures - 1, 10)), RETRY_MOST_S)
@@ -272,6 +277,10 @@ def shown(url: str) -> str:
     stand."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query and "...", ""))
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in FULL
 
 
 def _why(error: Exception) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cloud_dispatch.domain.instance import Instance, InstanceEvent, InstanceState
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.reconcile.settings import Timing
-from cloud_dispatch.wire.messages import ADVISED, PREEMPTED
+from cloud_dispatch.wire.messages import ADVISED, FULL, PREEMPTED
 
 _S, _E = InstanceState, InstanceEvent
 #: An agent's words count in these states; in the latter two any of them are news. (Named once: a member of an enum is
@@ -20,10 +20,11 @@ _HEARD = frozenset({_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.DRAINING, _S.UNKNOWN
 _MISSED = frozenset({_S.OUT_OF_CONTACT, _S.UNKNOWN})
 #: Ends that an agent reports of itself which mean that the machine is not to be trusted.
 FAILURES = frozenset({"health", "unkillable", "failed"})
-#: What an agent says of its provider's word, and what that means.
+#: What an agent that drains by itself says of its provider's word, or of its VM, and what that means.
 _NOTICES = {
     PREEMPTED: ("preempted", "its provider has given notice that it takes the VM back"),
     ADVISED: ("advised", "its provider says that it may well take the VM back"),
+    FULL: ("health", "its disk has no room for another task"),
 }
 
 

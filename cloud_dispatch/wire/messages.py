@@ -33,6 +33,8 @@ BAGGAGE = 1
 PREEMPTED = "preempted: the provider takes the VM back"
 #: The same of one whose provider says that it may well do so.
 ADVISED = "advised: the provider may take the VM back"
+#: And of one whose disk has no room for what another task brings.
+FULL = "full: the disk has no room"
 
 
 @dataclass

@@ -13,9 +13,10 @@ import pytest
 
 from cloud_dispatch.agent import attempt as attempts
 from cloud_dispatch.agent.attempt import Attempt
+from cloud_dispatch.agent.depot import NoRoom
 from cloud_dispatch.agent.folders import Folders
 from cloud_dispatch.agent.tenant import LentFolders, LentProcesses
-from cloud_dispatch.wire.messages import Order, OrderSpec, Policy
+from cloud_dispatch.wire.messages import FileTransfer, Order, OrderSpec, Policy
 
 
 class Crowded:
@@ -75,17 +76,19 @@ class Filled(Folders):
     [
         (3, errno.ENOSPC, []),
         (3, errno.EDQUOT, []),
-        (1000, errno.ENOSPC, ["cannot-start"]),
+        (1000, errno.ENOSPC, ["released"]),
         (1, errno.EROFS, ["cannot-start"]),
     ],
 )
 async def test_who_finds_the_disk_full_waits_for_others_to_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: int, number: int, causes: list[str]
 ) -> None:
-    """What another task has filled costs this one no attempt, unless it stays so; other errors do not pass."""
+    """What another task has filled costs this one no attempt: where it stays so, its claim goes back, and the VM takes
+    no other. Other errors do not pass."""
     monkeypatch.setattr(attempts, "_FULL_PAUSE_S", 0.001)
     over = asyncio.Event()
     results: list[Any] = []
+    filled: list[str] = []
 
     def ended(_: Attempt, result: Any) -> None:
         results.append(result)
@@ -95,7 +98,7 @@ async def test_who_finds_the_disk_full_waits_for_others_to_make_room(
         processes=SimpleNamespace(spawn=lambda *_: 1, own=lambda *_: None),
         folders=Filled(tmp_path / "a", full, number), policy=Policy(), base_env={}, instance="i", log_pool=None,
         spill_path=lambda _: str(tmp_path / "log"),
-        check=lambda _: None, started=lambda _: over.set(), ended=ended,
+        check=lambda _: None, started=lambda _: over.set(), ended=ended, filled=filled.append, room_at_first=1 << 30,
     )  # fmt: skip
     attempt = Attempt(Order(1, 1, 1, OrderSpec(argv=["true"])), host)
     attempt.begin()
@@ -103,7 +106,32 @@ async def test_who_finds_the_disk_full_waits_for_others_to_make_room(
         await over.wait()
     assert [result.cause for result in results] == causes
     assert all(os.strerror(number) in result.detail for result in results)
+    assert len(filled) == causes.count("released")
     attempt.discard()
+
+
+@pytest.mark.parametrize(("needs", "cause"), [(499, "released"), (500, "cannot-start")])
+async def test_an_input_that_a_full_disk_has_no_room_for_costs_no_attempt(
+    tmp_path: Path, needs: int, cause: str
+) -> None:
+    """Unless it would have had little when nothing else was there: such a one is tried so often, and no more."""
+    over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    told: list[str] = []
+
+    async def full(_: object) -> None:
+        raise NoRoom("input a from http://h/a: no room", needs)
+
+    host: Any = SimpleNamespace(
+        folders=Folders(str(tmp_path / "a"), lambda *_: None), policy=Policy(), log_pool=None,
+        carriers=SimpleNamespace(carry=full), spill_path=lambda _: str(tmp_path / "log"), check=lambda _: None,
+        filled=told.append, ended=lambda _, result: over.set_result(result), room_at_first=1000,
+    )  # fmt: skip
+    Attempt(Order(7, 1, 1, OrderSpec(argv=["true"], inputs=[FileTransfer("a", "http://h/a")])), host).begin()
+    async with asyncio.timeout(10):
+        result = await over
+    assert (result.cause, result.detail) == (cause, "input a from http://h/a: no room")
+    why = "no room on its disk for task 7: input a from http://h/a: no room"
+    assert told == ([why] if cause == "released" else [])
 
 
 def test_a_supervisor_s_full_disk_is_one(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from cloud_dispatch.agent import events
-from cloud_dispatch.wire.messages import ADVISED, PREEMPTED
+from cloud_dispatch.wire.messages import ADVISED, FULL, PREEMPTED
 from tests.agent.virtual import KILL, TERM, VirtualAgent, order
 
 USR1 = int(signal.SIGUSR1)
@@ -179,3 +179,31 @@ def test_an_idle_agent_goes_at_once_when_it_is_advised() -> None:
     agent.feed(events.Noticed(None))
     assert told(agent) == {}
     assert agent.end == "advised"
+
+
+def test_a_full_disk_ends_nothing_and_the_agent_goes_as_failed_when_all_has_ended() -> None:
+    """It takes no more work and says why, so that the dispatcher rents another for it; what waits goes back."""
+    agent = VirtualAgent(cpus_milli=2000)
+    agent.run(order(1))
+    agent.reply(order(2))
+    agent.feed(events.Filled("no room for task 2"))
+    agent.ended(2, "released")
+    agent.reply()
+    assert (agent.request.state, agent.request.detail, agent.request.want) == ("draining", FULL, 0)
+    for _ in range(20):
+        agent.reply()
+        agent.pass_ms(3_000)
+    assert (agent.kills(1), agent.machine.over) == ([], False)
+    agent.ended(1)
+    assert told(agent) == {1: "success", 2: "released"}
+    assert (agent.end, agent.request.state, agent.request.detail) == ("health", "failed", "no room for task 2")
+
+
+def test_an_agent_whose_disk_is_full_and_that_holds_nothing_goes_at_once() -> None:
+    """It is of no use to any task."""
+    agent = VirtualAgent(cpus_milli=2000)
+    agent.reply(order(1))
+    agent.feed(events.Filled("no room for task 1"))
+    agent.ended(1, "released")
+    assert told(agent) == {1: "released"}
+    assert (agent.end, agent.request.detail) == ("health", "no room for task 1")

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cloud_dispatch.agent import connections, findings, transfers
-from cloud_dispatch.agent.depot import Depot, Stop, TransferFailed, TransferStopped
+from cloud_dispatch.agent.depot import FULL, Depot, NoRoom, Stop, TransferFailed, TransferStopped
+from cloud_dispatch.agent.reach import Reach
 from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.wire.messages import FileTransfer
 from tests.agent.conftest import TOKEN, Carried, RunningAgent, carried, until
@@ -116,6 +118,37 @@ def test_inputs_arrive_whole_under_their_names(shelf: Shelf, made: Callable[...,
     made().bring([FileTransfer("in/a", f"{shelf.url}/a"), FileTransfer("b", f"file://{tmp_path}/b%20c")])
     assert (tmp_path / "attempt/in/a").read_bytes() == shelf.files["/a"]
     assert (tmp_path / "attempt/b").read_bytes() == b"b"
+
+
+@pytest.mark.parametrize("number", FULL)
+def test_an_input_that_the_disk_has_no_room_for_says_what_the_inputs_need(
+    shelf: Shelf, made: Callable[..., Carried], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """All that are here and the one that comes, as it was promised or as far as it came. It is tried again first."""
+    shelf.files.update({"/a": bytes(1_000), "/b": bytes(100_000)})
+    (tmp_path / "c").write_bytes(bytes(3_000_000))
+    true, tries = Reach.written, []
+
+    @contextmanager
+    def full(reach: Reach, target: str, suffix: str) -> Iterator[Any]:
+        with true(reach, target, suffix) as file:
+            if target.endswith("/a"):
+                yield file
+                return
+
+            def write(block: bytes) -> None:
+                tries.append(len(block))
+                raise OSError(number, os.strerror(number))
+
+            yield SimpleNamespace(write=write)
+
+    monkeypatch.setattr(Reach, "written", full)
+    for url, least, most in ((f"{shelf.url}/b", 101_000, 101_000), (f"file://{tmp_path}/c", 1_001, 3_001_000)):
+        tries.clear()
+        with pytest.raises(NoRoom, match=f"input b from .*{os.strerror(number)}") as caught:
+            made().bring([FileTransfer("a", f"{shelf.url}/a"), FileTransfer("b", url)])
+        assert least <= caught.value.needs <= most
+        assert len(tries) == transfers.ATTEMPTS
 
 
 def test_the_token_goes_to_the_dispatcher_and_to_nobody_else(shelf: Shelf, made: Callable[..., Carried]) -> None:

@@ -8,7 +8,7 @@ from cloud_dispatch.domain.instance import INSTANCE_TABLE, InstanceEvent, Instan
 from cloud_dispatch.ports.fleet import Heard
 from cloud_dispatch.reconcile.liveness import event_heard, judge
 from cloud_dispatch.reconcile.settings import Timing
-from cloud_dispatch.wire.messages import ADVISED, PREEMPTED
+from cloud_dispatch.wire.messages import ADVISED, FULL, PREEMPTED
 from tests.reconcile.examples import instance
 
 S, E = InstanceState, InstanceEvent
@@ -96,9 +96,9 @@ def test_every_verdict_is_an_arrow_of_the_table(state: InstanceState, said: Hear
             assert verdict is None or INSTANCE_TABLE.allows(state, verdict.event)
 
 
-@pytest.mark.parametrize(("detail", "cause"), [(PREEMPTED, "preempted"), (ADVISED, "advised")])
+@pytest.mark.parametrize(("detail", "cause"), [(PREEMPTED, "preempted"), (ADVISED, "advised"), (FULL, "health")])
 def test_a_notice_of_preemption_begins_a_drain(detail: str, cause: str) -> None:
-    """Or an advice. Once: of one that drains already it is no news, and other details mean nothing."""
+    """Or an advice, or a full disk. Once: of one that drains already it is no news, and other details mean nothing."""
     said = heard("draining", detail=detail)
     verdict = event_heard(instance(S.BUSY), said, 1)
     assert verdict is not None
