@@ -16,6 +16,7 @@ import signal
 import socket
 from typing import Any, Callable, Dict, List, Sequence, Tuple  # noqa: UP035
 
+from cloud_dispatch.agent.adapters import now_ms
 from cloud_dispatch.agent.folders import Folders, NoneFree
 from cloud_dispatch.agent.lending import ANSWER_BYTES, MOST_EXITS, read_failure, write_order
 from cloud_dispatch.agent.memory import resident
@@ -26,8 +27,13 @@ _ANSWER_S = 10.0
 #: How long a command may take from its fork to its program.
 _START_MS = 30_000
 _WEIGH_MS = 500
-_BACK_TRIES = 50
-_BACK_PAUSE_S = 0.02
+#: For so long an attempt's folder is asked back, with pauses that double: others may have filled the table of processes,
+#: and what is in it is all that is left of what has succeeded.
+_BACK_MS = 300_000
+_BACK_FIRST_S = 0.02
+_BACK_MOST_S = 1.0
+#: So often at most where a process did begin with it and failed.
+_BACK_FAILURES = 4
 
 
 class Line:
@@ -87,16 +93,20 @@ class LentFolders(Folders):
         return True  # it costs the supervisor something
 
     async def reclaim(self, folder: str) -> None:
-        for _ in range(_BACK_TRIES):
+        until_ms, pause_s, failures = now_ms() + _BACK_MS, _BACK_FIRST_S, 0
+        while True:
             word, *numbers = self._line.ask("back %d" % self.uid(folder))
             if word == "pid":
-                break
-            await asyncio.sleep(_BACK_PAUSE_S)  # something of it may be about to be reaped
-        else:
-            raise OSError("the supervisor does not give the attempt's folder back")
-        ended = self._returning[int(numbers[0])] = asyncio.get_running_loop().create_future()
-        if await ended != 0:
-            raise OSError("the supervisor could not give the attempt's folder back")
+                ended = self._returning[int(numbers[0])] = asyncio.get_running_loop().create_future()
+                if await ended == 0:
+                    return
+                failures += 1
+            if failures >= _BACK_FAILURES:
+                raise OSError("the supervisor could not give the attempt's folder back")
+            if now_ms() >= until_ms:
+                raise OSError("the supervisor does not give the attempt's folder back")
+            await asyncio.sleep(pause_s)  # something of it may be about to be reaped
+            pause_s = min(2 * pause_s, _BACK_MOST_S)
 
     def returned(self, end: Exit) -> None:
         """A child of the supervisor's ended."""

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.agent import attempt as attempts
+from cloud_dispatch.agent import tenant
 from cloud_dispatch.agent.attempt import Attempt
 from cloud_dispatch.agent.depot import NoRoom
 from cloud_dispatch.agent.folders import Folders
+from cloud_dispatch.agent.processes import Exit
 from cloud_dispatch.agent.tenant import LentFolders, LentProcesses
 from cloud_dispatch.wire.messages import FileTransfer, Order, OrderSpec, Policy
 
@@ -149,3 +151,54 @@ def test_a_supervisor_that_has_no_process_to_spare_is_crowded(tmp_path: Path) ->
     folders = LentFolders(line, str(tmp_path / "lent"), str(tmp_path / "own"), lambda *_: None)
     with pytest.raises(BlockingIOError):
         LentProcesses(line, folders).spawn(["true"], {}, "/", 1, str(tmp_path / "lent/7.1"))
+
+
+class Reluctant:
+    """A warden that answers each wish for a folder with the next of `answers`, the last for ever."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    def ask(self, words: str) -> list[str]:
+        assert words == "back 7"
+        self.asked += 1
+        return (self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]).split(" ")
+
+
+def reluctant(tmp_path: Path, *answers: str) -> tuple[LentFolders, Any, str]:
+    line: Any = Reluctant(*answers)
+    folders = LentFolders(line, str(tmp_path / "lent"), str(tmp_path / "own"), lambda *_: None)
+    return folders, line, str(tmp_path / "lent/7.1")
+
+
+async def test_a_full_table_of_processes_costs_no_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a process that was ended before it had given the folder back; it is asked for as long as an output is
+    tried to be stored."""
+    monkeypatch.setattr(tenant, "_BACK_FIRST_S", 0.001)
+    monkeypatch.setattr(tenant, "_BACK_MOST_S", 0.001)
+    folders, line, folder = reluctant(tmp_path, *["no"] * 200, "pid 11", "pid 12")
+    reclaiming = asyncio.create_task(folders.reclaim(folder))
+    async with asyncio.timeout(20):
+        for pid, status in ((11, 9), (12, 0)):
+            while pid not in folders._returning:
+                await asyncio.sleep(0.001)
+            folders.returned(Exit(pid, status, 0, 0))
+        await reclaiming
+    assert line.asked == 202
+
+
+@pytest.mark.parametrize(("answer", "why"), [("no", "does not give"), ("pid 11", "could not give")])
+async def test_a_folder_that_can_not_be_had_back_fails_the_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, why: str
+) -> None:
+    """The task is not left without an end."""
+    monkeypatch.setattr(tenant, "_BACK_MS", 100)
+    monkeypatch.setattr(tenant, "_BACK_FIRST_S", 0.01)
+    folders, _, folder = reluctant(tmp_path, answer)
+    reclaiming = asyncio.create_task(folders.reclaim(folder))
+    while not reclaiming.done():
+        folders.returned(Exit(11, 256, 0, 0))
+        await asyncio.sleep(0.01)
+    with pytest.raises(OSError, match=why):
+        await reclaiming
