@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 import time
@@ -18,6 +19,9 @@ Steps = Generator[float, None, T]
 _THREADS = 4
 #: So many transfers of a VM go on at once: more of them would only share what its network gives, and each be too slow.
 _MOST_TRANSFERS = 16
+#: Where the table of processes is full a thread is asked for so often, with pauses of so many seconds: five minutes.
+_START_TRIES = 300
+_START_PAUSE_S = 1.0
 #: Transfers that begin at once, and how long each counts as one that has only begun.
 _TRANSFERS = 4
 _TURN_S = 10.0
@@ -55,12 +59,20 @@ def has_amd_gpus(devices: str = "/dev") -> bool:
 
 
 class Threads:
-    """A bounded number of threads for blocking work on files."""
+    """A bounded number of threads for blocking work on files. All are there from the beginning: a task may have filled
+    the table of processes when one is needed, and an agent that has none ends everybody's tasks."""
 
     def __init__(self) -> None:
         from concurrent.futures import ThreadPoolExecutor  # not at the top: the supervisor stays small
 
         self._pool = ThreadPoolExecutor(_THREADS, "files")
+        meeting = threading.Barrier(_THREADS)  # which none leaves to serve another as long as one is missing
+        try:
+            for _ in range(_THREADS):
+                self._pool.submit(meeting.wait)
+        except RuntimeError:
+            meeting.abort()  # else those that did start would wait for ever
+            raise
 
     def run(self, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run `work(*args)` beside the event loop."""
@@ -108,8 +120,8 @@ class Carriers:
         return value  # type: ignore[no-any-return]
 
     async def run(self, work: Callable[[], Any]) -> Any:
-        """What `work` gives or raises, in a thread of its own. Cancelled, it is given up: the thread comes to its end
-        alone, and nothing waits for it, not even the end of the process."""
+        """What `work` gives or raises, in a thread of its own; BlockingIOError where none can be had. Cancelled, it is
+        given up: the thread comes to its end alone, and nothing waits for it, not even the end of the process."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -120,12 +132,25 @@ class Carriers:
             turn = loop.call_later(self._turn_s, holding.close)  # which has nothing to do the second time
             try:
                 outcome: asyncio.Future[Callable[[], Any]] = loop.create_future()
-                threading.Thread(target=_carry, args=(work, loop, outcome), name="transfer", daemon=True).start()
+                await _started(work, loop, outcome)
                 told = await outcome
             finally:
                 turn.cancel()
                 holding.close()
             return told()
+
+
+async def _started(
+    work: Callable[[], Any], loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[Callable[[], Any]]
+) -> None:
+    import asyncio
+
+    for _ in range(_START_TRIES):
+        with contextlib.suppress(RuntimeError):  # which is all that Python says of the kernel's refusal
+            threading.Thread(target=_carry, args=(work, loop, outcome), name="transfer", daemon=True).start()
+            return
+        await asyncio.sleep(_START_PAUSE_S)
+    raise BlockingIOError(errno.EAGAIN, "there was no room for a thread among the processes")
 
 
 def _carry(

@@ -196,6 +196,9 @@ class Attempt:
         except TransferFailed as error:
             self._over("cannot-start", detail=str(error))
             return
+        except BlockingIOError as error:
+            self._over("released", detail=str(error))
+            return
         except TransferStopped:
             self._over("cancelled", detail="killed while its inputs were brought")
             return
@@ -321,11 +324,12 @@ class Attempt:
         return await self._carried(lambda transfers: transfers.take(self.order.spec.outputs))
 
     async def _carried(self, work: Callable[[Transfers], Steps[Any]]) -> Any:
-        """What `work` comes to. Whatever goes wrong with it is TransferFailed: it ends this attempt, not its agent."""
+        """What `work` comes to; BlockingIOError where the machine has no room for it. Whatever goes wrong with it is
+        TransferFailed: it ends this attempt, not its agent."""
         folder = self._working_folder()  # here: a thread may come to it when that has gone with the attempt
         try:
             return await self._host.carriers.carry(lambda: work(self._transfers(folder)))
-        except (TransferFailed, TransferStopped):
+        except (TransferFailed, TransferStopped, BlockingIOError):
             raise
         except OSError as error:
             raise TransferFailed(str(error)) from error

@@ -219,7 +219,7 @@ class Channel:
         except Unreachable:
             transport.abort()
             raise
-        except (OSError, asyncio.TimeoutError) as error:
+        except (OSError, asyncio.TimeoutError, RuntimeError) as error:  # the last: no thread to look the name up
             place = "%s:%d" % (endpoint.host, endpoint.port)
             raise Unreachable("can't connect to %s: %s" % (place, str(error) or "timed out")) from None
         return wire

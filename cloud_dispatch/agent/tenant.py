@@ -27,8 +27,8 @@ _ANSWER_S = 10.0
 #: How long a command may take from its fork to its program.
 _START_MS = 30_000
 _WEIGH_MS = 500
-#: For so long an attempt's folder is asked back, with pauses that double: others may have filled the table of processes,
-#: and what is in it is all that is left of what has succeeded.
+#: For so long an attempt's folder is asked back, with pauses that double: others may have filled the table of
+#: processes, and what is in it is all that is left of what has succeeded.
 _BACK_MS = 300_000
 _BACK_FIRST_S = 0.02
 _BACK_MOST_S = 1.0

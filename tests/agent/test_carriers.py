@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cloud_dispatch.agent import adapters
 from cloud_dispatch.agent.adapters import Carriers, Steps
 from cloud_dispatch.agent.attempt import Attempt
 from cloud_dispatch.agent.baggage import Baggage
-from cloud_dispatch.agent.channel import Endpoint
+from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
 from cloud_dispatch.agent.identity import Config, Identity
 from cloud_dispatch.agent.shell import Shell
 from cloud_dispatch.wire.messages import Policy
@@ -155,3 +156,54 @@ async def _carried(folder: Path) -> list[str]:
     agent = Shell(baggage, Endpoint.parse(config.url), lambda line: None)
     attempts = [Attempt(order(number), agent) for number in range(1, 10)]
     return await asyncio.gather(*(attempt._carried(lambda transfers: paused("carried")) for attempt in attempts))
+
+
+class Crowded:
+    """A kernel whose table of processes is full for the next `full` threads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, full: int) -> None:
+        self.full = full
+        true = threading.Thread.start
+
+        def start(thread: threading.Thread) -> None:
+            self.full -= 1
+            if self.full >= 0:
+                raise RuntimeError("can't start new thread")
+            true(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start)
+
+
+async def test_a_transfer_that_has_no_thread_waits_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others fill the table of processes: that costs nobody his outputs, unless it lasts."""
+    monkeypatch.setattr(adapters, "_START_PAUSE_S", 0.001)
+    monkeypatch.setattr(adapters, "_START_TRIES", 20)
+    crowded = Crowded(monkeypatch, 10)
+    assert await Carriers().run(lambda: "carried") == "carried"
+    crowded.full = 20
+    with pytest.raises(BlockingIOError, match="no room for a thread"):
+        await Carriers().run(lambda: "carried")
+    assert await Carriers().run(lambda: "carried") == "carried"
+
+
+async def test_threads_for_files_are_there_before_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that could not start one when a folder is to be removed would end, and all tasks with it."""
+    threads, crowded = adapters.Threads(), Crowded(monkeypatch, 1000)
+    meeting = threading.Barrier(adapters._THREADS)
+    together = [threads.run(meeting.wait, 10) for _ in range(adapters._THREADS)]
+    assert sorted(await asyncio.gather(*together)) == list(range(adapters._THREADS))
+    threads.close()
+    crowded.full = 2
+    with pytest.raises(RuntimeError):
+        adapters.Threads()  # whose threads come to their end, or this process would not
+
+
+async def test_a_name_that_no_thread_can_look_up_is_a_dispatcher_that_is_not_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Soon there is one: it is tried again as after any other failure."""
+    crowded = Crowded(monkeypatch, 1000)
+    channel = Channel(Endpoint.parse("http://localhost:9"), lambda: "token")
+    with pytest.raises(Unreachable, match="can't connect to localhost:9: can't start new thread"):
+        await channel.request("GET", "/", b"")
+    crowded.full = 0
