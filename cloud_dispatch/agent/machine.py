@@ -212,14 +212,15 @@ class Machine:
 
     def _noticed(self, event: events.Noticed, now_ms: int) -> None:
         """What can't be expected to end in time ends now, so that its task is put back, and another instance asked for,
-        while this one still lives; what wants a signal has the rest of the time to write down how far it is."""
+        while this one still lives. What wants a signal has the rest of the time to write down how far it is, and what
+        has succeeded to bring its outputs away."""
         self.life.advised = True
         if event.in_ms is None:
             return
         taken_ms = now_ms + event.in_ms
         self.life.taken_ms = min(self.life.taken_ms or taken_ms, taken_ms)
         median_ms, leave_ms = self.courier.pace.median_ms, self.life.leave_ms(self.policy)
-        for attempt in self.claims.running.values():
+        for attempt in (attempt for attempt in self.claims.running.values() if not attempt.vacant):
             began_ms = now_ms if attempt.started_ms is None else attempt.started_ms
             if not self.enforcer.warn(attempt) and (median_ms is None or began_ms + median_ms > leave_ms):
                 self.enforcer.kill(attempt, "preempted", now_ms + self.policy.kill_grace_ms)

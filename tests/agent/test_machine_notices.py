@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from cloud_dispatch.agent import events
-from cloud_dispatch.wire.messages import ADVISED, FULL, PREEMPTED
+from cloud_dispatch.wire.messages import ADVISED, FULL, PREEMPTED, FileTransfer
 from tests.agent.virtual import KILL, TERM, VirtualAgent, order
 
 USR1 = int(signal.SIGUSR1)
@@ -179,6 +179,20 @@ def test_an_idle_agent_goes_at_once_when_it_is_advised() -> None:
     agent.feed(events.Noticed(None))
     assert told(agent) == {}
     assert agent.end == "advised"
+
+
+@pytest.mark.parametrize("after_ms", [100_000, 118_000])
+def test_what_stores_its_outputs_when_the_notice_comes_has_the_rest_of_the_time(after_ms: int) -> None:
+    """It has succeeded: to end it early would have all of its work done again. Near the end it is given up."""
+    agent = VirtualAgent(cpus_milli=2000, kill_grace_ms=5_000, lease_ms=600_000)
+    agent.run(order(1, outputs=[FileTransfer("r")]))
+    agent.feed(events.Vacated(1))
+    agent.feed(events.Noticed(120_000))
+    agent.pass_ms(after_ms)
+    in_time = after_ms < 110_000
+    assert agent.kills(1) == ([] if in_time else [KILL])
+    agent.ended(1, "success" if in_time else "cancelled")
+    assert told(agent) == {1: "success" if in_time else "preempted"}
 
 
 def test_a_full_disk_ends_nothing_and_the_agent_goes_as_failed_when_all_has_ended() -> None:
