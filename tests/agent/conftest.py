@@ -26,6 +26,7 @@ from cloud_dispatch.agent.transfers import Transfers
 from cloud_dispatch.agentzip import build
 from cloud_dispatch.wire.messages import FileTransfer, OutputFile, Policy
 from tests import procfs
+from tests.agent.shelf import Shelf, opened
 from tests.agent.stub import StubDispatcher
 
 T = TypeVar("T")
@@ -259,3 +260,10 @@ def made(tmp_path: Path) -> Callable[..., Carried]:
         return Carried(Transfers(str(folder), 7, TOKEN, depot, stop or Stop()))
 
     return make
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
+    monkeypatch.setattr(transfers, "RETRY_FIRST_S", 0.01)
+    with opened() as server:
+        yield server
