@@ -7,7 +7,6 @@ without inputs, outputs and output passes through without a single task of the e
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import signal
 from dataclasses import replace
@@ -19,7 +18,7 @@ from cloud_dispatch.agent.depot import FULL, NoRoom, Stop, TransferFailed, Trans
 from cloud_dispatch.agent.devices import visible
 from cloud_dispatch.agent.folders import TEMPORARY, NoneFree
 from cloud_dispatch.agent.logs import LogStream
-from cloud_dispatch.agent.processes import Exit, describe_failure
+from cloud_dispatch.agent.processes import CROWDED, Exit, describe_failure
 from cloud_dispatch.agent.uploads import LogUpload
 from cloud_dispatch.wire.messages import Order, Result
 
@@ -36,8 +35,6 @@ _POLL_S = 0.01
 #: Where no folder is free, no descriptor or no process, one is asked for so often, with pauses.
 _QUEUE_TRIES = 40
 _QUEUE_PAUSE_S = 0.05
-#: As many files are open as may be, or as many processes there.
-_CROWDED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN)
 #: Where the disk has no room for a folder, the same: to remove what others left on it takes longer.
 _FULL_TRIES = 60
 _FULL_PAUSE_S = 0.5
@@ -219,7 +216,7 @@ class Attempt:
         except (OSError, ValueError) as error:
             for end in ends:
                 os.close(end)
-            if isinstance(error, OSError) and error.errno in _CROWDED:
+            if isinstance(error, OSError) and error.errno in CROWDED:
                 self._later(self._launch_later(error))
             else:
                 self._over("cannot-start", detail=describe_failure(error, argv, cwd))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Callable, Dict, Optional  # noqa: UP035
+from typing import Callable, Dict, Optional, Tuple  # noqa: UP035
 
+from cloud_dispatch.agent.depot import FULL
 from cloud_dispatch.agent.folders import NoneFree
-from cloud_dispatch.agent.processes import Exit, Processes, describe_failure
+from cloud_dispatch.agent.processes import CROWDED, Exit, Processes, describe_failure
 from cloud_dispatch.wire.messages import HealthCheck
 
 #: So much of the end of its output is told: no more fits into the reason of a condemned instance.
@@ -17,10 +18,11 @@ _READ_BYTES = 65_536
 
 
 class CheckRun:
-    """One run of check `index`; `done(index, passed, detail)` is called once, with None for what could not be run."""
+    """One run of check `index`; `done(index, passed, detail)` is called once, with None for what could not be run.
+    `beside`: there are attempts on the machine."""
 
     def __init__(
-        self, index: int, check: HealthCheck, processes: Processes, env: Dict[str, str],
+        self, index: int, check: HealthCheck, processes: Processes, env: Dict[str, str], beside: bool,
         done: Callable[[int, Optional[bool], str], None],
     ) -> None:  # fmt: skip
         self.pid = 0
@@ -28,6 +30,7 @@ class CheckRun:
         self._check = check
         self._processes = processes
         self._env = env
+        self._beside = beside
         self._done = done
         self._late = False
         self._pipe = -1
@@ -37,22 +40,29 @@ class CheckRun:
     def begin(self) -> bool:
         """Start the command; False when it could not start, which is told at once: a failure, unless there was no room
         for it."""
-        self._pipe, writing = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self._pipe, False)  # the check's own end blocks: programs do not expect another
+        ends: Tuple[int, ...] = ()
         try:
-            self.pid = self._processes.spawn(self._check.argv, self._env, "/", writing, "")
+            ends = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(ends[0], False)  # the check's own end blocks: programs do not expect another
+            self.pid = self._processes.spawn(self._check.argv, self._env, "/", ends[1], "")
         except (OSError, ValueError) as error:
-            os.close(self._pipe)
-            passed = None if isinstance(error, NoneFree) else False
+            for end in ends:
+                os.close(end)
+            passed = None if self._excuses(error) else False
             self._done(self._index, passed, describe_failure(error, self._check.argv, "/"))
             return False
-        finally:
-            os.close(writing)
+        self._pipe, writing = ends
+        os.close(writing)
         self._processes.own_check(self.pid)
         loop = asyncio.get_running_loop()
         loop.add_reader(self._pipe, self._read)
         self._timer = loop.call_later(self._check.timeout_ms / 1000, self._expire)
         return True
+
+    def _excuses(self, error: Exception) -> bool:
+        """Whether `error` says nothing of the machine: what attempts have taken all of, they will give back."""
+        taken = isinstance(error, OSError) and error.errno in (*CROWDED, *FULL)
+        return isinstance(error, NoneFree) or (taken and self._beside)
 
     def _read(self) -> None:
         """Take what it has printed, so that it never waits for us; the end of it is kept."""

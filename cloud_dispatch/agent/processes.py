@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ else:
 
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+#: As many files are open as may be, or as many processes there: others' ends make room.
+CROWDED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN)
 #: The mark in the environment of everything that belongs to an attempt.
 TOKEN_VARIABLE = "CLOUD_DISPATCH_TOKEN"  # noqa: S105
 

@@ -362,7 +362,8 @@ class Shell:
     # Health checks
 
     def _check_health(self, command: events.RunHealthCheck) -> None:
-        run = CheckRun(command.index, command.check, self.processes, self.base_env, self._checked)
+        beside = bool(self._attempts)
+        run = CheckRun(command.index, command.check, self.processes, self.base_env, beside, self._checked)
         if run.begin():
             self._by_pid[run.pid] = run
 
