@@ -7,7 +7,9 @@ without inputs, outputs and output passes through without a single task of the e
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import resource
 import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, Tuple  # noqa: UP035
@@ -35,6 +37,8 @@ _POLL_S = 0.01
 #: Where no folder is free, no descriptor or no process, one is asked for so often, with pauses.
 _QUEUE_TRIES = 40
 _QUEUE_PAUSE_S = 0.05
+#: Of the descriptors that the agent may have this part is kept for itself.
+_PART_KEPT = 8
 #: Where the disk has no room for a folder, the same: to remove what others left on it takes longer.
 _FULL_TRIES = 60
 _FULL_PAUSE_S = 0.5
@@ -212,6 +216,7 @@ class Attempt:
         ends: Tuple[int, ...] = ()
         try:
             ends = os.pipe2(os.O_CLOEXEC)
+            leave_some(ends[1])
             self.pid = self._host.processes.spawn(argv, self._environment(), cwd, ends[1], self.folder)
         except (OSError, ValueError) as error:
             for end in ends:
@@ -400,6 +405,14 @@ class Attempt:
             env["CLOUD_DISPATCH_CA"] = self._host.ca_file
             env["CLOUD_DISPATCH_TASK_TOKEN"] = order.task_token
         return env
+
+
+def leave_some(newest: int) -> None:
+    """EMFILE where with the descriptor `newest` too few are left of those that this process may have: it needs some to
+    see what lives of an attempt, to bring away what it made and to remove the rest."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if most != resource.RLIM_INFINITY and newest >= most - most // _PART_KEPT:  # the lowest that is free is given
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def _may_pass(error: OSError) -> bool:

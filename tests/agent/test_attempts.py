@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import resource
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -209,3 +210,31 @@ async def test_a_folder_that_can_not_be_had_back_fails_the_outputs(
         await asyncio.sleep(0.01)
     with pytest.raises(OSError, match=why):
         await reclaiming
+
+
+async def test_tasks_take_no_descriptor_that_their_agent_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has filled all but a few waits for others, as what finds none; the rest is for what is done about tasks."""
+    newest = os.open("/dev/null", os.O_RDONLY)
+    os.close(newest)
+    asked = []
+
+    def limit(which: int) -> tuple[int, int]:
+        asked.append(which)
+        most = newest + 3 if len(asked) == 1 else resource.RLIM_INFINITY if len(asked) == 2 else 1_000_000
+        return most, most
+
+    monkeypatch.setattr(resource, "getrlimit", limit)
+    for tries in (2, 1):
+        started = asyncio.Event()
+        host: Any = SimpleNamespace(
+            processes=SimpleNamespace(spawn=lambda *_: 1, own=lambda *_: None), policy=Policy(), base_env={},
+            folders=Folders(str(tmp_path / "attempts"), lambda *_: None), instance="i", log_pool=None,
+            spill_path=lambda _: str(tmp_path / "log"), check=lambda _: None,
+            started=lambda _, told=started: told.set(),
+        )  # fmt: skip
+        before, attempt = len(asked), Attempt(Order(1, 1, 1, OrderSpec(argv=["true"])), host)
+        attempt.begin()
+        async with asyncio.timeout(10):
+            await started.wait()
+        assert (len(asked) - before, set(asked)) == (tries, {resource.RLIMIT_NOFILE})
+        attempt.discard()
