@@ -58,7 +58,7 @@ def simulate(
     workload: Annotated[
         Optional[Path],  # noqa: UP045  (typer reads it at run time)
         typer.Argument(
-            help="A task file, or a log as .swf, .csv, .swf.gz or .csv.gz; without: the statestore's own history."
+            help="A task file, or a log as .swf or .csv, each also gzipped; without: the statestore's own history."
         ),
     ] = None,
     form: Annotated[str, typer.Option("--form", help="auto (default), tasks, swf or csv.", rich_help_panel=_KNOW)] = "",

@@ -1,4 +1,4 @@
-"""Task files: JSON lines, JSON, CSV and TOML. Owns how each becomes plain task inputs, with the line of each.
+"""Task files: JSON lines, JSON, CSV, TOML, gzipped too. Owns how each becomes plain task inputs, with the line of each.
 
 Only the file's form is checked here; what the fields mean is `submission`'s.
 """
@@ -6,11 +6,13 @@ Only the file's form is checked here; what the fields mean is `submission`'s.
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import re
 import sys
 import tomllib
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +24,9 @@ from cloud_dispatch.demand import fields
 from cloud_dispatch.demand.submission import FIELDS
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
 
-#: A larger file is submitted in parts.
+#: A larger file is submitted in parts; of a compressed one, what is in it counts too.
 MAX_BYTES = 256 * 2**20
+_GZIP = b"\x1f\x8b"
 _TOML_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _TASK_HEADER = re.compile(r"\s*\[\[\s*task\s*\]\]")
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -42,7 +45,8 @@ class TaskFile:
 
 
 def read_tasks(path: Path) -> TaskFile:
-    """The tasks of a `.jsonl`, `.json`, `.csv` or `.toml` file, told by its suffix (any other: JSON lines).
+    """The tasks of a `.jsonl`, `.json`, `.csv` or `.toml` file, told by its suffix (any other: JSON lines). It may be
+    compressed: gzip is seen by its first bytes, and a last `.gz` is left out of account.
 
     `-` is the standard input. NotFound when there is no such file, InvalidInput with the line of what has not its form.
     """
@@ -50,7 +54,7 @@ def read_tasks(path: Path) -> TaskFile:
         body = sys.stdin.buffer.read(MAX_BYTES + 1)
         if len(body) > MAX_BYTES:
             raise InvalidInput(f"expected at most {MAX_BYTES} bytes", place="standard input")
-        return parse_tasks(body, "standard input", "")
+        return parse_tasks(_unpacked(body, "standard input"), "standard input", "")
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
@@ -60,7 +64,22 @@ def read_tasks(path: Path) -> TaskFile:
         raise NotFound(f"there is no task file {path}") from None
     except OSError as error:
         raise InvalidInput(f"can't be read: {error.strerror}", place=str(path)) from None
-    return parse_tasks(body, str(path), path.suffix.lower())
+    named = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    return parse_tasks(_unpacked(body, str(path)), str(path), named.suffix.lower())
+
+
+def _unpacked(body: bytes, origin: str) -> bytes:
+    """`body`, out of its gzip where it is in one."""
+    if not body.startswith(_GZIP):
+        return body
+    try:
+        with gzip.open(io.BytesIO(body)) as stream:
+            found = stream.read(MAX_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InvalidInput(f"expected a whole gzip file: {error}", place=origin) from None
+    if len(found) > MAX_BYTES:
+        raise InvalidInput(f"expected at most {MAX_BYTES} bytes, got more out of its gzip", place=origin)
+    return found
 
 
 def parse_tasks(body: bytes, origin: str, suffix: str) -> TaskFile:
@@ -69,7 +88,8 @@ def parse_tasks(body: bytes, origin: str, suffix: str) -> TaskFile:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = body.count(b"\n", 0, error.start) + 1
-        raise InvalidInput("expected UTF-8 text", place=f"{origin}:{line}") from None
+        hint = "of compressed files gzip alone is read" if line == 1 else ""
+        raise InvalidInput("expected UTF-8 text", place=f"{origin}:{line}", hint=hint) from None
     reader = _READERS.get(suffix, _json_lines)
     found = reader(text, origin)
     if not found.inputs:

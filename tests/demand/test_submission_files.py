@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from cloud_dispatch.demand import taskfile
 from cloud_dispatch.demand.submission import TaskInput, parse
 from cloud_dispatch.demand.taskfile import read_tasks
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
@@ -67,6 +71,29 @@ def test_every_form_gives_the_same_tasks(tmp_path: Path, name: str) -> None:
     assert tasks_of(tmp_path, name, FORMS[name]) == parse(TASKS)
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_a_file_may_be_compressed(tmp_path: Path, name: str) -> None:
+    """By gzip: its form is told by what stands before `.gz`, and it is seen by its first bytes."""
+    packed = gzip.compress(FORMS[name].encode())
+    assert tasks_of(tmp_path, f"{name}.gz", packed) == parse(TASKS)
+    assert tasks_of(tmp_path, name, packed) == parse(TASKS)
+
+
+def test_the_standard_input_may_be_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a file may."""
+    packed = gzip.compress(FORMS["t.jsonl"].encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(packed)))
+    assert parse(read_tasks(Path("-")).inputs) == parse(TASKS)
+
+
+def test_what_is_in_a_compressed_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one is that is not compressed: a small file may hold more than memory does."""
+    monkeypatch.setattr(taskfile, "MAX_BYTES", 1000)
+    assert tasks_of(tmp_path, "t.jsonl.gz", gzip.compress(GOOD.encode() * 50))
+    with pytest.raises(InvalidInput, match="at most 1000 bytes, got more out of its gzip"):
+        tasks_of(tmp_path, "t.jsonl.gz", gzip.compress(GOOD.encode() * 51))
+
+
 GOOD = '{"command": "true"}\n'
 BAD = [
     ("t.jsonl", GOOD * 16 + '{"command": "true", "cpus": "many"}\n' + GOOD, "t.jsonl:17: cpus: expected a number"),
@@ -83,6 +110,10 @@ BAD = [
     ("t.csv", 'command,env\na,"{""A"": ""1"", ""A"": ""2""}"\n', "t.csv:2: env: expected"),
     ("t.jsonl", GOOD + "3", "t.jsonl:2: expected a task"),
     ("t.jsonl", GOOD.encode() + b"\n\xff", "t.jsonl:3: expected UTF-8 text"),
+    ("t.jsonl.gz", gzip.compress((GOOD * 3 + "3").encode()), "t.jsonl.gz:4: expected a task"),
+    ("t.jsonl.gz", gzip.compress(GOOD.encode())[:-9], "t.jsonl.gz: expected a whole gzip file"),
+    ("t.jsonl.gz", b"\x1f\x8bnone", "t.jsonl.gz: expected a whole gzip file"),
+    ("t.jsonl.xz", b"\xfd7zXZ\0", "t.jsonl.xz:1: expected UTF-8 text (of compressed files gzip alone is read)"),
     ("t.jsonl", "\n \n", "t.jsonl: expected at least one task"),
     ("t.json", '[\n {"command": "a"},\n {"command": "b",\n  "cpus": 0}\n]', "t.json:3: cpus: expected"),
     ("t.json", '[\n {"command": "a"},\n {"command" "b"}\n]', "t.json:3: expected JSON"),
