@@ -12,7 +12,7 @@ from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.planner.snapshot import DriverCaps
 from cloud_dispatch.provider import registry
-from cloud_dispatch.provider.spi import HardEnd, Provider
+from cloud_dispatch.provider.spi import HardEnd
 from cloud_dispatch.reconcile.settings import Timing
 
 
@@ -64,10 +64,10 @@ def driver_caps(config: Config) -> tuple[DriverCaps, ...]:
     )
 
 
-def guest_enforced(config: Config, providers: Mapping[ProfileName, Provider]) -> frozenset[ProfileName]:
+def guest_enforced(config: Config, hard_ends: Mapping[ProfileName, HardEnd]) -> frozenset[ProfileName]:
     """The profiles whose VMs only their own timer ends, as accepted. InvalidInput where it is not and they cost money:
     what a driver can do may depend on its settings, so that only the driver itself knows."""
-    alone = [name for name, provider in providers.items() if provider.traits.hard_end is HardEnd.NONE]
+    alone = [name for name, hard_end in hard_ends.items() if hard_end is HardEnd.NONE]
     for name in alone:
         profile = config.profiles[name]
         if not profile.guest_enforced and registry.plugin(profile.driver).bills:

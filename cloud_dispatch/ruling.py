@@ -96,7 +96,7 @@ def rules_of(config: Config, ground: Ground, made: Drivers) -> Rules:
         drivers=meaning.drivers(config),
         driver_caps=meaning.driver_caps(config),
         pace=PACE,
-        guest_enforced=meaning.guest_enforced(config, providers),
+        guest_enforced=meaning.guest_enforced(config, {name: one.traits.hard_end for name, one in providers.items()}),
         prices_ms={name: one.prices_ms for name, one in made.items()},
     )
     return Rules(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ from cloud_dispatch.domain.pool import Caps, TypeFilter
 from cloud_dispatch.domain.pricing import OwnPrice
 from cloud_dispatch.domain.resources import GIB, Resources, format_size
 from cloud_dispatch.provider import registry
-from cloud_dispatch.provider.spi import HardEnd, Traits
+from cloud_dispatch.provider.spi import HardEnd
 
 
 class DriverSettings(BaseModel):
@@ -486,11 +485,10 @@ def test_what_only_a_driver_knows_of_its_hand_is_asked_at_the_start(
         tmp_path, BILLED + f'caps.instances = 5\nbudget.total = "100"\nguest_enforced = {str(accepted).lower()}\n'
     )
     monkeypatch.setattr(registry, "plugin", lambda driver: _Billing())
-    alone, kept = (SimpleNamespace(traits=Traits(hard_end=hand)) for hand in (HardEnd.NONE, HardEnd.FIXED))
     name = ProfileName("eu")
-    assert meaning.guest_enforced(config, {name: kept}) == frozenset()  # type: ignore[dict-item]
+    assert meaning.guest_enforced(config, {name: HardEnd.FIXED}) == frozenset()
     if accepted:
-        assert meaning.guest_enforced(config, {name: alone}) == {name}  # type: ignore[dict-item]
+        assert meaning.guest_enforced(config, {name: HardEnd.NONE}) == {name}
     else:
         with pytest.raises(InvalidInput, match="no hand but their own timer"):
-            meaning.guest_enforced(config, {name: alone})  # type: ignore[dict-item]
+            meaning.guest_enforced(config, {name: HardEnd.NONE})

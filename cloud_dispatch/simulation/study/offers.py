@@ -1,10 +1,11 @@
-"""What the configured profiles offer now, at the prices that count, and what quotas bound them. Owns asking the real
-drivers, for that and for nothing else."""
+"""What the configured profiles offer now, at the prices that count, what quotas bound them, and whether a hand keeps
+the hard ends of their VMs. Owns asking the real drivers, for that and for nothing else."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,9 +17,19 @@ from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.provider import registry
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.provider.priced import Priced
-from cloud_dispatch.provider.spi import ProfileContext, Provider, Quota
+from cloud_dispatch.provider.spi import HardEnd, ProfileContext, Provider, Quota
 
-Offers = Mapping[ProfileName, Sequence[Offering]]
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What a profile could rent, whether a hand ends its VMs at their hard end, and how often that looks."""
+
+    offerings: Sequence[Offering]
+    hard_end: HardEnd = HardEnd.NONE
+    period_ms: int = 0
+
+
+Offers = Mapping[ProfileName, Offered]
 #: By profile; None where the driver could not tell.
 Quotas = Mapping[ProfileName, Sequence[Quota] | None]
 T = TypeVar("T")
@@ -27,13 +38,16 @@ T = TypeVar("T")
 async def offers(config: Config, now: int) -> Offers:
     """By profile, what it could rent now and its `types` admit. Unavailable when a driver can't tell, InvalidInput when
     a profile has nothing."""
-    found: dict[ProfileName, Sequence[Offering]] = {}
+    found: dict[ProfileName, Offered] = {}
     filters = config.profile_types()
     for name in config.profiles:
         profile = ProfileName(name)
-        all_of_it = await _offerings(config, profile, now)
-        found[profile] = [own for own in all_of_it if profile not in filters or filters[profile].admits(own.type.name)]
-        if not found[profile]:
+        offered = await _offered(config, profile, now)
+        admitted = [
+            own for own in offered.offerings if profile not in filters or filters[profile].admits(own.type.name)
+        ]
+        found[profile] = replace(offered, offerings=admitted)
+        if not admitted:
             raise InvalidInput("expected something to rent, the driver offers nothing", place=f"profiles.{profile}")
     return found
 
@@ -53,9 +67,13 @@ async def _none() -> Sequence[Quota]:
     return ()
 
 
-async def _offerings(config: Config, profile: ProfileName, now: int) -> Sequence[Offering]:
+async def _offered(config: Config, profile: ProfileName, now: int) -> Offered:
+    async def ask(provider: Provider) -> Offered:
+        traits = provider.traits
+        return Offered(await provider.offerings(), traits.hard_end, traits.hard_end_period_ms)
+
     try:
-        return await _asked(config, profile, now, lambda provider: provider.offerings())
+        return await _asked(config, profile, now, ask)
     except ProviderError as error:
         raise Unavailable(
             f"the driver can't tell what it offers: {error}", place=f"profiles.{profile}", hint="try again later"

@@ -18,18 +18,20 @@ from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.shape import Machine, Shape
 from cloud_dispatch.domain.task import Cause
-from cloud_dispatch.meaning import driver_caps, timing_of
+from cloud_dispatch.meaning import driver_caps, guest_enforced, timing_of
+from cloud_dispatch.provider.spi import HardEnd
 from cloud_dispatch.simulation.clouds.faults import Fault
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
 from cloud_dispatch.simulation.study.accounts import SimulatedProfile, simulated
-from cloud_dispatch.simulation.study.offers import Offers, Quotas
+from cloud_dispatch.simulation.study.offers import Offered, Offers, Quotas
 from cloud_dispatch.simulation.study.quotas import bounds
 from cloud_dispatch.simulation.workload.items import SpotPrice, WorkItem, Workload
 
 #: Virtual time after the last submission by which a run ends, whatever is left to do.
 DEFAULT_PATIENCE_MS = 7 * 86_400_000
 _SHOWN_MISFITS = 5
+_LEAST_PERIOD_MS = 1_000
 #: One way between dispatcher and instances: on this host, and anywhere else.
 _HERE_MS, _THERE_MS = 1, 20
 
@@ -58,25 +60,30 @@ def study(
     config: Config, offers: Offers, workload: Workload, wishes: Wishes = Wishes(), quotas: Quotas = MappingProxyType({})
 ) -> Study:
     """The scenario in which the dispatcher of `config` does `workload`, with nothing going wrong. InvalidInput when no
-    task can ever run."""
+    task can ever run, and where no dispatcher starts: no hand keeps hard ends, and that is not accepted."""
     told: list[str] = list(workload.assumptions)
     horizon_ms = workload.span_ms + wishes.patience_ms
     accounts, sellers, caps = [], {}, config.profile_caps()
     spotted = {profile for pool in config.pools() if Market.SPOT in pool.markets for profile in pool.profiles}
     if wishes.spot and not spotted:
         told.append("no pool rents spot instances: the trace of their prices has no effect")
-    for profile, offerings in offers.items():
+    unkept = guest_enforced(config, {profile: offered.hard_end for profile, offered in offers.items()})
+    for profile, offered in offers.items():
+        section, offerings = config.profiles[profile], offered.offerings
         made = sellers[profile] = simulated(
-            profile, config.profiles[profile].driver, offerings, boots=workload.boots, boot_ms=wishes.boot_ms,
+            profile, section.driver, offerings, boots=workload.boots, boot_ms=wishes.boot_ms,
             spot=wishes.spot, rents_spot=profile in spotted,
         )  # fmt: skip
         regions = sorted({own.region for own in offerings})
         bound = bounds(profile, config.profile_caps().get(profile, Caps()), quotas.get(profile, ()), regions)
         told += [*made.assumptions, *bound.assumptions]
         caps[profile] = bound.caps
-        account = replace(made.account, quotas=bound.quotas)
-        driver = config.profiles[profile].driver
-        accounts.append(CloudAccount(profile, account, _until(horizon_ms, made.prices), bound.caps, driver))
+        account = replace(made.account, quotas=bound.quotas, reaper_period_ms=_reaper_period_ms(offered))
+        accounts.append(
+            CloudAccount(
+                profile, account, _until(horizon_ms, made.prices), bound.caps, section.driver, profile in unkept
+            )
+        )
     items = _possible(workload, _machines(config, offers, sellers, caps), told)
     told += [*_late_boots(config, offers, sellers), *_unasked(config)]
     timing = config.timing
@@ -102,6 +109,11 @@ def study(
     told.append(f"the run ends {format_duration(wishes.patience_ms)} after the last submission, whatever is left to do")
     misfits = sum(item.count for item in workload.items) - sum(item.count for item in items)
     return Study(scenario, tuple(told), misfits)
+
+
+def _reaper_period_ms(offered: Offered) -> int:
+    """0: there is none. No hand looks without a pause."""
+    return 0 if offered.hard_end is HardEnd.NONE else max(offered.period_ms, _LEAST_PERIOD_MS)
 
 
 def _until(horizon_ms: int, prices: Iterable[Fault]) -> tuple[Fault, ...]:
@@ -140,8 +152,8 @@ def _machines(
     return [
         offering.machine(pool.name, pool.labels, reserve=pool.reserve, max_tasks=pool.max_tasks_per_instance)
         for pool in config.pools()
-        for profile, offerings in offers.items()
-        for offering in offerings
+        for profile, offered in offers.items()
+        for offering in offered.offerings
         if sellers[profile].sells(offering)
         and pool.admits(offering)
         and all(
@@ -190,7 +202,8 @@ def _late_boots(config: Config, offers: Offers, sellers: Mapping[ProfileName, Si
     told = []
     for pool in config.pools():
         for profile in pool.profiles:
-            had = [one for one in offers.get(profile, ()) if sellers[profile].sells(one) and pool.admits(one)]
+            offered = offers[profile].offerings if profile in offers else ()
+            had = [one for one in offered if sellers[profile].sells(one) and pool.admits(one)]
             longest_ms = max((sellers[profile].boot_ms(one.type.name) for one in had), default=0)
             if longest_ms > pool.boot_deadline_ms:
                 told.append(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import tomllib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloud_dispatch.config import Config, Embedded, load
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.money import Rate
@@ -20,54 +17,14 @@ from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import Cause, RetryRules, TaskState
 from cloud_dispatch.provider.errors import Scope
-from cloud_dispatch.provider.registry import plugin
 from cloud_dispatch.provider.spi import Quota, QuotaUnit
 from cloud_dispatch.simulation.report import report
-from cloud_dispatch.simulation.study.engine import Answer, answer
+from cloud_dispatch.simulation.study.engine import answer
 from cloud_dispatch.simulation.study.offers import offers, quotas
-from cloud_dispatch.simulation.study.question import Study, Wishes, study
+from cloud_dispatch.simulation.study.question import Wishes, study
 from cloud_dispatch.simulation.workload import history
 from cloud_dispatch.simulation.workload.items import BootTime, SpotPrice, WorkItem, Workload
-
-NOW = 1_700_000_000_000
-#: 3.6 dollars an hour are a thousand micro-dollars a second.
-CONFIG = """
-[dispatcher]
-state_dir = "{folder}"
-{dispatcher}
-[profiles.here]
-driver = "local"
-{profile}
-[profiles.here.catalogue."vm.2"]
-cpus = 2
-memory = "4GiB"
-price = "3.6"
-[pools.default]
-profiles = ["here"]
-caps = {{instances = {cap}}}
-{pool}
-[pools.default.end]
-idle = "20s"
-{more}
-"""
-ONE = Shape(Resources(1000, GIB))
-HERE = ProfileName("here")
-
-
-def config(
-    tmp_path: Path, *, cap: int = 2, profile: str = "", pool: str = "", dispatcher: str = "", more: str = ""
-) -> Config:
-    text = CONFIG.format(folder=tmp_path, cap=cap, profile=profile, pool=pool, dispatcher=dispatcher, more=more)
-    return load(Embedded(tomllib.loads(text), "a test"), plugin)
-
-
-def asked(settings: Config, items: Sequence[WorkItem], **wishes: Any) -> Study:
-    found = asyncio.run(offers(settings, NOW))
-    return study(settings, found, Workload(tuple(items), "work", ("work was assumed",)), Wishes(**wishes))
-
-
-def answered(settings: Config, *items: WorkItem, **wishes: Any) -> Answer:
-    return answer(asked(settings, items, **wishes).scenario)
+from tests.simulation.study.scene import HERE, NOW, ONE, answered, asked, config
 
 
 def test_a_large_task_does_not_wait_for_a_stream_of_small_ones_to_end(tmp_path: Path) -> None:
@@ -239,11 +196,12 @@ def test_work_costs_what_the_cheapest_zone_asks(tmp_path: Path, market: Market) 
     """A third of what it costs in the other zone, on either market."""
     settings = config(tmp_path, profile="spot_discount = 0", pool=f'markets = ["{market}"]')
     (found,) = asyncio.run(offers(settings, NOW)).values()
-    dear = [*found, *(replace(one, zone="other") for one in found)]
+    dear = [*found.offerings, *(replace(one, zone="other") for one in found.offerings)]
     cheap = [replace(one, rate=Rate(1_200_000_000)) if (one.zone, one.market) == ("other", market) else one
              for one in dear]  # fmt: skip
     work = Workload((WorkItem(0, ONE, 600_000, count=2),), "work")
-    full, third = (answer(study(settings, {HERE: every}, work).scenario) for every in (dear, cheap))
+    full, third = (answer(study(settings, {HERE: replace(found, offerings=every)}, work).scenario)
+                   for every in (dear, cheap))  # fmt: skip
     assert third.billed == pytest.approx(full.billed / 3, rel=0.01)
     assert {own.zone for own in third.record.rentals} == {"other"}
 
@@ -253,11 +211,12 @@ def test_a_spot_instance_is_taken_back_where_it_would_cost_more_than_is_paid(tmp
     twentieth: the first attempt is lost, and the second is made when that is over."""
     settings = config(tmp_path, profile="spot_discount = 75", pool='markets = ["spot"]')
     (found,) = asyncio.run(offers(settings, NOW)).values()
-    bids = [replace(one, max_rate=Rate(1_800_000_000)) if one.market is Market.SPOT else one for one in found]
+    bids = [replace(one, max_rate=Rate(1_800_000_000)) if one.market is Market.SPOT else one
+            for one in found.offerings]  # fmt: skip
     prices = ((0, 900_000_000), (300_000, 2_700_000_000), (1_200_000, 900_000_000))
     trace = tuple(SpotPrice(at_ms, "vm.2", "", Rate(rate)) for at_ms, rate in prices)
     work = Workload((WorkItem(0, ONE, 600_000),), "work")
-    done = answer(study(settings, {HERE: bids}, work, Wishes(spot=trace)).scenario)
+    done = answer(study(settings, {HERE: replace(found, offerings=bids)}, work, Wishes(spot=trace)).scenario)
     figures = report(done.record)
     assert [run.cause for run in done.record.runs] == [Cause.PREEMPTED, Cause.SUCCESS]
     assert done.record.runs[1].started_ms - done.record.tasks[0].submit_ms > 1_200_000
@@ -390,9 +349,9 @@ def test_what_comes_with_an_instance_is_on_its_bill(tmp_path: Path) -> None:
     """Disks and addresses bill from the launch to the end, beside the instance; the parts still sum to the bill."""
     settings, work = config(tmp_path), WorkItem(0, ONE, 60_000, count=8)
     bare = answered(settings, work)
-    found = {profile: [replace(one, extra_rate=Rate(3_600_000_000)) for one in every]
-             for profile, every in asyncio.run(offers(settings, NOW)).items()}  # fmt: skip
-    dear = answer(study(settings, found, Workload((work,), "work")).scenario)
+    (found,) = asyncio.run(offers(settings, NOW)).values()
+    every = [replace(one, extra_rate=Rate(3_600_000_000)) for one in found.offerings]
+    dear = answer(study(settings, {HERE: replace(found, offerings=every)}, Workload((work,), "work")).scenario)
     assert dear.billed == pytest.approx(2 * bare.billed, rel=0.02)
     assert report(dear.record).cost.total == dear.billed
 
