@@ -31,6 +31,7 @@ class TaskTimes:
     project: str = ""
     retry: RetryRules = RetryRules()
     max_runtime_ms: int = 0
+    checkpoints: bool = False
 
 
 @dataclass(frozen=True, slots=True)

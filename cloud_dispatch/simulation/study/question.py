@@ -85,7 +85,7 @@ def study(
             )
         )
     items = _possible(workload, _machines(config, offers, sellers, caps), told)
-    told += [*_late_boots(config, offers, sellers), *_unasked(config)]
+    told += [*_late_boots(config, offers, sellers), *_unasked(config), *_begun_anew(items)]
     timing = config.timing
     scenario = Scenario(
         name=workload.origin,
@@ -212,6 +212,12 @@ def _late_boots(config: Config, offers: Offers, sellers: Mapping[ProfileName, Si
                     " before they work"
                 )
     return told
+
+
+def _begun_anew(items: Iterable[WorkItem]) -> list[str]:
+    """What tasks say that is not simulated."""
+    count = sum(item.count for item in items if item.checkpoints)
+    return [f"{count} tasks with a checkpoint_signal get none: they begin anew after each interruption"] * (count > 0)
 
 
 def _unasked(config: Config) -> list[str]:

@@ -80,6 +80,7 @@ def _times(task: Task, runs: list[Run]) -> TaskTimes:
         project=spec.project,
         retry=spec.retry,
         max_runtime_ms=spec.max_runtime_ms,
+        checkpoints=bool(spec.checkpoint_signal),
     )
 
 
@@ -156,6 +157,7 @@ class HistoryWork:
                 retry=task.retry,
                 max_runtime_ms=limit_ms,
                 assumed=not recorded and not task.expected_ms,
+                checkpoints=task.checkpoints,
             )
 
     def _ran(self, task: TaskTimes, runs: list[Run]) -> tuple[int, Cause, bool] | None:
@@ -163,8 +165,9 @@ class HistoryWork:
         left out."""
         whole = [(run.ended_ms - run.started_ms, run.cause) for run in runs if run.ended_ms is not None]
         if whole and whole[-1][1] in OWN_CAUSES and task.state in (TaskState.SUCCEEDED, TaskState.FAILED):
-            self._seen["retried"] += len(whole) > 1
-            return whole[-1][0], whole[-1][1] or Cause.SUCCESS, True
+            kept_ms = sum(ran for ran, cause in whole if task.checkpoints and cause is Cause.PREEMPTED)
+            self._seen["resumed" if kept_ms else "retried"] += len(whole) > 1
+            return kept_ms + whole[-1][0], whole[-1][1] or Cause.SUCCESS, True
         if task.state is TaskState.CANCELLED and not whole:
             self._seen["cancelled"] += 1
             return None
@@ -179,6 +182,8 @@ class HistoryWork:
         assumed = format_duration(self.run_ms)
         texts = {
             "retried": "{} tasks took several attempts: here each one takes as long, and ends, as the last did",
+            "resumed": "{} tasks with a checkpoint_signal were preempted: here each attempt takes as long as those that"
+            " were and the last together",
             "cancelled": "{} tasks that were cancelled before they started are left out",
             "interrupted": "{} tasks were cancelled or lost while they ran: they run as long as they did, and succeed",
             "unknown": f"{{}} tasks have not run to an end: they take what they expect, else {assumed}",

@@ -26,6 +26,7 @@ class WorkItem:
     `run_ms` is how long an attempt takes that nothing disturbs, `outcome` (one of OWN_CAUSES) how it then ends.
     `expected_ms` is what the submitter says of it, 0 for nothing: all that the planner knows. `max_runtime_ms` is when
     an attempt is ended in any case, 0 for never. `assumed`: nobody says how long it takes, `run_ms` is a guess.
+    `checkpoints`: it would write down how far it is before its instance goes.
     """
 
     submit_ms: int
@@ -41,6 +42,7 @@ class WorkItem:
     retry: RetryRules = RetryRules()
     max_runtime_ms: int = 0
     assumed: bool = False
+    checkpoints: bool = False
 
 
 @dataclass(frozen=True, slots=True)

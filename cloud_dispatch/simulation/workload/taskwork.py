@@ -49,4 +49,5 @@ class TaskWork:
             retry=spec.retry,
             max_runtime_ms=spec.max_runtime_ms,
             assumed=not spec.expected_runtime_ms,
+            checkpoints=bool(spec.checkpoint_signal),
         )

@@ -256,6 +256,16 @@ def test_asking_for_offers_leaves_the_drivers_folder_alone(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_tasks_write_down_is_told_as_not_simulated(tmp_path: Path) -> None:
+    """How many want a checkpoint signal, of those that are simulated; nothing where none does."""
+    saves, huge = (WorkItem(0, shape, 1_000, 3, checkpoints=True) for shape in (ONE, Shape(Resources(9_000, GIB))))
+    told = asked(config(tmp_path), [WorkItem(0, ONE, 1_000), saves, huge]).assumptions
+    assert [text.partition(" get none")[0] for text in told if "checkpoint" in text] == [
+        "3 tasks with a checkpoint_signal"
+    ]
+    assert not any("checkpoint" in text for text in asked(config(tmp_path), [WorkItem(0, ONE, 1_000)]).assumptions)
+
+
 def test_spending_limits_hold(tmp_path: Path) -> None:
     """Those of the configuration, by their real drivers' names; what waits for money is told with its reason."""
     settings = config(tmp_path, more='[drivers.local.budget]\ntotal = "0.05"')

@@ -11,7 +11,7 @@ import pytest
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.ids import TaskId
 from cloud_dispatch.domain.instance import InstanceEvent
-from cloud_dispatch.domain.task import Cause, Outcome, TaskState
+from cloud_dispatch.domain.task import Cause, Outcome, RetryRules, TaskState
 from cloud_dispatch.ports.store import InstanceChange, Store, TaskFilter
 from cloud_dispatch.simulation.workload.cut import Cut
 from cloud_dispatch.simulation.workload.history import record_of
@@ -62,7 +62,7 @@ async def work(agent: Agent, clock: ManualClock, ran_ms: int, outcome: Outcome) 
 async def test_what_happened_is_in_the_record(store: Store, clock: ManualClock) -> None:
     """Submission, start and end of a task, its run, and the instance's launch, registration and end."""
     agent = await a_worker(store)
-    await store.submit([spec("a", user="ann", project="p", expected_runtime_ms=9_000)])
+    await store.submit([spec("a", user="ann", project="p", expected_runtime_ms=9_000, checkpoint_signal="SIGHUP")])
     clock.now_ms += 2_000
     number = await work(agent, clock, 7_000, Outcome(Cause.SUCCESS, exit_code=0))
     clock.now_ms += 500
@@ -72,7 +72,7 @@ async def test_what_happened_is_in_the_record(store: Store, clock: ManualClock) 
     (task,), (run,), (rental,) = found.tasks, found.runs, found.rentals
     assert (task.task, task.submit_ms, task.started_ms) == (number, START_MS, START_MS + 2_000)
     assert (task.ended_ms, task.state) == (START_MS + 9_000, TaskState.SUCCEEDED)
-    assert (task.user, task.project, task.expected_ms) == ("ann", "p", 9_000)
+    assert (task.user, task.project, task.expected_ms, task.checkpoints) == ("ann", "p", 9_000, True)
     assert (run.started_ms, run.ended_ms, run.cause) == (START_MS + 2_000, START_MS + 9_000, Cause.SUCCESS)
     assert (rental.launched_ms, rental.registered_ms) == (START_MS - 40_000, START_MS)
     assert rental.ended_ms == found.end_ms == START_MS + 9_500
@@ -135,6 +135,22 @@ async def test_an_attempt_that_the_machine_cut_short_says_nothing_of_the_task(st
     found, assumptions = await items(store)
     assert [item.run_ms for item in found] == [6_000]
     assert any("1 tasks took several attempts" in text for text in assumptions)
+
+
+async def test_what_was_written_down_before_a_preemption_is_a_part_of_the_work(
+    store: Store, clock: ManualClock
+) -> None:
+    """A task with a checkpoint signal: what its preempted attempt has done and what the last one added; an attempt that
+    failed has left nothing."""
+    agent = await a_worker(store)
+    retry = RetryRules(5, frozenset({Cause.PREEMPTED, Cause.TIMEOUT}))
+    await store.submit([spec("a", checkpoint_signal="SIGUSR1", retry=retry)])
+    await work(agent, clock, 2_000, Outcome(Cause.PREEMPTED))
+    await work(agent, clock, 500, Outcome(Cause.TIMEOUT))
+    await work(agent, clock, 6_000, Outcome(Cause.SUCCESS, exit_code=0))
+    found, assumptions = await items(store)
+    assert [item.run_ms for item in found] == [8_000]
+    assert [text for text in assumptions if text.startswith("1 tasks with a checkpoint_signal were preempted")]
 
 
 async def test_cancelled_and_unknown_tasks_are_assumed_and_told(store: Store, clock: ManualClock) -> None:

@@ -40,6 +40,12 @@ def test_a_task_without_an_expected_runtime_takes_the_stated_default(tmp_path: P
     assert "1 tasks say no expected_runtime: 90s is assumed" in found.assumptions
 
 
+def test_a_task_that_writes_down_how_far_it_is_stays_known(tmp_path: Path) -> None:
+    """The simulator does not do it, and has to say of how many."""
+    found = read(tmp_path, {"command": "a", "checkpoint_signal": "SIGUSR1"}, {"command": "a"})
+    assert [(item.count, item.checkpoints) for item in found.items] == [(1, True), (1, False)]
+
+
 def test_a_task_does_not_run_past_its_limit(tmp_path: Path) -> None:
     """A task that says it runs longer than its max_runtime times out there."""
     found = read(tmp_path, {"command": "true", "expected_runtime": 11, "max_runtime": 10})
