@@ -154,14 +154,14 @@ def _as_json(work: Workload, asked: Study, seed: int, figures: Report, found: An
 
 def _reading(config: Config, tasks: int, allocated: bool, texts: dict[str, str]) -> Reading:
     """How to read the workload, from what was typed; InvalidInput at the option that is wrong."""
+    from cloud_dispatch.demand import fields
     from cloud_dispatch.demand.settings import submission_limits
     from cloud_dispatch.domain.durations import parse_duration
-    from cloud_dispatch.domain.resources import parse_bytes
     from cloud_dispatch.simulation.workload.csvlog import UNITS, CsvRules
     from cloud_dispatch.simulation.workload.read import Form, Reading
     from cloud_dispatch.simulation.workload.swf import SwfRules
 
-    each = _read("--memory-per-cpu", parse_bytes, texts["memory"] or "512MiB")
+    each = _read("--memory-per-cpu", fields.memory, texts["memory"] or "512MiB")
     return Reading(
         form=Form(_one_of("--form", texts["form"] or "auto", list(Form))),
         cut=_cut(tasks, texts),

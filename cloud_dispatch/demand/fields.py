@@ -12,7 +12,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from cloud_dispatch.domain.durations import parse_duration
-from cloud_dispatch.domain.resources import parse_bytes, parse_cpus
+from cloud_dispatch.domain.resources import MIB, parse_bytes, parse_cpus
 from cloud_dispatch.domain.task import CHECKPOINT_SIGNALS, MACHINE_CAUSES, RETRYABLE, Cause, RetryRules
 from cloud_dispatch.wire.messages import TRANSFER_SCHEMES
 
@@ -91,10 +91,13 @@ def size(value: int | str) -> int:
 
 
 def memory(value: int | str) -> int:
-    """Bytes, not zero: a task that asks for no memory would be packed without end."""
+    """Bytes, not zero: a task that asks for no memory would be packed without end. So few that no process starts in
+    them were meant as another unit."""
     count = size(value)
     if count == 0:
         raise ValueError("expected more than no memory (leave it out for the default)")
+    if count < MIB:
+        raise ValueError(f"expected at least 1MiB, got {count} bytes (a number without a unit is bytes: 4GiB, 512MiB)")
     return count
 
 

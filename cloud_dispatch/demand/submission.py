@@ -306,7 +306,7 @@ def _shape(
     return Shape(
         resources=Resources(
             default.cpus_milli if cpus is None else fields.read("cpus", fields.cpus, cpus),
-            default.memory if memory is None else fields.read("memory", _memory, memory),
+            default.memory if memory is None else fields.read("memory", fields.memory, memory),
             0 if disk is None else fields.read("disk", fields.size, disk),
             gpu.count,
         ),
@@ -318,14 +318,6 @@ def _shape(
         max_per_instance=max_per_instance,
         pool=fields.read("pool", fields.word, pool),
     )
-
-
-def _memory(value: int | str) -> int:
-    """Bytes; so few that no process starts in them were meant as another unit."""
-    count = fields.memory(value)
-    if count < MIB:
-        raise ValueError(f"expected at least 1MiB, got {count} bytes (a number without a unit is bytes: 4GiB, 512MiB)")
-    return count
 
 
 def _labels(labels: Labels) -> Labels:

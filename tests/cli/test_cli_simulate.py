@@ -179,7 +179,11 @@ def test_tasks_that_fit_nothing_are_told_beside_those_that_ended(house: Path, cl
         (("--scale-runtimes", "-1"), "--scale-runtimes: expected a factor"),
         (("--scale-arrivals", "1/0"), "--scale-arrivals: expected a factor"),
         (("--time-unit", "year"), "--time-unit: expected ms, s, m, h"),
-        (("--memory-per-cpu", "lots"), "--memory-per-cpu: 'lots' is not a size"),
+        (
+            ("--memory-per-cpu", "lots"),
+            "--memory-per-cpu: expected a size (e.g. 512MiB, 8GiB)",
+        ),
+        (("--memory-per-cpu", "4096"), "--memory-per-cpu: expected at least 1MiB, got 4096 bytes"),
         (("--boot", "-1"), "--boot: expected a duration"),
         (("--from", "2d", "--until", "1d"), "--until: expected a window that ends after it begins"),
         (("--until", "0s"), "--until: expected a window"),

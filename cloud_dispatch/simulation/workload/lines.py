@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
+from io import BufferedReader
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from cloud_dispatch.domain.errors import InvalidInput, NotFound
 
@@ -16,15 +19,16 @@ _GZIP = b"\x1f\x8b"
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Number (from 1) and content, without its end, of each line of `path`; gzip is seen by its first bytes.
+    """Number (from 1) and content, without its end, of each line of `path` (`-`: the standard input; a pipe will do);
+    gzip is seen by its first bytes.
 
     NotFound when there is no such file, InvalidInput with the line for what can't be read.
     """
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == _GZIP
-            raw.seek(0)
-            with gzip.open(raw) if packed else raw as stream:
+        given = nullcontext(cast(BufferedReader, sys.stdin.buffer)) if str(path) == "-" else path.open("rb")
+        with given as raw:
+            packed = raw.peek(2).startswith(_GZIP)
+            with gzip.open(raw) if packed else nullcontext(raw) as stream:
                 yield from _numbered(stream, path)
     except FileNotFoundError:
         raise NotFound(f"there is no file {path}") from None

@@ -86,6 +86,7 @@ def test_the_names_of_public_traces_are_hours_unless_told_otherwise(tmp_path: Pa
         ("submit,run_h\n0,999999999\n", "log.csv:2: run_h: expected a time as a number from 0 to 100 years"),
         ("submit,run,cpus\n0,1,2\n0,1,none\n", "log.csv:3: cpus: expected a number of cpus"),
         ("submit,run,memory\n0,1,0\n", "log.csv:2: memory: expected more than no memory"),
+        ("submit,run,memory\n0,1,4096\n", "log.csv:2: memory: expected at least 1MiB, got 4096 bytes"),
         ("submit,run,count\n0,1,0\n", "log.csv:2: count: expected a whole number from 1"),
         ("submit,run,outcome\n0,1,preempted\n", "log.csv:2: outcome: expected one of exit-code"),
         ("submit,run,preemptible\n0,1,perhaps\n", "log.csv:2: preemptible: expected true or false"),

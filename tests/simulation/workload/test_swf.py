@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -133,6 +138,21 @@ def test_a_compressed_log_is_the_same(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress((job() + "\n").encode()))
     assert form_of(path) is Form.SWF
     assert read_workload(path).tasks == 1
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_log_may_come_by_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
+) -> None:
+    """By a name, as a shell gives one to what another command writes, and by the standard input."""
+    body, pipe = pack((job() + "\n").encode()), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(body,))
+    writer.start()
+    assert read_workload(pipe, Reading(Form.SWF)).tasks == 1
+    writer.join()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(body))))
+    assert read_workload(Path("-"), Reading(Form.SWF)).tasks == 1
 
 
 @pytest.mark.parametrize(
