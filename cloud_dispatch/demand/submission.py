@@ -333,6 +333,8 @@ def _file(value: str) -> str:
     """Where a file is below the working folder, or an output's folder."""
     if value.endswith("/"):
         raise ValueError(f"expected a name without a slash at its end, got {fields.shorten(value)}")
+    if "://" in value:  # whoever writes that means to store it there, and would be told at the end of the work
+        raise ValueError("expected a path below the working folder, got a URL: say both, the path and its url")
     return fields.relative_path(value)
 
 

@@ -136,6 +136,8 @@ BAD: list[tuple[dict[str, Any] | Any, str]] = [
     ({"command": "a", "outputs": ["a", "b/../../c"]}, "outputs[1]"),
     ({"command": "a", "outputs": ["a", "./a"]}, "outputs[1]"),
     ({"command": "a", "outputs": ["a/"]}, "outputs[0]"),
+    ({"command": "a", "outputs": ["https://h/{token}"]}, "outputs[0]"),
+    ({"command": "a", "inputs": [{"url": "https://h/x", "path": "s3://b/x"}]}, "inputs[0].path"),
     ({"command": "a", "cwd": "../x"}, "cwd"),
     ({"command": "a", "max_runtime": 0}, "max_runtime"),
     ({"command": "a", "max_runtime": "soon"}, "max_runtime"),
