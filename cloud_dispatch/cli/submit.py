@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -15,6 +16,7 @@ from cloud_dispatch.cli.session import connect, emit, say
 
 if TYPE_CHECKING:
     from cloud_dispatch.client import Client, Submitted
+    from cloud_dispatch.demand.taskfile import TaskFile
 
 Words = Annotated[
     Optional[list[str]],  # noqa: UP045  (typer reads it at run time)
@@ -23,6 +25,8 @@ Words = Annotated[
     ),
 ]
 _SHOWN = 5
+#: A place in a submission, in the dispatcher's words.
+_AT = re.compile(r"tasks\[(\d{1,9})\](?:\.(.+))?")
 _WORDS_FIRST = {"allow_interspersed_args": False}
 
 
@@ -76,8 +80,14 @@ def submit(
     emit(done, as_json, lambda: print("\n".join(map(str, done["ids"]))))
 
 
-def _submitted(client: Client, tasks: list[dict[str, Any]]) -> Submitted:
-    done = client.submission(tasks)
+def _submitted(client: Client, tasks: TaskFile) -> Submitted:
+    from cloud_dispatch.domain.errors import DispatchError
+
+    try:
+        done = client.submission(tasks.inputs)
+    except DispatchError as error:
+        error.place = _place(error.place, tasks.places)
+        raise
     for note in done["notes"]:
         say(f"note: {note}")
     if arrays := done["arrays"]:
@@ -86,13 +96,23 @@ def _submitted(client: Client, tasks: list[dict[str, Any]]) -> Submitted:
     return done
 
 
-def gather(words: list[str], options: dict[str, Any]) -> list[dict[str, Any]]:
-    """The task inputs that a command line asks for, checked here so that a mistake has its place in the file.
+def _place(said: str, places: list[str]) -> str:
+    """Where in a file what the dispatcher refuses was written; else what it says."""
+    match = _AT.fullmatch(said)
+    if not match or int(match[1]) >= len(places):
+        return said
+    return f"{places[int(match[1])]}: {match[2]}" if match[2] else places[int(match[1])]
+
+
+def gather(words: list[str], options: dict[str, Any]) -> TaskFile:
+    """The task inputs that a command line asks for, with the places of those of a file. They are checked here so that a
+    mistake has its place there.
 
     InvalidInput with that place; NotFound for a file that is not there.
     """
     from cloud_dispatch.cli import command_line
     from cloud_dispatch.demand.submission import parse
+    from cloud_dispatch.demand.taskfile import TaskFile, read_tasks
     from cloud_dispatch.domain.errors import InvalidInput
 
     fields = command_line.fields_of(options, os.environ)
@@ -110,17 +130,15 @@ def gather(words: list[str], options: dict[str, Any]) -> list[dict[str, Any]]:
                 task["idempotency_key"] = key if len(made) == 1 else f"{key}/{position}"
             tasks.append(task)
         parse(tasks, places=["command line"] * len(tasks))
-        return tasks
+        return TaskFile(tasks, [])
     if words:
         raise InvalidInput("expected a command or --file, got both")
     if "idempotency_key" in fields:
         raise InvalidInput("expected idempotency_key in the file's tasks", place="--key")
-    from cloud_dispatch.demand.taskfile import read_tasks
-
     found = read_tasks(file)
     filled = [{**fields, **given} if isinstance(given, dict) else given for given in found.inputs]
     parse(filled, places=found.places)
-    return filled
+    return TaskFile(filled, found.places)
 
 
 def _user() -> str:

@@ -180,6 +180,20 @@ def test_refusal_of_the_dispatcher_keeps_its_place(cli: Any, dispatcher: Any) ->
     assert ran.err == "cloud-dispatch: tasks[0].idempotency_key: the key is taken by another task\n"
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [("tasks[1].cpus", "tasks.jsonl:3: cpus"), ("tasks[0]", "tasks.jsonl:1"), ("tasks[2]", "tasks[2]")],
+)
+def test_refusal_of_the_dispatcher_names_the_line_of_a_file(
+    cli: Any, dispatcher: Any, tmp_path: Path, said: str, told: str
+) -> None:
+    """Whoever has submitted a file is not told which of its tasks it is by counting."""
+    (tmp_path / "tasks.jsonl").write_text('{"command": "a"}\n\n{"command": "b"}\n')
+    dispatcher.refuse = dispatcher.refusal(400, "invalid-input", "taken", said)
+    ran = cli("submit", "--file", str(tmp_path / "tasks.jsonl"))
+    assert (ran.code, ran.err.replace(f"{tmp_path}/", "")) == (2, f"cloud-dispatch: {told}: taken\n")
+
+
 def test_run_of_many_ends_with_0_when_all_succeeded(cli: Any, dispatcher: Any) -> None:
     """`run` follows to the end and says how many succeeded."""
     dispatcher.plays = lambda task: None
