@@ -15,7 +15,7 @@ from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.provider import registry
-from cloud_dispatch.provider.errors import ProviderError
+from cloud_dispatch.provider.errors import CredentialsRejected, InvalidRequest, ProviderError
 from cloud_dispatch.provider.priced import Priced
 from cloud_dispatch.provider.spi import HardEnd, ProfileContext, Provider, Quota
 
@@ -33,6 +33,11 @@ Offers = Mapping[ProfileName, Offered]
 #: By profile; None where the driver could not tell.
 Quotas = Mapping[ProfileName, Sequence[Quota] | None]
 T = TypeVar("T")
+#: What to do about an error that goes away by no waiting.
+_HINTS: Mapping[type[ProviderError], str] = {
+    CredentialsRejected: "a study asks as `up` does, with the profile's own credentials",
+    InvalidRequest: "see the profile's settings",
+}
 
 
 async def offers(config: Config, now: int) -> Offers:
@@ -75,8 +80,9 @@ async def _offered(config: Config, profile: ProfileName, now: int) -> Offered:
     try:
         return await _asked(config, profile, now, ask)
     except ProviderError as error:
+        hint = _HINTS.get(type(error), "try again later")
         raise Unavailable(
-            f"the driver can't tell what it offers: {error}", place=f"profiles.{profile}", hint="try again later"
+            f"the driver can't tell what it offers: {error}", place=f"profiles.{profile}", hint=hint
         ) from None
 
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from cloud_dispatch.domain.errors import InvalidInput
+from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.domain.task import Cause, RetryRules, TaskState
-from cloud_dispatch.provider.errors import Scope
+from cloud_dispatch.provider.errors import CredentialsRejected, ProviderError, Scope, Transient
+from cloud_dispatch.provider.priced import Priced
 from cloud_dispatch.provider.spi import Quota, QuotaUnit
 from cloud_dispatch.simulation.report import report
 from cloud_dispatch.simulation.study.engine import answer
@@ -248,6 +249,23 @@ def test_a_trace_longer_than_the_run_does_not_lengthen_it(tmp_path: Path) -> Non
         (3_600_000, 0),
     ]
     assert answer(found.scenario).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"), [(CredentialsRejected, "with the profile's own credentials"), (Transient, "try again later")]
+)
+def test_who_is_not_told_offers_knows_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[ProviderError], hint: str
+) -> None:
+    """Waiting brings nobody credentials."""
+
+    async def refused(self: Priced, name: str, *args: object) -> object:
+        raise error("no")
+
+    monkeypatch.setattr(Priced, "call", refused)
+    with pytest.raises(Unavailable, match=r"profiles\.here: the driver can't tell what it offers: no") as caught:
+        asyncio.run(offers(config(tmp_path), NOW))
+    assert hint in caught.value.hint
 
 
 def test_asking_for_offers_leaves_the_drivers_folder_alone(tmp_path: Path) -> None:
