@@ -37,8 +37,10 @@ from cloud_dispatch.api.server import serve as serve_http
 from cloud_dispatch.api.services import AgentBundle
 from cloud_dispatch.assembly import Parts, Ports, assemble, set_limits
 from cloud_dispatch.config import Config
+from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.task import HELD
 from cloud_dispatch.install import restoring
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.executor import Executor
@@ -277,8 +279,17 @@ async def _run(
         asked.cancel()
         for task in telling:
             task.cancel()
-    log.info("dispatcher.down")
+    held = sum(count for state, count in parts.context.store.task_counts().items() if state in HELD)
+    log.info("dispatcher.down", detail=_goes_on(held, config.timing.lease_ms))
     return 0
+
+
+def _goes_on(held: int, lease_ms: int) -> str:
+    """What an operator should know who keeps it down for longer."""
+    if not held:
+        return ""
+    tasks = "1 task" if held == 1 else f"{held} tasks"
+    return f"what runs ({tasks}) goes on for {format_duration(lease_ms)}: after that it is begun anew"
 
 
 async def _pulse(manager: ServiceManager, listening: asyncio.Event, loop: Loop) -> None:

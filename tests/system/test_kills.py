@@ -68,6 +68,22 @@ def test_a_restart_keeps_the_running_task_and_its_result(house: House) -> None:
     assert house.logs(number) == b"begin\nend\n"
 
 
+def test_a_stop_says_how_long_what_runs_goes_on(make_house: Any) -> None:
+    """Whoever keeps the dispatcher down for longer than the lease costs each of these tasks an attempt; where none runs
+    there is nothing to say."""
+    house = make_house(lease="30s")
+    house.up()
+    house.kill(signal.SIGTERM)
+    assert "goes on for" not in house.log_tail()
+    house.up()
+    (number,) = house.submit({"command": ["sleep", "600"]})
+    house.until(lambda: house.task(number)["state"] == "running", 60, "it runs")
+    house.kill(signal.SIGTERM)
+    (said,) = (line for line in house.log_tail().splitlines() if "goes on for" in line)
+    assert "dispatcher.down" in said
+    assert "what runs (1 task) goes on for 30s: after that it is begun anew" in said
+
+
 def test_a_cancel_holds_across_a_restart(make_house: Any) -> None:
     """Cancelled while running, the dispatcher dies before the agent hears of it: it ends cancelled all the same."""
     house = make_house(lease="30s")
