@@ -121,6 +121,8 @@ class Machine:
         have, want = self.capacity, shape.resources
         if have.gpus and not want.gpus:
             return True
+        if self.max_tasks == 1:  # nobody could use more of it
+            return False
         pairs = ((want.cpus_milli, have.cpus_milli), (want.memory, have.memory), (want.gpus, have.gpus))
         return shape.exclusive and all(2 * wanted < had for wanted, had in pairs if had)
 

@@ -101,6 +101,7 @@ def test_quantities_are_read_and_written() -> None:
     [
         (shape(), MACHINE, False),
         (shape(exclusive=True), MACHINE, True),
+        (shape(exclusive=True), Machine(MACHINE.capacity, max_tasks=1), False),
         (shape(cpus=2000, exclusive=True), MACHINE, False),
         (shape(memory=4 * GIB, exclusive=True), MACHINE, False),
         (shape(), Machine(Resources(4000, 8 * GIB, 0, 1)), True),
