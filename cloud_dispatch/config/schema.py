@@ -268,7 +268,7 @@ class Timing(Section):
     """How often things are done and how long is too long. Milliseconds."""
 
     heartbeat_ms: Span = Field(default=10_000, alias="heartbeat")
-    lease_ms: Span = Field(default=60_000, alias="lease")
+    lease_ms: Span = Field(default=300_000, alias="lease")
     poll_ms: Span = Field(default=20_000, alias="poll")
     pass_interval_ms: Span = Field(default=5_000, alias="pass_interval")
     list_interval_ms: Span = Field(default=30_000, alias="list_interval")

@@ -163,7 +163,7 @@ def test_the_command_says_which_file_and_what_else_is_heeded(
     assert run(["config", "show", "--effective", "--config", str(whole)]) == 0
     said = capfd.readouterr().out
     assert said.startswith(f"# {whole}, by --config")
-    assert 'timing.lease = "1m"  # default\n' in said
+    assert 'timing.lease = "5m"  # default\n' in said
     assert 'listen = "0.0.0.0:8000"  # line 3\n' in said
     assert tomllib.loads(said)["pools"]["cpu"]["end"]["idle"] == "90s"
     monkeypatch.setenv("CLOUD_DISPATCH_CONFIG", str(whole))
@@ -178,5 +178,5 @@ def test_the_command_says_which_file_and_what_else_is_heeded(
     found = json.loads(capfd.readouterr().out)
     assert found["named_by"] == "$CLOUD_DISPATCH_CONFIG"
     (lease,) = [one for one in found["settings"] if one["path"] == "timing.lease"]
-    assert lease == {"path": "timing.lease", "value": "1m", "source": "default", "meaning": "", "masked": False}
+    assert lease == {"path": "timing.lease", "value": "5m", "source": "default", "meaning": "", "masked": False}
     assert "hunter2" not in json.dumps(found)

@@ -127,7 +127,7 @@ def test_policy_of_a_pool_says_how_its_agents_behave(tmp_path: Path) -> None:
     policy = load_text(tmp_path, FULL).policy("cpu")
     assert (policy.heartbeat_ms, policy.lease_ms, policy.idle_ms, policy.lifetime_ms) == (
         10_000,
-        60_000,
+        300_000,
         90_000,
         5_400_000,
     )
