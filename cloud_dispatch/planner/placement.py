@@ -283,5 +283,5 @@ def _priority(need: Need) -> int:
 def _turns(needs: Sequence[Need], now: int) -> list[tuple[Need, bool]]:
     """`needs`, in this order, what gives way twice: to have its `own`, where it has no need to, and then, behind all
     others, what these leave."""
-    giving = [need for need in needs if need.gives_way(now)]
-    return [*((need, need in giving) for need in needs), *((need, False) for need in giving)]
+    turns = [(need, need.gives_way(now)) for need in needs]
+    return [*turns, *((need, False) for need, own in turns if own)]
