@@ -1,12 +1,15 @@
-"""A dispatcher that comes back with shorter leases, while agents that it can't reach go by the longer ones."""
+"""How long leases are: while a dispatcher is away, and where it comes back with shorter ones than agents go by that it
+can't reach."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import msgspec
 import pytest
 
+from cloud_dispatch.config import schema
 from cloud_dispatch.reconcile import agreed
 from cloud_dispatch.reconcile.loop import Loop
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
@@ -18,7 +21,7 @@ from cloud_dispatch.simulation.faults import Fault, FaultKind
 from cloud_dispatch.simulation.generate import RETIMED, TIMING
 from cloud_dispatch.simulation.network import Network
 from cloud_dispatch.simulation.run import Outcome, run
-from cloud_dispatch.simulation.scenario import Work
+from cloud_dispatch.simulation.scenario import AgentTiming, Work
 from tests.simulation.scenes import broken, scene
 
 SEEDS = 12
@@ -40,6 +43,20 @@ def shortened() -> Outcome:
     usual = scene(Cloud.GCE, work=work, faults=(TERMS, DEATH, THREE))
     accounts = tuple(msgspec.structs.replace(account, faults=(CUT,)) for account in usual.accounts)
     return run(msgspec.structs.replace(usual, accounts=accounts), keep=100_000)
+
+
+@pytest.mark.parametrize(("lease_ms", "attempts"), [(schema.Timing().lease_ms, 4), (60_000, 8)])
+def test_a_control_vm_that_is_away_for_minutes_costs_no_attempt(lease_ms: int, attempts: int) -> None:
+    """As long as the lease that agents have unless another one is set, and not as the minute that it was."""
+    told = schema.Timing()
+    work = (Work(count=4, conduct=Conduct(run_ms=900_000)),)
+    usual = scene(Cloud.GCE, work=work, faults=(Fault(FaultKind.CRASH, 240_000, amount=240_000),))
+    times = replace(TIMING, heartbeat_ms=told.heartbeat_ms, poll_ms=told.poll_ms, lease_ms=lease_ms)
+    agents = AgentTiming(kill_grace_ms=told.kill_grace_ms, silence_ms=told.silence_ms)
+    outcome = run(msgspec.structs.replace(usual, timing=times, agents=agents), keep=100_000)
+    assert outcome.ok, outcome.findings
+    assert outcome.deaths == 1
+    assert len(re.findall(r" runs task ", outcome.journal.text())) == attempts
 
 
 def test_no_task_runs_twice_at_once_when_leases_become_shorter() -> None:
