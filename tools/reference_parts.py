@@ -13,13 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
 from pydantic import BaseModel
 
 import cloud_dispatch
 from cloud_dispatch.api.http import status_of
 from cloud_dispatch.cli.exitcodes import TABLE, code_of
-from cloud_dispatch.cli.main import app
+from cloud_dispatch.cli.main import program
 from cloud_dispatch.client import views
 from cloud_dispatch.config.load import Config
 from cloud_dispatch.demand.fields import EXPECTED
@@ -155,9 +154,7 @@ def azure_settings() -> str:
 
 def commands() -> str:
     """Every command with its arguments and options."""
-    return "\n\n".join(
-        _command(command, path) for command, path in _walk(typer.main.get_command(app), "cloud-dispatch")
-    )
+    return "\n\n".join(_command(command, path) for command, path in _walk(program(), "cloud-dispatch"))
 
 
 def _walk(command: Any, path: str) -> Iterator[tuple[Any, str]]:

@@ -1,44 +1,21 @@
 """The command `cloud-dispatch`. Owns the list of commands and the one place where errors become exit codes.
 
-Command modules import nothing heavy at the top: what a command needs is loaded when it runs.
+Command modules import nothing heavy at the top: what a command needs is loaded when it runs. Of the modules themselves
+only the one that a command line needs is loaded, since to make all commands takes longer than most of them do.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
 from cloud_dispatch import collector
-from cloud_dispatch.cli import (
-    boot_documents,
-    breakers,
-    budget,
-    config_file,
-    cost,
-    demo,
-    iam_policy,
-    install,
-    instances,
-    logs,
-    offers,
-    operator_token,
-    outputs,
-    plan,
-    prices,
-    recover,
-    replay,
-    simulate,
-    stop,
-    store,
-    submit,
-    tasks,
-    up,
-    upgrade,
-)
 from cloud_dispatch.cli.exitcodes import INTERNAL, INTERRUPTED, OK, TABLE, UNAVAILABLE, UNREAD, USAGE, code_of
 from cloud_dispatch.domain.errors import DispatchError
 
@@ -47,18 +24,34 @@ _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in TA
 #: Typer keeps click to itself: its base of all usage errors is found through the one that it shows.
 _UsageProblem: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-app = typer.Typer(
-    name="cloud-dispatch",
-    help="Give it a queue of work: it rents the cheapest machines that can do it, and gives them back.",
-    epilog=_EPILOG,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-for module in (
-    up, submit, tasks, logs, outputs, instances, plan, replay, offers, prices, simulate, config_file, iam_policy,
-    boot_documents, store, recover, budget, cost, breakers, stop, operator_token, install, upgrade, demo,
-):  # fmt: skip
-    module.register(app)
+#: The modules of this package that have commands, in the order of the help, each with what it registers.
+MODULES: dict[str, tuple[str, ...]] = {
+    "up": ("up",),
+    "submit": ("run", "submit"),
+    "tasks": ("tasks", "task", "rerun", "cancel", "priority"),
+    "logs": ("logs",),
+    "outputs": ("outputs",),
+    "instances": ("instances", "hold", "drain", "resume", "kill"),
+    "plan": ("plan", "explain", "target"),
+    "replay": ("plans", "replay"),
+    "offers": ("offers",),
+    "prices": ("prices", "quota"),
+    "simulate": ("simulate",),
+    "config_file": ("config",),
+    "iam_policy": ("iam-policy",),
+    "boot_documents": ("cloud-init",),
+    "store": ("backup", "backups", "restore", "db"),
+    "recover": ("adopt", "reap"),
+    "budget": ("budget",),
+    "cost": ("cost",),
+    "breakers": ("breakers",),
+    "stop": ("stop",),
+    "operator_token": ("token",),
+    "install": ("install",),
+    "upgrade": ("upgrade", "rollback"),
+    "demo": ("demo",),
+}
+_OWNERS = {word: module for module, words in MODULES.items() for word in words}
 
 
 def _version(wanted: bool) -> None:
@@ -69,8 +62,7 @@ def _version(wanted: bool) -> None:
         raise typer.Exit(OK)
 
 
-@app.callback()
-def root(
+def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
@@ -78,10 +70,27 @@ def root(
     """Give it a queue of work: it rents the cheapest machines that can do it, and gives them back."""
 
 
+@cache
+def program(module: str = "") -> Callable[..., Any]:
+    """The commands of `module`, or all, ready to be called with the words of a line."""
+    app = typer.Typer(
+        name="cloud-dispatch",
+        help="Give it a queue of work: it rents the cheapest machines that can do it, and gives them back.",
+        epilog=_EPILOG,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_root)
+    for name in (module,) if module else MODULES:
+        importlib.import_module(f"cloud_dispatch.cli.{name}").register(app)
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; its exit code. Errors are told on stderr in a line or two, never as a traceback."""
     try:
-        result = app(list(arguments), prog_name="cloud-dispatch", standalone_mode=False)
+        needed = program(_OWNERS.get(arguments[0], "") if arguments else "")
+        result = needed(list(arguments), prog_name="cloud-dispatch", standalone_mode=False)
         sys.stdout.flush()  # what can't be written is told here, not by the interpreter as it ends
     except DispatchError as error:
         print(f"cloud-dispatch: {error}", file=sys.stderr)

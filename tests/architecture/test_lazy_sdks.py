@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from cloud_dispatch.cli.main import MODULES
+
 GROUP = "cloud_dispatch.providers"
 SDKS = ("azure", "boto3", "botocore", "google", "kubernetes")
 #: Loads what it is told and prints which SDKs that brought along.
@@ -50,7 +52,12 @@ def test_loading_a_plugin_imports_no_sdk(target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["cloud_dispatch.bootstrap", "cloud_dispatch.cli.main", "cloud_dispatch.provider.process_child"]
+    "target",
+    [
+        "cloud_dispatch.bootstrap",
+        "cloud_dispatch.provider.process_child",
+        *(f"cloud_dispatch.cli.{module}" for module in ("main", *MODULES)),
+    ],
 )
 def test_no_way_into_the_core_imports_an_sdk(target: str) -> None:
     """The dispatcher starts without any SDK in memory, so do the commands, and the process of a driver until it is

@@ -36,7 +36,7 @@ def missing(docs: Reference, named: list[tuple[str, str]]) -> list[str]:
 
 
 def command_line() -> Any:
-    return typer.main.get_command(importlib.import_module("cloud_dispatch.cli.main").app)
+    return importlib.import_module("cloud_dispatch.cli.main").program()
 
 
 def test_every_setting_is_documented(docs: Reference) -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import botocore.session
 import pytest
-import typer
 from botocore import xform_name
 
-from cloud_dispatch.cli.main import app
+from cloud_dispatch.cli.main import program
 from tests.docs.pages import DOCS, blocks, pages, steps
 from tests.docs.shell import commands
 
@@ -59,7 +58,7 @@ def complaint(words: list[str]) -> str:
 
 
 def _of_our_own(rest: list[str]) -> str:
-    position: object = typer.main.get_command(app)
+    position: object = program()
     while rest and rest[0] in getattr(position, "commands", {}):
         position = position.commands[rest.pop(0)]  # type: ignore[attr-defined]
     if getattr(position, "commands", {}):

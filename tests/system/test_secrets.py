@@ -19,9 +19,8 @@ from typing import Any
 
 import httpx
 import pytest
-import typer
 
-from cloud_dispatch.cli.main import app
+from cloud_dispatch.cli.main import program
 from tests.system.house import CONFIG, House
 from tests.system.secrecy import Home, Leak, Lookout, environment, files_below, forms, keys_of, leaks, typed
 
@@ -350,7 +349,7 @@ def commands() -> Iterator[str]:
         for name, one in inner.items():
             yield from walk(one, (*words, name))
 
-    return walk(typer.main.get_command(app), ())
+    return walk(program(), ())
 
 
 @pytest.fixture(scope="module")
