@@ -6,15 +6,17 @@ import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 import httpx
 
 from cloud_dispatch.client.transport import CA_KEY, TIMEOUT_S, Transport, trusting, trusting_only
 from cloud_dispatch.client.views import InstanceView, LogChunk, RerunView, Submitted, TaskDetail, TaskPage, TaskView
-from cloud_dispatch.config import Config
 from cloud_dispatch.domain.errors import Denied
+
+if TYPE_CHECKING:
+    from cloud_dispatch.config import Config
 
 URL_KEY = "CLOUD_DISPATCH_URL"
 TOKEN_KEY = "CLOUD_DISPATCH_TOKEN"  # noqa: S105  (a variable's name)

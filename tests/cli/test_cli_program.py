@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from cloud_dispatch.cli.exitcodes import UNAVAILABLE
 from cloud_dispatch.cli.main import MODULES, program
 from tests.cli.test_cli_commands import COMMANDS, tree
 
@@ -44,3 +46,16 @@ def test_help_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_client_of_another_host_loads_no_configuration() -> None:
+    """It has none there, and its start would take twice as long."""
+    code = (
+        "import sys\nfrom cloud_dispatch.cli.main import run\ncode = run(['tasks'])\n"
+        "print(code, 'cloud_dispatch.client.client' in sys.modules, 'cloud_dispatch.config' in sys.modules)"
+    )
+    there = {**os.environ, "CLOUD_DISPATCH_URL": "http://127.0.0.1:9", "CLOUD_DISPATCH_TOKEN": "x"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env=there
+    )
+    assert done.stdout.splitlines()[-1] == f"{UNAVAILABLE} True False"
