@@ -4,7 +4,7 @@ Two upgrades at once make the same environment and copy, and each takes the othe
 `install` meanwhile, as a tool for configurations runs it every half hour, points the machine back. The lock is on the
 folder of the configuration: it is there before any of them, an editor that replaces the file leaves it, and it is free
 when its process ends, however that ends. What a command has other programs do, such as a new version's `install`, is
-its own doing.
+its own doing: they have the lock too, so that a `pip` which outlives an upgrade that was killed still keeps others out.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ def alone(folder: Path | None) -> Iterator[None]:
         if not _locked(descriptor):
             raise Conflict(
                 f"another command changes what is configured in {folder}: nothing was done",
-                hint="wait for that `upgrade`, `rollback`, `install` or `restore`; `lslocks` names its process",
+                hint="wait for that `upgrade`, `rollback`, `install` or `restore`, or for what one that was killed has"
+                f" left running; `fuser {folder}` names the process",
             )
+        os.set_inheritable(descriptor, True)
         os.environ[_HELD] = str(folder)
         yield
     finally:

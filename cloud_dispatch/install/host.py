@@ -28,9 +28,9 @@ Run = Callable[[Sequence[str]], object]
 
 
 def run(words: Sequence[str]) -> str:
-    """`words` as a program."""
+    """`words` as a program. It keeps the lock of `alone` for as long as it runs, whatever becomes of this process."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False, close_fds=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{words[0]} can't be run: {error}", hint="the command needs root and systemd") from None
     if done.returncode:

@@ -7,6 +7,7 @@ import os
 import pwd
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cloud_dispatch.domain.errors import Conflict
+from cloud_dispatch.install import trial
 from cloud_dispatch.install.alone import alone
 
 _HOLDS = """\
@@ -22,6 +24,15 @@ from cloud_dispatch.install.alone import alone
 with alone(pathlib.Path(sys.argv[1])):
     print("holds", flush=True)
     sys.stdin.read()
+"""
+
+#: Has another program do something, as an upgrade has `pip`, which says when it has begun and goes on until it is told.
+_HAS_DONE = """\
+import pathlib, sys
+from cloud_dispatch.install import host
+from cloud_dispatch.install.alone import alone
+with alone(pathlib.Path(sys.argv[1])):
+    host.run(["sh", "-c", "echo began > $0/began; read line < $0/end", sys.argv[2]])
 """
 
 
@@ -63,6 +74,41 @@ def test_what_a_command_has_others_do_is_its_own_doing(tmp_path: Path) -> None:
         done = subprocess.run(words, input="", capture_output=True, text=True, env=foreign, check=False, timeout=30)
         assert "another command changes" in done.stderr
     assert dict(os.environ) == before
+
+
+def test_what_a_killed_one_has_begun_keeps_others_out_until_it_ends(tmp_path: Path) -> None:
+    """`pip` lives on where its upgrade is killed: a second one beside it would delete what it writes, or keep a mixture
+    of both."""
+    folder, signs = tmp_path / "etc", tmp_path / "signs"
+    for made in (folder, signs):
+        made.mkdir()
+    os.mkfifo(signs / "began")
+    os.mkfifo(signs / "end")
+    with subprocess.Popen([sys.executable, "-c", _HAS_DONE, str(folder), str(signs)]) as process:
+        assert (signs / "began").read_text() == "began\n"
+        process.kill()
+        process.wait(30)
+        with pytest.raises(Conflict, match="nothing was done") as refused, alone(folder):
+            pytest.fail("beside what goes on")
+        assert f"fuser {folder}" in refused.value.hint
+        (signs / "end").write_text("go\n")
+    for _ in range(300):  # it ends once it has read that
+        try:
+            with alone(folder):
+                return
+        except Conflict:
+            time.sleep(0.1)
+    pytest.fail("it holds on to it")
+
+
+def test_the_services_user_is_lent_nothing_to_hold_on_to(tmp_path: Path) -> None:
+    """Who judges the configuration is not root, and must not be able to keep the next upgrade out."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n! readlink /proc/self/fd/* /proc/$$/fd/* | grep -x {tmp_path}\n")
+    program.chmod(0o755)
+    tmp_path.chmod(0o755)
+    with alone(tmp_path):
+        trial.tried(program, tmp_path / "config.toml", pwd.getpwuid(os.geteuid()).pw_name)
 
 
 def test_a_file_system_without_locks_is_none_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
