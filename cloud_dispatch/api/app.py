@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.types import Receive, Scope, Send
 
+from cloud_dispatch.api.expiry import Expiry
 from cloud_dispatch.api.operator import OperatorApp
 from cloud_dispatch.api.services import Services
 from cloud_dispatch.api.sync import SyncService
@@ -16,7 +17,8 @@ class Api:
     def __init__(self, services: Services) -> None:
         self._s = services
         self.sync = SyncService(services)
-        self.worker = WorkerRoutes(services, self.sync)
+        self._expiry = Expiry(services.clock, services.tokens.life_ms)
+        self.worker = WorkerRoutes(services, self.sync, self._expiry)
         self.operator = OperatorApp(services, self.sync.polls)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,7 +32,7 @@ class Api:
 
     def caller(self, authorization: bytes) -> str:
         """Whose token is in an Authorization header, "" where none is that is good."""
-        return self._s.tokens.caller(authorization, self._s.clock.now(), self._s.store.holds)
+        return self._s.tokens.caller(authorization, self._expiry.now(), self._s.store.holds)
 
     def close(self) -> None:
         """Answer all held requests now and hold none from here on."""

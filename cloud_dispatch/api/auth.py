@@ -84,7 +84,7 @@ class Tokens:
         task_key = hmac.new(service_key, b"task", sha256).digest()  # no service token says that: it has dots
         self._task_mac = hmac.new(task_key, b"", sha256)  # to be copied: half of the work is done once
         self._operator = operator
-        self._life_ms = service_life_ms
+        self.life_ms = service_life_ms
         self._known: dict[bytes, _Known] = {}  # verified bearers, so that a sync costs no HMAC
 
     @classmethod
@@ -103,7 +103,7 @@ class Tokens:
 
     def service(self, instance: InstanceId, now: int) -> str:
         """The bearer token that lets a compute service speak as `instance`, and as nothing else, for a while."""
-        said = f"{instance}.{now + self._life_ms}"
+        said = f"{instance}.{now + self.life_ms}"
         return f"{_SERVICE}.{said}.{_mac(self._service_key, said)}"
 
     def instance_of(self, authorization: bytes, now: int) -> InstanceId:
@@ -111,11 +111,13 @@ class Tokens:
         has not expired."""
         return self._good(authorization, now).instance
 
-    def speaker(self, authorization: bytes, now: int) -> tuple[InstanceId, str]:
+    def speaker(self, authorization: bytes, now: int, dated_ms: int | None = None) -> tuple[InstanceId, str]:
         """`instance_of`, and the next service token for who presents one with less than half its life left; "" for
-        others."""
+        others. `dated_ms`: the moment from which that one lives, where it is not `now`."""
         instance, expires_ms = self._good(authorization, now)
-        return instance, "" if expires_ms - now > self._life_ms // 2 else self.service(instance, now)
+        if expires_ms - now > self.life_ms // 2:
+            return instance, ""
+        return instance, self.service(instance, now if dated_ms is None else dated_ms)
 
     def _good(self, authorization: bytes, now: int) -> _Known:
         known = self._known.get(authorization) or self._verified(authorization)

@@ -15,6 +15,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from cloud_dispatch.api.auth import Claim
+from cloud_dispatch.api.expiry import Expiry
 from cloud_dispatch.api.http import (
     ClientGone,
     answer,
@@ -83,8 +84,9 @@ _LOG_GRACE_MS = 60_000
 class WorkerRoutes:
     """One method a route; `table` says which is which."""
 
-    def __init__(self, services: Services, sync: SyncService) -> None:
+    def __init__(self, services: Services, sync: SyncService, expiry: Expiry) -> None:
         self._s = services
+        self._expiry = expiry
         self._sync = sync
         self._files = TaskFiles(services)
         self._limiter = RateLimiter(services.limits.register_burst, services.limits.register_per_second)
@@ -110,7 +112,7 @@ class WorkerRoutes:
             await answer_failure(send, error, scope["path"])
 
     def _caller(self, scope: Scope) -> InstanceId:
-        return self._s.tokens.instance_of(header(scope, b"authorization"), self._s.clock.now())
+        return self._s.tokens.instance_of(header(scope, b"authorization"), self._expiry.now())
 
     async def sync(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One round trip of an agent."""
@@ -129,8 +131,7 @@ class WorkerRoutes:
 
     def sync_answer(self, authorization: bytes, body: bytes, departure: Departure) -> Awaitable[bytes]:
         """The body that answers the sync `body` of whoever `authorization` speaks for; also `api.lane`'s route."""
-        tokens, now = self._s.tokens, self._s.clock.now()
-        instance, token = tokens.speaker(authorization, now)
+        instance, token = self._s.tokens.speaker(authorization, self._expiry.now(), self._s.clock.now())
         if len(body) > self._s.limits.sync_bytes:
             raise too_large(self._s.limits.sync_bytes)
         request: SyncIn = decode_json(_SYNC, body)
@@ -139,7 +140,7 @@ class WorkerRoutes:
     async def register(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A VM's agent presents its join token and becomes the compute service of its slot."""
         self._limiter.take((scope.get("client") or ("",))[0], self._s.clock.monotonic())
-        join = self._s.tokens.verify_join(header(scope, b"authorization"), self._s.clock.now())
+        join = self._s.tokens.verify_join(header(scope, b"authorization"), self._expiry.now())
         request: RegisterRequest = decode_json(_REGISTER, await read_body(scope, receive, _REGISTER_BYTES))
         if request.protocol != PROTOCOL:
             hint = "end this VM; a new one gets the agent that belongs to this dispatcher"
@@ -183,7 +184,7 @@ class WorkerRoutes:
         """Whose VM calls, by its join token; bounded by address and by batch."""
         now = self._s.clock.monotonic()
         self._booting.take((scope.get("client") or ("",))[0], now)
-        join = self._s.tokens.verify_join(header(scope, b"authorization"), self._s.clock.now())
+        join = self._s.tokens.verify_join(header(scope, b"authorization"), self._expiry.now())
         self._booting_batches.take(join.batch, now)
         return join.batch
 

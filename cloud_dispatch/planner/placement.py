@@ -51,10 +51,10 @@ _NONE: _Terms = (Standing.NONE, 0, 0)
 def _terms(one: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> _Terms:
     """Whether instances of the kind of `one` are capacity for new work.
 
-    Not yet registered ones are, within their boot time (longer where no dispatcher was there to register with): they
-    must not be launched again. A launch in doubt, and an instance out of contact or not yet heard after a start, is for
-    `doubt_ms`: a short silence must not make a storm of launches, a long one must not starve the queue. Held, draining,
-    stale, failed and ending ones are not.
+    Not yet registered ones are, within their boot time (longer where no dispatcher was there to register with, or the
+    clock was set): they must not be launched again. A launch in doubt, and an instance out of contact or not yet heard
+    after a start, is for `doubt_ms`: a short silence must not make a storm of launches, a long one must not starve the
+    queue. Held, draining, stale, failed and ending ones are not.
     """
     pool = pools.get(one.pool)
     stand = _STANDING.get(one.state, Standing.NONE)
@@ -62,7 +62,7 @@ def _terms(one: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> _
         return _NONE
     from_intent_ms = snapshot.doubt_ms if one.in_doubt else UNBOUNDED
     if stand is Standing.BOOTING:
-        excused = one.state is _S.BOOTING and snapshot.now_ms < snapshot.boots_excused_ms
+        excused = snapshot.now_ms < snapshot.boots_excused_ms
         return stand, from_intent_ms if excused else min(from_intent_ms, pool.boot_deadline_ms), UNBOUNDED
     return stand, from_intent_ms, snapshot.doubt_ms if one.state in _SILENT else UNBOUNDED
 

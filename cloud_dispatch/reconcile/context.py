@@ -128,7 +128,7 @@ class Context:
     unended: Unended = field(default_factory=Unended)
     heeded: Heeded = field(default_factory=Heeded)
     in_doubt: set[InstanceId] = field(default_factory=set)
-    #: Until then no boot is late (wall milliseconds): the dispatcher has started while some were under way.
+    #: Until then no boot is late (monotonic): some were under way when the dispatcher started, or the clock was set.
     boots_excused_ms: int = 0
     #: The VMs that another statestore of this deployment made, as the store knows them too (`foreign`).
     foreign: dict[VmId, ForeignVm] = field(default_factory=dict)
@@ -176,6 +176,11 @@ class Context:
         self.failures.forget_money()
         self.failures.forget_mendable()
         return gone
+
+    def boots_excused_until(self, now_ms: int) -> int:
+        """The same by the wall clock, which says `now_ms`; 0 once that is over."""
+        left_ms = self.boots_excused_ms - self.clock.monotonic()
+        return now_ms + left_ms if left_ms > 0 else 0
 
     def wake(self, *, hurry: bool = False) -> None:
         """Have a pass made soon, or as soon as can be."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import structlog
 
 from cloud_dispatch.demand.port import DemandSource
+from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import DispatchError
 from cloud_dispatch.domain.ids import InstanceId
 from cloud_dispatch.domain.instance import Behaviour, Instance, InstanceEvent, InstanceState
@@ -28,6 +29,7 @@ from cloud_dispatch.reconcile.spend import Spending
 
 log = structlog.get_logger(__name__)
 _S, _E = InstanceState, InstanceEvent
+_BOOTS = frozenset({_S.INTENDED, _S.LAUNCHING, _S.BOOTING})
 #: Wake-ups within so long of each other are one pass; longer the more instances a pass has to look at, so that passes
 #: take but a few percent of the loop however fast the news come (a pass of 1,000 instances costs about 5 ms).
 GATHER_MS = 20
@@ -38,6 +40,8 @@ CLOSE_S = 10
 #: What booted while no dispatcher lived could not register, and asks again within 15 s (cloud-init/parts/boot.py.j2 for
 #: its agent, agent/register.py after 5 s); it may have to start the agent then.
 ASKS_AGAIN_MS = 20_000
+#: A clock that is adjusted moves by less from pass to pass.
+CLOCK_MOVED_MS = 1_000
 
 
 class Loop:
@@ -53,6 +57,7 @@ class Loop:
         #: What was found at the start is dealt with: from here on passes follow.
         self.restored = asyncio.Event()
         self._passing = asyncio.Lock()
+        self._ahead_ms = context.clock.now() - context.clock.monotonic()  # the wall clock, of the time that passes
         context.store.subscribe(lambda shape, count: context.wake())
 
     async def agree(self) -> None:
@@ -86,7 +91,7 @@ class Loop:
             elif row.state in (_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT):
                 serving.append(row.id)
         if any(row.state in (_S.LAUNCHING, _S.BOOTING) for row in self._c.store.instances().values()):
-            self._c.boots_excused_ms = self._c.clock.now() + ASKS_AGAIN_MS
+            self._c.boots_excused_ms = self._c.clock.monotonic() + ASKS_AGAIN_MS
         await self._c.apply_all(
             intended, _E.REFUSED, cause="withdrawn", reason="the dispatcher stopped before the launch call",
             ended_ms=self._c.clock.now(),
@@ -204,8 +209,10 @@ class Loop:
     async def _judge(self) -> None:
         now, monotonic = self._c.clock.now(), self._c.clock.monotonic()
         contacts, timing = self._c.contacts, self._c.settings.timing
+        self._excuse_boots(now, monotonic)
+        excused_ms = self._c.boots_excused_until(now)
         for row in self._in_question(monotonic):
-            verdict = judge(row, contacts.silent_ms(row.id, monotonic), now, timing, self._c.boots_excused_ms)
+            verdict = judge(row, contacts.silent_ms(row.id, monotonic), now, timing, excused_ms)
             if verdict is None:
                 continue
             if row.state is _S.BOOTING:
@@ -214,6 +221,18 @@ class Loop:
                 await self._c.apply(
                     row.id, verdict.event, cause=verdict.cause, reason=verdict.reason, expect=frozenset({row.state})
                 )
+
+    def _excuse_boots(self, now: int, monotonic: int) -> None:
+        """Where the clock was set forward since the last pass, or the machine slept, no boot is late before the time is
+        over that was left by the clock of before."""
+        forward_ms = now - monotonic - self._ahead_ms
+        self._ahead_ms += forward_ms
+        booting = [row.boot_deadline_ms for row in self._c.store.instances().values() if row.state in _BOOTS]
+        if forward_ms <= CLOCK_MOVED_MS or not booting:
+            return
+        left_ms = max(max(booting) - (now - forward_ms), ASKS_AGAIN_MS)
+        self._c.boots_excused_ms = max(self._c.boots_excused_ms, monotonic + left_ms)
+        log.warning("boots.excused", by=format_duration(forward_ms // 1000 * 1000), seconds=left_ms // 1000)
 
     def _in_question(self, monotonic: int) -> list[Instance]:
         """Those of which `judge` may say something: of nearly all of a fleet, nearly always, it can't."""

@@ -75,7 +75,7 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
         doubt_ms=settings.timing.doubt_ms,
         unknowns=any(group[0].state is _S.UNKNOWN for group in alike),
         stop=context.stop,
-        boots_excused_ms=context.boots_excused_ms,
+        boots_excused_ms=context.boots_excused_until(now),
         foreign=foreign.known(context),
         preemptions=tuple(context.store.past().spot.seen(now)),
     ).sorted_into(alike)

@@ -66,12 +66,15 @@ URL = "https://dispatcher.example:7717"
 
 
 class AheadClock(SystemClock):
-    """The system's, and what the test puts it ahead by."""
+    """The system's, `ahead_ms` later, by a wall clock that was set forward by `set_ms`."""
 
-    ahead_ms = 0
+    ahead_ms = set_ms = 0
 
     def now(self) -> int:
-        return super().now() + self.ahead_ms
+        return super().now() + self.ahead_ms + self.set_ms
+
+    def monotonic(self) -> int:
+        return super().monotonic() + self.ahead_ms
 
 
 class StubFleet:

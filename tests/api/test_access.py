@@ -127,6 +127,19 @@ def test_a_service_token_ends_unless_it_is_renewed(tmp_path: Path) -> None:
     assert service_life_ms(2 * SERVICE_LIFE_MS) == 6 * SERVICE_LIFE_MS
 
 
+async def test_a_clock_that_is_set_forward_makes_no_agent_a_stranger(house: House) -> None:
+    """Nor any VM that boots; what it is given from then on is good for as long as ever."""
+    agent, batch, clock = await house.agent(), await house.launch(), cast(AheadClock, house.services.clock)
+    join = house.tokens.join(batch, 1, clock.now() + 600_000)
+    clock.set_ms = 3 * SERVICE_LIFE_MS
+    assert (await agent.sync()).token == ""
+    assert (await house.register(join, "v1")).status_code == 200
+    clock.ahead_ms = SERVICE_LIFE_MS // 2 + 1
+    agent.token = (await agent.sync()).token
+    clock.ahead_ms += SERVICE_LIFE_MS - 1_000
+    await agent.sync()
+
+
 async def test_an_agent_that_goes_on_asking_goes_on_being_heard(house: House) -> None:
     """In the second half of its token's life a sync brings the next one; the old one is refused at its end."""
     agent = await house.agent()

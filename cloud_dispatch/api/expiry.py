@@ -1,0 +1,32 @@
+"""The clock by which tokens expire. Owns that one which is set forward ends nobody's; must not know tokens."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from cloud_dispatch.ports.clock import Clock
+
+#: A clock that is adjusted moves by less from request to request.
+MOVED_MS = 1_000
+#: So many moves are remembered: a clock that is set more often is not one to go by.
+_MOVES = 16
+
+
+class Expiry:
+    """The wall clock, but that it goes on as it went before it was set forward for as long as what was dated by then is
+    good, `life_ms`. A machine that slept looks the same: nobody could renew anything meanwhile."""
+
+    def __init__(self, clock: Clock, life_ms: int) -> None:
+        self._clock = clock
+        self._life_ms = life_ms
+        self._ahead_ms = clock.now() - clock.monotonic()  # of the time that passes
+        self._before: deque[tuple[int, int]] = deque(maxlen=_MOVES)  # until when it counts how far it was ahead
+
+    def now(self) -> int:
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        if now - monotonic - self._ahead_ms > MOVED_MS:
+            self._before.append((monotonic + self._life_ms, self._ahead_ms))
+        self._ahead_ms = now - monotonic
+        while self._before and self._before[0][0] < monotonic:
+            self._before.popleft()
+        return min([now, *(monotonic + ahead for _, ahead in self._before)]) if self._before else now

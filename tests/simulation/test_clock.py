@@ -1,0 +1,35 @@
+"""The dispatcher's clock is set while VMs boot and tasks run: nothing has happened by that."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cloud_dispatch.simulation.clouds.settings import Cloud
+from cloud_dispatch.simulation.conduct import Conduct
+from cloud_dispatch.simulation.faults import Fault, FaultKind
+from cloud_dispatch.simulation.run import Outcome, run
+from cloud_dispatch.simulation.scenario import Work
+from tests.simulation.scenes import scene
+
+MINUTE = 60_000
+BOOTING, RUNNING = 20_000, 240_000
+WORK = (Work(count=4, conduct=Conduct(run_ms=900_000)),)
+
+
+def moved(cloud: Cloud, at_ms: int, by_ms: int) -> Outcome:
+    """Four tasks of a quarter of an hour on one VM of GCE, on two of EC2."""
+    fault = Fault(FaultKind.CLOCK, at_ms, 50 * MINUTE, by_ms)
+    return run(scene(cloud, work=WORK, faults=(fault,)), keep=100_000)
+
+
+@pytest.mark.parametrize("by_ms", [MINUTE, 10 * MINUTE, 60 * MINUTE, 180 * MINUTE, -60 * MINUTE])
+@pytest.mark.parametrize("at_ms", [BOOTING, RUNNING])
+@pytest.mark.parametrize(("cloud", "vms"), [(Cloud.GCE, 1), (Cloud.EC2, 2)])
+def test_a_clock_that_is_set_costs_no_boot_and_no_attempt(cloud: Cloud, vms: int, at_ms: int, by_ms: int) -> None:
+    outcome = moved(cloud, at_ms, by_ms)
+    assert outcome.ok, outcome.findings
+    text = outcome.journal.text()
+    assert len(re.findall(r" runs task ", text)) == 4
+    assert len(set(re.findall(r"store instance (\S+) intended", text))) == vms
