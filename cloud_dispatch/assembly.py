@@ -24,6 +24,7 @@ from cloud_dispatch.demand.targets import PoolTargets, Targets
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.stop import STOP_FACT, Stop
 from cloud_dispatch.domain.stop import decode as decode_stop
+from cloud_dispatch.domain.task import HELD
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
@@ -100,6 +101,19 @@ class Parts:
     keeper: Keeper
     targets: Targets
     in_force: InForce
+
+    async def take_leave(self) -> int:
+        """Before a stop: from now on agents are answered that they may go on for twice as long as the lease, though not
+        for longer than they stay without a dispatcher. For how long they may, milliseconds."""
+        sync, lease_ms = self.app.sync, self.context.settings.timing.lease_ms
+        longer_ms = min(2 * lease_ms, self.in_force.rules.policy.silence_ms)
+        if longer_ms > lease_ms and self.held() and await self.loop.leave(longer_ms):
+            sync.lease_ms = longer_ms
+        return sync.lease_ms
+
+    def held(self) -> int:
+        """How many tasks instances hold."""
+        return sum(count for state, count in self.context.store.task_counts().items() if state in HELD)
 
     async def follow(self, rules: Rules) -> None:
         """From now on these are the rules: between two passes and all at once, the limits first, so that nothing is

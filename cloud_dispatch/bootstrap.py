@@ -40,7 +40,6 @@ from cloud_dispatch.config import Config
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.errors import InvalidInput, Unavailable
 from cloud_dispatch.domain.ids import ProfileName
-from cloud_dispatch.domain.task import HELD
 from cloud_dispatch.install import restoring
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.executor import Executor
@@ -272,6 +271,7 @@ async def _run(
         manager.tell(STOPPING, status("stopping"))
         loop.stop()
         keeper.stop()
+        lease_ms = await parts.take_leave()
         closing.set()
         working.pop().cancel()
         await asyncio.gather(*working, return_exceptions=True)
@@ -279,8 +279,7 @@ async def _run(
         asked.cancel()
         for task in telling:
             task.cancel()
-    held = sum(count for state, count in parts.context.store.task_counts().items() if state in HELD)
-    log.info("dispatcher.down", detail=_goes_on(held, config.timing.lease_ms))
+    log.info("dispatcher.down", detail=_goes_on(parts.held(), lease_ms))
     return 0
 
 

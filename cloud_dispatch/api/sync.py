@@ -51,7 +51,8 @@ class SyncService:
         self._fleet = services.fleet
         self._logs: LogStore = services.logs
         self._terms = services.terms
-        self._lease_ms = services.terms().policy.lease_ms
+        #: What answers renew claims for.
+        self.lease_ms = services.terms().policy.lease_ms
         self._poll_ms = services.terms().policy.poll_ms
         self._words = Words(services.tokens)
         self._sign = services.tokens.task
@@ -105,7 +106,7 @@ class SyncService:
         orders = session.took(done.claims, instance, self._sign) if done.claims else []
         return reply_to(
             request, done, directive, orders,
-            lease_ms=self._lease_ms, policy=policy, timer=timer, token=token, program=program,
+            lease_ms=self.lease_ms, policy=policy, timer=timer, token=token, program=program,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -247,7 +248,7 @@ class SyncService:
         kill = tuple(FencingToken(c.token) for c in request.held if c.token not in current)
         directive = self._fleet.directive(instance)
         timer = "" if request.timer is None else self._word(instance, request.timer, directive)
-        return reply_to(request, SyncDone(kill=kill), directive, [], lease_ms=self._lease_ms, timer=timer, token=token)
+        return reply_to(request, SyncDone(kill=kill), directive, [], lease_ms=self.lease_ms, timer=timer, token=token)
 
     def _word(self, instance: InstanceId, ask: TimerIn, directive: Directive) -> str:
         """What lets the VM's timer run on, by the row that is committed; "" for one that shall end, as all do where an
@@ -262,7 +263,7 @@ class SyncService:
 
     def _abandoned(self, request: SyncIn) -> bytes:
         """The empty answer to a sync that is out of date: its agent does not listen any more."""
-        return reply_to(request, _NOTHING, _NO_NEWS, [], lease_ms=self._lease_ms)
+        return reply_to(request, _NOTHING, _NO_NEWS, [], lease_ms=self.lease_ms)
 
     def _directive_changed(self, instance: InstanceId) -> None:
         session = self.sessions.get(instance)

@@ -21,6 +21,8 @@ class Agreed(msgspec.Struct, frozen=True, omit_defaults=True):
     silence_ms: int
     longer_ms: int = 0
     until_ms: int = 0
+    #: Of which copy it knows that the store was made from it.
+    restored_ms: int = 0
 
     def started(self, silence_ms: int, now_ms: int) -> Agreed:
         """What is in force once a dispatcher with `silence_ms` has started at `now_ms`.
@@ -32,7 +34,19 @@ class Agreed(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.until_ms > now_ms:
             terms.append((min(self.until_ms, now_ms + self.longer_ms), self.longer_ms))
         until_ms, longer_ms = max(terms)
-        return Agreed(silence_ms, longer_ms, until_ms) if until_ms > now_ms + silence_ms else Agreed(silence_ms)
+        longer = until_ms > now_ms + silence_ms
+        return Agreed(silence_ms, longer_ms * longer, until_ms * longer, self.restored_ms)
+
+    def left(self, silence_ms: int) -> Agreed:
+        """What is in force once a dispatcher's last word to agents was that they are given up after `silence_ms`."""
+        return msgspec.structs.replace(self, silence_ms=max(silence_ms, self.silence_ms))
+
+    def copied(self, restored_ms: int) -> Agreed:
+        """The same, in a store that was made from a copy at the moment `restored_ms` (0: never): a copy does not know
+        with which word the last dispatcher stopped, which may have doubled the lease."""
+        if restored_ms == self.restored_ms:
+            return self
+        return msgspec.structs.replace(self.left(2 * self.silence_ms), restored_ms=restored_ms)
 
     def rest_ms(self, now_ms: int) -> int:
         """How much longer than by the terms of this start agents may go by the longer ones."""

@@ -37,6 +37,8 @@ GATHER_MS_A_THOUSAND = 200
 EVENTS_A_PASS = 1_000
 #: How long calls under way may take at a stop, seconds.
 CLOSE_S = 10
+#: How long a stop waits for the statestore, seconds.
+LEAVE_S = 5
 #: What booted while no dispatcher lived could not register, and asks again within 15 s (cloud-init/parts/boot.py.j2 for
 #: its agent, agent/register.py after 5 s); it may have to start the agent then.
 ASKS_AGAIN_MS = 20_000
@@ -65,7 +67,8 @@ class Loop:
         is longer, and write down what they will be told from now on. StoreUnavailable where that can't be."""
         now, silence_ms = self._c.clock.now(), self._c.settings.timing.silence_ms
         known = agreed.read(self._c.store.fact(agreed.FACT))
-        terms = (known or agreed.Agreed(silence_ms)).started(silence_ms, now)
+        before = (known or agreed.Agreed(silence_ms)).copied(self._c.store.restored_ms() or 0)
+        terms = before.started(silence_ms, now)
         rest_ms = terms.rest_ms(now)
         if rest_ms:
             self._c.contacts.excuse(self._c.clock.monotonic() + rest_ms)
@@ -75,6 +78,20 @@ class Loop:
             )  # fmt: skip
         if terms != known:
             await self._c.store.set_fact(agreed.FACT, agreed.written(terms))
+
+    async def leave(self, lease_ms: int) -> bool:
+        """Before a stop: write down, for the next start, that agents may hold what they run for `lease_ms` from now on.
+        False where that can't be: then they may not be told."""
+        timing = self._c.settings.timing
+        known = agreed.read(self._c.store.fact(agreed.FACT)) or agreed.Agreed(timing.silence_ms)
+        left = known.left(lease_ms + timing.silence_ms - timing.lease_ms)
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._c.store.set_fact(agreed.FACT, agreed.written(left))
+        except (DispatchError, TimeoutError) as error:
+            log.warning("agents.short_lease", error=str(error) or "the statestore does not answer")
+            return False
+        return True
 
     async def restore(self) -> None:
         """After a start: withdraw intents whose call was never made, doubt those not answered, and treat every serving

@@ -199,6 +199,7 @@ class Incarnation:
             return
         self.parts.loop.stop()
         self.parts.keeper.stop()
+        await self.parts.take_leave()
         self.parts.app.close()
         await asyncio.sleep(0.05)
         self._network.fall_silent()

@@ -46,6 +46,24 @@ def test_starts_in_a_row_forget_nothing_and_prolong_nothing() -> None:
     assert between.started(80_000, NOW + 700_000) == Agreed(80_000, 300_000, NOW + 1_000_000)
 
 
+def test_a_stop_that_left_longer_terms_is_waited_for_from_the_next_start_on() -> None:
+    stopped = Agreed(80_000).left(140_000)
+    assert stopped.started(80_000, NOW) == Agreed(80_000, 140_000, NOW + 140_000)
+    assert Agreed(900_000).left(140_000) == Agreed(900_000)
+    earlier = Agreed(80_000, 900_000, NOW + 900_000).left(140_000)
+    assert earlier.started(80_000, NOW + 1_000) == Agreed(80_000, 900_000, NOW + 900_000)
+
+
+def test_a_store_made_from_a_copy_is_waited_for_once_as_if_its_last_dispatcher_had_stopped() -> None:
+    first = Agreed(80_000).copied(NOW).started(80_000, NOW)
+    assert (first.silence_ms, first.longer_ms, first.until_ms) == (80_000, 160_000, NOW + 160_000)
+    assert agreed.read(agreed.written(first)) == first
+    assert first.copied(NOW).started(80_000, NOW + 100_000) == Agreed(80_000, restored_ms=NOW)
+    again = first.copied(NOW + 50_000).started(80_000, NOW + 60_000)
+    assert again.until_ms == NOW + 60_000 + 160_000
+    assert Agreed(80_000).copied(0) == Agreed(80_000)
+
+
 def test_a_clock_that_was_wrong_makes_nobody_wait_for_years() -> None:
     ahead = Agreed(900_000).started(80_000, NOW + 10**12)
     assert ahead.started(80_000, NOW).rest_ms(NOW) == 820_000

@@ -59,6 +59,64 @@ def test_a_control_vm_that_is_away_for_minutes_costs_no_attempt(lease_ms: int, a
     assert len(re.findall(r" runs task ", outcome.journal.text())) == attempts
 
 
+def away(fault: Fault, cut: CloudFault | None = None) -> Outcome:
+    """Tasks of a quarter of an hour on all VMs, with the lease that agents have unless another one is set, and a
+    dispatcher that is away once they run."""
+    told = schema.Timing()
+    work = (Work(count=6, conduct=Conduct(run_ms=900_000)),)
+    usual = scene(Cloud.GCE, work=work, faults=(fault, THREE))
+    times = replace(TIMING, heartbeat_ms=told.heartbeat_ms, poll_ms=told.poll_ms, lease_ms=told.lease_ms)
+    agents = AgentTiming(kill_grace_ms=told.kill_grace_ms, silence_ms=told.silence_ms)
+    faults = (cut,) if cut else ()
+    accounts = tuple(msgspec.structs.replace(account, faults=faults) for account in usual.accounts)
+    changed = msgspec.structs.replace(usual, timing=times, agents=agents, accounts=accounts, horizon_ms=7_200_000)
+    return run(changed, keep=100_000)
+
+
+@pytest.mark.parametrize(("kind", "attempts"), [(FaultKind.STOP, 6), (FaultKind.CRASH, 12)])
+def test_a_stop_on_purpose_may_last_for_twice_the_lease(kind: FaultKind, attempts: int) -> None:
+    """Who dies can't tell anybody. The slack is that of the last request before the stop."""
+    outcome = away(Fault(kind, 240_000, amount=560_000))
+    assert outcome.ok, outcome.findings
+    assert outcome.deaths == (kind is FaultKind.CRASH)
+    assert len(re.findall(r" runs task ", outcome.journal.text())) == attempts
+
+
+#: A VM hears the last word before the stop, and nothing afterwards.
+UNHEARD = CloudFault(CloudFaultKind.CUT_OFF, from_ms=241_000, until_ms=1_500_000, times=1)
+SHORTLY = Fault(FaultKind.STOP, 240_000, amount=2_000)
+
+
+def test_no_task_runs_twice_at_once_after_a_stop() -> None:
+    outcome = away(SHORTLY, UNHEARD)
+    assert outcome.ok, outcome.findings
+    assert len(re.findall(r" runs task ", outcome.journal.text())) > 6
+
+
+def test_a_stop_that_does_not_write_down_what_it_tells_agents_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the next start goes by the lease."""
+
+    async def careless(loop: Loop, lease_ms: int) -> bool:
+        return True
+
+    monkeypatch.setattr(Loop, "leave", careless)
+    outcome = away(SHORTLY, UNHEARD)
+    assert any(name.startswith("P1") for name in outcome.broken), outcome.findings
+
+
+def test_where_it_can_not_be_written_down_agents_are_told_of_no_longer_lease() -> None:
+    """The stop goes on all the same."""
+    fails = Fault(FaultKind.STORE_FAILS, 239_000, 242_000)
+    outcome = away(msgspec.structs.replace(SHORTLY, amount=1), UNHEARD)
+    text = outcome.journal.text()
+    assert "agents.short_lease" not in text
+    usual = outcome.scenario
+    failed = run(msgspec.structs.replace(usual, faults=(*usual.faults, fails)), keep=100_000)
+    assert failed.ok, failed.findings
+    assert "agents.short_lease" in failed.journal.text()
+    assert "agents.longer_lease" not in failed.journal.text()
+
+
 def test_no_task_runs_twice_at_once_when_leases_become_shorter() -> None:
     outcome = shortened()
     assert outcome.ok, outcome.findings

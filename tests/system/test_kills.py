@@ -81,7 +81,20 @@ def test_a_stop_says_how_long_what_runs_goes_on(make_house: Any) -> None:
     house.kill(signal.SIGTERM)
     (said,) = (line for line in house.log_tail().splitlines() if "goes on for" in line)
     assert "dispatcher.down" in said
-    assert "what runs (1 task) goes on for 30s: after that it is begun anew" in said
+    assert "what runs (1 task) goes on for 1m: after that it is begun anew" in said
+
+
+def test_a_stop_on_purpose_may_last_for_longer_than_the_lease(make_house: Any) -> None:
+    """The agent was told so by the last answer; killed, the dispatcher would have lost the attempt."""
+    house = make_house(lease="20s")
+    house.up()
+    (number,) = house.submit({"command": ["sleep", "40"]})
+    house.until(lambda: house.task(number)["state"] == "running", 60, "it runs")
+    house.kill(signal.SIGTERM)
+    time.sleep(21)
+    house.up()
+    ended = house.until_ended(number)
+    assert (ended["state"], ended["attempts"]) == ("succeeded", 1)
 
 
 def test_a_cancel_holds_across_a_restart(make_house: Any) -> None:
