@@ -88,7 +88,8 @@ class SyncService:
         for result in results:
             self._logs.notify(result.task)
         ended = session.ended(results) if results else ()
-        news = self._hear(instance, request, claimed=bool(done.claims), ended=ended)
+        answered = request.heard >= 0 and session.heeds(request)
+        news = self._hear(instance, request, claimed=bool(done.claims), ended=ended, answered=answered)
         if news is not None:
             await self._written(news, request)
         program = self._program(session, request)
@@ -116,7 +117,13 @@ class SyncService:
 
     # -- steps
     def _hear(
-        self, instance: InstanceId, request: SyncIn, *, claimed: bool, ended: tuple[Ended, ...] = ()
+        self,
+        instance: InstanceId,
+        request: SyncIn,
+        *,
+        claimed: bool,
+        ended: tuple[Ended, ...] = (),
+        answered: bool = False,
     ) -> Awaitable[None] | None:
         """Tell the fleet what the agent says of itself; what to wait for, if anything has to be written. An agent that
         just got work does not mean to end any more."""
@@ -129,6 +136,7 @@ class SyncService:
             _text(request.ending, 256),
             _text(request.detail, 4096),
             ended,
+            answered,
         )
         try:
             return self._fleet.heard(said)

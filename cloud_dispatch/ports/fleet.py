@@ -38,6 +38,8 @@ class Heard(Struct, frozen=True):
     ending: str = ""
     detail: str = ""
     ended: tuple[Ended, ...] = ()
+    #: It has used an answer of this dispatcher, and so goes by its lease and by none of before.
+    answered: bool = False
 
 
 class BootWord(Struct, frozen=True):

@@ -21,6 +21,7 @@ class Contact:
     """Times are monotonic milliseconds, `idle_since_ms` and `state_since_ms` wall milliseconds."""
 
     heard_ms: int
+    answered: bool = False  # it has used an answer of this dispatcher, whose lease it goes by
     incarnation: str = ""
     asks_end: bool = False
     patience_ms: int = 0  # wall milliseconds: until then a wish to end is not heard (it was just resumed)
@@ -55,7 +56,8 @@ class Contacts:
 
     def __init__(self) -> None:
         self._contacts: dict[InstanceId, Contact] = {}
-        #: Silence before this moment means nothing: agents may go by longer terms than ours. The clock begins at 0.
+        #: Silence before this moment means nothing of who has used no answer yet: it may go by longer terms than ours.
+        #: The clock begins at 0.
         self._counts_from_ms = 0
         #: All of whom `new_or_silent` may speak, up to the moment `_watched_ms`.
         self._watched: set[InstanceId] = set()
@@ -76,12 +78,13 @@ class Contacts:
         return self._contacts
 
     def excuse(self, until_ms: int) -> None:
-        """Silence counts from `until_ms` on and not before, whoever it is and whenever he was heard."""
+        """Silence counts from `until_ms` on and not before, but of who has used an answer of this dispatcher."""
         self._counts_from_ms = until_ms
 
     def silent_ms(self, instance: InstanceId, monotonic_ms: int) -> int:
         """For how long `instance` has been silent, as far as that counts."""
-        return monotonic_ms - max(self.of(instance, monotonic_ms).heard_ms, self._counts_from_ms)
+        contact = self.of(instance, monotonic_ms)
+        return monotonic_ms - max(contact.heard_ms, 0 if contact.answered else self._counts_from_ms)
 
     def _meet(self, instance: InstanceId, monotonic_ms: int) -> Contact:
         self._watched.add(instance)

@@ -153,6 +153,7 @@ class FleetService:
         now = self._c.clock.monotonic()
         contact = self._c.contacts.of(said.instance, now)
         contact.heard_ms = now
+        contact.answered = contact.answered or said.answered
         contact.incarnation = said.incarnation
         tasks = self._c.store.held_by(said.instance)
         if tasks:

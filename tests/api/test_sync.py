@@ -280,6 +280,27 @@ async def test_a_policy_whose_answer_was_lost_is_given_again_until_it_is_heard(h
         assert [reply.program is not None for reply in (first, second, third)] == [True, True, False]
 
 
+async def test_an_agent_is_known_to_go_by_the_lease_of_now_when_it_says_that_it_used_an_answer(house: House) -> None:
+    """Not while every answer of this process may be lost, and never of one that does not say."""
+    for says, last in ((True, True), (False, False)):
+        agent = await house.agent()
+        house.api.sync.sessions._sessions.clear()
+        for used in (True, False, True):
+            before = agent.heard
+            await agent.sync(**({} if says else {"heard": -1}))
+            if not used:
+                agent.heard = before
+        await agent.sync(**({} if says else {"heard": -1}))
+        told = [said.answered for said in house.fleet.said if said.instance == agent.instance]
+        assert told == [False, last, last, last]
+        lost = await house.agent()
+        house.api.sync.sessions._sessions.clear()
+        for _ in range(3):
+            await lost.sync()
+            lost.heard = 0
+        assert not any(said.answered for said in house.fleet.said if said.instance == lost.instance)
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_an_agent_is_given_its_policy_again_when_it_is_known_what_its_machine_has(
     house: House, restarted: bool

@@ -141,6 +141,22 @@ async def test_who_is_heard_is_given_up_by_the_terms_of_now_once_the_others_are_
         assert {one.state for one in w.rows if one.id == row.id} <= {InstanceState.FAILED, InstanceState.TERMINATING}
 
 
+async def test_who_has_used_an_answer_goes_by_the_terms_of_now(tmp_path: Path) -> None:
+    """It has their lease: one that hangs then is not waited for as one that nobody could tell."""
+    async with world(tmp_path, timing=LONG) as w:
+        await working(w)
+        w.timing = SHORT
+        await w.restart()
+        (row,) = w.rows
+        for answered in (False, True, False):
+            news = w.fleet.heard(Heard(row.id, "i", "busy", answered=answered))
+            if news is not None:
+                await news
+            await w.passes(1)
+        await w.passes(2, SHORT.silence_ms)
+        assert {one.state for one in w.rows if one.id == row.id} <= {InstanceState.FAILED, InstanceState.TERMINATING}
+
+
 async def test_the_same_lease_is_written_once(tmp_path: Path) -> None:
     async with world(tmp_path, timing=LONG) as w:
         await w.loop.agree()

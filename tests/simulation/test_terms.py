@@ -93,6 +93,15 @@ def test_no_task_runs_twice_at_once_after_a_stop() -> None:
     assert len(re.findall(r" runs task ", outcome.journal.text())) > 6
 
 
+def test_what_hangs_once_it_was_heard_after_a_stop_is_waited_for_as_ever() -> None:
+    """It has the lease of the new start by then: its tasks begin anew before the one from the stop would be over."""
+    later = replace(UNHEARD, from_ms=300_000)
+    outcome = away(SHORTLY, later)
+    assert outcome.ok, outcome.findings
+    begun = [int(line.split()[0]) for line in outcome.journal.text().splitlines() if " runs task " in line]
+    assert 600_000 < begun[6] < 800_000
+
+
 def test_a_stop_that_does_not_write_down_what_it_tells_agents_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the next start goes by the lease."""
 
