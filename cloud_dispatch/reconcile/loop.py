@@ -244,8 +244,10 @@ class Loop:
         over that was left by the clock of before."""
         forward_ms = now - monotonic - self._ahead_ms
         self._ahead_ms += forward_ms
+        if forward_ms <= CLOCK_MOVED_MS:
+            return
         booting = [row.boot_deadline_ms for row in self._c.store.instances().values() if row.state in _BOOTS]
-        if forward_ms <= CLOCK_MOVED_MS or not booting:
+        if not booting:
             return
         left_ms = max(max(booting) - (now - forward_ms), ASKS_AGAIN_MS)
         self._c.boots_excused_ms = max(self._c.boots_excused_ms, monotonic + left_ms)
