@@ -482,9 +482,14 @@ class Store(Protocol):
         """All at once; None: forget it."""
 
     # -- care
-    async def prune(self, now_ms: int, retention: Retention, *, batch: int = 10_000) -> Mapping[str, int]:
-        """Delete what is past retention, at most `batch` rows a table a call; returns the numbers deleted. What claims
-        have cost payers is added up instead once it is in no open window (`charges`), whatever the retention."""
+    async def prune(
+        self, now_ms: int, retention: Retention, *, batch: int = 10_000, of: Collection[str] = ()
+    ) -> Mapping[str, int]:
+        """Delete what is past retention, at most `batch` rows a kind a call; returns the numbers deleted, by kind: `of`
+        names those that are looked at, all where it names none.
+
+        What claims have cost payers is added up instead once it is in no open window (`charges`), whatever the
+        retention."""
 
     async def backup(self, target: Path) -> None:
         """A consistent copy, taken while running; Conflict if `target` exists."""

@@ -81,9 +81,10 @@ class Keeper:
 
     async def _prune_rows(self, now: int) -> None:
         deleted = await self._store.prune(now, self._retention, batch=PIECE)
-        while any(count >= PIECE for count in deleted.values()):
+        # The others are not looked through each time: of millions of rows that takes seconds.
+        while more := [kind for kind, count in deleted.items() if count >= PIECE]:
             await asyncio.sleep(0.05)
-            deleted = await self._store.prune(now, self._retention, batch=PIECE)
+            deleted = await self._store.prune(now, self._retention, batch=PIECE, of=more)
 
     # Files are looked at to the last, whichever are old: where more are written than looked at they would grow without
     # bound.

@@ -1,8 +1,9 @@
-"""Pruning and checking, as operations of the group commit. Owns what is old; what must hold is in `invariants`."""
+"""Pruning and checking, as operations of the group commit. Owns what is old, and what becomes of it; what must hold is
+in `invariants`, what is left of money in `folding`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Delete, Table, delete, exists, func, select, true
@@ -14,9 +15,18 @@ from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import Retention
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.engine import at_length
+from cloud_dispatch.statestore.folding import Fold
 from cloud_dispatch.statestore.invariants import problems_in, problems_of_memory
 from cloud_dispatch.statestore.memory import Memory
-from cloud_dispatch.statestore.schema import attempts, events, instances, intents, plans, tasks
+from cloud_dispatch.statestore.schema import (
+    attempts,
+    charges,
+    events,
+    instances,
+    intents,
+    plans,
+    tasks,
+)
 
 MAX_PRUNE = 100_000
 #: Rows that are looked at by one question.
@@ -51,9 +61,24 @@ _RULES: Mapping[str, _Rule] = {
 }
 
 
-async def look(ask: Callable[..., Awaitable[Any]], now_ms: int, retention: Retention, most: int) -> Found:
-    """By table, the ids of at most `most` rows that are past their retention. `ask` asks one question, of a connection
-    and what goes with it, and lets others have their turn between two."""
+async def prune(
+    ask: Callable[..., Awaitable[Any]], run: Callable[..., Awaitable[Any]], now_ms: int, retention: Retention,
+    most: int, of: Collection[str],
+) -> Mapping[str, int]:  # fmt: skip
+    """Let what is past retention go, at most `most` rows a table, and say how many went: `ask` as for `look`, `run` has
+    operations committed."""
+    found = await look(ask, now_ms, retention, most, of)
+    pruned = dict(await run(Prune(found)) if any(found.values()) else dict.fromkeys(found, 0))
+    if not of or charges.name in of:
+        pruned[charges.name] = await run(Fold(now_ms, most))
+    return pruned
+
+
+async def look(
+    ask: Callable[..., Awaitable[Any]], now_ms: int, retention: Retention, most: int, of: Collection[str] = ()
+) -> Found:
+    """By table, the ids of at most `most` rows that are past their retention; of these tables alone, if any are named.
+    `ask` asks one question, of a connection and what goes with it, and lets others have their turn between two."""
     if not 1 <= most <= MAX_PRUNE:
         raise InvalidInput(f"batch {most}", place="batch", hint=f"between 1 and {MAX_PRUNE}")
     ages = {
@@ -64,7 +89,7 @@ async def look(ask: Callable[..., Awaitable[Any]], now_ms: int, retention: Reten
     }
     found: dict[str, list[Any]] = {}
     for name, age in ages.items():
-        if age is None:
+        if age is None or (of and name not in of):
             continue
         ids, after = await ask(past_retention, name, now_ms - age, None, most)
         while after is not None and len(ids) < most:

@@ -52,7 +52,6 @@ from cloud_dispatch.statestore import care, copying, costs, reading, records
 from cloud_dispatch.statestore.claims import Sync, without_commit
 from cloud_dispatch.statestore.commit import GroupCommit
 from cloud_dispatch.statestore.costs import ByTask, Present, Runs
-from cloud_dispatch.statestore.folding import Fold
 from cloud_dispatch.statestore.instances import Adopt, Change, Intend
 from cloud_dispatch.statestore.limits import Facts, SetLimits
 from cloud_dispatch.statestore.lineage import RESTORED_FACT
@@ -455,10 +454,10 @@ class SqlStore:
         await self._commit.run(records.set_facts(changed, self._memory))
 
     # -- care
-    async def prune(self, now_ms: int, retention: Retention, *, batch: int = 10_000) -> Mapping[str, int]:
-        found = await care.look(self._read, now_ms, retention, batch)
-        pruned = await self._commit.run(care.Prune(found)) if any(found.values()) else dict.fromkeys(found, 0)
-        return {**pruned, "charges": await self._commit.run(Fold(now_ms, batch))}
+    async def prune(
+        self, now_ms: int, retention: Retention, *, batch: int = 10_000, of: Collection[str] = ()
+    ) -> Mapping[str, int]:
+        return await care.prune(self._read, self._commit.run, now_ms, retention, batch, of)
 
     async def backup(self, target: Path) -> None:
         await self._commit.settle()

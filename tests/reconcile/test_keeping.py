@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from structlog.testing import capture_logs
 
@@ -202,3 +203,21 @@ async def test_a_clock_that_is_moved_far_once_more_has_to_stay_from_then_on(tmp_
 
 async def _once(chunk: bytes) -> AsyncIterator[bytes]:
     yield chunk
+
+
+async def test_of_what_has_no_more_to_go_nothing_is_looked_for_again(tmp_path: Path) -> None:
+    """To go through millions of young rows for each thousand that are old took seconds each time."""
+    async with world(tmp_path) as w:
+        logs, outputs = LogStore(tmp_path / "logs", 1000), OutputStore(tmp_path / "outputs", 1000, Inline())
+        await w.store.record([Event(w.clock.now() - DAY_MS, "old")] * (2 * PIECE + 1))
+        asked: list[tuple[str, ...]] = []
+        prune = w.store.prune
+
+        async def noting(*args: Any, of: Collection[str] = (), **more: Any) -> Mapping[str, int]:
+            asked.append(tuple(of))
+            return await prune(*args, of=of, **more)
+
+        w.store.prune = noting  # type: ignore[method-assign]
+        await Keeper(w.store, w.clock, Retention(1, 1, 1, 1), logs, 0, outputs).prune()
+        assert len(await w.store.events(limit=10)) == 1
+        assert asked == [(), ("events",), ("events",)]
