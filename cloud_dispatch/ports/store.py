@@ -168,10 +168,11 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What one instance has cost: micro-dollars, from `from_ms` until `until_ms`, the end of what is billed. `bound` is
-    what counts against limits: at the highest price, for `bound_most_ms` of the time from `bound_from_ms` until
-    `bound_until_ms`. `tasks` ended there by their own doing; `waiting` are those that it could have run and that waited
-    when it went; `cause` is the word for its end."""
+    """What one instance has cost, or those of a month, a pool, a profile and a driver that are not kept any more:
+    micro-dollars, from `from_ms` until `until_ms`, the end of what is billed. `bound` is what counts against limits: at
+    the highest price, for `bound_most_ms` of the time from `bound_from_ms` until `bound_until_ms`; of a sum in total
+    alone. `tasks` ended there by their own doing; `waiting` are those that it could have run and that waited when it
+    went; `cause` is the word for its end."""
 
     id: int
     booked_ms: int
@@ -489,7 +490,7 @@ class Store(Protocol):
         names those that are looked at, all where it names none.
 
         What claims have cost payers is added up instead once it is in no open window (`charges`), whatever the
-        retention."""
+        retention; so is what instances have cost that are not kept any more, but for the newest (`ledger`)."""
 
     async def backup(self, target: Path) -> None:
         """A consistent copy, taken while running; Conflict if `target` exists."""

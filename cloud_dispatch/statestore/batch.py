@@ -91,6 +91,7 @@ class Batch:
         self.queued: dict[int, int] = {}  # tasks put into the queue, by shape number
         self.pruned: set[int] = set()  # ended tasks that this group deletes
         self.folds = False  # whether it adds up old charges
+        self.folds_ledger = False  # and old rows of the ledger
         self._standing: Standing | None = None
         self.cold = 0  # rows of the cold paths, each of which is some 30 us of planning and as much of writing
         self.counters: Mapping[str, tuple[int, int]] = {}  # by name, the number and the one that the tables have

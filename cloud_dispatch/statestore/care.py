@@ -1,5 +1,5 @@
 """Pruning and checking, as operations of the group commit. Owns what is old, and what becomes of it; what must hold is
-in `invariants`, what is left of money in `folding`."""
+in `invariants`, what is left of money in `folding` and `sums`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import Retention
+from cloud_dispatch.statestore import sums
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.engine import at_length
-from cloud_dispatch.statestore.folding import Fold
+from cloud_dispatch.statestore.folding import WINDOWS_MS, Fold
 from cloud_dispatch.statestore.invariants import problems_in, problems_of_memory
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.schema import (
@@ -24,6 +25,7 @@ from cloud_dispatch.statestore.schema import (
     events,
     instances,
     intents,
+    ledger,
     plans,
     tasks,
 )
@@ -57,18 +59,22 @@ _RULES: Mapping[str, _Rule] = {
         _Rule(events, events.c.at_ms, events.c.id < select(func.max(events.c.id)).scalar_subquery()),
         _Rule(plans, plans.c.at_ms, true()),
         _Rule(instances, instances.c.ended_ms, instances.c.state == InstanceState.GONE.value),
+        _Rule(ledger, ledger.c.bound_until_ms, sums.may_be_added_up()),
     )
 }
 
 
 async def prune(
     ask: Callable[..., Awaitable[Any]], run: Callable[..., Awaitable[Any]], now_ms: int, retention: Retention,
-    most: int, of: Collection[str],
+    most: int, of: Collection[str], *, adds_up: bool,
 ) -> Mapping[str, int]:  # fmt: skip
     """Let what is past retention go, at most `most` rows a table, and say how many went: `ask` as for `look`, `run` has
-    operations committed."""
-    found = await look(ask, now_ms, retention, most, of)
+    operations committed. `adds_up`: also rows of the ledger."""
+    found = dict(await look(ask, now_ms, retention, most, of))
+    others = {name: found.pop(name) for name in (ledger.name,) if name in found}
     pruned = dict(await run(Prune(found)) if any(found.values()) else dict.fromkeys(found, 0))
+    for name, ids in others.items():
+        pruned[name] = await run(sums.FoldLedger(ids)) if ids and adds_up else 0
     if not of or charges.name in of:
         pruned[charges.name] = await run(Fold(now_ms, most))
     return pruned
@@ -86,6 +92,7 @@ async def look(
         "events": retention.events_ms,
         "plans": retention.plans_ms,
         "instances": retention.instances_ms,
+        "ledger": None if retention.instances_ms is None else max(retention.instances_ms, WINDOWS_MS),
     }
     found: dict[str, list[Any]] = {}
     for name, age in ages.items():

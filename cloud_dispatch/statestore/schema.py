@@ -156,7 +156,8 @@ instances = Table(
 )
 Index("instances_state", instances.c.state, instances.c.ended_ms)
 
-#: What was spent; append-only, kept when instances are pruned. Micro-dollars, and rates in nano-dollars an hour.
+#: What was spent; kept when instances are pruned, added up when old (`sums`). Micro-dollars, and rates in nano-dollars
+#: an hour.
 ledger = Table(
     "ledger",
     metadata,
@@ -193,7 +194,7 @@ Index("ledger_until_ms", ledger.c.until_ms)
 Index("ledger_instance", ledger.c.instance)
 
 #: Whose money a row of the ledger was: by day of UTC, project and user, of which both are empty where nobody said or
-#: nothing ran. Append-only, kept as long as the ledger. Micro-dollars; the times are weighed (`spend.shares`).
+#: nothing ran. Kept and added up with the ledger. Micro-dollars; the times are weighed (`spend.shares`).
 shares = Table(
     "shares",
     metadata,

@@ -457,7 +457,8 @@ class SqlStore:
     async def prune(
         self, now_ms: int, retention: Retention, *, batch: int = 10_000, of: Collection[str] = ()
     ) -> Mapping[str, int]:
-        return await care.prune(self._read, self._commit.run, now_ms, retention, batch, of)
+        adds_up = not self._by_task.is_awaited(self._clock.now())
+        return await care.prune(self._read, self._commit.run, now_ms, retention, batch, of, adds_up=adds_up)
 
     async def backup(self, target: Path) -> None:
         await self._commit.settle()

@@ -343,7 +343,7 @@ class FleetContract:
         await store.cancel(TaskFilter(ids=(TaskId(3),)))
         keep = Retention(tasks_ms=500, events_ms=500, plans_ms=500, instances_ms=500)
         assert await store.prune(clock.now_ms, Retention()) == {"charges": 0}
-        gone = {"tasks": 2, "events": 1, "plans": 1, "instances": 1, "charges": 0}
+        gone = {"tasks": 2, "events": 1, "plans": 1, "instances": 1, "ledger": 0, "charges": 0}
         assert (await store.prune(clock.now_ms, keep, batch=2)) == gone
         assert (await store.prune(clock.now_ms, keep))["tasks"] == 1
         assert [task.id for task in await store.tasks(TaskFilter())] == [3]
