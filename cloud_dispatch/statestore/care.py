@@ -6,20 +6,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Delete, Table, delete, exists, func, select, true
+from sqlalchemy import ColumnElement, Delete, Table, delete, exists, func, literal, select, true
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import Retention
-from cloud_dispatch.statestore import sums
+from cloud_dispatch.statestore import sums, unasked
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.engine import at_length
 from cloud_dispatch.statestore.folding import WINDOWS_MS, Fold
 from cloud_dispatch.statestore.invariants import problems_in, problems_of_memory
 from cloud_dispatch.statestore.memory import Memory
 from cloud_dispatch.statestore.schema import (
+    Number,
     attempts,
     charges,
     events,
@@ -27,6 +28,7 @@ from cloud_dispatch.statestore.schema import (
     intents,
     ledger,
     plans,
+    shapes,
     tasks,
 )
 
@@ -60,6 +62,7 @@ _RULES: Mapping[str, _Rule] = {
         _Rule(plans, plans.c.at_ms, true()),
         _Rule(instances, instances.c.ended_ms, instances.c.state == InstanceState.GONE.value),
         _Rule(ledger, ledger.c.bound_until_ms, sums.may_be_added_up()),
+        _Rule(shapes, literal(0, Number), unasked.is_unasked()),  # whenever that was
     )
 }
 
@@ -71,10 +74,11 @@ async def prune(
     """Let what is past retention go, at most `most` rows a table, and say how many went: `ask` as for `look`, `run` has
     operations committed. `adds_up`: also rows of the ledger."""
     found = dict(await look(ask, now_ms, retention, most, of))
-    others = {name: found.pop(name) for name in (ledger.name,) if name in found}
+    others = {name: found.pop(name) for name in (ledger.name, shapes.name) if name in found}
     pruned = dict(await run(Prune(found)) if any(found.values()) else dict.fromkeys(found, 0))
     for name, ids in others.items():
-        pruned[name] = await run(sums.FoldLedger(ids)) if ids and adds_up else 0
+        operation = sums.FoldLedger(ids) if name == ledger.name else unasked.Forget(ids)
+        pruned[name] = await run(operation) if ids and (adds_up or name != ledger.name) else 0
     if not of or charges.name in of:
         pruned[charges.name] = await run(Fold(now_ms, most))
     return pruned
@@ -93,6 +97,7 @@ async def look(
         "plans": retention.plans_ms,
         "instances": retention.instances_ms,
         "ledger": None if retention.instances_ms is None else max(retention.instances_ms, WINDOWS_MS),
+        "shapes": retention.tasks_ms,
     }
     found: dict[str, list[Any]] = {}
     for name, age in ages.items():

@@ -11,7 +11,7 @@ read of them. Moves of tasks are made while a group is planned, so that the call
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 from itertools import islice
@@ -60,6 +60,7 @@ class Memory:
         self.past = Past()
         self.payers = Payers()
         self._lines: dict[tuple[int, Payer], int] = {}
+        self._last_line = 0
         #: Of all that were ever numbered, those that were never written too: their lines, and what machines were found
         #: to make of them, are remembered by their numbers.
         self.last_shape = 0
@@ -158,6 +159,28 @@ class Memory:
         self.shape_numbers[shape] = number
         self._journal.append(lambda: (self.shapes.pop(number), self.shape_numbers.pop(shape)))
 
+    def forget_shapes(self, numbers: Collection[int]) -> None:
+        """No task has one of these, nor will: their numbers and those of their lines are not given again. What was
+        learnt of them goes, too; that is not taken back."""
+        of_them = [(key, line) for key, line in self._lines.items() if key[0] in numbers]
+        lost = {number: self.shapes.pop(number) for number in (*numbers, *(line for _, line in of_them))}
+        for key, _ in of_them:
+            del self._lines[key]
+        for number in numbers:
+            del self.shape_numbers[lost[number]]
+            self._ran.pop(number, None)
+            self._told.pop(number, None)
+        for seat in self.seats.values():
+            seat.forget(lost)
+        self.payers.forget(lost)
+
+        def take_back() -> None:
+            self.shapes.update(lost)
+            self.shape_numbers.update({lost[number]: number for number in numbers})
+            self._lines.update(of_them)
+
+        self._journal.append(take_back)
+
     def seat(self, hold: Hold) -> None:
         """Put a hold in its place, counts apart: for loading and for taking back."""
         self.holds[hold.task] = hold.seat.held[hold.task] = hold
@@ -179,7 +202,8 @@ class Memory:
             return shape
         number = self._lines.get((shape, payer))
         if number is None:
-            number = self._lines[shape, payer] = -len(self._lines) - 1
+            self._last_line -= 1
+            number = self._lines[shape, payer] = self._last_line
             self.shapes[number] = self.shapes[shape]
         return number
 

@@ -6,7 +6,7 @@ journal does it when a commit fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -158,6 +158,12 @@ class Payers:
                 else:
                     del self._refused[key]
         return tuple(found)
+
+    def forget(self, lines: Iterable[int]) -> None:
+        """Nothing waits in any of these, nor will."""
+        for line in lines:
+            for known in (True, False):
+                self._refused.pop((line, known), None)
 
     def stops(self, payer: Payer) -> str:
         """Why none of its tasks is begun now, whatever they cost; "" when there is no reason."""

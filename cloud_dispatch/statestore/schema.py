@@ -86,6 +86,8 @@ Index(
 )
 for _column in (tasks.c.array_id, tasks.c.project, tasks.c.user_name):
     Index(f"tasks_{_column.name}", _column, tasks.c.id, sqlite_where=_column != "", postgresql_where=_column != "")
+#: Those of one submission have the same shape mostly: it grows in few places. Whoever deletes a shape asks it.
+Index("tasks_shape", tasks.c.shape)
 
 #: What a user asked for, as JSON of domain.TaskSpec: the bytes that the agent gets.
 specs = Table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from cloud_dispatch.domain.instance import Instance, InstanceState
@@ -98,6 +99,13 @@ class Seat:
             if not misfit and machine.gives_way(shape):
                 self.giving.add(number)
         return not misfit
+
+    def forget(self, lines: Iterable[int]) -> None:
+        """Nothing waits in any of these, nor will."""
+        for number in lines:
+            self.misfits.pop(number, None)
+            self.giving.discard(number)
+            self.refused.pop(number, None)
 
     def room(self, machine: Machine, shape: Shape, most: int) -> int:
         """`domain.shape.room_for` this load, faster for shapes and machines without limits (a test holds them equal).

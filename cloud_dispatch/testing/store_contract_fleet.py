@@ -343,7 +343,7 @@ class FleetContract:
         await store.cancel(TaskFilter(ids=(TaskId(3),)))
         keep = Retention(tasks_ms=500, events_ms=500, plans_ms=500, instances_ms=500)
         assert await store.prune(clock.now_ms, Retention()) == {"charges": 0}
-        gone = {"tasks": 2, "events": 1, "plans": 1, "instances": 1, "ledger": 0, "charges": 0}
+        gone = {"tasks": 2, "events": 1, "plans": 1, "instances": 1, "ledger": 0, "shapes": 0, "charges": 0}
         assert (await store.prune(clock.now_ms, keep, batch=2)) == gone
         assert (await store.prune(clock.now_ms, keep))["tasks"] == 1
         assert [task.id for task in await store.tasks(TaskFilter())] == [3]
@@ -356,6 +356,39 @@ class FleetContract:
         assert [event.action for event in await store.events()] == ["new"]
         assert await store.submit([spec()]) == [5]
         assert await store.check() == []
+
+    async def test_shapes_that_no_task_has_any_more_are_forgotten(
+        self, store: Store, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        """Those of tasks that wait, run or are kept stay; one that is forgotten may be asked for again at once."""
+        keep = Retention(tasks_ms=500)
+        first, _, third = await store.submit([spec(cpus_milli=cpus) for cpus in (1000, 2000, 3000)])
+        await store.adopt(own := instance())
+        await Agent(store, own).claim(1)
+        await store.cancel(TaskFilter(ids=(third,)))
+        assert (await store.prune(clock.now_ms, keep))["shapes"] == 0
+        clock.now_ms += 1000
+        found = [await store.prune(clock.now_ms, keep) for _ in range(3)]
+        assert [(one["tasks"], one["shapes"]) for one in found] == [(1, 0), (0, 1), (0, 0)]
+        assert store.held_by(own.id) == 1
+        assert [one.shape for one in store.waiting()] == [spec(cpus_milli=2000).shape]
+        assert await store.check() == []
+        (again,) = await store.submit([spec(cpus_milli=3000)])
+        await store.cancel(TaskFilter(ids=(again,)))
+        clock.now_ms += 1000
+        await store.prune(clock.now_ms, keep)
+        pruned, (last,) = await asyncio.gather(
+            store.prune(clock.now_ms, keep), store.submit([spec(cpus_milli=3000, idempotency_key="k")])
+        )
+        assert pruned["shapes"] in (0, 1)
+        assert await store.check() == []
+        await store.close()
+        opened = await open_store(clock)
+        assert [(await opened.task(task)).spec.shape for task in (first, last)] == [
+            spec().shape,
+            spec(cpus_milli=3000).shape,
+        ]
+        assert await opened.check() == []
 
     async def test_an_events_id_is_never_given_again(self, store: Store, clock: ManualClock) -> None:
         """Also where nothing happened for so long that all are past retention: who follows them has seen the last."""

@@ -180,7 +180,7 @@ def test_a_backup_is_restored_beside_the_tables_of_others(postgres_url: str, tmp
     with engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT srid FROM spatial_ref_sys").scalar() == 4326
     engine.dispose()
-    assert revision_of(postgres_url) == revision_of(f"sqlite:///{again}") == "0003"
+    assert revision_of(postgres_url) == revision_of(f"sqlite:///{again}") == "0004"
 
 
 def test_a_restore_into_postgres_that_is_cut_off_leaves_an_empty_database(
@@ -202,7 +202,7 @@ def test_a_restore_into_postgres_that_is_cut_off_leaves_an_empty_database(
             restore(copy, postgres_url, now_ms=START_MS)
     assert revision_of(postgres_url) == ""
     restore(copy, postgres_url, now_ms=START_MS)
-    assert revision_of(postgres_url) == "0003"
+    assert revision_of(postgres_url) == "0004"
     assert describe_owner(postgres_url) is None
 
 

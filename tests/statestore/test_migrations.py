@@ -96,7 +96,7 @@ def test_a_round_trip_leaves_nothing(url: str) -> None:
     with engine.begin() as connection:
         upgrade(connection)
         upgrade(connection)
-        assert revision(connection) == "0003"
+        assert revision(connection) == "0004"
         downgrade(connection, "base")
         assert revision(connection) is None
         assert set(sa.inspect(connection).get_table_names()) <= {"alembic_version"}

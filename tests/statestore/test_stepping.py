@@ -38,7 +38,7 @@ async def test_what_runs_is_known_to_the_version_before_and_again_to_this_one(ur
         tokens = dict(store.leases_of(instance().id))
         await store.close()
 
-        assert revision_of(url) == "0003"
+        assert revision_of(url) == "0004"
         step_back(url, "0001", now_ms=START_MS)
         step_back(url, "0001", now_ms=START_MS)
         assert revision_of(url) == "0001"
@@ -68,7 +68,7 @@ MAKES_TASKS_ANEW = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "9999", "0003", None, None
+revision, down_revision, branch_labels, depends_on = "9999", "0004", None, None
 
 
 def upgrade():
@@ -99,7 +99,7 @@ async def test_a_table_that_is_made_anew_takes_nothing_along(
             assert (await again.task(task)).spec == spec()
             await again.close()
             assert revision_of(sqlite_url) == "9999"
-            step_back(sqlite_url, "0003", now_ms=START_MS)
+            step_back(sqlite_url, "0004", now_ms=START_MS)
         last = await open_one(ManualClock())
         assert (await last.task(task)).spec == spec()
         assert await last.check() == []
@@ -117,5 +117,5 @@ async def test_an_unknown_revision_changes_nothing(url: str) -> None:
         await (await open_one(ManualClock())).close()
         with pytest.raises(InvalidInput, match="no way back") as refused:
             step_back(url, "0000", now_ms=START_MS)
-        assert refused.value.hint == "the tables are at 0003, and this version knows 0001, 0002, 0003"
-        assert revision_of(url) == "0003"
+        assert refused.value.hint == "the tables are at 0004, and this version knows 0001, 0002, 0003, 0004"
+        assert revision_of(url) == "0004"
