@@ -487,7 +487,8 @@ class Store(Protocol):
         self, now_ms: int, retention: Retention, *, batch: int = 10_000, of: Collection[str] = ()
     ) -> Mapping[str, int]:
         """Delete what is past retention, at most `batch` rows a kind a call; returns the numbers deleted, by kind: `of`
-        names those that are looked at, all where it names none. `shapes` that no task has any more go with tasks.
+        names those that are looked at, all where it names none. `shapes` that no task has any more go with tasks. So do
+        targets a day after they have expired, which are not told.
 
         What claims have cost payers is added up instead once it is in no open window (`charges`), whatever the
         retention; so is what instances have cost that are not kept any more, but for the newest (`ledger`)."""

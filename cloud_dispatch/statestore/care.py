@@ -13,12 +13,14 @@ from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.ports.store import Retention
+from cloud_dispatch.spend.windows import DAY_MS
 from cloud_dispatch.statestore import sums, unasked
 from cloud_dispatch.statestore.batch import Batch
 from cloud_dispatch.statestore.engine import at_length
 from cloud_dispatch.statestore.folding import WINDOWS_MS, Fold
 from cloud_dispatch.statestore.invariants import problems_in, problems_of_memory
 from cloud_dispatch.statestore.memory import Memory
+from cloud_dispatch.statestore.records import DropExpired
 from cloud_dispatch.statestore.schema import (
     Number,
     attempts,
@@ -79,6 +81,8 @@ async def prune(
     for name, ids in others.items():
         operation = sums.FoldLedger(ids) if name == ledger.name else unasked.Forget(ids)
         pruned[name] = await run(operation) if ids and (adds_up or name != ledger.name) else 0
+    if not of:
+        await run(DropExpired(now_ms - DAY_MS))
     if not of or charges.name in of:
         pruned[charges.name] = await run(Fold(now_ms, most))
     return pruned

@@ -59,6 +59,29 @@ def drop_target(pool: str, source: str, memory: Memory) -> Write:
     return Write((old, ()), effect=lambda: memory.targets.pop((pool, source), None))
 
 
+class DropExpired(Write):
+    """Drop the targets that had expired at `before_ms`: a script may name its run as their source."""
+
+    def __init__(self, before_ms: int) -> None:
+        super().__init__()
+        self._before_ms = before_ms
+
+    def plan(self, batch: Batch) -> None:
+        known = batch.memory.targets
+        old = {
+            key: one for key, one in known.items() if one.expires_ms is not None and one.expires_ms < self._before_ms
+        }
+
+        def forget() -> None:
+            for key, one in old.items():
+                if known.get(key) is one:  # else it was set anew in this group
+                    del known[key]
+
+        if old:
+            batch.write(delete(targets).where(targets.c.expires_ms < self._before_ms))
+            batch.effects.append(forget)
+
+
 def the_same() -> Write:
     """Nothing becomes other by it."""
     return Write((update(facts).values(value=facts.c.value), ()))

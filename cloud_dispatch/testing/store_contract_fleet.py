@@ -390,6 +390,26 @@ class FleetContract:
         ]
         assert await opened.check() == []
 
+    async def test_targets_go_a_day_after_they_have_expired(
+        self, store: Store, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        """Whoever names his run as their source leaves one a run; one that is set anew meanwhile stays."""
+        pool, day_ms = PoolName("p"), 86_400_000
+        for source, expires_ms in (("run-1", START_MS), ("run-2", START_MS), ("later", START_MS + 2), ("ever", None)):
+            await store.set_target(Target(pool, source, 1, expires_ms))
+        clock.now_ms = START_MS + day_ms
+        await store.prune(clock.now_ms, Retention())
+        assert len(store.targets()) == 4
+        clock.now_ms += 1
+        again = Target(pool, "run-2", 2, clock.now_ms + day_ms)
+        await asyncio.gather(store.prune(clock.now_ms, Retention()), store.set_target(again))
+        await store.prune(clock.now_ms, Retention())
+        left = {Target(pool, "later", 1, START_MS + 2), Target(pool, "ever", 1), again}
+        assert set(store.targets()) == left
+        assert await store.check() == []
+        await store.close()
+        assert set((await open_store(clock)).targets()) == left
+
     async def test_an_events_id_is_never_given_again(self, store: Store, clock: ManualClock) -> None:
         """Also where nothing happened for so long that all are past retention: who follows them has seen the last."""
         await store.record([Event(START_MS, "first"), Event(START_MS, "last")])
