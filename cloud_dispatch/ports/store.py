@@ -20,7 +20,7 @@ from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.payer import NOBODY, Payer, Refused
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Outcome, Task, TaskSpec, TaskState
-from cloud_dispatch.ports.pages import TaskPage
+from cloud_dispatch.ports.pages import LedgerEntry, TaskPage
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import Commitment, Key
 from cloud_dispatch.spend.costs import AttemptCost, CostPage, CostQuery, Costs
@@ -164,41 +164,6 @@ class Retention:
     events_ms: int | None = None
     plans_ms: int | None = None
     instances_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """What one instance has cost, or those of a month, a pool, a profile and a driver that are not kept any more:
-    micro-dollars, from `from_ms` until `until_ms`, the end of what is billed. `bound` is what counts against limits: at
-    the highest price, for `bound_most_ms` of the time from `bound_from_ms` until `bound_until_ms`; of a sum in total
-    alone. `tasks` ended there by their own doing; `waiting` are those that it could have run and that waited when it
-    went; `cause` is the word for its end."""
-
-    id: int
-    booked_ms: int
-    instance: InstanceId
-    pool: PoolName
-    profile: ProfileName
-    driver: str
-    from_ms: int
-    until_ms: int
-    amount: int
-    boot: int
-    work: int
-    idle: int
-    lost: int
-    bound: int
-    bound_rate: int
-    bound_from_ms: int
-    bound_until_ms: int
-    bound_most_ms: int
-    template: str = ""
-    image: str = ""
-    zone: str = ""
-    registered_ms: int | None = None
-    tasks: int = 0
-    waiting: int = 0
-    cause: str = ""
 
 
 #: Later than any moment.
@@ -486,12 +451,10 @@ class Store(Protocol):
     async def prune(
         self, now_ms: int, retention: Retention, *, batch: int = 10_000, of: Collection[str] = ()
     ) -> Mapping[str, int]:
-        """Delete what is past retention, at most `batch` rows a kind a call; returns the numbers deleted, by kind: `of`
-        names those that are looked at, all where it names none. `shapes` that no task has any more go with tasks. So do
-        targets a day after they have expired, which are not told.
-
-        What claims have cost payers is added up instead once it is in no open window (`charges`), whatever the
-        retention; so is what instances have cost that are not kept any more, but for the newest (`ledger`)."""
+        """Delete what is past retention, at most `batch` rows a kind, of the kinds `of` if it names any; the numbers
+        deleted. `shapes` that no task has go with tasks, and, untold, targets a day after they expired. What is in no
+        open window is added up instead: what claims have cost payers (`charges`), whatever the retention, and what
+        instances have that are not kept (`ledger`), but for the newest."""
 
     async def backup(self, target: Path) -> None:
         """A consistent copy, taken while running; Conflict if `target` exists."""

@@ -15,8 +15,8 @@ from cloud_dispatch.domain.events import Event
 from cloud_dispatch.domain.ids import InstanceId, TaskId
 from cloud_dispatch.domain.instance import Instance, InstanceState
 from cloud_dispatch.domain.task import Attempt, Task
-from cloud_dispatch.ports.pages import TaskPage
-from cloud_dispatch.ports.store import LedgerEntry, PlanEntry, StoredPlan, TaskFilter
+from cloud_dispatch.ports.pages import LedgerEntry, TaskPage
+from cloud_dispatch.ports.store import PlanEntry, StoredPlan, TaskFilter
 from cloud_dispatch.statestore.records import plan_of
 from cloud_dispatch.statestore.rows import attempt_of, instance_of, last_attempts, task_of
 from cloud_dispatch.statestore.schema import attempts, counters, events, instances, ledger, plans, specs, tasks

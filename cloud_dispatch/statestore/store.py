@@ -23,11 +23,10 @@ from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.domain.task import Attempt, Task, TaskSpec, TaskState
 from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.executor import Executor
-from cloud_dispatch.ports.pages import TaskPage
+from cloud_dispatch.ports.pages import LedgerEntry, TaskPage
 from cloud_dispatch.ports.store import (
     NEVER_MS,
     InstanceChange,
-    LedgerEntry,
     Outlook,
     PlanEntry,
     Retention,
