@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITH_TOOLS = $(shell grep -rl --include="test_*.py" "pytest.mark.tools" tests)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo collected test test-tools test-boot campaign lint terraform bench reference lock release clean
+.PHONY: help setup demo collected test test-system test-tools test-boot campaign lint terraform bench reference lock release clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,13 +64,16 @@ lint: setup ## ruff, mypy --strict and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: setup $(AZURITE)/.ready ## lint and all tests but the two kinds below; fails if anything fails
+test: setup $(AZURITE)/.ready ## lint and all tests but the three kinds below; fails if anything fails
 	$(MAKE) --no-print-directory --output-sync -j2 lint collected
 	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # Each worker would compile all tests, and what they import, at the same time. What is wrong with it is told here.
 collected: setup
 	@timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -q --collect-only > $(VENV)/collected.txt || { tail -n 50 $(VENV)/collected.txt; exit 1; }
+
+test-system: setup ## whole deployments: dispatchers, agents, PostgreSQL and fakes of the clouds as processes; minutes
+	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m system tests/system
 
 test-tools: setup ## what other projects' tools say: pip and build of the package, Terraform, cloud-init's schema; minutes
 	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m tools $(WITH_TOOLS)

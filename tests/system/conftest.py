@@ -19,6 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/system/" in item.path.as_posix():
             item.add_marker(pytest.mark.process)
+            item.add_marker(pytest.mark.system)
 
 
 @pytest.fixture
