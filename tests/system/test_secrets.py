@@ -134,6 +134,7 @@ class Evidence:
         self.secrets = {**FIXED, **CONFIGURED, **CLOUD, "google": GOOGLE}
         self.secrets["HTTPS_PROXY"] = "proxyMarker9Wd2"
         self._http: httpx.Client | None = None
+        self._lasting = 0
         self._plant()
 
     def _plant(self) -> None:
@@ -169,6 +170,7 @@ class Evidence:
                 self._refused(lookout)
                 self._routes(task)
                 self._commands(task)
+                self.house.post("/v1/tasks/cancel", {"ids": [self._lasting]})
                 self.house.until(lambda: not self.house.instances(), 30, "the first VMs are gone")
             with Lookout(self.state, self.house.process.pid) as talkative:
                 self._failing_boot()
@@ -189,7 +191,10 @@ class Evidence:
              "outputs": ["out"], "name": CANARY, "env": {"NAME": CANARY}},
             {"command": ["sh", "-c", f"echo {CANARY} >&2; exit 3"], "max_attempts": 1},
             {"command": ["true"], "inputs": [{"path": "in", "url": url}], "max_attempts": 1},
+            # until all was asked an instance is there to be told of, however slow the machine
+            {"command": ["sleep", "300"]},
         )  # fmt: skip
+        self._lasting = ids.pop()
         for number in ids:
             self.house.until_ended(number)
         self.places["log of the task"] = self.house.logs(ids[0]) + self.house.logs(ids[1])
