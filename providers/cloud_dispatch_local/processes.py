@@ -15,10 +15,13 @@ from pathlib import Path
 
 #: Set in the environment of every process of a VM: the VM's folder. Children inherit it, whatever session they make.
 MARK = "CLOUD_DISPATCH_LOCAL_VM"
+_MARKED = f"{MARK}=".encode()
 #: An agent gives its tasks an environment of their own; their home and temporary folders are still on the VM's disk.
 _PLACES = (b"HOME=", b"TMPDIR=")
 _PROC = Path("/proc")
-_DEAD = frozenset("ZXx")
+_DEAD = frozenset((b"Z", b"X", b"x"))
+#: More than most environments are long.
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,30 @@ def _boot() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()[:8]
 
 
-def _stat(pid: int) -> _Stat | None:
+def shown(pid: int, name: str) -> bytes:
+    """The file `name` of the process; nothing where it has ended, or is not ours to read. Those of all processes are
+    read at each look at the VMs: without the layers of a file object, which took most of the time."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+        descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
+        return b""
+    try:
+        parts = []
+        while part := os.read(descriptor, _CHUNK):
+            parts.append(part)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)
+
+
+def _stat(pid: int) -> _Stat | None:
+    fields = shown(pid, "stat").rpartition(b") ")[2].split()  # the name in parentheses may hold anything
+    if not fields:
         return None
-    fields = text[text.rindex(")") + 2 :].split()  # the name in parentheses may hold anything
-    return _Stat(Process(pid, f"{_boot()}:{fields[19]}"), int(fields[1]), int(fields[3]), fields[0] in _DEAD)
+    started = f"{_boot()}:{fields[19].decode()}"
+    return _Stat(Process(pid, started), int(fields[1]), int(fields[3]), fields[0] in _DEAD)
 
 
 def identify(pid: int) -> Process | None:
@@ -107,14 +127,13 @@ def of_vms(folders: Iterable[Path]) -> Mapping[Path, tuple[Process, ...]]:
 
 def _marked(pid: int, by_mark: Mapping[bytes, Path]) -> Path | None:
     """Whose process this is, by the environment that it was started with; None where it says nothing of these VMs."""
-    try:
-        pairs = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return None  # ended, or not ours to read: then it can't be one of ours
-    mark = f"{MARK}=".encode()
+    environment = shown(pid, "environ")
+    if _MARKED not in environment and not any(folder in environment for folder in by_mark):
+        return None  # most processes of a host
+    pairs = environment.split(b"\0")
     for pair in pairs:
-        if pair.startswith(mark):
-            return by_mark.get(pair.removeprefix(mark))
+        if pair.startswith(_MARKED):
+            return by_mark.get(pair.removeprefix(_MARKED))
     places = [pair.partition(b"=")[2] for pair in pairs if pair.startswith(_PLACES)]
     for folder, path in by_mark.items():
         if any(place.startswith(folder + b"/disk/") for place in places):

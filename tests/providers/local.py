@@ -67,31 +67,25 @@ def _quoted(text: str) -> str:
 def living(root: Path) -> list[Process]:
     """Every living process that was started in a VM below `root`, by its mark alone."""
     start = f"{MARK}={root.resolve()}/".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                environment = (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            process = processes.identify(int(entry.name))
-            if process is not None and any(pair.startswith(start) for pair in environment.split(b"\0")):
-                found.append(process)
-    return found
+    return _those("environ", start, lambda pairs: any(pair.startswith(start) for pair in pairs))
 
 
 def watchdogs(root: Path) -> list[Process]:
     """Every living watchdog of the registry in `root`, by its command line."""
     words = [b"cloud_dispatch_local.watch", bytes(root.resolve())]
+    return _those("cmdline", words[0], lambda command: command[-3:-1] == words)
+
+
+def _those(name: str, hint: bytes, wanted: Callable[[list[bytes]], bool]) -> list[Process]:
+    """The living processes whose file `name` has `hint` in it and is `wanted`, by its words."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            process = processes.identify(int(entry.name))
-            if process is not None and command[-3:-1] == words:
+    for entry in os.listdir("/proc"):
+        if not entry.isdecimal():
+            continue
+        shown = processes.shown(int(entry), name)
+        if hint in shown and wanted(shown.split(b"\0")):
+            process = processes.identify(int(entry))
+            if process is not None:
                 found.append(process)
     return found
 
@@ -106,7 +100,10 @@ def end_everything(root: Path) -> None:
             return
         for process in left:
             processes.send(process, signal.SIGKILL)
-        time.sleep(0.02)
+        again = time.monotonic() + 0.1
+        time.sleep(0.01)
+        while any(map(processes.alive, left)) and time.monotonic() < again:  # to read all of the host takes longer
+            time.sleep(0.01)
     raise AssertionError(f"still alive: {left}")
 
 

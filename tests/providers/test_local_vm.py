@@ -236,6 +236,18 @@ async def test_a_task_that_lost_all_its_ancestors_to_sigkill_is_found(root: Path
     assert not exists(bare)
 
 
+async def test_a_process_is_found_however_long_its_environment(tmp_path: Path) -> None:
+    """The mark may stand behind more than one read brings."""
+    folder = tmp_path / "vms" / VM
+    told = {**{f"LONG_{n}": "x" * 100_000 for n in range(3)}, processes.MARK: str(folder)}
+    with subprocess.Popen(["/bin/sleep", "60"], env=told, start_new_session=True) as marked:
+        try:
+            await until(lambda: asyncio.sleep(0, marked.pid in {one.pid for one in living(tmp_path)}))
+            assert [one.pid for one in processes.of_vms([folder])[folder]] == [marked.pid]
+        finally:
+            marked.kill()
+
+
 @pytest.fixture
 def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
     """No watchdog: what a VM does at its end by itself."""
