@@ -26,7 +26,7 @@ WITH_TOOLS = $(shell grep -rl --include="test_*.py" "pytest.mark.tools" tests)
 .PHONY: help setup demo collected test test-system test-tools test-boot campaign lint terraform bench reference lock release clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready $(BIN)/cloud-init ## make the environment in .venv (instant when it is up to date)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.clock import Clock, Steps
 
-#: A clock that is adjusted moves by less from request to request.
-MOVED_MS = 1_000
 #: So many moves are remembered: a clock that is set more often is not one to go by.
 _MOVES = 16
 
@@ -19,14 +17,13 @@ class Expiry:
     def __init__(self, clock: Clock, life_ms: int) -> None:
         self._clock = clock
         self._life_ms = life_ms
-        self._ahead_ms = clock.now() - clock.monotonic()  # of the time that passes
+        self._steps = Steps(clock)
         self._before: deque[tuple[int, int]] = deque(maxlen=_MOVES)  # until when it counts how far it was ahead
 
     def now(self) -> int:
-        now, monotonic = self._clock.now(), self._clock.monotonic()
-        if now - monotonic - self._ahead_ms > MOVED_MS:
-            self._before.append((monotonic + self._life_ms, self._ahead_ms))
-        self._ahead_ms = now - monotonic
+        forward_ms, ahead_ms, monotonic = self._steps.forward_ms(), self._steps.ahead_ms, self._clock.monotonic()
+        if forward_ms:
+            self._before.append((monotonic + self._life_ms, ahead_ms - forward_ms))
         while self._before and self._before[0][0] < monotonic:
             self._before.popleft()
-        return min([now, *(monotonic + ahead for _, ahead in self._before)]) if self._before else now
+        return monotonic + min([ahead_ms, *(before_ms for _, before_ms in self._before)])

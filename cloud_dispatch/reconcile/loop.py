@@ -17,6 +17,7 @@ from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner import plan
 from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
 from cloud_dispatch.planner.replay import encode_plan, encode_snapshot
+from cloud_dispatch.ports.clock import Steps
 from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.reconcile import agreed, boot, foreign, leaving, picture
 from cloud_dispatch.reconcile.context import Context
@@ -42,8 +43,6 @@ LEAVE_S = 5
 #: What booted while no dispatcher lived could not register, and asks again within 15 s (cloud-init/parts/boot.py.j2 for
 #: its agent, agent/register.py after 5 s); it may have to start the agent then.
 ASKS_AGAIN_MS = 20_000
-#: A clock that is adjusted moves by less from pass to pass.
-CLOCK_MOVED_MS = 1_000
 
 
 class Loop:
@@ -59,7 +58,7 @@ class Loop:
         #: What was found at the start is dealt with: from here on passes follow.
         self.restored = asyncio.Event()
         self._passing = asyncio.Lock()
-        self._ahead_ms = context.clock.now() - context.clock.monotonic()  # the wall clock, of the time that passes
+        self._steps = Steps(context.clock)
         context.store.subscribe(lambda shape, count: context.wake())
 
     async def agree(self) -> None:
@@ -242,9 +241,8 @@ class Loop:
     def _excuse_boots(self, now: int, monotonic: int) -> None:
         """Where the clock was set forward since the last pass, or the machine slept, no boot is late before the time is
         over that was left by the clock of before."""
-        forward_ms = now - monotonic - self._ahead_ms
-        self._ahead_ms += forward_ms
-        if forward_ms <= CLOCK_MOVED_MS:
+        forward_ms = self._steps.forward_ms()
+        if not forward_ms:
             return
         booting = [row.boot_deadline_ms for row in self._c.store.instances().values() if row.state in _BOOTS]
         if not booting:

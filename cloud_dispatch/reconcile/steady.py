@@ -10,7 +10,7 @@ from __future__ import annotations
 import structlog
 
 from cloud_dispatch.domain.durations import format_duration
-from cloud_dispatch.ports.clock import Clock
+from cloud_dispatch.ports.clock import Clock, ahead_ms
 
 log = structlog.get_logger(__name__)
 #: By so much it may move from look to look.
@@ -25,24 +25,20 @@ class Steady:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._believed_ms = self._seen_ms = self._ahead_ms()
+        self._believed_ms = self._seen_ms = ahead_ms(clock)
         self._about_ms, self._since_ms = self._believed_ms, clock.monotonic()  # where it stays, and since when
 
     def look(self) -> bool:
         """Whether it has gone on as time has, or has done so again for long enough."""
-        ahead_ms, monotonic = self._ahead_ms(), self._clock.monotonic()
-        if abs(ahead_ms - self._seen_ms) > MOST_MOVED_MS:
-            moved = format_duration(abs(ahead_ms - self._seen_ms) // 1000 * 1000)
-            log.warning("clock.moved", by=moved, back=ahead_ms < self._seen_ms)
-        self._seen_ms = ahead_ms
-        if abs(ahead_ms - self._about_ms) > SETTLED_MS:
-            self._about_ms, self._since_ms = ahead_ms, monotonic
-        if abs(ahead_ms - self._believed_ms) <= MOST_MOVED_MS or monotonic - self._since_ms >= SETTLED_MS:
-            self._believed_ms = self._about_ms = ahead_ms
+        ahead, monotonic = ahead_ms(self._clock), self._clock.monotonic()
+        if abs(ahead - self._seen_ms) > MOST_MOVED_MS:
+            moved = format_duration(abs(ahead - self._seen_ms) // 1000 * 1000)
+            log.warning("clock.moved", by=moved, back=ahead < self._seen_ms)
+        self._seen_ms = ahead
+        if abs(ahead - self._about_ms) > SETTLED_MS:
+            self._about_ms, self._since_ms = ahead, monotonic
+        if abs(ahead - self._believed_ms) <= MOST_MOVED_MS or monotonic - self._since_ms >= SETTLED_MS:
+            self._believed_ms = self._about_ms = ahead
             self._since_ms = monotonic
             return True
         return False
-
-    def _ahead_ms(self) -> int:
-        """Of the time that passes; the same as long as the clock goes as that does."""
-        return self._clock.now() - self._clock.monotonic()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cloud_dispatch.api.expiry import MOVED_MS, Expiry
+from cloud_dispatch.api.expiry import Expiry
+from cloud_dispatch.ports.clock import MOVED_MS
 
 LIFE = 3_600_000
 
