@@ -1,10 +1,11 @@
-"""The real clock, chance, names and threads of the VM. The only module of the agent that touches them."""
+"""The real clock, chance, names, threads and console of the VM. The only module of the agent that touches them."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, Generator, List, Optional, Tuple, TypeVar  # noqa: UP035
@@ -25,6 +26,12 @@ _START_PAUSE_S = 1.0
 #: Transfers that begin at once, and how long each counts as one that has only begun.
 _TRANSFERS = 4
 _TURN_S = 10.0
+
+
+def say(text: str) -> None:
+    """A line for the VM's console."""
+    sys.stderr.write("cloud-dispatch agent: %s\n" % text)
+    sys.stderr.flush()
 
 
 def now_ms() -> int:

@@ -7,7 +7,7 @@ import contextlib
 import os
 from typing import Callable, List, Optional  # noqa: UP035
 
-from cloud_dispatch.agent.adapters import fraction, new_name
+from cloud_dispatch.agent.adapters import fraction, new_name, say
 from cloud_dispatch.agent.baggage import Baggage
 from cloud_dispatch.agent.channel import Endpoint
 from cloud_dispatch.agent.handover import TAKE_OVER, unpack
@@ -15,7 +15,6 @@ from cloud_dispatch.agent.identity import ConfigError, Identity, load_config, lo
 from cloud_dispatch.agent.privileges import shield
 from cloud_dispatch.agent.processes import be_called, become_subreaper
 from cloud_dispatch.agent.register import Refused, register
-from cloud_dispatch.agent.shell import Shell, say
 
 #: What the agent's process is called; a forked one has its supervisor's command line.
 NAME = "dispatch-agent"
@@ -91,6 +90,9 @@ async def _serve(baggage: Baggage, endpoint: Endpoint, report: Callable[[str], N
                 waiting.cancel()
             save_identity(config.work_dir, identity)
         baggage.identity = identity
+    # A fifth of what an agent loads, and nothing that a registration needs: VMs are known that much sooner.
+    from cloud_dispatch.agent.shell import Shell
+
     shell = Shell(baggage, endpoint, report)
     if isinstance(report, Reporter):
         report.lost = lambda: shell.fail(RuntimeError("the supervisor is gone"))

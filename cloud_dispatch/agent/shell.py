@@ -10,13 +10,12 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections import deque
 from dataclasses import replace
 from typing import Any, Callable, Deque, Dict, Optional, Tuple  # noqa: UP035
 
 from cloud_dispatch.agent import events, handover
-from cloud_dispatch.agent.adapters import Carriers, Threads, fraction, now_ms, wall_ms
+from cloud_dispatch.agent.adapters import Carriers, Threads, fraction, now_ms, say, wall_ms
 from cloud_dispatch.agent.attempt import Attempt
 from cloud_dispatch.agent.baggage import Baggage, carried
 from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
@@ -419,9 +418,3 @@ def read_notice(path: str) -> Optional[int]:
     except OSError:
         return None
     return int(said) if said.isdigit() else 0
-
-
-def say(text: str) -> None:
-    """A line for the VM's console."""
-    sys.stderr.write("cloud-dispatch agent: %s\n" % text)
-    sys.stderr.flush()

@@ -101,12 +101,25 @@ def test_it_loads_no_more_than_the_standard_library(agent_zip: Path) -> None:
     """Everything that the agent imports comes from the zip or from Python itself."""
     script = (
         f"import sys; sys.path.insert(0, {str(agent_zip)!r})\n"
-        "import cloud_dispatch.agent.incarnation, cloud_dispatch.agent.supervisor\n"
+        "import cloud_dispatch.agent.incarnation, cloud_dispatch.agent.shell, cloud_dispatch.agent.supervisor\n"
         "print([n for n, m in sys.modules.items() if 'site-packages' in (getattr(m, '__file__', '') or '')])\n"
         "print(sorted({n.split('.')[1] for n in sys.modules if n.startswith('cloud_dispatch.')}))"
     )
     done = subprocess.run([sys.executable, "-S", "-I", "-c", script], capture_output=True, text=True, timeout=20)
     assert done.stdout.splitlines() == ["[]", "['agent', 'wire']"]
+
+
+def test_a_registration_waits_for_nothing_that_only_tasks_need(agent_zip: Path) -> None:
+    """What runs tasks is a third of the agent's own code, and is loaded once the dispatcher knows the VM."""
+    script = (
+        f"import sys; sys.path.insert(0, {str(agent_zip)!r})\n"
+        "import cloud_dispatch.agent.incarnation\n"
+        "print(*(n.rpartition('.')[2] for n in sys.modules if n.startswith('cloud_dispatch.agent.')))"
+    )
+    done = subprocess.run([sys.executable, "-S", "-I", "-c", script], capture_output=True, text=True, timeout=20)
+    loaded = set(done.stdout.split())
+    assert {"register", "channel", "identity"} <= loaded
+    assert not {"shell", "machine", "attempt", "events", "courier", "uploads", "logs"} & loaded
 
 
 def test_what_only_people_read_stays_at_home() -> None:

@@ -81,7 +81,7 @@ def test_an_agent_tells_its_end_before_it_clears_up(monkeypatch: pytest.MonkeyPa
         async def run(self) -> str:
             return "idle"
 
-    monkeypatch.setattr(incarnation, "Shell", Over)
+    monkeypatch.setattr("cloud_dispatch.agent.shell.Shell", Over)
     monkeypatch.setattr(incarnation, "load_identity", lambda _: SimpleNamespace())
     asyncio.run(incarnation._serve(Baggage("inc"), cast(Any, None), said.append))
     assert said == ["beat", "end idle", "clears"]
