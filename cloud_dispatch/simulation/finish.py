@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from cloud_dispatch.domain.task import TaskState
+from cloud_dispatch.domain.task import TERMINAL, TaskState
 from cloud_dispatch.spend.windows import Window
 
 if TYPE_CHECKING:
@@ -38,19 +38,27 @@ class Finish:
         if store is None or world.now_ms < self._quiet_ms or world.troubles.waiting:
             return False
         counts = store.task_counts()
-        ended = sum(count for state, count in counts.items() if state in ("succeeded", "failed", "cancelled"))
-        rows = store.instances().values()
-        living = Counter(vm.pool for vm in world.alive.values()) | Counter(str(row.pool) for row in rows)
-        lingering = [pool for pool, count in living.items() if count > self._kept.get(pool, 0)]
-        works = ended + counts.get(TaskState.QUEUED, 0) != sum(counts.values())
+        total = sum(counts.values())
+        ended = sum(counts.get(state, 0) for state in TERMINAL)
+        works = ended + counts.get(TaskState.QUEUED, 0) != total
+        lingering = self._lingering()
         # One machine that a pool keeps takes the place of another again and again, whatever there is to do.
         if works or not all(self._kept.get(pool) for pool in lingering):
             self._empty_since_ms = None
         if works or lingering:
             return False
-        if ended != sum(counts.values()) and not self._out_of_money():
+        if ended != total and not self._out_of_money():
             return False
         return not any(account.leftovers() for account in world.accounts)
+
+    def _lingering(self) -> list[str]:
+        """The pools of which more VMs live, or have a row, than they keep. Asked twice a second, mostly of none."""
+        world, store = self._w, self._w.store
+        rows = store.instances().values() if store is not None else ()
+        if not world.alive and not rows:
+            return []
+        living = Counter(vm.pool for vm in world.alive.values()) | Counter(str(row.pool) for row in rows)
+        return [pool for pool, count in living.items() if count > self._kept.get(pool, 0)]
 
     def _out_of_money(self) -> bool:
         """Whether there are limits, and for so long nothing that works that the rest of the work is not paid for."""

@@ -67,11 +67,14 @@ def run(
     keep: int | None = None,
     prepare: Callable[[World], None] = lambda world: None,
     finish: Callable[[World], Any] = lambda world: None,
+    sought: str = "",
 ) -> Outcome:
     """Run `scenario` to its end. The journal keeps its last `keep` lines (None: all of them).
 
     `prepare` is called before anything happens (tests plant their bugs there), `finish` at the end while the store can
-    still be read; a coroutine that it returns is awaited. Must not be called while an event loop runs.
+    still be read; a coroutine that it returns is awaited. With the first finding of the checker that is `sought` a run
+    is over: who asks whether it finds anything need not see what a broken promise comes to in hours. Must not be called
+    while an event loop runs.
     """
     disk = Disk()
     disk.format()
@@ -81,6 +84,7 @@ def run(
         journal = Journal(loop, keep, hidden=str(disk.folder))
         world = _world(scenario, loop, disk, journal, checkers)
         loop.set_exception_handler(lambda _, context: _unhandled(world, context))
+        world.sought = sought
         prepare(world)
         with _logs_in(journal):
             try:

@@ -31,8 +31,8 @@ def shrink(outcome: Outcome, *, runner: Runner | None = None, tries: int = TRIES
     """Make the scenario of a failed `outcome` as small as `tries` runs allow. ValueError for one that did not fail."""
     if outcome.ok:
         raise ValueError(f"scenario {outcome.scenario.name} did not fail: there is nothing to shrink")
-    execute = runner or (lambda scenario: run(scenario, keep=1_000))
-    wanted = frozenset({outcome.findings[0].checker})
+    checker = outcome.findings[0].checker
+    execute = runner or (lambda scenario: run(scenario, keep=1_000, sought=checker))
     best, used, helped = outcome, 0, True
     while helped and used < tries:
         helped = False
@@ -41,7 +41,7 @@ def shrink(outcome: Outcome, *, runner: Runner | None = None, tries: int = TRIES
                 break
             used += 1
             tried = execute(smaller)
-            if wanted <= tried.broken:
+            if checker in tried.broken:
                 best, helped = tried, True
                 break  # begin again with what is left
     return Shrunk(best.scenario, best, used)

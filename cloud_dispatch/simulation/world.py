@@ -95,6 +95,8 @@ class World:
         self.fallen_back = False
         #: Called with each incarnation once it is assembled: tests plant bugs by it.
         self.plants: list[Callable[[Incarnation], None]] = []
+        #: The run is over with the first finding of this checker.
+        self.sought = ""
         self.commits = 0
         self.troubles = Troubles(self)
         self.network = Network(loop, clock, streams, self.troubles, scenario.latency_ms)
@@ -131,9 +133,13 @@ class World:
     def report(self, checker: str, text: str) -> None:
         if sum(finding.checker == checker for finding in self.findings) < FINDINGS_A_CHECKER:
             self.findings.append(Finding(checker, self.now_ms, text))
-            if len(self.findings) >= ENOUGH:
+            if self._said_enough:
                 self._watch_on()
             self.journal.write("FINDING", f"{checker}: {text}")
+
+    @property
+    def _said_enough(self) -> bool:
+        return len(self.findings) >= ENOUGH or any(finding.checker == self.sought for finding in self.findings)
 
     # -- running
     def start(self) -> None:
@@ -156,7 +162,7 @@ class World:
     def _watch(self) -> None:
         """Look whether the run is over; again while no more VMs live than pools keep: with more it can't be."""
         self._watching = False
-        if self.over or len(self.findings) >= ENOUGH:
+        if self.over or self._said_enough:
             self.ended.set()
         elif self._finish.near():
             self._watch_on()

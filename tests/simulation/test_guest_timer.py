@@ -86,9 +86,9 @@ def test_an_agent_that_works_goes_before_its_timer_ends() -> None:
 def test_a_guest_that_ignores_its_timer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The meter runs on past the limit, and the checker says so: that is what guest-enforced means."""
     limit = total(billed(run(under(orphaned(), total(10_000)))) / 10_000 * 1.2)
-    assert findings(run(under(orphaned(), limit)), "P3 spend") == []
+    assert findings(run(under(orphaned(), limit), sought="P3 spend"), "P3 spend") == []
     monkeypatch.setattr(Guest, "_watch_timer", lambda self: None)
-    assert findings(run(under(orphaned(), limit)), "P3 spend") != []
+    assert findings(run(under(orphaned(), limit), sought="P3 spend"), "P3 spend") != []
 
 
 def test_a_vm_that_boots_late_ends_with_its_first_hard_end() -> None:

@@ -87,7 +87,7 @@ def test_who_does_not_wait_for_the_slow_one_is_found(monkeypatch: pytest.MonkeyP
     """Planted: it launches as soon as the quick one has answered, and knows nothing of what was seen before it died."""
     monkeypatch.setattr(restored, "_unlisted", lambda context, now: iter(()))
     monkeypatch.setattr(foreign, "remembered", lambda store: {})
-    found(run(two_sites(), keep=50), "P4 caps", "the cap of everything is 6")
+    found(run(two_sites(), keep=50, sought="P4 caps"), "P4 caps", "the cap of everything is 6")
 
 
 def test_tokens_of_a_lost_store_that_are_given_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_vms_of_a_lost_store_that_are_not_counted_are_found(monkeypatch: pytest.
     monkeypatch.setattr(Ledger, "_count_foreign", lambda self, others: None)
     again = Work(submit_ms=110_000, count=6, conduct=Conduct(run_ms=120_000), max_attempts=5)
     full = scene(work=(LONG, again), faults=(lost,), caps=Caps(instances=2))
-    found(run(full, keep=50), "P4 caps", "the cap of everything is 2")
+    found(run(full, keep=50, sought="P4 caps"), "P4 caps", "the cap of everything is 2")
 
 
 async def nothing(*_: object) -> None:
@@ -119,7 +119,7 @@ def test_money_that_a_lost_store_has_spent_is_not_spent_again(monkeypatch: pytes
     outcome = run(of_theme("lost-store-and-money", 49_000_019), keep=50)
     assert outcome.ok, outcome.findings
     monkeypatch.setattr(SqlStore, "doubt", nothing)
-    found(run(of_theme("lost-store-and-money", 49_000_019), keep=50), "P3 spend", "the budget month")
+    found(run(of_theme("lost-store-and-money", 49_000_019), keep=50, sought="P3 spend"), "P3 spend", "the budget month")
 
 
 def test_seeds_find_it_too(monkeypatch: pytest.MonkeyPatch) -> None:

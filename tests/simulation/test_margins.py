@@ -49,7 +49,7 @@ def _is_in_the_next_window_at_once(patch: pytest.MonkeyPatch) -> None:
 
 def overspent(seed: int) -> list[str]:
     """What the clouds' meters have beyond a limit."""
-    found = run(of_theme(THEME, seed), keep=20).findings
+    found = run(of_theme(THEME, seed), keep=20, sought="P3 spend").findings
     return [str(one) for one in found if one.checker == "P3 spend"]
 
 

@@ -138,7 +138,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 def overspent(scenario: Scenario) -> list[str]:
     """What the clouds' meters have beyond a limit."""
-    return [str(one) for one in run(scenario, keep=20).findings if one.checker == "P3 spend"]
+    outcome = run(scenario, keep=20, sought="P3 spend")
+    return [str(one) for one in outcome.findings if one.checker == "P3 spend"]
 
 
 @given(scenarios())

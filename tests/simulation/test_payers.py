@@ -120,7 +120,7 @@ def test_a_hard_end_that_is_moved_on_whatever_claims_may_cost_is_found(monkeypat
     assert all("why=task" in line and "the budget project poor total" in line for line in told)
     assert 0 < len(told) <= len({line.batch for line in outcome.bill})
     monkeypatch.setattr(paying, "raise_all", lambda *_: None)
-    assert found(run(under(overstaying(), total(1.0, POOR))))
+    assert found(run(under(overstaying(), total(1.0, POOR)), sought="P3 payers"))
 
 
 def test_a_short_task_is_done_before_a_long_one_that_its_limit_does_not_pay_for(
@@ -135,7 +135,7 @@ def test_a_short_task_is_done_before_a_long_one_that_its_limit_does_not_pay_for(
     assert done(outcome) == 6
     looked = paying._first_of_each
     monkeypatch.setattr(paying, "_first_of_each", lambda *of_line: islice(looked(*of_line), 1))
-    assert found(run(scenario), "starvation")
+    assert found(run(scenario, sought="starvation"), "starvation")
 
 
 def test_an_end_that_is_not_counted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_an_end_that_is_not_counted_is_found(monkeypatch: pytest.MonkeyPatch) ->
     assert found(run(under(scene(Cloud.EC2, work=work), total(1.0, POOR)))) == []
     monkeypatch.setattr(Payers, "settle", lambda *_: None)
     monkeypatch.setattr("cloud_dispatch.statestore.purse.Purse.charge", lambda *_: None)
-    assert found(run(under(scene(Cloud.EC2, work=work), total(1.0, POOR))))
+    assert found(run(under(scene(Cloud.EC2, work=work), total(1.0, POOR)), sought="P3 payers"))
 
 
 def over_the_hour(cents: float, count: int, run_ms: int) -> Scenario:

@@ -98,6 +98,18 @@ def test_a_rule_that_admits_everything_is_found(monkeypatch: pytest.MonkeyPatch)
     assert any(finding.checker == "P3 spend" for finding in outcome.findings), outcome.findings
 
 
+def test_who_seeks_a_finding_is_spared_what_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one is the same and the run is over with it; where nothing is found, nothing is spared."""
+    scenario = under(scene(work=(Work(count=9, conduct=Conduct(run_ms=200_000)),)), total(0.2))
+    assert run(scenario, sought="P3 spend").digest == run(scenario).digest
+    monkeypatch.setattr(Standing, "refusal", lambda *_: None)
+    monkeypatch.setattr(Standing, "room", lambda self, wanted, most: most)
+    whole, sought = run(scenario), run(scenario, sought="P3 spend")
+    assert whole.findings[0].checker == "P3 spend"
+    assert sought.findings[0] == whole.findings[0]
+    assert sought.virtual_ms < whole.virtual_ms
+
+
 def long_work(count: int = 3, run_ms: int = 900_000, expected_ms: int = 0) -> tuple[Work, ...]:
     return (Work(count=count, conduct=Conduct(run_ms=run_ms), expected_ms=expected_ms),)
 
